@@ -1,0 +1,217 @@
+//! Channels move frames between named nodes.
+//!
+//! A [`Channel`] is best effort: it may drop, delay, repeat and reorder frames. Order is kept per
+//! pair of nodes while the connection lasts. Sending never blocks the caller: a full outgoing
+//! queue drops the frame and counts it. Whoever needs more builds it above, by idempotent requests.
+//!
+//! | channel | moves frames through | meant for |
+//! |---|---|---|
+//! | [`Memory`] | a [`Hub`] in this process, with seeded faults | tests, demonstrations |
+//! | [`Redis`] | pub/sub of one Redis: one topic per node and one for broadcasts | machines that share a Redis |
+//! | [`Tcp`] | one TCP connection per pair of nodes | production clusters |
+//!
+//! Nothing here knows what is in a frame.
+
+mod memory;
+mod redis;
+mod tcp;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use crate::{
+    memory::{Faults, Hub, Memory},
+    redis::{Redis, RedisOptions},
+    tcp::{Tcp, TcpOptions},
+};
+
+/// The longest frame that every channel carries, in bytes: 1 MiB.
+///
+/// It bounds what one peer can make another allocate.
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The longest name of a node, in bytes.
+pub const NODE_NAME_BYTES_MAX: usize = 128;
+
+/// The name of a node on a channel: 1 to [`NODE_NAME_BYTES_MAX`] bytes of UTF-8.
+///
+/// One name belongs to one running process at a time. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeName(Arc<str>);
+
+impl NodeName {
+    /// Checks and wraps a name.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidName`] when it is empty or longer than [`NODE_NAME_BYTES_MAX`] bytes.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, ChannelError> {
+        let name = name.as_ref();
+        if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX {
+            return Err(ChannelError::InvalidName { bytes: name.len() });
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What a channel hands to its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A frame from `from`, which may be the receiver itself.
+    Frame {
+        /// The sender, as it names itself: a channel does not authenticate.
+        from: NodeName,
+        /// The bytes as they were sent.
+        frame: Bytes,
+    },
+    /// The way to `peer` (to everybody where `None`) is open again after [`Received::Down`].
+    Up {
+        /// Whose connection opened; `None` for a channel with one way to all.
+        peer: Option<NodeName>,
+    },
+    /// The way to `peer` (to everybody where `None`) is closed; frames sent now are dropped.
+    Down {
+        /// Whose connection closed; `None` for a channel with one way to all.
+        peer: Option<NodeName>,
+    },
+}
+
+/// What a channel has moved and dropped since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
+    pub sent: u64,
+    /// Frames handed to the owner.
+    pub received: u64,
+    /// Frames dropped because an outgoing queue was full or its connection down.
+    pub dropped_outgoing: u64,
+    /// Frames dropped because the owner did not receive fast enough.
+    pub dropped_incoming: u64,
+    /// Bytes from the network that did not decode, or exceeded the frame limit.
+    pub malformed: u64,
+}
+
+/// Moves frames between named nodes, best effort.
+///
+/// # For implementors
+///
+/// Run [`testing::conformance`](crate::testing) (feature `testing`) on it. A channel must keep the
+/// order per pair while a connection lasts, deliver a broadcast to its sender as well, never block
+/// in [`send`](Self::send), bound every queue, and count what it drops.
+#[async_trait]
+pub trait Channel: Send + Sync + 'static {
+    /// This node's own name.
+    fn name(&self) -> &NodeName;
+
+    /// Joins: from now on frames can be sent and received. Connecting twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Unavailable`] when the transport cannot be reached within its connect
+    /// limit, [`ChannelError::NameTaken`] when it can tell that the name is in use.
+    async fn connect(&self) -> Result<(), ChannelError>;
+
+    /// Leaves: pending frames may be lost, [`receive`](Self::receive) ends with `None`, and no
+    /// task, socket or thread stays behind. Disconnecting twice is no error.
+    async fn disconnect(&self);
+
+    /// Queues `frame` for `to` and returns at once. `Ok` is no promise of delivery.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::FrameTooLong`], [`ChannelError::Disconnected`]. A full queue is no error:
+    /// the frame is dropped and counted.
+    fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError>;
+
+    /// Queues `frame` for every connected node, this one included, and returns at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError>;
+
+    /// Waits for the next thing; `None` once disconnected (and before connecting).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing. One task at a time may wait.
+    async fn receive(&self) -> Option<Received>;
+
+    /// Takes what already waits, without waiting: for gathering a batch after
+    /// [`receive`](Self::receive).
+    fn try_receive(&self) -> Option<Received>;
+
+    /// What was moved and dropped so far.
+    fn counters(&self) -> Counters;
+
+    /// The longest frame in bytes, at least 4 KiB and at most [`FRAME_BYTES_MAX`].
+    fn frame_limit(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+}
+
+/// Why a channel refused.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The name of a node is empty or too long. Nothing was done.
+    #[error("node name is {bytes} bytes long, the limit is 1 to {NODE_NAME_BYTES_MAX}")]
+    InvalidName {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// An option is outside its limit. Nothing was done.
+    #[error("invalid channel option {field}: {problem}")]
+    InvalidOptions {
+        /// The field.
+        field: &'static str,
+        /// The value, and the limit that it breaks.
+        problem: String,
+    },
+    /// The frame exceeds the limit. It was not sent.
+    #[error("frame is {bytes} bytes long, the limit is {limit}")]
+    FrameTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Not connected: nothing was sent.
+    #[error("the channel is not connected")]
+    Disconnected,
+    /// Another node of this name is connected. Nothing was done.
+    #[error("node name {name} is in use on this channel")]
+    NameTaken {
+        /// The name.
+        name: NodeName,
+    },
+    /// The transport cannot be reached; connecting again later may work.
+    #[error("the channel's transport is unavailable")]
+    Unavailable {
+        /// What the transport said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

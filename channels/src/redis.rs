@@ -1,0 +1,7 @@
+//! stub
+/// stub
+#[derive(Debug)]
+pub struct Redis;
+/// stub
+#[derive(Debug)]
+pub struct RedisOptions;

@@ -1,0 +1,7 @@
+//! stub
+/// stub
+#[derive(Debug)]
+pub struct Tcp;
+/// stub
+#[derive(Debug)]
+pub struct TcpOptions;

@@ -1,0 +1,130 @@
+//! The arithmetic of leases on the holder's side (contract, rules 2 and 4): the local deadline is
+//! never later than the granting side's expiry.
+
+use std::time::Duration;
+
+use crate::{Error, Instant, Lock};
+
+/// What a whole millisecond of the granting side may hide.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// The bound on how far two clocks' rates may differ, in parts per million; 1 % by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drift {
+    ppm: u32,
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self { ppm: 10_000 }
+    }
+}
+
+impl Drift {
+    /// A bound of `ppm` parts per million, at most 500,000.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] naming `drift`.
+    pub fn from_ppm(ppm: u32) -> Result<Self, Error> {
+        if ppm > 500_000 {
+            return Err(Error::InvalidOptions {
+                field: "drift",
+                value: format!("{ppm} ppm"),
+                limit: "0 to 500000 ppm".into(),
+            });
+        }
+        Ok(Self { ppm })
+    }
+
+    /// How far two clocks can drift apart over `span`, rounded up.
+    #[must_use]
+    pub fn over(self, span: Duration) -> Duration {
+        let nanos = (span.as_nanos() * u128::from(self.ppm)).div_ceil(1_000_000);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// The local deadline of a fresh grant:
+/// `min(sent + waited, received) + duration − drift − 1 ms`.
+///
+/// `sent` is read before the first send of the nonce; `waited` is `granted_at − enqueued_at`, both
+/// on the granting side's clock; the drift is taken over the whole span of wait and lease.
+#[must_use]
+pub fn granted_deadline(
+    sent: Instant,
+    received: Instant,
+    waited: Duration,
+    duration: Duration,
+    drift: Drift,
+) -> Instant {
+    let start = sent.after(waited).min(received);
+    start.after(duration).before(drift.over(waited.saturating_add(duration))).before(ROUNDING)
+}
+
+/// The local deadline after a successful extend sent at `sent`: it never moves back.
+#[must_use]
+pub fn extended_deadline(
+    present: Option<Instant>,
+    sent: Instant,
+    duration: Duration,
+    drift: Drift,
+) -> Instant {
+    let fresh = sent.after(duration).before(drift.over(duration)).before(ROUNDING);
+    present.map_or(fresh, |present| present.max(fresh))
+}
+
+/// The error for a lock that the granting side no longer knows as holding: [`Error::NotHolder`]
+/// before the local deadline, [`Error::Expired`] from it on.
+#[must_use]
+pub fn gone(lock: &Lock, now: Instant) -> Error {
+    match lock.deadline() {
+        Some(deadline) if now >= deadline => Error::Expired,
+        _ => Error::NotHolder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn deadline_of_an_immediate_grant_counts_from_the_send() {
+        let deadline = granted_deadline(at(1000), at(1500), ms(0), ms(10_000), Drift::default());
+        assert_eq!(deadline, at(1000 + 10_000 - 100 - 1));
+    }
+
+    #[test]
+    fn deadline_of_a_waiter_counts_its_wait_and_drifts_over_it() {
+        let deadline = granted_deadline(at(0), at(6000), ms(5000), ms(10_000), Drift::default());
+        assert_eq!(deadline, at(5000 + 10_000 - 150 - 1));
+    }
+
+    #[test]
+    fn deadline_never_counts_from_later_than_the_receipt() {
+        let deadline = granted_deadline(at(0), at(4000), ms(5000), ms(1000), Drift::default());
+        assert_eq!(deadline, at(4000 + 1000 - 60 - 1));
+    }
+
+    #[test]
+    fn an_extend_never_moves_the_deadline_back() {
+        let present = Some(at(50_000));
+        assert_eq!(extended_deadline(present, at(0), ms(1000), Drift::default()), at(50_000));
+        assert_eq!(extended_deadline(None, at(0), ms(1000), Drift::default()), at(989));
+    }
+
+    #[test]
+    fn gone_is_not_holder_before_the_deadline_and_expired_from_it_on() {
+        let lock = Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(10)));
+        assert!(matches!(gone(&lock, at(9)), Error::NotHolder));
+        assert!(matches!(gone(&lock, at(10)), Error::Expired));
+    }
+}

@@ -1,0 +1,131 @@
+//! The loss signal: which acquisitions this process relies on, and who must be told when one can
+//! no longer be relied on.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::{Lock, Nonce};
+
+/// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Holds {
+    entries: Arc<Mutex<BTreeMap<Nonce, Entry>>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    lock: Lock,
+    lost: watch::Sender<bool>,
+}
+
+/// Tells its owner that a lock was lost before its deadline: the strategy learned that the
+/// granting side no longer holds it, left its group, or was closed.
+///
+/// The deadline itself is not watched here: it needs no news.
+#[derive(Debug)]
+pub struct LossWatch {
+    lost: watch::Receiver<bool>,
+    registered: Option<(Holds, Nonce)>,
+}
+
+impl Holds {
+    /// Watches `lock` until the returned value is dropped.
+    #[must_use]
+    pub fn watch(&self, lock: &Lock) -> LossWatch {
+        let mut entries = self.lock();
+        let entry = entries
+            .entry(lock.nonce())
+            .or_insert_with(|| Entry { lock: lock.clone(), lost: watch::Sender::new(false) });
+        LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), lock.nonce())) }
+    }
+
+    /// Marks one acquisition lost. Returns whether somebody watched it.
+    pub fn lose(&self, nonce: Nonce) -> bool {
+        self.lock().get(&nonce).is_some_and(|entry| !entry.lost.send_replace(true))
+    }
+
+    /// Marks all lost and returns them, so that a closing strategy can unlock them.
+    pub fn lose_all(&self) -> Vec<Lock> {
+        let entries = self.lock();
+        let fresh = entries.values().filter(|entry| !entry.lost.send_replace(true));
+        fresh.map(|entry| entry.lock.clone()).collect()
+    }
+
+    /// How many acquisitions are watched.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether none is watched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Nonce, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LossWatch {
+    /// A watch that never fires, for a strategy that learns of no loss before the deadline.
+    #[must_use]
+    pub fn never() -> Self {
+        Self { lost: watch::Sender::new(false).subscribe(), registered: None }
+    }
+
+    /// Whether the lock was lost so far.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    /// Completes when the lock is lost; never, if it is not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; it can be called again.
+    pub async fn lost(&self) {
+        let mut lost = self.lost.clone();
+        if lost.wait_for(|lost| *lost).await.is_err() {
+            // The sender is gone without a loss: the watch can no longer fire.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for LossWatch {
+    fn drop(&mut self) {
+        let Some((holds, nonce)) = self.registered.take() else { return };
+        let mut entries = holds.lock();
+        // Ours is the last receiver of this entry: nobody watches it any more.
+        if entries.get(&nonce).is_some_and(|entry| entry.lost.receiver_count() <= 1) {
+            entries.remove(&nonce);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_loss_reaches_every_watch_and_leaves_no_entry_behind() {
+        let holds = Holds::default();
+        let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
+        let (first, second) = (holds.watch(&lock), holds.watch(&lock));
+        assert!(holds.lose(lock.nonce()));
+        assert!(!holds.lose(lock.nonce()), "a second loss is no news");
+        first.lost().await;
+        assert!(second.is_lost());
+        drop(first);
+        assert_eq!(holds.len(), 1);
+        drop(second);
+        assert!(holds.is_empty());
+    }
+}

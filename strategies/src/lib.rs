@@ -1,0 +1,45 @@
+//! [`KeyedMutex`]: one trait, several strategies, one contract.
+//!
+//! | strategy | exclusion comes from | waiters | survives |
+//! |---|---|---|---|
+//! | [`Local`] | a lock table in this process | FIFO | nothing |
+//! | [`Redis`] | one Redis: `SET NX PX` and a queue in scripts | FIFO | any client; not Redis |
+//! | [`Raft`] | a replicated log of compare-and-set entries | retry with jitter | loss of less than half |
+//! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries by nonce | FIFO | loss of less than half |
+//! | [`Noop`] | nothing: it grants everybody, to prove that checks can fail | none | – |
+//!
+//! # Layout
+//!
+//! - `mutex`, `lock`, `options`, `error`, `capabilities`: what a user and an implementor see.
+//! - `clock`, `deadline`, `holds`: local time, the arithmetic of leases, and the loss signal.
+//! - `lock_table`: the pure core. A command and the cluster time in, effects out.
+//! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
+//! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
+//!
+//! **Invariant:** only drivers await, read a clock and touch a channel or a socket. `lock_table`
+//! and the member's core take events and time as arguments and return effects; the same code runs
+//! in production, in tests and in simulation.
+
+mod capabilities;
+mod clock;
+mod deadline;
+mod error;
+mod holds;
+mod lock;
+pub mod lock_table;
+mod mutex;
+mod options;
+
+pub use crate::{
+    capabilities::{Capabilities, Exclusion, Order, Survives},
+    clock::{BootClock, Clock, Instant, TokioClock},
+    deadline::{Drift, extended_deadline, gone, granted_deadline},
+    error::Error,
+    holds::{Holds, LossWatch},
+    lock::{Inspection, Lock, Nonce, Owner},
+    mutex::KeyedMutex,
+    options::{
+        DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
+        MaxWait, REQUEST_TIMEOUT, check_duration, check_key, check_request,
+    },
+};

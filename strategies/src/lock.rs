@@ -1,0 +1,138 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Instant;
+
+/// Names one acquisition: a random UUID, never a client, a thread or a task.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nonce(uuid::Uuid);
+
+impl Nonce {
+    /// Draws a fresh one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(uuid::Uuid::new_v4())
+    }
+
+    /// The nonce of these 128 bits, for seeded tests and for taking up a nonce that was stored.
+    #[must_use]
+    pub const fn from_u128(bits: u128) -> Self {
+        Self(uuid::Uuid::from_u128(bits))
+    }
+
+    /// Its 128 bits.
+    #[must_use]
+    pub const fn as_u128(self) -> u128 {
+        self.0.as_u128()
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.simple(), f)
+    }
+}
+
+/// One granted acquisition, as a plain value.
+///
+/// It can be cloned, stored and sent to another process. Serialised, it leaves its deadline
+/// behind, because a monotonic clock does not travel: the process that receives it can unlock and
+/// extend, and counts as holding only after a successful extend.
+///
+/// A `Lock` does nothing when dropped; `gaggle::Guard` does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    key: Arc<str>,
+    nonce: Nonce,
+    fencing_token: u64,
+    #[serde(skip)]
+    deadline: Option<Instant>,
+}
+
+impl Lock {
+    /// What a strategy returns when it has granted; users receive locks, they do not make them.
+    #[must_use]
+    pub fn new(
+        key: impl Into<Arc<str>>,
+        nonce: Nonce,
+        fencing_token: u64,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self { key: key.into(), nonce, fencing_token, deadline }
+    }
+
+    /// The key that is locked.
+    #[must_use]
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The name of this acquisition.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    /// Grows with every grant of the key. Hand it to the resource, which refuses a smaller token
+    /// than the greatest it has seen: that, and only that, stops a write already in flight.
+    #[must_use]
+    pub fn fencing_token(&self) -> u64 {
+        self.fencing_token
+    }
+
+    /// Until when the holder may rely on the lock, on the strategy's own clock; `None` in a
+    /// process that received the lock and has not extended it.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The same acquisition with another deadline: what a strategy returns from `extend`.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
+    }
+}
+
+/// Who asked for a lock: for people, never for decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The host's name.
+    pub host: String,
+    /// The operating system's process id.
+    pub pid: u32,
+    /// [`LockOptions::label`](crate::LockOptions).
+    pub label: Option<String>,
+}
+
+impl Owner {
+    /// This process, with a label.
+    #[must_use]
+    pub fn this_process(label: Option<String>) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { host, pid: std::process::id(), label }
+    }
+}
+
+/// What an inspection of a key shows: a moment's view, old when it arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The holder's fencing token.
+    pub fencing_token: u64,
+    /// The holder's nonce.
+    pub nonce: Nonce,
+    /// Who holds it.
+    pub owner: Owner,
+    /// How long the lease still lasts if it is not extended.
+    pub remaining: Duration,
+    /// How many wait.
+    pub waiters: u64,
+}

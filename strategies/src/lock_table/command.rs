@@ -1,0 +1,257 @@
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Nonce, Owner};
+
+/// Cluster time in milliseconds: the only clock that a lock table sees. Leaders stamp it into
+/// entries; it never goes back, and it says nothing about the wall clock.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ClusterTime(pub u64);
+
+impl ClusterTime {
+    /// This time plus `ms` milliseconds, at most the end of time.
+    #[must_use]
+    pub const fn after(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds since `earlier`, zero if that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// One run of one process: a restarted process has another. Waiters of a process live and die
+/// together.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ProcessId(pub u64);
+
+/// One command, as the log holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Grants the key to the nonce, or queues it, or refuses it.
+    Lock(LockRequest),
+    /// Frees the acquisition of `nonce`, whether it holds or waits; for a nonce never seen it
+    /// leaves a tombstone, so that a LOCK that arrives later grants nothing.
+    Unlock {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// The sender knows that no copy of its LOCK can be under way (sent once, and answered):
+        /// then nothing need be remembered.
+        forget: bool,
+    },
+    /// Ends the lease of `nonce` at the later of its present end and `duration_ms` from now.
+    Extend {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who asks: it gets the answer, and holds from now on.
+        process: ProcessId,
+        /// Names this request among those of `process`, so that its answer can be told apart.
+        request: u64,
+        /// From now.
+        duration_ms: u64,
+    },
+    /// Drops every waiter of a process that was replaced or not heard for `waiter_ttl`.
+    Gone {
+        /// The process.
+        process: ProcessId,
+    },
+    /// Moves the time on, and ends what is due.
+    Noop,
+}
+
+/// A LOCK command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRequest {
+    /// The key.
+    pub key: Arc<str>,
+    /// The acquisition. A repeated nonce keeps its grant or its place.
+    pub nonce: Nonce,
+    /// Who asks.
+    pub process: ProcessId,
+    /// The lease, from the grant on.
+    pub duration_ms: u64,
+    /// How long to queue.
+    pub wait: Wait,
+    /// The newest cluster time that the sender had seen when it drew the nonce's first send.
+    pub seen: Seen,
+    /// For inspection.
+    pub owner: Arc<Owner>,
+}
+
+/// How long a LOCK queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wait {
+    /// Not at all: held means refused.
+    No,
+    /// This many milliseconds from the command's own stamp.
+    Ms(u64),
+    /// For ever.
+    Forever,
+}
+
+/// How old a LOCK may be: it is refused once finished nonces of its age may be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// The sender has seen no time of this group: refused with the present time, to be repeated
+    /// at once.
+    Never,
+    /// The sender saw this time of this group.
+    At {
+        /// The group's random id; times of another group say nothing.
+        group: u128,
+        /// The time.
+        time: ClusterTime,
+    },
+    /// No copy of this command can be under way besides this one, nor be delayed (the local
+    /// strategy): always young enough.
+    Now,
+}
+
+/// What applying a command did. Effects come in the order in which they happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    /// The nonce holds the key (also repeated in answer to a repeated LOCK).
+    Granted(Grant),
+    /// The nonce waits (also in answer to a repeated LOCK).
+    Queued {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who asked.
+        process: ProcessId,
+    },
+    /// The LOCK grants nothing. A refusal is not an outcome of the nonce: it is judged anew when
+    /// repeated.
+    Refused {
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who asked.
+        process: ProcessId,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The answer to an UNLOCK.
+    Unlocked {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// What the nonce was before.
+        was: Ended,
+    },
+    /// The answer to an EXTEND.
+    Extended {
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who asked.
+        process: ProcessId,
+        /// Which request.
+        request: u64,
+        /// The end of the lease now; `None` if the nonce does not hold the key.
+        expires_at: Option<ClusterTime>,
+    },
+    /// A lease ran out.
+    Expired {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who held it.
+        process: ProcessId,
+        /// Its token.
+        token: u64,
+    },
+    /// A waiter left the queue without a grant: its `max_wait` passed or its process was gone.
+    Dropped {
+        /// The key.
+        key: Arc<str>,
+        /// The acquisition.
+        nonce: Nonce,
+        /// Who waited.
+        process: ProcessId,
+    },
+}
+
+/// A grant, with both stamps that the holder's deadline needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The key.
+    pub key: Arc<str>,
+    /// The acquisition.
+    pub nonce: Nonce,
+    /// Who holds.
+    pub process: ProcessId,
+    /// The fencing token, greater than every token before it in this table.
+    pub token: u64,
+    /// The stamp of the LOCK that took the place.
+    pub enqueued_at: ClusterTime,
+    /// The stamp of the grant.
+    pub granted_at: ClusterTime,
+    /// The end of the lease; the key is free from this time on.
+    pub expires_at: ClusterTime,
+}
+
+/// Why a LOCK grants nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// Another nonce holds the key, and the LOCK does not wait.
+    Held,
+    /// The LOCK is older than `nonce_memory`, or of another group: repeat it with this time.
+    Stale {
+        /// The group.
+        group: u128,
+        /// The present time.
+        now: ClusterTime,
+    },
+    /// The nonce was unlocked or withdrawn, or its lease ran out.
+    Spent(Ended),
+    /// A bound is reached.
+    Limit {
+        /// What is bounded.
+        what: Bound,
+        /// The bound.
+        limit: u64,
+    },
+}
+
+/// What is bounded in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bound {
+    /// Waiters on one key.
+    WaitersPerKey,
+    /// Keys that are held.
+    Keys,
+    /// Nonces remembered.
+    Nonces,
+}
+
+/// What a nonce was when an UNLOCK reached it, or how it had ended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// It held the key; now it does not.
+    Held,
+    /// It waited; now it does not.
+    Waited,
+    /// It had been unlocked (or withdrawn after a grant) before.
+    Unlocked,
+    /// It had been withdrawn before it was granted.
+    Withdrawn,
+    /// Its lease had run out.
+    Expired,
+    /// The table does not know it.
+    Unknown,
+}

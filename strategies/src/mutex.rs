@@ -1,0 +1,111 @@
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch};
+
+/// A keyed mutex: many processes, one key, one holder at a time, for a lease.
+///
+/// # For users
+///
+/// Most code wants `gaggle::Locker`, which wraps any `KeyedMutex` and hands out guards. Used bare,
+/// the trait is as safe: every implementation checks its input and ends every call by its
+/// deadline. What it does not do is unlock for you.
+///
+/// A lock is advisory. A valid lock does not stop a write that is already in flight; only a
+/// resource that checks the [fencing token](Lock::fencing_token) does.
+///
+/// # For implementors
+///
+/// Run `testing::conformance` (feature `testing`) on it. Check input with
+/// [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
+/// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
+/// send, with [`granted_deadline`](crate::granted_deadline) and
+/// [`extended_deadline`](crate::extended_deadline). Arm the withdrawal before the first await.
+#[async_trait]
+pub trait KeyedMutex: Send + Sync + 'static {
+    /// Takes `key` within `options.max_wait`.
+    ///
+    /// The lease counts from before the request was sent; at least half of it remains locally when
+    /// this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], [`Error::Held`] (only where `max_wait` is zero),
+    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Spent`], [`Error::Closed`],
+    /// [`Error::Failed`], [`Error::InvalidKey`], [`Error::InvalidOptions`], [`Error::Limit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue and withdraws the request at once. If
+    /// the withdrawal is lost, the key can be taken in this name for at most one lease.
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error>;
+
+    /// Takes `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Held`] where somebody else holds it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    async fn try_lock(&self, key: &str, duration: Duration) -> Result<Lock, Error> {
+        let options = LockOptions::default().duration(duration).max_wait(Duration::ZERO);
+        self.lock(key, options).await
+    }
+
+    /// Frees this acquisition and no other, and hands the key to the next waiter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHolder`] (before the local deadline) and [`Error::Expired`] (from it on) when
+    /// this acquisition no longer holds; [`Error::Unavailable`], [`Error::Unknown`],
+    /// [`Error::Closed`], [`Error::Failed`]. Ends by the strategy's request timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the unlock back.
+    async fn unlock(&self, lock: &Lock) -> Result<(), Error>;
+
+    /// Makes the lease last at least `duration` from now. The token stays; a lease is never
+    /// shortened, never re-created once lost, and a failed extend never unlocks.
+    ///
+    /// Returns the lock with its new deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. Ends by the strategy's request
+    /// timeout and by the local deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lease either as it was or extended.
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error>;
+
+    /// Who holds `key`, if anybody does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`], [`Error::InvalidKey`].
+    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error>;
+
+    /// What this strategy guarantees.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Marks the watched locks lost, unlocks them within the request timeout, ends local waits
+    /// with [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is no
+    /// error.
+    async fn close(&self);
+
+    /// Hands the unlock of `lock` to the strategy's driver and returns at once: what a guard's
+    /// `Drop` calls. Never blocks, never panics, works outside any runtime. Where no driver is
+    /// left to do it, the lease's end frees the key.
+    fn release(&self, lock: &Lock);
+
+    /// Watches `lock` for a loss that comes before its deadline.
+    fn watch(&self, lock: &Lock) -> LossWatch;
+
+    /// The clock on which [`Lock::deadline`] is read.
+    fn clock(&self) -> Arc<dyn Clock>;
+}

@@ -1,0 +1,145 @@
+use std::time::Duration;
+
+use crate::{Error, Nonce};
+
+/// The longest key, in bytes of UTF-8. It bounds an entry, a frame and a table row.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// The shortest lease. Leases are kept in whole milliseconds.
+pub const DURATION_MIN: Duration = Duration::from_millis(1);
+/// The longest lease: a day, so that a lost unlock is never for ever.
+pub const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest bounded wait; longer is [`MaxWait::Forever`].
+pub const MAX_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest owner label, in bytes.
+pub const LABEL_BYTES_MAX: usize = 256;
+/// How long `unlock`, `extend` and `try_lock` wait for an answer, unless configured otherwise.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long `lock` waits for a key that somebody else holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxWait {
+    /// At most this long, 0 to 24 h; zero is one attempt.
+    AtMost(Duration),
+    /// Until granted or closed.
+    Forever,
+}
+
+impl From<Duration> for MaxWait {
+    fn from(wait: Duration) -> Self {
+        Self::AtMost(wait)
+    }
+}
+
+/// What to ask of a lock.
+///
+/// ```
+/// # use gaggle_strategies::LockOptions;
+/// # use std::time::Duration;
+/// let options = LockOptions::default() // 10 s and 5 s
+///     .duration(Duration::from_secs(30))
+///     .max_wait(Duration::from_millis(500));
+/// # assert_eq!(options.duration, Duration::from_secs(30));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOptions {
+    /// The lease, 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
+    ///
+    /// The holder's own deadline comes earlier, by 1 % and 1 ms, and a lease of which less than
+    /// half remains is never handed out: below 3 ms no lock can be granted.
+    pub duration: Duration,
+    /// How long to wait, 5 s by default.
+    pub max_wait: MaxWait,
+    /// Names this acquisition; a fresh one is drawn if `None`. Give the same nonce again to ask
+    /// after an outcome that was [`Error::Unknown`]: it finds the same grant and token.
+    pub nonce: Option<Nonce>,
+    /// Shown by an inspection beside host and process id; at most 256 bytes.
+    pub label: Option<String>,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(10),
+            max_wait: MaxWait::AtMost(Duration::from_secs(5)),
+            nonce: None,
+            label: None,
+        }
+    }
+}
+
+impl LockOptions {
+    /// Sets the lease.
+    #[must_use]
+    pub fn duration(mut self, duration: Duration) -> Self {
+        self.duration = duration;
+        self
+    }
+
+    /// Sets how long to wait.
+    #[must_use]
+    pub fn max_wait(mut self, max_wait: impl Into<MaxWait>) -> Self {
+        self.max_wait = max_wait.into();
+        self
+    }
+
+    /// Names the acquisition.
+    #[must_use]
+    pub fn nonce(mut self, nonce: Nonce) -> Self {
+        self.nonce = Some(nonce);
+        self
+    }
+
+    /// Labels the owner.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+}
+
+/// The check that every strategy makes of a key, before any I/O.
+///
+/// # Errors
+///
+/// [`Error::InvalidKey`].
+pub fn check_key(key: &str) -> Result<(), Error> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(Error::InvalidKey { bytes: key.len(), limit: KEY_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// The check that every strategy makes of a lease, before any I/O.
+///
+/// # Errors
+///
+/// [`Error::InvalidOptions`] naming `duration`.
+pub fn check_duration(duration: Duration) -> Result<(), Error> {
+    if !(DURATION_MIN..=DURATION_MAX).contains(&duration) {
+        return Err(Error::duration("duration", duration, DURATION_MIN, DURATION_MAX));
+    }
+    Ok(())
+}
+
+/// The check that every strategy makes of a lock request, before any I/O.
+///
+/// # Errors
+///
+/// [`Error::InvalidKey`] or [`Error::InvalidOptions`] naming the field.
+pub fn check_request(key: &str, options: &LockOptions) -> Result<(), Error> {
+    check_key(key)?;
+    check_duration(options.duration)?;
+    if let MaxWait::AtMost(wait) = options.max_wait
+        && wait > MAX_WAIT_MAX
+    {
+        return Err(Error::duration("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX));
+    }
+    match &options.label {
+        Some(label) if label.len() > LABEL_BYTES_MAX => Err(Error::InvalidOptions {
+            field: "label",
+            value: format!("{} bytes", label.len()),
+            limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
+        }),
+        _ => Ok(()),
+    }
+}
