@@ -203,16 +203,23 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Waits until the granting side keeps nothing, for the time that the contract gives it.
-    pub(super) async fn must_leave_nothing(&self) -> Verdict {
+    /// What the granting side keeps now: nothing, unless an earlier case has failed.
+    pub(super) async fn residue(&self) -> Result<u64, Stop> {
+        let residue = self.fixture.residue().await;
+        residue.ok_or(Stop::Untried("the fixture cannot count the residue"))
+    }
+
+    /// Waits until the granting side keeps no more than `before`, for the time that the contract
+    /// gives it.
+    pub(super) async fn must_leave_nothing(&self, before: u64) -> Verdict {
         let limit = Instant::now() + self.fixture.sweep() + self.slack();
         loop {
-            let residue = self.fixture.residue().await;
-            let residue = residue.ok_or(Stop::Untried("the fixture cannot count the residue"))?;
-            if residue == 0 {
+            let residue = self.residue().await?;
+            if residue <= before {
                 return Ok(());
             }
-            ensure!(Instant::now() < limit, "{residue} keys and waiters are left behind");
+            let left = residue - before;
+            ensure!(Instant::now() < limit, "{left} keys and waiters are left behind");
             sleep(Duration::from_millis(50)).await;
         }
     }

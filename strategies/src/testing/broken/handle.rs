@@ -110,7 +110,8 @@ impl Handle {
                 Answer::Wait { .. } if self.is(Fault::RefusesContended) => return Err(Error::Held),
                 Answer::Wait { expires } => {
                     let lazy = self.now().after(LAZY);
-                    let expires = if self.is(Fault::UnlockWakesNobody) { Some(lazy) } else { expires };
+                    let expires =
+                        if self.is(Fault::UnlockWakesNobody) { Some(lazy) } else { expires };
                     let wake = expires.into_iter().chain(request.until).min();
                     self.told_or(told, wake).await;
                     if request.until.is_some_and(|until| self.now() >= until) {

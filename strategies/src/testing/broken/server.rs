@@ -78,9 +78,14 @@ pub(super) struct Request {
 /// What the server says to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Granted { token: u64, waited: Duration },
+    Granted {
+        token: u64,
+        waited: Duration,
+    },
     /// Wait until told, or until the present lease ends.
-    Wait { expires: Option<Instant> },
+    Wait {
+        expires: Option<Instant>,
+    },
     Held,
     Spent,
 }
@@ -310,7 +315,8 @@ impl Server {
                 Some(Fault::TokensPerTableRow) => row.granted,
                 _ => *token,
             };
-            let lease = if self.is(Fault::ExpiresEarly) { next.duration / 2 } else { next.duration };
+            let lease =
+                if self.is(Fault::ExpiresEarly) { next.duration / 2 } else { next.duration };
             row.holder = Some(Holder {
                 nonce: next.nonce,
                 process: next.process,

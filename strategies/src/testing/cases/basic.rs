@@ -45,12 +45,16 @@ pub(in crate::testing) async fn a_second_lock_waits(cx: &Context<'_>) -> Verdict
 pub(in crate::testing) async fn an_unlock_wakes_a_waiter(cx: &Context<'_>) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let held = cx.take(&first, &key, LONG).await?;
-    let waiter = cx.start(&second, &key, LockOptions::default().max_wait(LONG));
+    let options = LockOptions::default().max_wait(LONG);
+    let duration = options.duration;
+    let waiter = cx.start(&second, &key, options);
     cx.nap().await;
     ensure!(!waiter.is_finished(), "a lock of a held key did not wait");
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
     let next = waiter.granted(cx.slack(), "a waiter after the unlock").await?;
     ensure!(next.fencing_token() > held.fencing_token(), "the token did not rise");
+    let left = remaining(&second, &next)?;
+    ensure!(left >= duration / 2, "of a lease of {duration:?}, waited for, {left:?} remain");
     unlocked(second.unlock(&next).await, "unlock by the second holder")
 }
 

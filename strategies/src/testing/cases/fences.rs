@@ -26,12 +26,13 @@ pub(in crate::testing) async fn tokens_rise_per_key(cx: &Context<'_>) -> Verdict
 
 pub(in crate::testing) async fn tokens_rise_across_expiry(cx: &Context<'_>) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
+    let before = cx.residue().await?;
     let ended = cx.take(&first, &key, cx.lease()).await?;
     cx.outlive(cx.lease()).await;
     let next = cx.take(&second, &key, cx.lease()).await?;
     ensure!(next.fencing_token() > ended.fencing_token(), "the token did not rise");
     // Once more with the key swept out of the table in between.
-    cx.must_leave_nothing().await?;
+    cx.must_leave_nothing(before).await?;
     let last = cx.take(&first, &key, LONG).await?;
     ensure!(last.fencing_token() > next.fencing_token(), "the token did not outlive its key");
     unlocked(first.unlock(&last).await, "unlock by the holder")

@@ -167,7 +167,7 @@ pub(in crate::testing) async fn many_waiters_are_all_served_once(cx: &Context<'_
 }
 
 pub(in crate::testing) async fn a_dropped_call_leaves_nothing_behind(cx: &Context<'_>) -> Verdict {
-    let (first, second) = cx.open_two().await;
+    let ((first, second), before) = (cx.open_two().await, cx.residue().await?);
     let shared = cx.key("shared");
     let held = cx.take(&first, &shared, LONG).await?;
     let (mut calls, mut free) = (Vec::new(), Vec::new());
@@ -197,5 +197,5 @@ pub(in crate::testing) async fn a_dropped_call_leaves_nothing_behind(cx: &Contex
         cx.must_be_free(&second, key, "after a dropped call").await?;
     }
     cx.must_show_free(&second, &shared, "after dropped calls").await?;
-    cx.must_leave_nothing().await
+    cx.must_leave_nothing(before).await
 }

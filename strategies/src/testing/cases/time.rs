@@ -149,8 +149,12 @@ async fn must_refuse_duration(handle: &Handle, key: &str, duration: Duration) ->
     let options = LockOptions::default().duration(duration);
     let field = "duration";
     let named = |what: &str, result: Result<Lock, Error>| {
-        let right = matches!(&result, Err(Error::InvalidOptions { field: named, .. }) if *named == field);
-        ensure!(right, "{what} with {duration:?}: expected InvalidOptions of {field}, got {result:?}");
+        let right =
+            matches!(&result, Err(Error::InvalidOptions { field: named, .. }) if *named == field);
+        ensure!(
+            right,
+            "{what} with {duration:?}: expected InvalidOptions of {field}, got {result:?}"
+        );
         Ok(())
     };
     named("lock", handle.lock(key, options).await)?;
