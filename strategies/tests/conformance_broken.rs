@@ -28,7 +28,7 @@ impl Plain {
     }
 
     fn server(&self) -> Server {
-        self.server.lock().unwrap().clone()
+        self.server.lock().expect("no test panics with it").clone()
     }
 }
 
@@ -41,7 +41,8 @@ impl Fixture for Plain {
         Some(self.server().residue())
     }
     async fn settle(&self) {
-        *self.server.lock().unwrap() = self.fault.map_or_else(Server::sound, Server::with);
+        *self.server.lock().expect("no test panics with it") =
+            self.fault.map_or_else(Server::sound, Server::with);
     }
     fn slack(&self) -> Duration {
         Duration::from_millis(20)

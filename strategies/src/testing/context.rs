@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{Fixture, Lacking, Outcome};
-use crate::{Error, KeyedMutex, Lock, LockOptions};
+use crate::{Error, Inspection, KeyedMutex, Lock, LockOptions};
 
 /// A handle, as a case uses it.
 pub(super) type Handle = Arc<dyn KeyedMutex>;
@@ -176,13 +176,18 @@ impl<'a> Context<'a> {
         Waiter { task }
     }
 
-    /// Waits until `waiters` wait on the key, as an inspection shows it.
-    pub(super) async fn queued(&self, handle: &Handle, key: &str, waiters: u64) -> Verdict {
+    /// Waits until `waiters` wait on a held key, as an inspection shows it.
+    pub(super) async fn queued(
+        &self,
+        handle: &Handle,
+        key: &str,
+        waiters: u64,
+    ) -> Result<Inspection, Stop> {
         let limit = Instant::now() + self.slack() + Duration::from_secs(5);
         let mut last = None;
         while Instant::now() < limit {
             match handle.inspect(key).await {
-                Ok(Some(seen)) if seen.waiters == waiters => return Ok(()),
+                Ok(Some(seen)) if seen.waiters == waiters => return Ok(seen),
                 seen => last = Some(seen),
             }
             sleep(Duration::from_millis(5)).await;
@@ -295,7 +300,8 @@ pub(super) fn took(
 
 /// How long the holder may still rely on the lock.
 pub(super) fn remaining(handle: &Handle, lock: &Lock) -> Result<Duration, Stop> {
-    let deadline = lock.deadline().ok_or(Stop::Failed("a granted lock has no deadline".into()))?;
+    let deadline =
+        lock.deadline().ok_or_else(|| Stop::Failed("a granted lock has no deadline".into()))?;
     Ok(deadline.since(handle.clock().now()))
 }
 

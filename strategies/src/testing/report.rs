@@ -97,11 +97,12 @@ impl Report {
     /// that the list does not outlive its reason.
     pub fn assert_passed_but_untried(&self, untried: &[u8]) {
         let failed = self.failed();
-        let replay = failed.first().or(self.untried().first()).copied().unwrap_or(0);
+        let untried_ones = self.untried();
+        let replay = failed.iter().chain(&untried_ones).next().copied().unwrap_or(0);
         let chosen = |n: &&u8| self.cases.iter().any(|report| report.case.number == **n);
         let expected: Vec<u8> = untried.iter().filter(chosen).copied().collect();
         assert!(
-            failed.is_empty() && self.untried() == expected,
+            failed.is_empty() && untried_ones == expected,
             "{self}\nreplay with {CASE_VARIABLE}={replay} and the same test command"
         );
     }

@@ -191,8 +191,9 @@ impl KeyedMutex for Handle {
         };
         let told = self.server.join(key, nonce).unwrap_or_else(|| Arc::new(Notify::new()));
         let duration = options.duration;
+        let (process, label) = (self.process, options.label);
         let request =
-            Request { key: key.into(), nonce, process: self.process, duration, waits, until, told };
+            Request { key: key.into(), nonce, process, label, duration, waits, until, told };
 
         let withdrawal = Withdrawal { server: &self.server, key, nonce, armed: true };
         let mut closed = self.closed.subscribe();

@@ -50,12 +50,14 @@ struct Holder {
     token: u64,
     waited: Duration,
     expires: Instant,
+    label: Option<String>,
 }
 
 #[derive(Debug)]
 struct Waiter {
     nonce: Nonce,
     process: u64,
+    label: Option<String>,
     duration: Duration,
     since: Instant,
     until: Option<Instant>,
@@ -68,6 +70,7 @@ pub(super) struct Request {
     pub(super) key: String,
     pub(super) nonce: Nonce,
     pub(super) process: u64,
+    pub(super) label: Option<String>,
     pub(super) duration: Duration,
     /// Whether it queues where the key is held.
     pub(super) waits: bool,
@@ -191,6 +194,7 @@ impl Server {
             row.waiters.push(Waiter {
                 nonce: request.nonce,
                 process: request.process,
+                label: request.label.clone(),
                 duration: request.duration,
                 since: now,
                 until: request.until,
@@ -263,7 +267,14 @@ impl Server {
         self.settle(&mut table, &key, now);
         if self.is(Fault::ExtendCreates) {
             let row = table.rows.entry(key.clone()).or_default();
-            let holder = Holder { nonce, process: 0, token, waited: Duration::ZERO, expires: now };
+            let holder = Holder {
+                nonce,
+                process: 0,
+                token,
+                waited: Duration::ZERO,
+                expires: now,
+                label: None,
+            };
             row.holder.get_or_insert(holder);
         }
         let holder = table.rows.get_mut(&key).and_then(|row| row.holder.as_mut());
@@ -288,7 +299,7 @@ impl Server {
         Some(Inspection {
             fencing_token: holder.token,
             nonce: holder.nonce,
-            owner: Owner::this_process(None),
+            owner: Owner::this_process(holder.label.clone()),
             remaining: holder.expires.since(now),
             waiters: row.waiters.len() as u64,
         })
@@ -320,6 +331,7 @@ impl Server {
             row.holder = Some(Holder {
                 nonce: next.nonce,
                 process: next.process,
+                label: next.label,
                 token,
                 waited: now.since(next.since),
                 expires: now.after(lease),

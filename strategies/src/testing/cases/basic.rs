@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Instant as Reading, Lock, LockOptions, Nonce,
+    Error, Instant as Reading, Lock, LockOptions, Nonce, Owner,
     testing::context::{
         Context, LONG, Verdict, ensure, given_up, granted, refused, remaining, took, unlocked,
     },
@@ -14,7 +14,7 @@ use crate::{
 pub(in crate::testing) async fn a_free_key_is_granted_at_once(cx: &Context<'_>) -> Verdict {
     let (handle, key) = (cx.open().await, cx.key("k"));
     let (started, before) = (Instant::now(), handle.clock().now());
-    let options = LockOptions::default();
+    let options = LockOptions::default().label("first in line");
     let duration = options.duration;
     let lock = granted(handle.lock(&key, options).await, "lock of a free key")?;
     took(started, Instant::now(), Duration::ZERO, cx.slack(), "lock of a free key")?;
@@ -25,6 +25,13 @@ pub(in crate::testing) async fn a_free_key_is_granted_at_once(cx: &Context<'_>) 
     ensure!(left >= duration / 2, "of a lease of {duration:?} only {left:?} remain");
     let deadline = lock.deadline().unwrap_or_default();
     ensure!(deadline < before.after(duration), "the deadline counts from later than the send");
+    let seen = cx.queued(&handle, &key, 0).await?;
+    let right = seen.nonce == lock.nonce() && seen.fencing_token == lock.fencing_token();
+    ensure!(right, "an inspection shows {seen:?} of {lock:?}");
+    let owner = Owner::this_process(Some("first in line".into()));
+    ensure!(seen.owner == owner, "an inspection shows {:?}, not {owner:?}", seen.owner);
+    let right = seen.remaining > Duration::ZERO && seen.remaining <= duration;
+    ensure!(right, "an inspection shows {:?} left of {duration:?}", seen.remaining);
     unlocked(handle.unlock(&lock).await, "unlock by the holder")
 }
 
