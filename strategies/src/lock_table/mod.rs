@@ -42,6 +42,8 @@ mod nonces;
 mod row;
 mod snapshot;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     command::{
