@@ -25,9 +25,11 @@ mod capabilities;
 mod clock;
 mod deadline;
 mod error;
+mod gaggle;
 mod holds;
 mod lock;
 pub mod lock_table;
+mod member;
 mod mutex;
 mod options;
 #[cfg(any(test, feature = "testing"))]
@@ -38,8 +40,13 @@ pub use crate::{
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::{Drift, extended_deadline, gone, granted_deadline},
     error::Error,
+    gaggle::{Gaggle, Raft},
     holds::{Holds, LossWatch},
     lock::{Inspection, Lock, Nonce, Owner},
+    member::{
+        CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX, MemberOptions, MemberSizes, MemberStatus, Members,
+        Replicate,
+    },
     mutex::KeyedMutex,
     options::{
         DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
