@@ -51,32 +51,39 @@ async fn first_come_first_served(cx: &Context<'_>, handles: &[Handle]) -> Verdic
     unlocked(holder.unlock(&held).await, "unlock by the last holder")
 }
 
-/// How often each contender must be served, and how many grants may pass until then.
+/// How many contend, how often each must be served, and how many grants may pass until then.
+const CONTENDERS: usize = 18;
 const TURNS: u64 = 5;
 const ROUNDS: u64 = 600;
+/// How long each holds, and thinks before it comes again. Without a promise of order, whoever came
+/// again at once would find the key free before anybody else looks; and of two equal times, two
+/// contenders in step would shut out the others.
+const HOLD: Duration = Duration::from_millis(2);
+const THINK: Duration = Duration::from_millis(9);
 
 async fn nobody_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
     let key = cx.key("starvation");
-    let (grants, contenders) = (Arc::new(AtomicU64::new(0)), 6);
+    let grants = Arc::new(AtomicU64::new(0));
     let satisfied = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
-    for handle in handles.iter().cycle().take(contenders) {
+    for handle in handles.iter().cycle().take(CONTENDERS) {
         let (handle, key) = (handle.clone(), key.clone());
         let (grants, satisfied) = (grants.clone(), satisfied.clone());
         // All go on until the last is satisfied, so that it has rivals to the end.
         tasks.spawn(async move {
             let mut turns = 0;
-            while satisfied.load(Ordering::Relaxed) < contenders
+            while satisfied.load(Ordering::Relaxed) < CONTENDERS
                 && grants.load(Ordering::Relaxed) <= ROUNDS
             {
                 let lock = handle.lock(&key, patient()).await?;
-                sleep(Duration::from_millis(1)).await;
+                sleep(HOLD).await;
                 turns += 1;
                 if turns == TURNS {
                     satisfied.fetch_add(1, Ordering::Relaxed);
                 }
                 grants.fetch_add(1, Ordering::Relaxed);
                 handle.unlock(&lock).await?;
+                sleep(THINK).await;
             }
             Ok::<(), Error>(())
         });
