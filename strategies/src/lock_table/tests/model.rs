@@ -55,12 +55,13 @@ impl Model {
                 let end = self.now + duration_ms;
                 let mut expires_at = None;
                 for a in &mut self.acquisitions {
-                    if a.request.nonce == *nonce && a.request.key == *key {
-                        if let Some((_, _, expiry)) = &mut a.granted {
-                            *expiry = end.max(*expiry);
-                            a.request.process = *process;
-                            expires_at = Some(ClusterTime(*expiry));
-                        }
+                    if a.request.nonce == *nonce
+                        && a.request.key == *key
+                        && let Some((_, _, expiry)) = &mut a.granted
+                    {
+                        *expiry = end.max(*expiry);
+                        a.request.process = *process;
+                        expires_at = Some(ClusterTime(*expiry));
                     }
                 }
                 let (nonce, process, request) = (*nonce, *process, *request);
@@ -231,6 +232,11 @@ impl Model {
             expires_at: ClusterTime(expires_at),
             waiters: of_key.count() as u64,
         })
+    }
+
+    pub(super) fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
+        of_key.find(|a| a.granted.is_none()).map(|a| a.request.nonce)
     }
 
     pub(super) fn knows(&self, nonce: Nonce) -> Option<Known> {
