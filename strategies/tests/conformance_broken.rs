@@ -91,7 +91,7 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
             26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42,
         ],
     ),
-    (Fault::RefusesContended, &[2, 3, 11, 12, 13, 14, 16, 20, 22, 26, 27, 32, 33, 34, 36, 42]),
+    (Fault::RefusesContended, &[2, 3, 11, 12, 13, 14, 16, 20, 22, 26, 27, 32, 33, 34, 35, 36, 42]),
     (Fault::OneLockForAll, &[4, 31, 38, 39, 42]),
     (Fault::FoldsKeys, &[38]),
     (Fault::UnlockIgnoresNonce, &[2, 9, 13, 23, 25, 26, 34, 37]),

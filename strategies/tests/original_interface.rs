@@ -4,9 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_strategies::{
-    Error, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce, TokioClock,
-};
+use gaggle_strategies::{Error, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce, TokioClock};
 use tokio::time::Instant;
 
 fn local() -> Arc<dyn KeyedMutex> {

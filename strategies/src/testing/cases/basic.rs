@@ -114,6 +114,7 @@ pub(in crate::testing) async fn dropping_a_guard_unlocks(cx: &Context<'_>) -> Ve
     let (inside, outside) = (cx.key("inside"), cx.key("outside"));
 
     let lock = cx.take(&first, &inside, LONG).await?;
+    cx.must_be_held(&second, &inside, "before release").await?;
     first.release(&lock);
     cx.must_be_free(&second, &inside, "after release").await?;
 

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    Error, LockOptions, Order,
+    LockOptions, Order,
     testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, granted, unlocked},
 };
 
@@ -64,34 +64,37 @@ const THINK: Duration = Duration::from_millis(9);
 async fn nobody_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
     let key = cx.key("starvation");
     let grants = Arc::new(AtomicU64::new(0));
-    let satisfied = Arc::new(AtomicUsize::new(0));
+    let (satisfied, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = JoinSet::new();
     for handle in handles.iter().cycle().take(CONTENDERS) {
         let (handle, key) = (handle.clone(), key.clone());
         let (grants, satisfied) = (grants.clone(), satisfied.clone());
+        let inside = inside.clone();
         // All go on until the last is satisfied, so that it has rivals to the end.
         tasks.spawn(async move {
             let mut turns = 0;
             while satisfied.load(Ordering::Relaxed) < CONTENDERS
                 && grants.load(Ordering::Relaxed) <= ROUNDS
             {
-                let lock = handle.lock(&key, patient()).await?;
+                let lock = granted(handle.lock(&key, patient()).await, "a contender")?;
+                let others = inside.fetch_add(1, Ordering::SeqCst);
+                ensure!(others == 0, "{others} others hold the key");
                 sleep(HOLD).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
                 turns += 1;
                 if turns == TURNS {
                     satisfied.fetch_add(1, Ordering::Relaxed);
                 }
                 grants.fetch_add(1, Ordering::Relaxed);
-                handle.unlock(&lock).await?;
+                unlocked(handle.unlock(&lock).await, "unlock by a contender")?;
                 sleep(THINK).await;
             }
-            Ok::<(), Error>(())
+            Ok::<(), Stop>(())
         });
     }
     let limit = Instant::now() + LONG;
     while let Ok(Some(ended)) = timeout_at(limit, tasks.join_next()).await {
-        let ended = ended.map_err(|panicked| Stop::Failed(panicked.to_string()))?;
-        ended.map_err(|error| Stop::Failed(format!("a contender got {error:?}")))?;
+        ended.map_err(|panicked| Stop::Failed(panicked.to_string()))??;
     }
     let grants = grants.load(Ordering::Relaxed);
     ensure!(grants <= ROUNDS, "{grants} grants until everybody had {TURNS} turns");
@@ -106,6 +109,7 @@ pub(in crate::testing) async fn a_cancelled_waiter_is_skipped(cx: &Context<'_>) 
     cx.nap().await;
     let next = cx.start(&third, &key, patient());
     cx.nap().await;
+    ensure!(!gone.is_finished() && !next.is_finished(), "a lock of a held key did not wait");
     gone.cancel(&second).await?;
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
     let next = next.granted(cx.slack(), "the waiter behind a cancelled one").await?;
@@ -125,6 +129,7 @@ pub(in crate::testing) async fn a_waiter_cancelled_at_its_grant_passes_it_on(
         let held = cx.take(&first, &key, LONG).await?;
         let waiter = cx.start(&second, &key, patient());
         cx.nap().await;
+        ensure!(!waiter.is_finished(), "a lock of a held key did not wait");
         // The unlock and the drop of the waiting call meet at another step each time.
         let unlocking = tokio::spawn({
             let (first, held) = (first.clone(), held.clone());
