@@ -44,6 +44,18 @@
 //! # }
 //! ```
 //!
+//! What the original checked when a method was called (*unimplemented method _lock is required by
+//! the Strategy interface*) is checked by the compiler here:
+//!
+//! ```compile_fail,E0046
+//! struct Half;
+//!
+//! #[async_trait::async_trait]
+//! impl gaggle_strategies::KeyedMutex for Half {
+//!     async fn close(&self) {}
+//! }
+//! ```
+//!
 //! # Replaying one case
 //!
 //! Set [`CASE_VARIABLE`] for the same test command: `GAGGLE_CASE=12 cargo test --test
