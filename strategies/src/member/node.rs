@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-pub(crate) use self::standing::Status;
 use self::outbox::Outbox;
+pub(crate) use self::standing::Status;
 use super::{
     formation::{Formation, Letter, PRESENCE_EVERY},
     group::{self, Group, GroupError},
     membership,
-    options::{Members, MemberOptions, Replicate, Timing},
+    options::{MemberOptions, Members, Replicate, Timing},
     peers::Peers,
     random::Ids,
     requests::{Answer, Call, CallerId, Requests, Sending},
@@ -68,16 +68,31 @@ pub(crate) struct Node {
 /// What a turn did.
 #[derive(Debug)]
 pub(crate) enum Output {
-    Send { to: NodeName, frame: Bytes },
-    Broadcast { frame: Bytes },
-    Answer { caller: CallerId, answer: Answer },
+    Send {
+        to: NodeName,
+        frame: Bytes,
+    },
+    Broadcast {
+        frame: Bytes,
+    },
+    Answer {
+        caller: CallerId,
+        answer: Answer,
+    },
     /// An acquisition of this process can no longer be relied on.
-    Lost { nonce: Nonce },
+    Lost {
+        nonce: Nonce,
+    },
 }
 
 impl Node {
     /// A process that runs `name`; `seed` decides everything that it draws.
-    pub(crate) fn new(name: NodeName, options: &MemberOptions, frame_limit: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        name: NodeName,
+        options: &MemberOptions,
+        frame_limit: usize,
+        seed: u64,
+    ) -> Self {
         let mut ids = Ids::new(seed);
         let incarnation = ids.draw();
         Self {
@@ -139,7 +154,7 @@ impl Node {
                 first_token.max(self.last_token.saturating_add(1)),
                 &mut letters,
             );
-            self.post(letters);
+            self.post_letters(letters);
             if let Some(forming) = formed {
                 self.found(now, &forming, true);
             }
@@ -176,7 +191,7 @@ impl Node {
             self.ticks = 0;
         }
         let outbox = &mut self.outbox;
-        self.transfers.take_due(now, |to, body| outbox.to_incarnation(to, &body));
+        self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
         let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
         self.outputs.extend(lost);
@@ -231,13 +246,13 @@ impl Node {
     fn send_raft(&mut self, now: Instant, message: RaftMessage) {
         let to = message.to;
         if !message.is_snapshot() {
-            self.outbox.to_incarnation(to, &Body::Raft(message));
+            self.outbox.post(to, &Body::Raft(message));
             return;
         }
         let bytes = postcard::to_allocvec(&message).expect("a message serialises");
         let piece = self.outbox.body_limit();
         if bytes.len() <= piece {
-            self.outbox.to_incarnation(to, &Body::Raft(message));
+            self.outbox.post(to, &Body::Raft(message));
         } else {
             self.transfers.begin(now, to, bytes.into(), piece);
         }
@@ -267,7 +282,7 @@ impl Node {
         let asked = !commands.is_empty();
         for command in commands {
             if over_channel {
-                self.outbox.to_incarnation(leader, &Body::Request(command));
+                self.outbox.post(leader, &Body::Request(command));
             } else {
                 group.submit(command);
             }
@@ -275,9 +290,9 @@ impl Node {
         asked
     }
 
-    fn post(&mut self, letters: Vec<Letter>) {
+    fn post_letters(&mut self, letters: Vec<Letter>) {
         for letter in letters {
-            self.outbox.to_name(&letter.to, letter.incarnation, &letter.body);
+            self.outbox.post_named(&letter.to, letter.incarnation, &letter.body);
         }
     }
 
@@ -303,7 +318,7 @@ impl Node {
             let start = Body::Start { forming: forming.id };
             let ids: Vec<u64> = forming.members.iter().map(|(_, id)| *id).collect();
             for id in ids.into_iter().filter(|id| *id != self.incarnation) {
-                self.outbox.to_incarnation(id, &start);
+                self.outbox.post(id, &start);
             }
         }
     }

@@ -116,11 +116,12 @@ impl Requests {
                 let until = withdrawal_end(now, &pending.call);
                 self.unlock(now, None, key.clone(), nonce, until);
             }
-        } else if let Some(held) = self.held.get_mut(&nonce) {
-            if held.receivers.remove(&caller) && held.receivers.is_empty() {
-                let until = now.after(Duration::from_millis(held.duration_ms));
-                self.unlock(now, None, key.clone(), nonce, until);
-            }
+        } else if let Some(held) = self.held.get_mut(&nonce)
+            && held.receivers.remove(&caller)
+            && held.receivers.is_empty()
+        {
+            let until = now.after(Duration::from_millis(held.duration_ms));
+            self.unlock(now, None, key.clone(), nonce, until);
         }
     }
 

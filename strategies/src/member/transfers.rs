@@ -43,8 +43,7 @@ impl Transfers {
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
-        let outgoing =
-            Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now };
+        let outgoing = Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now };
         self.outgoing.entry(to).or_insert(outgoing);
     }
 
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn lost_pieces_and_acknowledgements_are_sent_again() {
         let bytes: Bytes = (0..=255).cycle().take(1003).collect::<Vec<u8>>().into();
-        assert_eq!(carry(&bytes, |n| mix(&[n.into()]) % 3 == 0), Some(bytes.to_vec()));
+        assert_eq!(carry(&bytes, |n| mix(&[n.into()]).is_multiple_of(3)), Some(bytes.to_vec()));
         assert_eq!(carry(&bytes, |_| true), None);
     }
 }

@@ -55,12 +55,13 @@ impl Model {
                 let end = self.now + duration_ms;
                 let mut expires_at = None;
                 for a in &mut self.acquisitions {
-                    if a.request.nonce == *nonce && a.request.key == *key {
-                        if let Some((_, _, expiry)) = &mut a.granted {
-                            *expiry = end.max(*expiry);
-                            a.request.process = *process;
-                            expires_at = Some(ClusterTime(*expiry));
-                        }
+                    if a.request.nonce == *nonce
+                        && a.request.key == *key
+                        && let Some((_, _, expiry)) = &mut a.granted
+                    {
+                        *expiry = end.max(*expiry);
+                        a.request.process = *process;
+                        expires_at = Some(ClusterTime(*expiry));
                     }
                 }
                 let (nonce, process, request) = (*nonce, *process, *request);

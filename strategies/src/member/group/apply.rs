@@ -8,9 +8,8 @@ use raft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Group, GroupError, LeaderClock, StateRole, conf_change,
+    Group, GroupError, LeaderClock, RaftMessage, StateRole, conf_change,
     entry::{self, EntryError, MemberChange, Stamped},
-    RaftMessage,
 };
 use crate::{
     Instant,
@@ -43,7 +42,11 @@ impl Group {
     ///
     /// An entry or a snapshot that this build cannot apply. Nothing of it was applied, and the
     /// member must stop.
-    pub(in crate::member) fn drain(&mut self, now: Instant, out: &mut Output) -> Result<(), GroupError> {
+    pub(in crate::member) fn drain(
+        &mut self,
+        now: Instant,
+        out: &mut Output,
+    ) -> Result<(), GroupError> {
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
             collect(ready.take_messages(), out);
@@ -161,8 +164,8 @@ impl Group {
         let roster = self.roster.iter().map(|(id, name)| (*id, name.to_string())).collect();
         let state = State { table: self.table.snapshot(), roster };
         let index = self.raw.raft.raft_log.applied;
-        let mut snapshot = Snapshot::default();
-        snapshot.data = entry::encode(&state).into();
+        let data = entry::encode(&state).into();
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         metadata.index = index;
         metadata.term = self.raw.store().term(index).expect("what is applied last is kept");

@@ -3,7 +3,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-use super::{Body, Group, Inspection, Instant, Members, Node, Output, PRESENCE_EVERY, Standing, wire};
+use super::{
+    Body, Group, Inspection, Instant, Members, Node, Output, PRESENCE_EVERY, Standing, wire,
+};
 use crate::lock_table::Sizes;
 
 /// Without a leader for this long, a member asks the others how they stand.
@@ -90,7 +92,7 @@ impl Node {
             Members::Sized(_) => {
                 self.peers.forget_silent(now, REMEMBER);
                 let body = self.presence(0, 0);
-                self.outbox.to_all(&body);
+                self.outbox.post_all(&body);
                 self.peers.iter().map(|(name, _)| name.clone()).collect()
             }
         };
@@ -105,7 +107,7 @@ impl Node {
     pub(super) fn tell(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);
-        self.outbox.to_name(name, incarnation, &body);
+        self.outbox.post_named(name, incarnation, &body);
     }
 
     fn presence(&mut self, challenge: u64, echo: u64) -> Body {
