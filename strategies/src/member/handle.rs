@@ -21,7 +21,7 @@ use crate::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LockOptions,
     LossWatch, MaxWait, Nonce, Order, Owner, Survives, check_duration, check_key, check_request,
     extended_deadline, gone, granted_deadline,
-    lock_table::{Ended, Sizes},
+    lock_table::{Ended, Grant, Sizes},
 };
 
 /// Between refusals of plain compare-and-set, a caller sleeps this long, jittered, so that many do
@@ -62,6 +62,9 @@ pub struct MemberSizes {
     pub log: usize,
     /// Requests of this process under way.
     pub pending: usize,
+    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
+    /// broke a rule.
+    pub frames_dropped: u64,
 }
 
 /// A running member, as its strategy holds it.
@@ -145,8 +148,7 @@ impl Member {
             match self.answer_by(end, &mut caller.reply).await? {
                 Some(Answer::Granted { grant, sent, received }) => {
                     let duration = Duration::from_millis(call.duration_ms);
-                    let waited = Duration::from_millis(grant.granted_at.since(grant.enqueued_at));
-                    let deadline = granted_deadline(sent, received, waited, duration, self.drift);
+                    let deadline = local_deadline(&grant, sent, received, self.drift);
                     let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
                     let lock = self.with_half_left(lock, duration, end).await?;
                     caller.disarm();
@@ -467,6 +469,15 @@ impl Drop for Asking<'_> {
         };
         let _ = self.member.mail.send(Mail::Call { call, reply: None });
     }
+}
+
+/// The holder's deadline (contract, rule 2). Where the LOCK was repeated after its grant, only what
+/// then remained of the lease counts from the send.
+fn local_deadline(grant: &Grant, sent: Instant, received: Instant, drift: Drift) -> Instant {
+    let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
+    let from = grant.granted_at.max(grant.asked_at);
+    let lease = Duration::from_millis(grant.expires_at.since(from));
+    granted_deadline(sent, received, waited, lease, drift)
 }
 
 fn millis(duration: Duration) -> u64 {

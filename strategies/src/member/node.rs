@@ -202,7 +202,8 @@ impl Node {
 
     /// When a turn must come although nothing arrives, besides ticks.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        self.group.as_ref()?.next_stamp()
+        let group = self.group.as_ref();
+        group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp()
     }
 
     /// Takes what a drained group has to say.
@@ -234,6 +235,8 @@ impl Node {
     fn meet_members(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
         self.met.retain(|id| group.roster().contains_key(id));
+        self.heard.retain(|id, _| group.roster().contains_key(id));
+        self.outbox.forget(|id| group.roster().contains_key(&id));
         for (id, name) in group.members_oldest_first() {
             if *name != self.name && self.met.insert(id) {
                 self.peers.admitted(now, name, id);

@@ -90,6 +90,11 @@ impl Requests {
 
     fn lock(&mut self, now: Instant, caller: CallerId, call: LockCall) {
         let nonce = call.nonce;
+        if self.unlocks.contains_key(&nonce) {
+            // Its withdrawal or unlock is under way: whatever it gets now, it will not keep.
+            self.answers.push((caller, Answer::Spent));
+            return;
+        }
         self.callers.insert(caller, nonce);
         if let Some(pending) = self.locks.get_mut(&nonce) {
             pending.callers.insert(caller);

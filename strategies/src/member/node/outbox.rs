@@ -37,6 +37,11 @@ impl Outbox {
         self.names.entry(incarnation).or_insert_with(|| name.clone());
     }
 
+    /// Forgets the names of those that are no members any more.
+    pub(super) fn forget(&mut self, is_member: impl Fn(u64) -> bool) {
+        self.names.retain(|id, _| is_member(*id));
+    }
+
     pub(super) fn clear(&mut self) {
         self.names.clear();
         self.bodies.clear();

@@ -58,6 +58,11 @@ impl Node {
         self.group.as_ref().map_or_else(Default::default, sizes)
     }
 
+    /// Frames that did not decode, were for another cluster or incarnation, or broke a rule.
+    pub(crate) fn frames_dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// Passes leadership on, before this member leaves.
     pub(crate) fn transfer_leadership(&mut self) {
         if let Some(group) = &mut self.group {

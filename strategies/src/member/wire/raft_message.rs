@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn a_message_comes_back_as_it_went() {
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgAppend;
+        let msg_type = MessageType::MsgAppend;
+        let mut message = Message { msg_type, ..Message::default() };
         (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
         message.entries = vec![Entry {
             entry_type: EntryType::EntryConfChangeV2,
@@ -252,8 +252,7 @@ mod tests {
 
     #[test]
     fn a_forwarded_proposal_does_not_travel() {
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgPropose;
+        let message = Message { msg_type: MessageType::MsgPropose, ..Message::default() };
         assert!(RaftMessage::of(message).is_none());
     }
 }
