@@ -114,6 +114,12 @@ impl LockTable {
         self.rows.get(key).map(Row::view)
     }
 
+    /// The head of the queue for `key`: who gets it next.
+    #[must_use]
+    pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        self.rows.get(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+    }
+
     /// What the table knows of a nonce.
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {

@@ -235,6 +235,11 @@ impl Model {
         })
     }
 
+    pub(super) fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
+        of_key.find(|a| a.granted.is_none()).map(|a| a.request.nonce)
+    }
+
     pub(super) fn knows(&self, nonce: Nonce) -> Option<Known> {
         let live = self.acquisitions.iter().find(|a| a.request.nonce == nonce);
         match live.map(|a| a.granted.is_some()) {

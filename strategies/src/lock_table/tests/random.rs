@@ -144,6 +144,7 @@ fn agree(table: &LockTable, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(table.processes_waiting().collect::<Vec<_>>(), model.processes_waiting());
     for key in KEYS {
         prop_assert_eq!(table.holder(key), model.holder(key), "holder of {}", key);
+        prop_assert_eq!(table.next_waiter(key), model.next_waiter(key), "head for {}", key);
     }
     for nonce in (0..NONCES).map(Nonce::from_u128) {
         prop_assert_eq!(table.knows(nonce), model.knows(nonce), "nonce {}", nonce);
