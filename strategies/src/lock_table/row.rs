@@ -23,7 +23,8 @@ pub(super) struct Claim {
     pub(super) process: ProcessId,
     pub(super) owner: Arc<Owner>,
     pub(super) duration_ms: u64,
-    pub(super) enqueued_at: ClusterTime,
+    /// Moves with every LOCK of the nonce; the place does not.
+    pub(super) asked_at: ClusterTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +53,8 @@ pub struct HolderView {
     pub process: ProcessId,
     /// For people.
     pub owner: Arc<Owner>,
-    /// The stamp of the LOCK that took the place.
-    pub enqueued_at: ClusterTime,
+    /// The stamp of the newest LOCK of the nonce.
+    pub asked_at: ClusterTime,
     /// The stamp of the grant.
     pub granted_at: ClusterTime,
     /// The end of the lease.
@@ -70,7 +71,7 @@ impl Claim {
             process: request.process,
             owner: request.owner.clone(),
             duration_ms: lease_ms(request.duration_ms),
-            enqueued_at: now,
+            asked_at: now,
         }
     }
 }
@@ -87,7 +88,7 @@ impl Hold {
             nonce: self.claim.nonce,
             process: self.claim.process,
             token: self.token,
-            enqueued_at: self.claim.enqueued_at,
+            asked_at: self.claim.asked_at,
             granted_at: self.granted_at,
             expires_at: self.expires_at,
         }
@@ -102,7 +103,7 @@ impl Row {
             token: *token,
             process: claim.process,
             owner: claim.owner.clone(),
-            enqueued_at: claim.enqueued_at,
+            asked_at: claim.asked_at,
             granted_at: *granted_at,
             expires_at: *expires_at,
             waiters: self.queue.len() as u64,

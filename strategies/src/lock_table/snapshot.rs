@@ -144,7 +144,6 @@ impl LockTable {
         require(holder.token >= self.config.first_token, "token before the first")?;
         require(holder.granted_at <= self.now, "grant after now")?;
         require(holder.expires_at > self.now, "lease that has ended")?;
-        require(holder.claim.enqueued_at <= holder.granted_at, "grant before its LOCK")?;
         let waiters = queue.len() as u64;
         require(waiters <= self.config.waiters_per_key_max, "more waiters than the limit")?;
         let mut before = holder.claim.place;
@@ -167,7 +166,7 @@ impl LockTable {
 
     fn restore_claim(&mut self, claim: &Claim, place: Place) -> Result<(), SnapshotError> {
         require(claim.place <= self.last_place, "place that was never taken")?;
-        require(claim.enqueued_at <= self.now, "LOCK after now")?;
+        require(claim.asked_at <= self.now, "LOCK after now")?;
         require(claim.duration_ms > 0, "lease of nothing")?;
         require(self.nonces.set(claim.nonce, place), "nonce that occurs twice")
     }

@@ -169,6 +169,7 @@ impl LockTable {
     fn grant_again(&mut self, request: &LockRequest) -> Effect {
         let row = self.rows.get_mut(&request.key).expect("a nonce that holds has its row");
         row.holder.claim.process = request.process;
+        row.holder.claim.asked_at = self.now;
         Effect::Granted(row.holder.grant(&request.key))
     }
 
@@ -183,6 +184,7 @@ impl LockTable {
         self.index.set_deadline(&request.key, waiter);
         self.index.unset_process(waiter);
         waiter.claim.process = request.process;
+        waiter.claim.asked_at = self.now;
         self.index.set_process(&request.key, waiter);
         queued(request)
     }

@@ -82,7 +82,9 @@ impl Driver {
         let mut next_tick = self.clock.now();
         let mut closing: Option<Closing> = None;
         loop {
-            let wake = self.node.next_wake().map_or(next_tick, |wake| wake.min(next_tick));
+            // Not before a millisecond: what is due and cannot be done yet must not spin.
+            let soonest = self.clock.now().after(Duration::from_millis(1));
+            let wake = self.node.next_wake().map_or(next_tick, |at| at.max(soonest).min(next_tick));
             let mut first = None;
             tokio::select! {
                 biased;
@@ -171,7 +173,9 @@ impl Driver {
             }
             Mail::Sizes { reply } => {
                 let (table, log) = self.node.sizes();
-                let _ = reply.send(MemberSizes { table, log, pending: self.node.pending() });
+                let pending = self.node.pending();
+                let frames_dropped = self.node.frames_dropped();
+                let _ = reply.send(MemberSizes { table, log, pending, frames_dropped });
             }
             Mail::Close { unlock, done } => {
                 self.node.withdraw_all(now);

@@ -179,7 +179,8 @@ impl Formation {
     ) -> Option<Body> {
         let again = self.pledged_to(forming.id).is_some();
         let free = matches!(self.phase, Phase::Free);
-        if !again && !(free && self.is_proper(from, incarnation, &forming)) {
+        let takes = again || (free && self.is_proper(from, incarnation, &forming));
+        if !takes {
             return None;
         }
         let id = forming.id;

@@ -266,10 +266,12 @@ impl Group {
                 ..Entry::default()
             })
             .collect();
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgPropose;
-        message.from = self.me;
-        message.entries = entries.into();
+        let message = Message {
+            msg_type: MessageType::MsgPropose,
+            from: self.me,
+            entries: entries.into(),
+            ..Message::default()
+        };
         // Dropped while leadership is being transferred, or past the bound on uncommitted bytes.
         let appended = self.raw.step(message).is_ok();
         if appended {

@@ -49,8 +49,11 @@ impl VolatileLog {
         &self.conf_state
     }
 
+    /// Also drops a snapshot of the former configuration: a follower refuses one that does not
+    /// name it, and would be sent it for ever.
     pub(super) fn set_conf_state(&mut self, conf_state: ConfState) {
         self.conf_state = conf_state;
+        self.snapshot = None;
     }
 
     pub(super) fn set_hard_state(&mut self, hard_state: HardState) {

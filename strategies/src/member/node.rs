@@ -154,7 +154,7 @@ impl Node {
                 first_token.max(self.last_token.saturating_add(1)),
                 &mut letters,
             );
-            self.post(letters);
+            self.post_letters(letters);
             if let Some(forming) = formed {
                 self.found(now, &forming, true);
             }
@@ -191,7 +191,7 @@ impl Node {
             self.ticks = 0;
         }
         let outbox = &mut self.outbox;
-        self.transfers.take_due(now, |to, body| outbox.to_incarnation(to, &body));
+        self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
         let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
         self.outputs.extend(lost);
@@ -202,7 +202,8 @@ impl Node {
 
     /// When a turn must come although nothing arrives, besides ticks.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        self.group.as_ref()?.next_stamp()
+        let group = self.group.as_ref();
+        group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp()
     }
 
     /// Takes what a drained group has to say.
@@ -234,6 +235,8 @@ impl Node {
     fn meet_members(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
         self.met.retain(|id| group.roster().contains_key(id));
+        self.heard.retain(|id, _| group.roster().contains_key(id));
+        self.outbox.forget(|id| group.roster().contains_key(&id));
         for (id, name) in group.members_oldest_first() {
             if *name != self.name && self.met.insert(id) {
                 self.peers.admitted(now, name, id);
@@ -246,13 +249,13 @@ impl Node {
     fn send_raft(&mut self, now: Instant, message: RaftMessage) {
         let to = message.to;
         if !message.is_snapshot() {
-            self.outbox.to_incarnation(to, &Body::Raft(message));
+            self.outbox.post(to, &Body::Raft(message));
             return;
         }
         let bytes = postcard::to_allocvec(&message).expect("a message serialises");
         let piece = self.outbox.body_limit();
         if bytes.len() <= piece {
-            self.outbox.to_incarnation(to, &Body::Raft(message));
+            self.outbox.post(to, &Body::Raft(message));
         } else {
             self.transfers.begin(now, to, bytes.into(), piece);
         }
@@ -282,7 +285,7 @@ impl Node {
         let asked = !commands.is_empty();
         for command in commands {
             if over_channel {
-                self.outbox.to_incarnation(leader, &Body::Request(command));
+                self.outbox.post(leader, &Body::Request(command));
             } else {
                 group.submit(command);
             }
@@ -290,9 +293,9 @@ impl Node {
         asked
     }
 
-    fn post(&mut self, letters: Vec<Letter>) {
+    fn post_letters(&mut self, letters: Vec<Letter>) {
         for letter in letters {
-            self.outbox.to_name(&letter.to, letter.incarnation, &letter.body);
+            self.outbox.post_named(&letter.to, letter.incarnation, &letter.body);
         }
     }
 
@@ -318,7 +321,7 @@ impl Node {
             let start = Body::Start { forming: forming.id };
             let ids: Vec<u64> = forming.members.iter().map(|(_, id)| *id).collect();
             for id in ids.into_iter().filter(|id| *id != self.incarnation) {
-                self.outbox.to_incarnation(id, &start);
+                self.outbox.post(id, &start);
             }
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use self::{
-    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock, name_of},
+    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::Schedule,
 };
 use crate::{
@@ -90,6 +90,11 @@ impl Requests {
 
     fn lock(&mut self, now: Instant, caller: CallerId, call: LockCall) {
         let nonce = call.nonce;
+        if self.unlocks.contains_key(&nonce) {
+            // Its withdrawal or unlock is under way: whatever it gets now, it will not keep.
+            self.answers.push((caller, Answer::Spent));
+            return;
+        }
         self.callers.insert(caller, nonce);
         if let Some(pending) = self.locks.get_mut(&nonce) {
             pending.callers.insert(caller);
@@ -116,11 +121,12 @@ impl Requests {
                 let until = withdrawal_end(now, &pending.call);
                 self.unlock(now, None, key.clone(), nonce, until);
             }
-        } else if let Some(held) = self.held.get_mut(&nonce) {
-            if held.receivers.remove(&caller) && held.receivers.is_empty() {
-                let until = now.after(Duration::from_millis(held.duration_ms));
-                self.unlock(now, None, key.clone(), nonce, until);
-            }
+        } else if let Some(held) = self.held.get_mut(&nonce)
+            && held.receivers.remove(&caller)
+            && held.receivers.is_empty()
+        {
+            let until = now.after(Duration::from_millis(held.duration_ms));
+            self.unlock(now, None, key.clone(), nonce, until);
         }
     }
 
@@ -268,7 +274,12 @@ impl Requests {
             duration_ms: pending.call.duration_ms,
             receivers: BTreeSet::new(),
         });
-        held.receivers.extend(&pending.callers);
+        // A grant that was there before this LOCK of a given nonce may be in other hands, which
+        // these callers must not empty when they go.
+        let found = !pending.call.drawn && grant.asked_at > grant.granted_at;
+        if !found {
+            held.receivers.extend(&pending.callers);
+        }
         let sent = pending.first_sent.unwrap_or(now);
         for caller in pending.callers {
             self.callers.remove(&caller);
@@ -308,7 +319,7 @@ impl Requests {
             }
             Refusal::Held => Answer::Held,
             Refusal::Spent(_) => Answer::Spent,
-            Refusal::Limit { what, limit } => Answer::Limit { what: name_of(what), limit },
+            Refusal::Limit { what, limit } => Answer::Limit { what: what.name(), limit },
         };
         self.end_lock(nonce, &answer);
     }

@@ -1,11 +1,12 @@
 //! Channels of one Memory hub without faults.
 
-#[path = "scratch_hub.rs"]
-mod scratch_hub;
+use std::sync::Arc;
+
+use gaggle_channels::Hub;
 
 use crate::cluster::Connect;
 
 pub(crate) fn memory() -> Connect {
-    let hub = scratch_hub::Hub2::default();
-    Box::new(move |name| hub.channel(name))
+    let hub = Hub::new();
+    Box::new(move |name| Arc::new(hub.channel(name.clone())))
 }

@@ -6,7 +6,7 @@ fn a_free_key_is_granted_at_once() {
     let mut bench = Bench::new();
     assert_eq!(told(&bench.lock(5, 1, 100, Wait::No)), ["granted 1 token 1 at 5 until 105"]);
     let view = bench.table.holder("k").unwrap();
-    assert_eq!((view.enqueued_at, view.granted_at), (ClusterTime(5), ClusterTime(5)));
+    assert_eq!((view.asked_at, view.granted_at), (ClusterTime(5), ClusterTime(5)));
     assert!(bench.table.has_leases());
 }
 
@@ -52,7 +52,7 @@ fn a_lease_that_ends_goes_to_the_next_waiter_at_that_stamp() {
     let effects = bench.noop(130);
     assert_eq!(told(&effects), ["expired 1 token 1", "granted 2 token 2 at 130 until 230"]);
     let Effect::Granted(grant) = &effects[1] else { panic!("{effects:?}") };
-    assert_eq!(grant.enqueued_at, ClusterTime(10));
+    assert_eq!(grant.asked_at, ClusterTime(10));
 }
 
 #[test]

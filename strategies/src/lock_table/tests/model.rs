@@ -16,7 +16,7 @@ pub(super) struct Model {
 struct Acquisition {
     arrival: u64,
     request: LockRequest,
-    enqueued_at: u64,
+    asked_at: u64,
     /// The end of the wait; unused once granted.
     deadline: u64,
     /// Token, time of the grant, end of the lease.
@@ -136,6 +136,7 @@ impl Model {
                 return refuse(Refusal::Spent(Ended::Unknown));
             }
             a.request.process = process;
+            a.asked_at = self.now;
             a.deadline = a.deadline.max(asked);
             return match a.granted {
                 Some(_) => Effect::Granted(a.grant()),
@@ -173,7 +174,7 @@ impl Model {
         self.acquisitions.push(Acquisition {
             arrival: self.arrivals,
             request: request.clone(),
-            enqueued_at: self.now,
+            asked_at: self.now,
             deadline: asked,
             granted: None,
         });
@@ -227,7 +228,7 @@ impl Model {
             token,
             process: a.request.process,
             owner: a.request.owner.clone(),
-            enqueued_at: ClusterTime(a.enqueued_at),
+            asked_at: ClusterTime(a.asked_at),
             granted_at: ClusterTime(granted_at),
             expires_at: ClusterTime(expires_at),
             waiters: of_key.count() as u64,
@@ -285,7 +286,7 @@ impl Acquisition {
             nonce: self.request.nonce,
             process: self.request.process,
             token,
-            enqueued_at: ClusterTime(self.enqueued_at),
+            asked_at: ClusterTime(self.asked_at),
             granted_at: ClusterTime(granted_at),
             expires_at: ClusterTime(expires_at),
         }

@@ -164,8 +164,8 @@ impl Group {
         let roster = self.roster.iter().map(|(id, name)| (*id, name.to_string())).collect();
         let state = State { table: self.table.snapshot(), roster };
         let index = self.raw.raft.raft_log.applied;
-        let mut snapshot = Snapshot::default();
-        snapshot.data = entry::encode(&state).into();
+        let data = entry::encode(&state).into();
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         metadata.index = index;
         metadata.term = self.raw.store().term(index).expect("what is applied last is kept");

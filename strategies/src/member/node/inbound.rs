@@ -59,7 +59,7 @@ impl Node {
             Body::Invite(forming) => {
                 let reply = self.formation.invited(now, from, self.incarnation, forming);
                 if let Some(reply) = reply {
-                    self.outbox.to_name(from, header.from, &reply);
+                    self.outbox.post_named(from, header.from, &reply);
                 }
             }
             Body::Pledge { forming } => {
@@ -93,25 +93,25 @@ impl Node {
         self.outbox.learn(header.from, from);
         match body {
             Body::Raft(message) => self.step(header.from, message),
-            Body::Request(command) => {
-                if group.is_leader() && admission::is_admissible(&command, header.from) {
-                    group.submit(command);
-                }
+            Body::Request(command)
+                if group.is_leader() && admission::is_admissible(&command, header.from) =>
+            {
+                group.submit(command);
             }
             Body::Chunk(chunk) => {
                 let (ack, whole) = self.transfers.receive(header.from, &chunk);
                 if let Some(ack) = ack {
-                    self.outbox.to_incarnation(header.from, &ack);
+                    self.outbox.post(header.from, &ack);
                 }
                 let message = whole.and_then(|bytes| postcard::from_bytes(&bytes).ok());
                 if let Some(message) = message {
                     self.step(header.from, message);
                 }
             }
-            Body::ChunkAck { transfer, received } => {
-                if self.transfers.acknowledged(header.from, transfer, received) {
-                    group.snapshot_progressed(header.from, now);
-                }
+            Body::ChunkAck { transfer, received }
+                if self.transfers.acknowledged(header.from, transfer, received) =>
+            {
+                group.snapshot_progressed(header.from, now);
             }
             _ => {}
         }
@@ -144,7 +144,7 @@ impl Node {
     ) {
         if !self.formation.admits(from) {
             let full = self.full();
-            self.outbox.to_name(from, header.from, &full);
+            self.outbox.post_named(from, header.from, &full);
             return;
         }
         let to_me = header.to == self.incarnation;
@@ -159,16 +159,16 @@ impl Node {
         let stranger = !group.roster().contains_key(&header.from);
         match presence.standing {
             Standing::Pledged(id) if id == group.id() => {
-                self.outbox.to_name(from, header.from, &Body::Start { forming: id });
+                self.outbox.post_named(from, header.from, &Body::Start { forming: id });
             }
             Standing::Member(id) | Standing::Joining(id)
                 if id == group.id() && group.is_leader() && stranger =>
             {
-                self.outbox.to_name(from, header.from, &Body::Removed);
+                self.outbox.post_named(from, header.from, &Body::Removed);
             }
             Standing::Free if stranger && self.is_full(now) => {
                 let full = self.full();
-                self.outbox.to_name(from, header.from, &full);
+                self.outbox.post_named(from, header.from, &full);
             }
             _ => {}
         }

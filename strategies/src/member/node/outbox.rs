@@ -34,9 +34,12 @@ impl Outbox {
 
     /// Notes whose name an incarnation runs under.
     pub(super) fn learn(&mut self, incarnation: u64, name: &NodeName) {
-        if !self.names.contains_key(&incarnation) {
-            self.names.insert(incarnation, name.clone());
-        }
+        self.names.entry(incarnation).or_insert_with(|| name.clone());
+    }
+
+    /// Forgets the names of those that are no members any more.
+    pub(super) fn forget(&mut self, is_member: impl Fn(u64) -> bool) {
+        self.names.retain(|id, _| is_member(*id));
     }
 
     pub(super) fn clear(&mut self) {
@@ -45,18 +48,18 @@ impl Outbox {
     }
 
     /// Nothing is sent to an incarnation whose name is not known: the engine will ask again.
-    pub(super) fn to_incarnation(&mut self, incarnation: u64, body: &Body) {
+    pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.names.get(&incarnation).cloned() {
-            self.to_name(&name, incarnation, body);
+            self.post_named(&name, incarnation, body);
         }
     }
 
-    pub(super) fn to_name(&mut self, name: &NodeName, incarnation: u64, body: &Body) {
+    pub(super) fn post_named(&mut self, name: &NodeName, incarnation: u64, body: &Body) {
         let to = (Some(name.clone()), incarnation);
         self.bodies.entry(to).or_default().push(wire::encode_body(body));
     }
 
-    pub(super) fn to_all(&mut self, body: &Body) {
+    pub(super) fn post_all(&mut self, body: &Body) {
         self.bodies.entry((None, 0)).or_default().push(wire::encode_body(body));
     }
 

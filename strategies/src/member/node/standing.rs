@@ -58,6 +58,11 @@ impl Node {
         self.group.as_ref().map_or_else(Default::default, sizes)
     }
 
+    /// Frames that did not decode, were for another cluster or incarnation, or broke a rule.
+    pub(crate) fn frames_dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// Passes leadership on, before this member leaves.
     pub(crate) fn transfer_leadership(&mut self) {
         if let Some(group) = &mut self.group {
@@ -92,7 +97,7 @@ impl Node {
             Members::Sized(_) => {
                 self.peers.forget_silent(now, REMEMBER);
                 let body = self.presence(0, 0);
-                self.outbox.to_all(&body);
+                self.outbox.post_all(&body);
                 self.peers.iter().map(|(name, _)| name.clone()).collect()
             }
         };
@@ -107,7 +112,7 @@ impl Node {
     pub(super) fn tell(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);
-        self.outbox.to_name(name, incarnation, &body);
+        self.outbox.post_named(name, incarnation, &body);
     }
 
     fn presence(&mut self, challenge: u64, echo: u64) -> Body {

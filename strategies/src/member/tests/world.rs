@@ -113,7 +113,7 @@ impl World {
             let names: Vec<String> = self.nodes.keys().cloned().collect();
             for name in names {
                 let (now, node) = (self.now, self.node(&name));
-                if millis % 10 == 0 {
+                if millis.is_multiple_of(10) {
                     node.tick(now, u64::try_from(now.since_origin().as_nanos()).unwrap());
                 }
                 self.flush(&name);
@@ -171,7 +171,7 @@ impl World {
 
     fn send(&mut self, from: &str, to: &str, frame: &[u8]) {
         self.sent += 1;
-        let dropped = self.drop_every.is_some_and(|n| self.sent % n == 0);
+        let dropped = self.drop_every.is_some_and(|n| self.sent.is_multiple_of(n));
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {
             let at = self.now.after(LATENCY);
             self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));

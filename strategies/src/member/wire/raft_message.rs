@@ -93,21 +93,23 @@ impl RaftMessage {
     }
 
     pub(in crate::member) fn into_message(self) -> Message {
-        let mut message = Message::default();
-        message.msg_type = self.kind.into_type();
-        message.to = self.to;
-        message.from = self.from;
-        message.term = self.term;
-        message.log_term = self.log_term;
-        message.index = self.index;
-        message.commit = self.commit;
-        message.commit_term = self.commit_term;
-        message.reject = self.reject;
-        message.reject_hint = self.reject_hint;
-        message.request_snapshot = self.request_snapshot;
-        message.priority = self.priority;
-        message.context = self.context;
-        message.entries = self.entries.into_iter().map(RaftEntry::into_entry).collect();
+        let mut message = Message {
+            msg_type: self.kind.into_type(),
+            to: self.to,
+            from: self.from,
+            term: self.term,
+            log_term: self.log_term,
+            index: self.index,
+            commit: self.commit,
+            commit_term: self.commit_term,
+            reject: self.reject,
+            reject_hint: self.reject_hint,
+            request_snapshot: self.request_snapshot,
+            priority: self.priority,
+            context: self.context,
+            entries: self.entries.into_iter().map(RaftEntry::into_entry).collect(),
+            ..Message::default()
+        };
         if let Some(snapshot) = self.snapshot {
             message.set_snapshot(snapshot.into_snapshot());
         }
@@ -228,8 +230,8 @@ mod tests {
 
     #[test]
     fn a_message_comes_back_as_it_went() {
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgAppend;
+        let msg_type = MessageType::MsgAppend;
+        let mut message = Message { msg_type, ..Message::default() };
         (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
         message.entries = vec![Entry {
             entry_type: EntryType::EntryConfChangeV2,
@@ -250,8 +252,7 @@ mod tests {
 
     #[test]
     fn a_forwarded_proposal_does_not_travel() {
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgPropose;
+        let message = Message { msg_type: MessageType::MsgPropose, ..Message::default() };
         assert!(RaftMessage::of(message).is_none());
     }
 }
