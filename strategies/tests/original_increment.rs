@@ -23,7 +23,8 @@ async fn of_a_cluster<S: Member>() -> Counted {
 }
 
 fn five(mutex: impl KeyedMutex) -> Vec<Arc<dyn KeyedMutex>> {
-    vec![Arc::new(mutex); 5]
+    let mutex = Arc::new(mutex);
+    (0..5).map(|_| mutex.clone() as Arc<dyn KeyedMutex>).collect()
 }
 
 const ALL_COUNTED: Counted = Counted { expected: 100, got: 100 };

@@ -89,21 +89,46 @@ impl Report {
         self.assert_passed_but_untried(&[]);
     }
 
-    /// As [`assert_passed`](Self::assert_passed), where exactly these cases may stay untried.
+    /// As [`assert_passed`](Self::assert_passed), where exactly these cases stay untried.
     ///
     /// # Panics
     ///
     /// As [`assert_passed`](Self::assert_passed); also when one of these was tried after all, so
     /// that the list does not outlive its reason.
     pub fn assert_passed_but_untried(&self, untried: &[u8]) {
-        let failed = self.failed();
-        let untried_ones = self.untried();
-        let replay = failed.iter().chain(&untried_ones).next().copied().unwrap_or(0);
-        let chosen = |n: &&u8| self.cases.iter().any(|report| report.case.number == **n);
-        let expected: Vec<u8> = untried.iter().filter(chosen).copied().collect();
+        self.assert_failed(&[]);
+        self.assert_same("untried", &self.untried(), untried);
+    }
+
+    /// Checks that exactly these cases failed, for a strategy that is broken on purpose.
+    ///
+    /// # Panics
+    ///
+    /// With the whole report, where it was not exactly these.
+    pub fn assert_failed(&self, failed: &[u8]) {
+        self.assert_same("failed", &self.failed(), failed);
+    }
+
+    /// Checks that the contract asks nothing in exactly these cases.
+    ///
+    /// # Panics
+    ///
+    /// With the whole report, where it was not exactly these.
+    pub fn assert_not_applicable(&self, not_applicable: &[u8]) {
+        self.assert_same("not applicable", &self.not_applicable(), not_applicable);
+    }
+
+    /// Compares only the cases that were run, so that one alone can be replayed.
+    fn assert_same(&self, what: &str, found: &[u8], expected: &[u8]) {
+        let was_run = |number: &u8| self.cases.iter().any(|report| report.case.number == *number);
+        let expected: Vec<u8> = expected.iter().copied().filter(was_run).collect();
+        let wrong = self.cases.iter().map(|report| report.case.number);
+        let wrong = wrong.into_iter().find(|n| found.contains(n) != expected.contains(n));
         assert!(
-            failed.is_empty() && untried_ones == expected,
-            "{self}\nreplay with {CASE_VARIABLE}={replay} and the same test command"
+            wrong.is_none(),
+            "{self}\n{what}: expected {expected:?}, found {found:?}\n\
+             replay with {CASE_VARIABLE}={} and the same test command",
+            wrong.unwrap_or_default()
         );
     }
 

@@ -106,18 +106,17 @@ impl Trio {
     }
 
     fn was_granted(&self, at: u64, nonce: u128) -> bool {
-        let is = |effect: &Effect| matches!(effect, Effect::Granted(grant) if grant.nonce == Nonce::from_u128(nonce));
-        self.effects.get(&at).is_some_and(|effects| effects.iter().any(is))
+        let granted = |effect: &Effect| match effect {
+            Effect::Granted(grant) => grant.nonce == Nonce::from_u128(nonce),
+            _ => false,
+        };
+        self.effects.get(&at).is_some_and(|effects| effects.iter().any(granted))
     }
 
     fn message(&mut self, kind: MessageType, from: u64, to: u64, term: u64) -> Message {
         // What the sender would say of its log: it has what the receiver has.
         let (index, log_term) = (1 + self.group(to).log_len() as u64, self.group(to).term());
-        let mut message = Message::default();
-        message.msg_type = kind;
-        (message.from, message.to, message.term) = (from, to, term);
-        (message.index, message.log_term) = (index, log_term);
-        message
+        Message { msg_type: kind, from, to, term, index, log_term, ..Message::default() }
     }
 }
 
