@@ -163,7 +163,7 @@ impl LockTable {
             self.index.add_waiter(&key, &row, &waiter);
         }
         self.index.add_lease(&key, &row);
-        self.rows.insert(key, row);
+        self.rows.insert(key, Box::new(row));
         Ok(())
     }
 

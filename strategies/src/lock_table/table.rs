@@ -25,7 +25,8 @@ pub struct LockTable {
     pub(super) last_token: u64,
     /// The place that the last accepted LOCK took.
     pub(super) last_place: u64,
-    pub(super) rows: BTreeMap<Key, Row>,
+    /// Boxed, so that the tree's nodes stay small and are moved cheaply.
+    pub(super) rows: BTreeMap<Key, Box<Row>>,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -112,7 +113,7 @@ impl LockTable {
     /// Who holds `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<HolderView> {
-        self.row(key).map(Row::view)
+        self.row(key).map(|row| row.view())
     }
 
     /// The head of the queue for `key`: who gets it next.
@@ -150,7 +151,7 @@ impl LockTable {
     }
 
     fn row(&self, key: &str) -> Option<&Row> {
-        self.rows.get(&key as &dyn Ordered)
+        self.rows.get(&key as &dyn Ordered).map(|row| &**row)
     }
 
     fn lock(&mut self, request: &LockRequest, effects: &mut Vec<Effect>) {
@@ -211,7 +212,7 @@ impl LockTable {
                 let claim = Claim::new(self.last_place, request, *now);
                 let holder = Hold::new(claim, self.last_token, *now);
                 let key = vacant.key().clone();
-                let row = vacant.insert(Row { holder, queue: BTreeMap::new() });
+                let row = vacant.insert(Box::new(Row { holder, queue: BTreeMap::new() }));
                 self.index.add_lease(&key, row);
                 self.nonces.set(request.nonce, Place::Holds { key });
                 Ok(Effect::Granted(row.holder.grant(&request.key)))
