@@ -16,6 +16,7 @@
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
 //! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
+//! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! **Invariant:** only drivers await, read a clock and touch a channel or a socket. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
@@ -34,6 +35,8 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod wait;
 
 pub use crate::{
