@@ -71,4 +71,5 @@ mod clocks;
 mod closing;
 mod ending;
 mod nonces;
+mod random;
 mod waits;

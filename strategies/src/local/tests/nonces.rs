@@ -63,6 +63,18 @@ async fn a_nonce_given_is_spent_after_it_expired_timed_out_or_was_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_nonce_given_is_spent_also_when_the_table_dropped_it_before_its_call_looked() {
+    let local = local();
+    local.lock("k", options(1000, 0)).await.unwrap();
+    let late = waiting(&local, "k", named(100, 50)).await;
+    tokio::time::advance(ms(60)).await;
+    local.inspect("k").await.unwrap();
+    assert_eq!(local.state.lock().unwrap().table.sizes().waiters, 0, "dropped");
+    assert_error!(late.await, Error::TimedOut);
+    assert_error!(local.lock("k", named(100, 50)).await, Error::Spent);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_is_no_outcome_of_a_nonce() {
     let local = local();
     let holder = local.lock("k", options(1000, 0)).await.unwrap();

@@ -23,6 +23,18 @@ async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
+    // contract rule 8: the lease ended before the wait did, but nobody looked until after
+    let local = local();
+    local.lock("k", options(100, 0)).await.unwrap();
+    let late = LockOptions::default().max_wait(Duration::from_micros(100_400));
+    let late = waiting(&local, "k", late).await;
+    tokio::time::advance(Duration::from_micros(100_600)).await;
+    assert_error!(late.now_or_never().unwrap(), Error::TimedOut);
+    assert_eq!(sizes(&local).waiters, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_just_longer_than_the_lease_is_granted_and_one_just_shorter_is_not() {
     for (max_wait, granted) in [(99, false), (100, false), (102, true)] {
         let local = local();
