@@ -16,6 +16,7 @@
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
 //! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
+//! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! **Invariant:** only drivers await, read a clock and touch a channel or a socket. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
@@ -25,13 +26,17 @@ mod capabilities;
 mod clock;
 mod deadline;
 mod error;
+mod gaggle;
 mod holds;
 mod local;
 mod lock;
 pub mod lock_table;
+mod member;
 mod mutex;
 mod noop;
 mod options;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod wait;
 
 pub use crate::{
@@ -39,9 +44,14 @@ pub use crate::{
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::{Drift, extended_deadline, gone, granted_deadline},
     error::Error,
+    gaggle::{Gaggle, Raft},
     holds::{Holds, LossWatch},
     local::{Local, LocalOptions},
     lock::{Inspection, Lock, Nonce, Owner},
+    member::{
+        CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX, MemberOptions, MemberSizes, MemberStatus, Members,
+        Replicate,
+    },
     mutex::KeyedMutex,
     noop::Noop,
     options::{
