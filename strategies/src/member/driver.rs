@@ -27,11 +27,22 @@ const HAND_OVER: Duration = Duration::from_millis(100);
 /// What the handle sends its driver.
 #[derive(Debug)]
 pub(super) enum Mail {
-    Call { call: Call, reply: Option<oneshot::Sender<Answer>> },
-    Inspect { key: Arc<str>, reply: oneshot::Sender<Option<Inspection>> },
-    Sizes { reply: oneshot::Sender<MemberSizes> },
+    Call {
+        call: Call,
+        reply: Option<oneshot::Sender<Answer>>,
+    },
+    Inspect {
+        key: Arc<str>,
+        reply: oneshot::Sender<Option<Inspection>>,
+    },
+    Sizes {
+        reply: oneshot::Sender<MemberSizes>,
+    },
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
-    Close { unlock: Vec<Lock>, done: oneshot::Sender<()> },
+    Close {
+        unlock: Vec<Lock>,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// Why a member stopped.

@@ -104,7 +104,9 @@ impl Formation {
         letters: &mut Vec<Letter>,
     ) -> Option<Forming> {
         match &self.phase {
-            Phase::Resting { until } | Phase::Pledged { until, .. } | Phase::Inviting { until, .. }
+            Phase::Resting { until }
+            | Phase::Pledged { until, .. }
+            | Phase::Inviting { until, .. }
                 if now >= *until =>
             {
                 self.phase = Phase::Free;

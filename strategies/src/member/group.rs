@@ -15,8 +15,8 @@ use raft::{
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
 };
 
-pub(super) use self::{apply::Output, validate::Invalid};
 use self::leader_clock::LeaderClock;
+pub(super) use self::{apply::Output, validate::Invalid};
 use super::{
     entry::{self, EntryError, MemberChange, Stamped},
     log_store::VolatileLog,
@@ -190,7 +190,8 @@ impl Group {
     pub(super) fn has_caught_up(&self, learner: u64) -> bool {
         const NEAR: u64 = 64;
         let progress = self.raw.raft.prs().get(learner);
-        progress.is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
+        progress
+            .is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
     }
 
     /// Hands in a message of a peer. One that breaks a rule is refused before the engine, which
@@ -339,10 +340,9 @@ fn conf_change(change: Option<&MemberChange>) -> ConfChangeV2 {
         Some(MemberChange::Learn { id, .. }) => {
             vec![single(ConfChangeType::AddLearnerNode, *id)]
         }
-        Some(MemberChange::Replace { old, new }) => vec![
-            single(ConfChangeType::AddNode, *new),
-            single(ConfChangeType::RemoveNode, *old),
-        ],
+        Some(MemberChange::Replace { old, new }) => {
+            vec![single(ConfChangeType::AddNode, *new), single(ConfChangeType::RemoveNode, *old)]
+        }
         Some(MemberChange::Forget { id }) => vec![single(ConfChangeType::RemoveNode, *id)],
     };
     ConfChangeV2 { changes: changes.into(), ..ConfChangeV2::default() }

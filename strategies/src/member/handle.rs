@@ -198,7 +198,8 @@ impl Member {
         end: Option<Instant>,
     ) -> Result<Lock, Error> {
         let now = self.clock.now();
-        let left = |lock: &Lock| lock.deadline().map_or(Duration::ZERO, |d| d.since(self.clock.now()));
+        let left =
+            |lock: &Lock| lock.deadline().map_or(Duration::ZERO, |d| d.since(self.clock.now()));
         if left(&lock) >= duration / 2 {
             return Ok(lock);
         }

@@ -138,7 +138,8 @@ impl Storage for VolatileLog {
         if low <= self.start.0 {
             return Err(StorageError::Compacted.into());
         }
-        let mut found: Vec<Entry> = (low..high).map_while(|index| self.at(index).cloned()).collect();
+        let mut found: Vec<Entry> =
+            (low..high).map_while(|index| self.at(index).cloned()).collect();
         if found.len() as u64 != high - low {
             return Err(StorageError::Unavailable.into());
         }
@@ -166,7 +167,9 @@ impl Storage for VolatileLog {
 
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         match &self.snapshot {
-            Some(snapshot) if snapshot.get_metadata().index >= request_index => Ok(snapshot.clone()),
+            Some(snapshot) if snapshot.get_metadata().index >= request_index => {
+                Ok(snapshot.clone())
+            }
             _ => {
                 self.wanted.set(true);
                 Err(StorageError::SnapshotTemporarilyUnavailable.into())

@@ -3,13 +3,7 @@
 
 use std::time::Duration;
 
-use super::{
-    entry::MemberChange,
-    group::Group,
-    options::Members,
-    peers::Peers,
-    wire::Standing,
-};
+use super::{entry::MemberChange, group::Group, options::Members, peers::Peers, wire::Standing};
 use crate::Instant;
 
 /// In a nameless cluster nothing proves a process gone: a voter silent for this long is replaced

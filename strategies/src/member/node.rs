@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-pub(crate) use self::standing::Status;
 use self::outbox::Outbox;
+pub(crate) use self::standing::Status;
 use super::{
     formation::{Formation, Letter, PRESENCE_EVERY},
     group::{self, Group, GroupError},
     membership,
-    options::{Members, MemberOptions, Replicate, Timing},
+    options::{MemberOptions, Members, Replicate, Timing},
     peers::Peers,
     random::Ids,
     requests::{Answer, Call, CallerId, Requests, Sending},
@@ -68,16 +68,31 @@ pub(crate) struct Node {
 /// What a turn did.
 #[derive(Debug)]
 pub(crate) enum Output {
-    Send { to: NodeName, frame: Bytes },
-    Broadcast { frame: Bytes },
-    Answer { caller: CallerId, answer: Answer },
+    Send {
+        to: NodeName,
+        frame: Bytes,
+    },
+    Broadcast {
+        frame: Bytes,
+    },
+    Answer {
+        caller: CallerId,
+        answer: Answer,
+    },
     /// An acquisition of this process can no longer be relied on.
-    Lost { nonce: Nonce },
+    Lost {
+        nonce: Nonce,
+    },
 }
 
 impl Node {
     /// A process that runs `name`; `seed` decides everything that it draws.
-    pub(crate) fn new(name: NodeName, options: &MemberOptions, frame_limit: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        name: NodeName,
+        options: &MemberOptions,
+        frame_limit: usize,
+        seed: u64,
+    ) -> Self {
         let mut ids = Ids::new(seed);
         let incarnation = ids.draw();
         Self {

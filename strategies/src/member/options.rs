@@ -225,7 +225,11 @@ impl MemberOptions {
             return invalid("compaction", self.compact_keep.to_string(), "keep less than after");
         }
         if self.request_timeout < Duration::from_millis(1) {
-            return invalid("request_timeout", format!("{:?}", self.request_timeout), "1ms or more");
+            return invalid(
+                "request_timeout",
+                format!("{:?}", self.request_timeout),
+                "1ms or more",
+            );
         }
         Ok(())
     }

@@ -43,8 +43,7 @@ impl Transfers {
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
-        let outgoing =
-            Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now };
+        let outgoing = Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now };
         self.outgoing.entry(to).or_insert(outgoing);
     }
 

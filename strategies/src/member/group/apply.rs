@@ -8,9 +8,8 @@ use raft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Group, GroupError, LeaderClock, StateRole, conf_change,
+    Group, GroupError, LeaderClock, RaftMessage, StateRole, conf_change,
     entry::{self, EntryError, MemberChange, Stamped},
-    RaftMessage,
 };
 use crate::{
     Instant,
@@ -43,7 +42,11 @@ impl Group {
     ///
     /// An entry or a snapshot that this build cannot apply. Nothing of it was applied, and the
     /// member must stop.
-    pub(in crate::member) fn drain(&mut self, now: Instant, out: &mut Output) -> Result<(), GroupError> {
+    pub(in crate::member) fn drain(
+        &mut self,
+        now: Instant,
+        out: &mut Output,
+    ) -> Result<(), GroupError> {
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
             collect(ready.take_messages(), out);

@@ -88,7 +88,11 @@ fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
 fn check_snapshot(m: &Message) -> Result<(), Invalid> {
     let metadata = m.get_snapshot().get_metadata();
     let state = metadata.get_conf_state();
-    if metadata.index == 0 || metadata.term == 0 || metadata.term > m.term || state.voters.is_empty() {
+    if metadata.index == 0
+        || metadata.term == 0
+        || metadata.term > m.term
+        || state.voters.is_empty()
+    {
         return Err(Invalid::Snapshot);
     }
     Ok(())

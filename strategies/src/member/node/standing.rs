@@ -3,7 +3,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-use super::{Body, Group, Inspection, Instant, Members, Node, Output, PRESENCE_EVERY, Standing, wire};
+use super::{
+    Body, Group, Inspection, Instant, Members, Node, Output, PRESENCE_EVERY, Standing, wire,
+};
 use crate::lock_table::Sizes;
 
 /// Without a leader for this long, a member asks the others how they stand.

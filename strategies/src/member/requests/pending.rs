@@ -11,14 +11,33 @@ pub(crate) type CallerId = u64;
 /// What a caller asks of the member.
 #[derive(Debug)]
 pub(crate) enum Call {
-    Lock { caller: CallerId, lock: LockCall },
+    Lock {
+        caller: CallerId,
+        lock: LockCall,
+    },
     /// The caller of a lock has gone, before or after its answer.
-    Cancel { caller: CallerId, key: Arc<str>, nonce: Nonce },
+    Cancel {
+        caller: CallerId,
+        key: Arc<str>,
+        nonce: Nonce,
+    },
     /// Without a caller: a guard was dropped. Repeated until answered, or `until`.
-    Unlock { caller: Option<CallerId>, key: Arc<str>, nonce: Nonce, until: Instant },
-    Extend { caller: CallerId, key: Arc<str>, nonce: Nonce, duration_ms: u64 },
+    Unlock {
+        caller: Option<CallerId>,
+        key: Arc<str>,
+        nonce: Nonce,
+        until: Instant,
+    },
+    Extend {
+        caller: CallerId,
+        key: Arc<str>,
+        nonce: Nonce,
+        duration_ms: u64,
+    },
     /// The caller of an extend has gone.
-    GiveUp { caller: CallerId },
+    GiveUp {
+        caller: CallerId,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -59,13 +78,26 @@ impl Until {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// `sent` is the time before the first send of the nonce, `received` that of the answer.
-    Granted { grant: Grant, sent: Instant, received: Instant },
+    Granted {
+        grant: Grant,
+        sent: Instant,
+        received: Instant,
+    },
     Held,
     Spent,
-    Limit { what: &'static str, limit: u64 },
+    Limit {
+        what: &'static str,
+        limit: u64,
+    },
     /// `asked_before`: an earlier send of this unlock had not been answered.
-    Unlocked { was: Ended, asked_before: bool },
-    Extended { held: bool, sent: Instant },
+    Unlocked {
+        was: Ended,
+        asked_before: bool,
+    },
+    Extended {
+        held: bool,
+        sent: Instant,
+    },
 }
 
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 use super::world::World;
 use crate::{
+    Nonce,
     lock_table::Ended,
     member::requests::{Answer, Call},
-    Nonce,
 };
 
 const THREE: [&str; 3] = ["a", "b", "c"];
