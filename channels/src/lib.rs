@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use crate::{
-    memory::{Faults, Hub, Memory},
+    memory::{Faults, Fired, Hub, Memory},
     redis::{Redis, RedisOptions},
     tcp::{Tcp, TcpOptions},
 };

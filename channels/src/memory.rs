@@ -1,10 +1,387 @@
-//! stub
-/// stub
-#[derive(Debug)]
-pub struct Hub;
-/// stub
-#[derive(Debug)]
-pub struct Memory;
-/// stub
-#[derive(Debug)]
-pub struct Faults;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received};
+
+/// Frames that wait for one node's `receive`; more are dropped and counted. As many as a busy
+/// cluster sends in the time that a test may stall.
+const INBOX_FRAMES_MAX: usize = 65_536;
+
+/// Joins [`Memory`] channels of one process. Cloning shares it.
+///
+/// Without faults a frame is in its receiver's queue when `send` returns: no task, no hop.
+#[derive(Clone, Default)]
+pub struct Hub {
+    state: Arc<Mutex<State>>,
+}
+
+/// What goes wrong on a [`Hub`], drawn per frame from its seed. All off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// The share of frames that are lost, 0 to 1.
+    pub loss: f64,
+    /// The share of frames that arrive twice, 0 to 1.
+    pub repeat: f64,
+    /// The share of frames that may overtake others, or be overtaken, within `delay`, 0 to 1.
+    pub reorder: f64,
+    /// The shortest and the longest time under way. Order per pair is kept unless reordered.
+    pub delay: (Duration, Duration),
+}
+
+/// How often each fault fired: one that never did looks like a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// Frames lost at random.
+    pub lost: u64,
+    /// Frames that arrived twice.
+    pub repeated: u64,
+    /// Frames that arrived late.
+    pub delayed: u64,
+    /// Frames whose order was not kept.
+    pub reordered: u64,
+    /// Frames dropped by a cut.
+    pub cut: u64,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<NodeName, Arc<Inbox>>,
+    faults: Faults,
+    rng: Option<StdRng>,
+    cuts: BTreeSet<(NodeName, NodeName)>,
+    isolated: BTreeSet<NodeName>,
+    /// The arrival of the newest frame of each pair, so that delays keep the order.
+    newest: BTreeMap<(NodeName, NodeName), Instant>,
+    fired: Fired,
+}
+
+/// A node's end of a [`Hub`].
+pub struct Memory {
+    name: NodeName,
+    hub: Hub,
+    inbox: Mutex<Option<Arc<Inbox>>>,
+    counters: Arc<Mutex<Counters>>,
+}
+
+/// Where a node's frames arrive.
+struct Inbox {
+    queues: Mutex<Queues>,
+    arrived: Notify,
+    counters: Arc<Mutex<Counters>>,
+}
+
+#[derive(Default)]
+struct Queues {
+    ready: VecDeque<Received>,
+    under_way: BTreeMap<(Instant, u64), Received>,
+    numbered: u64,
+    closed: bool,
+}
+
+impl Hub {
+    /// A hub without faults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A hub whose faults are drawn from `seed`: the same sends meet the same faults.
+    #[must_use]
+    pub fn with_faults(seed: u64, faults: Faults) -> Self {
+        let hub = Self::new();
+        hub.lock().rng = Some(StdRng::seed_from_u64(seed));
+        hub.set_faults(faults);
+        hub
+    }
+
+    /// A channel of this hub for the node `name`. It takes part once connected.
+    #[must_use]
+    pub fn channel(&self, name: NodeName) -> Memory {
+        let counters = Arc::default();
+        Memory { name, hub: self.clone(), inbox: Mutex::new(None), counters }
+    }
+
+    /// Replaces the faults, from the next frame on. On a hub without a seed, the seed is 0.
+    pub fn set_faults(&self, faults: Faults) {
+        let mut state = self.lock();
+        state.faults = faults;
+        state.rng.get_or_insert_with(|| StdRng::seed_from_u64(0));
+    }
+
+    /// Drops every frame between two nodes, both ways.
+    pub fn partition(&self, a: &NodeName, b: &NodeName) {
+        self.cut(a, b);
+        self.cut(b, a);
+    }
+
+    /// Drops every frame from one node to another, not those back.
+    pub fn cut(&self, from: &NodeName, to: &NodeName) {
+        self.lock().cuts.insert((from.clone(), to.clone()));
+    }
+
+    /// Drops every frame between a node and all others, also those that connect later.
+    pub fn isolate(&self, name: &NodeName) {
+        self.lock().isolated.insert(name.clone());
+    }
+
+    /// Ends every cut and isolation. Frames dropped meanwhile stay lost.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.cuts.clear();
+        state.isolated.clear();
+    }
+
+    /// How often each fault has fired.
+    #[must_use]
+    pub fn fired(&self) -> Fired {
+        self.lock().fired
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn send(&mut self, from: &NodeName, to: &NodeName, frame: &Bytes) -> bool {
+        if from != to && self.is_cut(from, to) {
+            self.fired.cut += 1;
+            return false;
+        }
+        let Some(inbox) = self.nodes.get(to).cloned() else { return false };
+        for at in self.arrivals(from, to) {
+            inbox.push(at, Received::Frame { from: from.clone(), frame: frame.clone() });
+        }
+        true
+    }
+
+    fn is_cut(&self, from: &NodeName, to: &NodeName) -> bool {
+        let isolated = self.isolated.contains(from) || self.isolated.contains(to);
+        isolated || self.cuts.contains(&(from.clone(), to.clone()))
+    }
+
+    /// When copies of a frame arrive: `None` for at once.
+    fn arrivals(&mut self, from: &NodeName, to: &NodeName) -> Vec<Option<Instant>> {
+        let faults = self.faults;
+        let Some(rng) = self.rng.as_mut().filter(|_| faults != Faults::default() && from != to)
+        else {
+            return vec![None];
+        };
+        let mut fires = |share: f64| share > 0.0 && rng.random_bool(share.clamp(0.0, 1.0));
+        if fires(faults.loss) {
+            self.fired.lost += 1;
+            return Vec::new();
+        }
+        let copies = if fires(faults.repeat) { 2 } else { 1 };
+        self.fired.repeated += copies - 1;
+        let (min, max) = faults.delay;
+        if max.is_zero() {
+            return vec![None; usize::try_from(copies).unwrap_or(1)];
+        }
+        let reordered = fires(faults.reorder);
+        let now = Instant::now();
+        let mut arrivals = Vec::new();
+        for _ in 0..copies {
+            let mut at = now + rng.random_range(min..=max.max(min));
+            if !reordered {
+                let newest = self.newest.entry((from.clone(), to.clone())).or_insert(at);
+                at = at.max(*newest);
+                *newest = at;
+            }
+            arrivals.push(Some(at));
+        }
+        self.fired.delayed += copies;
+        self.fired.reordered += u64::from(reordered);
+        arrivals
+    }
+}
+
+impl Inbox {
+    fn push(&self, at: Option<Instant>, received: Received) {
+        let mut queues = self.lock();
+        if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX {
+            lock(&self.counters).dropped_incoming += 1;
+            tracing::debug!("inbox full, dropped a frame");
+            return;
+        }
+        match at {
+            None => queues.ready.push_back(received),
+            Some(at) => {
+                queues.numbered += 1;
+                let number = queues.numbered;
+                queues.under_way.insert((at, number), received);
+            }
+        }
+        drop(queues);
+        self.arrived.notify_one();
+    }
+
+    /// What has arrived by now; otherwise when the next thing will.
+    fn take(&self) -> Result<Received, Next> {
+        let mut queues = self.lock();
+        if queues.closed {
+            return Err(Next::Closed);
+        }
+        if !queues.under_way.is_empty() {
+            let now = Instant::now();
+            while let Some(first) = queues.under_way.first_entry()
+                && first.key().0 <= now
+            {
+                let received = first.remove();
+                queues.ready.push_back(received);
+            }
+        }
+        match queues.ready.pop_front() {
+            Some(received) => {
+                lock(&self.counters).received += 1;
+                Ok(received)
+            }
+            None => Err(Next::At(queues.under_way.keys().next().map(|(at, _)| *at))),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+}
+
+enum Next {
+    At(Option<Instant>),
+    Closed,
+}
+
+impl Memory {
+    fn inbox(&self) -> Option<Arc<Inbox>> {
+        lock(&self.inbox).clone()
+    }
+
+    fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
+        }
+        self.inbox().map(drop).ok_or(ChannelError::Disconnected)
+    }
+
+    fn count(&self, sent: bool) {
+        let mut counters = lock(&self.counters);
+        if sent {
+            counters.sent += 1;
+        } else {
+            counters.dropped_outgoing += 1;
+        }
+    }
+
+    fn leave(&self) {
+        let Some(inbox) = lock(&self.inbox).take() else { return };
+        self.hub.lock().nodes.remove(&self.name);
+        inbox.lock().closed = true;
+        inbox.arrived.notify_one();
+    }
+}
+
+#[async_trait]
+impl Channel for Memory {
+    fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    async fn connect(&self) -> Result<(), ChannelError> {
+        let mut mine = lock(&self.inbox);
+        if mine.is_some() {
+            return Ok(());
+        }
+        let mut state = self.hub.lock();
+        if state.nodes.contains_key(&self.name) {
+            return Err(ChannelError::NameTaken { name: self.name.clone() });
+        }
+        let inbox = Arc::new(Inbox {
+            queues: Mutex::default(),
+            arrived: Notify::new(),
+            counters: self.counters.clone(),
+        });
+        state.nodes.insert(self.name.clone(), inbox.clone());
+        *mine = Some(inbox);
+        Ok(())
+    }
+
+    async fn disconnect(&self) {
+        self.leave();
+    }
+
+    fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
+        self.check(&frame)?;
+        let sent = self.hub.lock().send(&self.name, to, &frame);
+        self.count(sent);
+        Ok(())
+    }
+
+    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
+        self.check(&frame)?;
+        let mut state = self.hub.lock();
+        let all: Vec<NodeName> = state.nodes.keys().cloned().collect();
+        for to in all {
+            let sent = state.send(&self.name, &to, &frame);
+            self.count(sent);
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Received> {
+        let inbox = self.inbox()?;
+        loop {
+            let arrived = inbox.arrived.notified();
+            match inbox.take() {
+                Ok(received) => return Some(received),
+                Err(Next::Closed) => return None,
+                Err(Next::At(None)) => arrived.await,
+                Err(Next::At(Some(at))) => {
+                    tokio::select! {
+                        biased;
+                        () = arrived => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_receive(&self) -> Option<Received> {
+        self.inbox()?.take().ok()
+    }
+
+    fn counters(&self) -> Counters {
+        *lock(&self.counters)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Hub").field("nodes", &state.nodes.keys()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -48,7 +48,7 @@ impl Drift {
 /// The local deadline of a fresh grant:
 /// `min(sent + waited, received) + duration − drift − 1 ms`.
 ///
-/// `sent` is read before the first send of the nonce; `waited` is `granted_at − enqueued_at`, both
+/// `sent` is read before the first send of the nonce; `waited` is `granted_at − asked_at`, both
 /// on the granting side's clock; the drift is taken over the whole span of wait and lease.
 #[must_use]
 pub fn granted_deadline(

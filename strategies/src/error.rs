@@ -45,8 +45,8 @@ pub enum Error {
 
     /// The request was sent and no answer came by the deadline.
     ///
-    /// *Did it take effect?* Perhaps. *May I retry?* Yes: unlock and extend as they are; lock with
-    /// the same nonce ([`LockOptions::nonce`](crate::LockOptions)) finds the same grant.
+    /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
+    /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
     #[error("no answer by the deadline, the outcome is unknown")]
     Unknown,
 

@@ -11,7 +11,8 @@
 //! # Layout
 //!
 //! - `mutex`, `lock`, `options`, `error`, `capabilities`: what a user and an implementor see.
-//! - `clock`, `deadline`, `holds`: local time, the arithmetic of leases, and the loss signal.
+//! - `clock`, `deadline`, `wait`, `holds`: local time, the arithmetic of leases and waits, and the
+//!   loss signal.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
 //! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
@@ -24,22 +25,35 @@ mod capabilities;
 mod clock;
 mod deadline;
 mod error;
+mod gaggle;
 mod holds;
+mod local;
 mod lock;
 pub mod lock_table;
+mod member;
 mod mutex;
+mod noop;
 mod options;
+mod wait;
 
 pub use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::{Drift, extended_deadline, gone, granted_deadline},
     error::Error,
+    gaggle::{Gaggle, Raft},
     holds::{Holds, LossWatch},
+    local::{Local, LocalOptions},
     lock::{Inspection, Lock, Nonce, Owner},
+    member::{
+        CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX, MemberOptions, MemberSizes, MemberStatus, Members,
+        Replicate,
+    },
     mutex::KeyedMutex,
+    noop::Noop,
     options::{
         DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
         MaxWait, REQUEST_TIMEOUT, check_duration, check_key, check_request,
     },
+    wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
 };

@@ -49,8 +49,10 @@ pub struct LockOptions {
     pub duration: Duration,
     /// How long to wait, 5 s by default.
     pub max_wait: MaxWait,
-    /// Names this acquisition; a fresh one is drawn if `None`. Give the same nonce again to ask
-    /// after an outcome that was [`Error::Unknown`]: it finds the same grant and token.
+    /// Names this acquisition; a fresh one is drawn if `None`. Giving the same nonce again, from
+    /// whichever process, asks after the same acquisition: while it holds, the answer is the same
+    /// grant and token; while it waits, the same place; after it ended, [`Error::Spent`]. A call
+    /// that fails, or is dropped, withdraws its nonce.
     pub nonce: Option<Nonce>,
     /// Shown by an inspection beside host and process id; at most 256 bytes.
     pub label: Option<String>,

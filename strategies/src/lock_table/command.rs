@@ -197,8 +197,10 @@ pub struct Grant {
     pub process: ProcessId,
     /// The fencing token, greater than every token before it in this table.
     pub token: u64,
-    /// The stamp of the LOCK that took the place.
-    pub enqueued_at: ClusterTime,
+    /// The stamp of the newest LOCK of this nonce. The holder counts its deadline from its own
+    /// send of that LOCK or of an earlier one: a LOCK repeated late, by whichever process, must
+    /// not count the whole lease from its late send.
+    pub asked_at: ClusterTime,
     /// The stamp of the grant.
     pub granted_at: ClusterTime,
     /// The end of the lease; the key is free from this time on.

@@ -4,8 +4,55 @@
 //! happened comes out as [`Effect`]s. No clock, no randomness, no I/O, and nothing in what it emits
 //! depends on the order of a hash map: members that apply the same commands at the same stamps hold
 //! byte-identical tables.
+//!
+//! # What one step does
+//!
+//! 1. The time becomes the later of the present time and the stamp: it never goes back.
+//! 2. Waiters whose deadline is reached leave the queue, in the order of (deadline, place). A
+//!    deadline equal to the time is reached: where it falls together with the end of the lease
+//!    before it, the waiter is dead and gets nothing.
+//! 3. Leases whose end is reached end, in the order of (end, place). Each key goes to the head of
+//!    its queue at this very stamp: the new lease counts from here, not from the end of the old.
+//! 4. Nonces that nobody can repeat any more are forgotten, at most [`FORGOTTEN_PER_STEP`].
+//! 5. The command.
+//!
+//! # Nonces and their memory (contract, rule 6)
+//!
+//! A nonce is held, waiting, ended or unknown. Ended ones (unlocked, withdrawn, run out, or
+//! withdrawn before their LOCK arrived) are remembered from the stamp at which they ended. A LOCK of
+//! an unknown nonce is accepted if `seen + nonce_memory >= now`; a nonce that ended at `F` is
+//! forgotten once `F + nonce_memory < now`. As a sender cannot have seen a time later than the end
+//! of its own nonce (`seen <= F`), every copy of a forgotten nonce's LOCK is refused as stale.
+//!
+//! Held, waiting and remembered nonces together never exceed `nonces_max`: each LOCK that is
+//! accepted brings the room for its own memory, and a full memory refuses new LOCKs. A withdrawal
+//! of an unknown nonce, which brings no room, is remembered while there is room; without room the
+//! table raises a *floor* instead: a LOCK that had seen nothing later than the floor is refused as
+//! stale. That covers the withdrawn nonce with one number; a LOCK that is still wanted is repeated
+//! by its sender with the newer time, and would have met the full memory anyway.
+//!
+//! A waiter that was dropped (deadline, or its process gone) is not remembered: if its process
+//! lives after all it queues again, at the tail; if its caller has given up, the caller's own
+//! withdrawal is remembered.
+mod check;
 mod command;
+mod config;
+mod index;
+mod nonces;
+mod row;
+mod snapshot;
+mod table;
+#[cfg(test)]
+mod tests;
 
-pub use self::command::{
-    Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
+pub use self::{
+    command::{
+        Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,
+        Wait,
+    },
+    config::TableConfig,
+    nonces::{FORGOTTEN_PER_STEP, Known},
+    row::HolderView,
+    snapshot::SnapshotError,
+    table::{LockTable, Sizes},
 };

@@ -1,0 +1,259 @@
+//! [`Local`]: the lock table alone, in one process.
+
+mod call;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use self::{
+    call::{Begun, Call, Outcome},
+    state::{State, stamp},
+};
+use crate::{
+    BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
+    KeyedMutex, Lock, LockOptions, LossWatch, Order, Owner, Survives, check_duration, check_key,
+    check_request, extended_deadline, gone,
+    lock_table::{Command, Effect, Known, ProcessId, TableConfig},
+    wait::whole_ms,
+};
+
+/// A keyed mutex within one process: for programs on one machine, and for tests of programs that
+/// use another strategy in production.
+///
+/// It has no task, no thread and no socket of its own. Every call advances the lock table, and a
+/// call that waits sleeps until its own deadline or the end of the lease before it. Waiting needs
+/// the tokio runtime's timer; everything else works outside any runtime.
+///
+/// # Guarantees
+///
+/// At most one live lease per key, always; granting side and holder read the same clock. Waiters
+/// are granted in FIFO order. Nothing survives the process. Fencing tokens begin at the wall
+/// clock's nanoseconds, so they grow across restarts unless the wall clock was set back.
+///
+/// A nonce that this strategy drew is forgotten at its unlock; one that was
+/// [given](LockOptions::nonce) is remembered for 30 s, and asking with it again is
+/// [`Error::Spent`].
+///
+/// # Examples
+///
+/// ```
+/// # use gaggle_strategies::{KeyedMutex, Local, LockOptions};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_strategies::Error> {
+/// let mutex = Local::new();
+/// let lock = mutex.lock("orders/42", LockOptions::default()).await?;
+/// assert!(mutex.try_lock("orders/42", std::time::Duration::from_secs(1)).await.is_err());
+/// mutex.unlock(&lock).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Local {
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    /// Of every lock without a label: asking for the host's name costs a system call.
+    owner: Arc<Owner>,
+    holds: Holds,
+    state: Mutex<State>,
+}
+
+/// The bounds of a [`Local`]; the defaults suit nearly everybody.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// By how much a holder's deadline comes before the end of its lease; 1 % by default, as on
+    /// every strategy, so that code tested here meets no other timing in production. Holder and
+    /// table read one clock, so 0 is safe as well.
+    pub drift: Drift,
+    /// Waiters on one key, 131,072 by default.
+    pub waiters_per_key_max: u64,
+    /// Keys held at one time, 1,048,576 by default.
+    pub keys_max: u64,
+    /// Nonces that hold, wait or are remembered, 2,097,152 by default.
+    pub nonces_max: u64,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        let TableConfig { waiters_per_key_max, keys_max, nonces_max, .. } = TableConfig::default();
+        Self { drift: Drift::default(), waiters_per_key_max, keys_max, nonces_max }
+    }
+}
+
+impl Default for Local {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Local {
+    /// An empty table on the [`BootClock`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(BootClock))
+    }
+
+    /// An empty table on this clock.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self::with_options(LocalOptions::default(), clock)
+    }
+
+    /// An empty table with these bounds, on this clock.
+    #[must_use]
+    pub fn with_options(options: LocalOptions, clock: Arc<dyn Clock>) -> Self {
+        let LocalOptions { drift, waiters_per_key_max, keys_max, nonces_max } = options;
+        let config = TableConfig {
+            first_token: clock.wall_nanos(),
+            waiters_per_key_max,
+            keys_max,
+            nonces_max,
+            ..TableConfig::default()
+        };
+        Self {
+            clock,
+            drift,
+            owner: Arc::new(Owner::this_process(None)),
+            holds: Holds::default(),
+            state: Mutex::new(State::new(config)),
+        }
+    }
+
+    /// Runs `ask` on the state at a time read after the mutex was taken, then tells whoever its
+    /// effects concern.
+    fn with_state<T>(
+        &self,
+        ask: impl FnOnce(&mut State, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_any_state(
+            |state, now| if state.closed { Err(Error::Closed) } else { ask(state, now) },
+        )
+    }
+
+    /// As [`with_state`](Self::with_state), also after closing.
+    fn with_any_state<T>(&self, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let (answer, news) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.now();
+            (ask(&mut state, now), state.take_news())
+        };
+        news.tell(&self.holds);
+        answer
+    }
+
+    fn end(&self, state: &mut State, now: Instant, lock: &Lock) -> Result<(), Error> {
+        // A lock value may name a nonce that only waits; that is not this caller's to withdraw.
+        let holds = state.table.knows(lock.nonce()) == Some(Known::Holds);
+        if holds && state.end(now, lock.key(), lock.nonce(), false) {
+            Ok(())
+        } else {
+            Err(gone(lock, now))
+        }
+    }
+}
+
+#[async_trait]
+impl KeyedMutex for Local {
+    async fn lock(&self, key: &str, mut options: LockOptions) -> Result<Lock, Error> {
+        check_request(key, &options)?;
+        loop {
+            let outcome = match Call::begin(self, key, &options)? {
+                Begun::Granted(lock) => return Ok(lock),
+                Begun::Queued(place) => place.outcome().await?,
+            };
+            let until = match outcome {
+                Outcome::Granted(lock) => return Ok(lock),
+                Outcome::RanOut { until } => until,
+            };
+            if let Some(until) = until {
+                let left = until.since(self.clock.now());
+                if left.is_zero() {
+                    return Err(Error::TimedOut);
+                }
+                options.max_wait = left.into();
+            }
+        }
+    }
+
+    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        self.with_state(|state, now| self.end(state, now, lock))
+    }
+
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_duration(duration)?;
+        let duration_ms = whole_ms(duration);
+        self.with_state(|state, now| {
+            if lock.deadline().is_some_and(|deadline| deadline <= now) {
+                return Err(Error::Expired);
+            }
+            let (key, nonce) = (lock.key().clone(), lock.nonce());
+            let (process, request) = (ProcessId(0), 0);
+            state.step(now, &Command::Extend { key, nonce, process, request, duration_ms });
+            let Some(Effect::Extended { expires_at: Some(_), .. }) = state.effects.last() else {
+                return Err(gone(lock, now));
+            };
+            let duration = Duration::from_millis(duration_ms);
+            Ok(lock.with_deadline(extended_deadline(lock.deadline(), now, duration, self.drift)))
+        })
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
+        check_key(key)?;
+        self.with_state(|state, now| {
+            state.step(now, &Command::Noop);
+            Ok(state.table.holder(key).map(|hold| Inspection {
+                fencing_token: hold.token,
+                nonce: hold.nonce,
+                owner: (*hold.owner).clone(),
+                remaining: Duration::from_millis(hold.expires_at.since(stamp(now))),
+                waiters: hold.waiters,
+            }))
+        })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            exclusion: Exclusion::Always,
+            order: Order::Fifo,
+            survives: Survives::Nothing,
+            ..Capabilities::none("local")
+        }
+    }
+
+    async fn close(&self) {
+        // The table ends with this handle, so no lock needs its own unlock: nobody can be granted
+        // a key any more.
+        self.holds.lose_all();
+        self.with_any_state(|state, _| state.close());
+        // Those that began to watch meanwhile.
+        self.holds.lose_all();
+    }
+
+    fn release(&self, lock: &Lock) {
+        // An error has nobody to go to: the lock is gone, or the handle is closed.
+        self.with_state(|state, now| self.end(state, now, lock)).ok();
+    }
+
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        let watch = self.holds.watch(lock);
+        let held = self.with_any_state(|state, now| {
+            state.step(now, &Command::Noop);
+            state.table.knows(lock.nonce()) == Some(Known::Holds)
+        });
+        if !held {
+            self.holds.lose(lock.nonce());
+        }
+        watch
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+}

@@ -1,0 +1,247 @@
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::sync::Notify;
+
+use super::{
+    Local,
+    state::{State, stamp},
+};
+use crate::{
+    Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
+    lock_table::{ClusterTime, Command, Effect, Ended, Known, LockRequest, ProcessId, Seen, Wait},
+    wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
+};
+
+/// How long a waiter that is not the head of its queue sleeps at the least. The head watches the
+/// lease; the others look in case the head's future is alive but never polled.
+const BACKSTOP: Duration = Duration::from_secs(1);
+
+/// One call of `lock`.
+pub(super) struct Call<'a> {
+    local: &'a Local,
+    key: Arc<str>,
+    nonce: Nonce,
+    /// The nonce came from the caller.
+    given: bool,
+    duration: Duration,
+    /// Read before anything was asked of the table.
+    sent: Instant,
+    /// When the call must end.
+    until: Option<Instant>,
+}
+
+/// What a look at the table found.
+enum Look {
+    Granted(Lock),
+    RanOut,
+    /// Nothing yet: look again at this time at the latest.
+    Wait(Instant),
+}
+
+impl<'a> Call<'a> {
+    fn new(local: &'a Local, key: &str, options: &LockOptions, now: Instant) -> Self {
+        Self {
+            local,
+            key: key.into(),
+            nonce: options.nonce.unwrap_or_else(Nonce::random),
+            given: options.nonce.is_some(),
+            duration: Duration::from_millis(whole_ms(options.duration)),
+            sent: now,
+            until: wait_until(now, options.max_wait),
+        }
+    }
+
+    /// Asks the table. Without a wait there is no await between the grant and its return, so
+    /// nothing can be left behind.
+    pub(super) fn begin(
+        local: &'a Local,
+        key: &str,
+        options: &LockOptions,
+    ) -> Result<Begun<'a>, Error> {
+        local.with_state(|state, now| {
+            let call = Self::new(local, key, options, now);
+            let found = call.given && state.table.knows(call.nonce) == Some(Known::Holds);
+            state.step(now, &Command::Lock(call.request(options)));
+            match state.effects.last().expect("a LOCK is answered") {
+                Effect::Granted(_) => {
+                    call.note(state);
+                    call.take(state, now, found).map(Begun::Granted)
+                }
+                Effect::Queued { .. } if options.max_wait == MaxWait::AtMost(Duration::ZERO) => {
+                    // Another call waits with this nonce; this one does not wait.
+                    Err(Error::Held)
+                }
+                Effect::Queued { .. } => {
+                    call.note(state);
+                    let woken = state.join(call.nonce);
+                    Ok(Begun::Queued(Place { call, woken }))
+                }
+                Effect::Refused { reason, .. } => {
+                    Err(refusal(*reason).expect("a LOCK of now is never stale"))
+                }
+                other => unreachable!("a LOCK is answered by {other:?}"),
+            }
+        })
+    }
+
+    fn request(&self, options: &LockOptions) -> LockRequest {
+        LockRequest {
+            key: self.key.clone(),
+            nonce: self.nonce,
+            process: ProcessId(0),
+            duration_ms: whole_ms(self.duration),
+            wait: table_wait(self.sent, options.max_wait),
+            seen: Seen::Now,
+            owner: match &options.label {
+                None => self.local.owner.clone(),
+                label => Arc::new(Owner { label: label.clone(), ..(*self.local.owner).clone() }),
+            },
+        }
+    }
+
+    fn note(&self, state: &mut State) {
+        if self.given {
+            state.note_given(self.nonce);
+        }
+    }
+
+    /// Makes the lock of a nonce that holds, extending the lease first if less than half of it
+    /// remains. `found`: the lock is already in somebody's hands, and stays there on failure.
+    fn take(&self, state: &mut State, now: Instant, found: bool) -> Result<Lock, Error> {
+        let hold = state.table.holder(&self.key).expect("a nonce that holds has its key");
+        let drift = self.local.drift;
+        let waited = Duration::from_millis(hold.granted_at.since(hold.enqueued_at));
+        let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
+        // The earlier of two: the first is the arithmetic of a fresh grant; the second holds
+        // whoever sent the LOCK that took the place.
+        let mut deadline = granted_deadline(self.sent, now, waited, self.duration, drift)
+            .min(found_deadline(now, remaining, drift));
+        if !lasts(deadline, now, self.duration) && self.until.is_none_or(|until| now <= until) {
+            state.step(now, &self.extend());
+            deadline = extended_deadline(Some(deadline), now, self.duration, drift);
+        }
+        if lasts(deadline, now, self.duration) {
+            if let Some(calls) = state.calls.get_mut(&self.nonce) {
+                calls.taken = true;
+            }
+            return Ok(Lock::new(self.key.clone(), self.nonce, hold.token, Some(deadline)));
+        }
+        // While others wait with this nonce, the last of them to leave withdraws it.
+        if !found && !state.calls.contains_key(&self.nonce) {
+            state.end(now, &self.key, self.nonce, self.given);
+        }
+        Err(Error::TimedOut)
+    }
+
+    fn extend(&self) -> Command {
+        Command::Extend {
+            key: self.key.clone(),
+            nonce: self.nonce,
+            process: ProcessId(0),
+            request: 0,
+            duration_ms: whole_ms(self.duration),
+        }
+    }
+}
+
+/// What the table answered at once.
+pub(super) enum Begun<'a> {
+    Granted(Lock),
+    Queued(Place<'a>),
+}
+
+/// How a wait ended, other than by an error.
+pub(super) enum Outcome {
+    Granted(Lock),
+    /// The nonce was granted and its lease ran out before this future was polled again: the call
+    /// may ask with another nonce, until this time.
+    RanOut {
+        until: Option<Instant>,
+    },
+}
+
+/// A place in a queue. Dropping it gives the place up, and passes on a lock that was granted to it
+/// meanwhile, unless another call with the same nonce still waits or has returned the lock.
+pub(super) struct Place<'a> {
+    call: Call<'a>,
+    woken: Arc<Notify>,
+}
+
+impl Place<'_> {
+    /// Waits for the grant.
+    pub(super) async fn outcome(self) -> Result<Outcome, Error> {
+        let local = self.call.local;
+        loop {
+            let mut woken = pin!(self.woken.notified());
+            // Before the look, so that news between look and sleep is not missed.
+            woken.as_mut().enable();
+            match local.with_state(|state, now| self.look(state, now))? {
+                Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
+                Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),
+                Look::Wait(until) => tokio::select! {
+                    biased;
+                    () = woken => {}
+                    () = local.clock.sleep_until(until) => {}
+                },
+            }
+        }
+    }
+
+    fn look(&self, state: &mut State, now: Instant) -> Result<Look, Error> {
+        let Call { key, nonce, given, until, .. } = &self.call;
+        let waits = |state: &State| state.table.knows(*nonce) == Some(Known::Waits);
+        if waits(state) && until.is_some_and(|until| until <= now) {
+            return Err(Error::TimedOut);
+        }
+        state.step(now, &Command::Noop);
+        match state.table.knows(*nonce) {
+            Some(Known::Holds) => {
+                let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
+                self.call.take(state, now, found).map(Look::Granted)
+            }
+            Some(Known::Waits) => {
+                let hold = state.table.holder(key).expect("who waits stands behind a holder");
+                let lease_end = instant(hold.expires_at);
+                let head = state.table.next_waiter(key) == Some(*nonce);
+                let look = if head { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
+                Ok(Look::Wait(until.map_or(look, |until| until.min(look))))
+            }
+            Some(Known::Ended(Ended::Expired)) if !given => Ok(Look::RanOut),
+            // Another call with this nonce took the lock and ended it.
+            Some(Known::Ended(_)) => Err(Error::Spent),
+            None => Err(Error::TimedOut),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Call { local, key, nonce, given, .. } = &self.call;
+        local.with_any_state(|state, now| {
+            let orphaned = state.leave(*nonce);
+            // A nonce that the caller knows is remembered as withdrawn even where the table has
+            // dropped it by its deadline: one outcome, whichever came first.
+            if orphaned && !state.closed && (*given || state.table.knows(*nonce).is_some()) {
+                state.end(now, key, *nonce, *given);
+            }
+        });
+    }
+}
+
+/// How long the table lets a call wait: to the first whole millisecond that is not before the
+/// call's own end, which therefore decides.
+fn table_wait(sent: Instant, max_wait: MaxWait) -> Wait {
+    match max_wait {
+        MaxWait::AtMost(Duration::ZERO) => Wait::No,
+        MaxWait::AtMost(wait) => {
+            let end = sent.after(wait).since_origin().as_nanos().div_ceil(1_000_000);
+            let end = u64::try_from(end).unwrap_or(u64::MAX);
+            Wait::Ms(ClusterTime(end).since(stamp(sent)))
+        }
+        MaxWait::Forever => Wait::Forever,
+    }
+}
+
+fn instant(at: ClusterTime) -> Instant {
+    Instant::from_origin(Duration::from_millis(at.0))
+}

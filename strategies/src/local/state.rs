@@ -1,0 +1,176 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    Holds, Instant, Nonce,
+    lock_table::{ClusterTime, Command, Effect, Ended, LockTable, TableConfig},
+    wait::whole_ms,
+};
+
+/// What the mutex of a [`Local`](super::Local) guards: the table, and who waits for its answers.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) table: LockTable,
+    /// The calls that wait, by nonce; several may ask with one nonce.
+    pub(super) calls: BTreeMap<Nonce, Calls>,
+    /// The nonces given by callers that hold or wait: these may be repeated after their end, so
+    /// the table must remember them. The ones drawn here are known to nobody who could repeat them.
+    given: BTreeSet<Nonce>,
+    pub(super) closed: bool,
+    /// What the last step did.
+    pub(super) effects: Vec<Effect>,
+    news: News,
+}
+
+/// The calls that wait with one nonce.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) count: usize,
+    /// A call with this nonce has returned the lock: the others must not withdraw it.
+    pub(super) taken: bool,
+    pub(super) woken: Arc<Notify>,
+}
+
+/// Who must be told, once the state's mutex is free: wakers run foreign code.
+#[derive(Debug, Default)]
+#[must_use]
+pub(super) struct News {
+    woken: Vec<Arc<Notify>>,
+    lost: Vec<Nonce>,
+}
+
+impl State {
+    pub(super) fn new(config: TableConfig) -> Self {
+        Self {
+            table: LockTable::new(config),
+            calls: BTreeMap::new(),
+            given: BTreeSet::new(),
+            closed: false,
+            effects: Vec::new(),
+            news: News::default(),
+        }
+    }
+
+    /// One step of the table; its effects stay in [`effects`](Self::effects) until the next.
+    pub(super) fn step(&mut self, now: Instant, command: &Command) {
+        self.effects.clear();
+        self.table.apply(stamp(now), command, &mut self.effects);
+        for effect in &self.effects {
+            match effect {
+                Effect::Granted(grant) => {
+                    tracing::debug!(key = %grant.key, token = grant.token, "granted");
+                    self.news.wake(&self.calls, grant.nonce);
+                    self.news.wake_head(&self.table, &self.calls, &grant.key);
+                }
+                Effect::Expired { nonce, token, .. } => {
+                    tracing::info!(%nonce, token, "a lease ran out");
+                    self.given.remove(nonce);
+                    self.news.lost.push(*nonce);
+                }
+                Effect::Unlocked { nonce, was: Ended::Held, .. } => {
+                    self.given.remove(nonce);
+                    self.news.lost.push(*nonce);
+                }
+                Effect::Unlocked { key, nonce, was: Ended::Waited } => {
+                    self.given.remove(nonce);
+                    self.news.wake_head(&self.table, &self.calls, key);
+                }
+                Effect::Dropped { key, nonce, .. } => {
+                    self.given.remove(nonce);
+                    self.news.wake(&self.calls, *nonce);
+                    self.news.wake_head(&self.table, &self.calls, key);
+                }
+                Effect::Unlocked { .. }
+                | Effect::Queued { .. }
+                | Effect::Refused { .. }
+                | Effect::Extended { .. } => {}
+            }
+        }
+    }
+
+    /// Ends the acquisition of `nonce`. Returns whether it held the key.
+    pub(super) fn end(&mut self, now: Instant, key: &Arc<str>, nonce: Nonce, given: bool) -> bool {
+        let forget = !given && !self.given.contains(&nonce);
+        self.step(now, &Command::Unlock { key: key.clone(), nonce, forget });
+        let held = |effect: &Effect| matches!(effect, Effect::Unlocked { was: Ended::Held, .. });
+        self.effects.iter().any(held)
+    }
+
+    /// Notes that a caller knows this nonce, which now holds or waits.
+    pub(super) fn note_given(&mut self, nonce: Nonce) {
+        self.given.insert(nonce);
+    }
+
+    /// Joins the calls that wait with this nonce.
+    pub(super) fn join(&mut self, nonce: Nonce) -> Arc<Notify> {
+        let calls = self.calls.entry(nonce).or_insert_with(|| Calls {
+            count: 0,
+            taken: false,
+            woken: Arc::default(),
+        });
+        calls.count += 1;
+        calls.woken.clone()
+    }
+
+    /// Leaves them. Returns whether the acquisition is nobody's now.
+    pub(super) fn leave(&mut self, nonce: Nonce) -> bool {
+        let Some(calls) = self.calls.get_mut(&nonce) else { return false };
+        calls.count -= 1;
+        let orphaned = calls.count == 0 && !calls.taken;
+        if calls.count == 0 {
+            self.calls.remove(&nonce);
+        }
+        orphaned
+    }
+
+    /// Ends everything: every call that waits is woken, and the table's memory is given back.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.news.woken.extend(self.calls.values().map(|calls| calls.woken.clone()));
+        self.given.clear();
+        self.effects = Vec::new();
+        self.table = LockTable::new(TableConfig::default());
+    }
+
+    pub(super) fn take_news(&mut self) -> News {
+        mem::take(&mut self.news)
+    }
+}
+
+impl News {
+    fn wake(&mut self, calls: &BTreeMap<Nonce, Calls>, nonce: Nonce) {
+        if let Some(calls) = calls.get(&nonce) {
+            self.woken.push(calls.woken.clone());
+        }
+    }
+
+    /// The head of a queue watches the end of the lease before it, so it is told when that changes.
+    fn wake_head(&mut self, table: &LockTable, calls: &BTreeMap<Nonce, Calls>, key: &str) {
+        if calls.is_empty() {
+            return;
+        }
+        if let Some(head) = table.next_waiter(key) {
+            self.wake(calls, head);
+        }
+    }
+
+    pub(super) fn tell(self, holds: &Holds) {
+        for nonce in self.lost {
+            holds.lose(nonce);
+        }
+        for woken in self.woken {
+            woken.notify_waiters();
+        }
+    }
+}
+
+/// The table's time: the clock's whole milliseconds, so that a lease ends when the clock has
+/// reached its end, never before.
+pub(super) fn stamp(now: Instant) -> ClusterTime {
+    ClusterTime(whole_ms(now.since_origin()))
+}

@@ -1,0 +1,51 @@
+use super::{LockTable, index::Index, nonces::Place};
+
+impl LockTable {
+    /// Asserts every invariant that ties rows, nonces and indexes together; for tests and
+    /// simulations, after each step. Costs O(n log n).
+    ///
+    /// # Panics
+    ///
+    /// When one does not hold: the table is broken.
+    pub fn check(&self) {
+        let mut index = Index::default();
+        let mut live = 0;
+        for (key, row) in &self.rows {
+            let holder = &row.holder;
+            assert!(holder.expires_at > self.now, "a lease that has ended leaves the table");
+            assert!(holder.granted_at <= self.now, "no grant lies in the future");
+            assert!(holder.token <= self.last_token, "a token was counted before it was granted");
+            assert!(holder.claim.place <= self.last_place, "a place was counted");
+            let place = self.nonces.place(holder.claim.nonce);
+            assert_eq!(
+                place,
+                Some(&Place::Holds { key: key.clone() }),
+                "a holder's nonce is known"
+            );
+            live += 1 + row.queue.len();
+            index.add_lease(key, row);
+            for (place, waiter) in &row.queue {
+                assert_eq!(*place, waiter.claim.place, "a waiter stands at its own place");
+                assert!(*place > holder.claim.place, "a holder came before its waiters");
+                assert!(
+                    waiter.deadline.is_none_or(|end| end > self.now),
+                    "the dead left the queue"
+                );
+                let known = Place::Waits { key: key.clone(), place: *place };
+                let place = self.nonces.place(waiter.claim.nonce);
+                assert_eq!(place, Some(&known), "a waiter's nonce is known");
+                index.set_deadline(key, waiter);
+                index.set_process(key, waiter);
+                index.waiters += 1;
+            }
+        }
+        assert_eq!(self.index, index, "the indexes say what the rows say");
+        assert_eq!(self.nonces.len(), live + self.nonces.remembered(), "no nonce is left over");
+        assert_eq!(self.nonces.ended().count(), self.nonces.remembered(), "every end is known");
+        assert!(self.nonces.len() as u64 <= self.config.nonces_max, "nonces are bounded");
+        assert!(self.rows.len() as u64 <= self.config.keys_max, "keys are bounded");
+        let longest = self.rows.values().map(|row| row.queue.len() as u64).max();
+        let limit = self.config.waiters_per_key_max;
+        assert!(longest.unwrap_or(0) <= limit, "waiters are bounded");
+    }
+}

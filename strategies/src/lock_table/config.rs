@@ -1,0 +1,42 @@
+use serde::{Deserialize, Serialize};
+
+/// The greatest token at which a table may begin: the wall clock reaches it in the year 2262, and
+/// as many grants again remain above it.
+pub(super) const FIRST_TOKEN_MAX: u64 = 1 << 63;
+
+/// The bounds of a table, and what tells its group from others. Every member of a group has the
+/// same; a snapshot carries it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableConfig {
+    /// The group's random id, 0 by default. Times seen in another group say nothing here.
+    pub group: u128,
+    /// The smallest token that the table grants, 1 by default. A table that begins empty takes the
+    /// wall clock's nanoseconds, so that tokens grow across a loss of memory. At most 2⁶³; more
+    /// counts as that.
+    pub first_token: u64,
+    /// How long an ended nonce is remembered, in milliseconds; 30 s by default: longer than a
+    /// channel delays a frame, and short enough that the memory of a busy table stays small.
+    pub nonce_memory_ms: u64,
+    /// Waiters on one key, 131,072 by default: more than the 100,000 the table is measured at, and
+    /// about 25 MB.
+    pub waiters_per_key_max: u64,
+    /// Keys held at one time, 1,048,576 by default: the million the table is measured at, and about
+    /// 400 MB with keys of moderate length.
+    pub keys_max: u64,
+    /// Nonces held, waiting and remembered together, 2,097,152 by default: a full table of keys and
+    /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.
+    pub nonces_max: u64,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self {
+            group: 0,
+            first_token: 1,
+            nonce_memory_ms: 30_000,
+            waiters_per_key_max: 131_072,
+            keys_max: 1 << 20,
+            nonces_max: 1 << 21,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use super::{
+    Bound, ClusterTime, Command, Effect, Ended, HolderView, Known, LockRequest, ProcessId, Refusal,
+    TableConfig,
+    config::FIRST_TOKEN_MAX,
+    index::Index,
+    nonces::{Nonces, Place},
+    row::{Claim, Hold, Row, Waiter, lease_ms},
+};
+use crate::Nonce;
+
+/// Who holds what, who waits, and what has ended lately: a pure state machine.
+///
+/// The [module](super) says what one step does, and in which order. A step costs O(log n), with a
+/// share in what it ends; each waiter and each lease is ended once.
+#[derive(Clone, Debug)]
+pub struct LockTable {
+    pub(super) config: TableConfig,
+    pub(super) now: ClusterTime,
+    pub(super) last_token: u64,
+    /// The place that the last accepted LOCK took.
+    pub(super) last_place: u64,
+    pub(super) rows: BTreeMap<Arc<str>, Row>,
+    pub(super) nonces: Nonces,
+    pub(super) index: Index,
+}
+
+/// How much a table holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Keys that are held.
+    pub keys: u64,
+    /// Waiters on all keys.
+    pub waiters: u64,
+    /// Nonces that have ended and are remembered.
+    pub nonces_remembered: u64,
+}
+
+impl LockTable {
+    /// An empty table at time zero.
+    #[must_use]
+    pub fn new(mut config: TableConfig) -> Self {
+        config.first_token = config.first_token.clamp(1, FIRST_TOKEN_MAX);
+        Self {
+            last_token: config.first_token - 1,
+            config,
+            now: ClusterTime(0),
+            last_place: 0,
+            rows: BTreeMap::new(),
+            nonces: Nonces::default(),
+            index: Index::default(),
+        }
+    }
+
+    /// Applies one command stamped `stamp`, and appends what happened to `effects`, in order.
+    pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
+        self.now = self.now.max(stamp);
+        self.drop_dead_waiters(effects);
+        self.end_due_leases(effects);
+        self.nonces.purge(self.now, self.config.nonce_memory_ms);
+        match command {
+            Command::Lock(request) => self.lock(request, effects),
+            Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, effects),
+            Command::Extend { key, nonce, process, request, duration_ms } => {
+                let expires_at = self.extend(key, *nonce, *process, *duration_ms);
+                let (nonce, process, request) = (*nonce, *process, *request);
+                effects.push(Effect::Extended { nonce, process, request, expires_at });
+            }
+            Command::Gone { process } => self.drop_process(*process, effects),
+            Command::Noop => {}
+        }
+    }
+
+    /// The greatest stamp seen.
+    #[must_use]
+    pub fn now(&self) -> ClusterTime {
+        self.now
+    }
+
+    /// The earliest time at which a stamp would hand a key to somebody who waits: the first end of
+    /// a lease on a key with waiters.
+    #[must_use]
+    pub fn next_due(&self) -> Option<ClusterTime> {
+        self.index.contended.first().map(|(end, _)| *end)
+    }
+
+    /// The earliest time at which a stamp would change anything: the first end of a lease or
+    /// deadline of a waiter.
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<ClusterTime> {
+        let lease = self.index.leases.first_key_value().map(|((end, _), _)| *end);
+        let deadline = self.index.deadlines.first_key_value().map(|((end, _), _)| *end);
+        lease.into_iter().chain(deadline).min()
+    }
+
+    /// Whether any key is held.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// The processes that have waiters, in order.
+    pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
+        self.index.waiting.keys().copied()
+    }
+
+    /// Who holds `key`.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<HolderView> {
+        self.rows.get(key).map(Row::view)
+    }
+
+    /// The head of the queue for `key`: who gets it next.
+    #[must_use]
+    pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        self.rows.get(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+    }
+
+    /// What the table knows of a nonce.
+    #[must_use]
+    pub fn knows(&self, nonce: Nonce) -> Option<Known> {
+        self.nonces.known(nonce)
+    }
+
+    /// The last token granted, or the one before the first.
+    #[must_use]
+    pub fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// The bounds, and the group.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        &self.config
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            keys: self.rows.len() as u64,
+            waiters: self.index.waiters,
+            nonces_remembered: self.nonces.remembered() as u64,
+        }
+    }
+
+    fn lock(&mut self, request: &LockRequest, effects: &mut Vec<Effect>) {
+        let effect = match self.nonces.place(request.nonce) {
+            Some(Place::Holds { key }) if *key == request.key => self.grant_again(request),
+            Some(Place::Waits { key, place }) if *key == request.key => {
+                let place = *place;
+                self.queue_again(request, place)
+            }
+            Some(Place::Ended(how)) => refused(request, Refusal::Spent(*how)),
+            // One nonce names one acquisition: it cannot take a second key.
+            Some(_) => refused(request, Refusal::Spent(Ended::Unknown)),
+            None => match self.admit(request) {
+                Ok(effect) => effect,
+                Err(reason) => refused(request, reason),
+            },
+        };
+        effects.push(effect);
+    }
+
+    fn grant_again(&mut self, request: &LockRequest) -> Effect {
+        let row = self.rows.get_mut(&request.key).expect("a nonce that holds has its row");
+        row.holder.claim.process = request.process;
+        row.holder.claim.asked_at = self.now;
+        Effect::Granted(row.holder.grant(&request.key))
+    }
+
+    /// The place stays, the deadline may move to a later time, and the grant goes to whoever asked
+    /// last.
+    fn queue_again(&mut self, request: &LockRequest, place: u64) -> Effect {
+        let row = self.rows.get_mut(&request.key).expect("a nonce that waits has its row");
+        let waiter = row.queue.get_mut(&place).expect("a nonce that waits is in the queue");
+        let asked = request.wait.deadline(self.now);
+        self.index.unset_deadline(waiter);
+        waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
+        self.index.set_deadline(&request.key, waiter);
+        self.index.unset_process(waiter);
+        waiter.claim.process = request.process;
+        waiter.claim.asked_at = self.now;
+        self.index.set_process(&request.key, waiter);
+        queued(request)
+    }
+
+    /// Judges a LOCK of an unknown nonce: age, then limits, then whether the key is free.
+    fn admit(&mut self, request: &LockRequest) -> Result<Effect, Refusal> {
+        let Self { config, now, .. } = self;
+        if !self.nonces.accepts(request.seen, config.group, *now, config.nonce_memory_ms) {
+            return Err(Refusal::Stale { group: config.group, now: *now });
+        }
+        bounded(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
+        let keys = self.rows.len();
+        match self.rows.entry(request.key.clone()) {
+            Entry::Vacant(vacant) => {
+                bounded(keys, config.keys_max, Bound::Keys)?;
+                self.last_place += 1;
+                self.last_token += 1;
+                let claim = Claim::new(self.last_place, request, *now);
+                let holder = Hold::new(claim, self.last_token, *now);
+                let row = vacant.insert(Row { holder, queue: BTreeMap::new() });
+                self.index.add_lease(&request.key, row);
+                self.nonces.set(request.nonce, Place::Holds { key: request.key.clone() });
+                Ok(Effect::Granted(row.holder.grant(&request.key)))
+            }
+            Entry::Occupied(_) if request.wait.is_none() => Err(Refusal::Held),
+            Entry::Occupied(mut occupied) => {
+                let waiters = occupied.get().queue.len();
+                bounded(waiters, config.waiters_per_key_max, Bound::WaitersPerKey)?;
+                self.last_place += 1;
+                let place = self.last_place;
+                let claim = Claim::new(place, request, *now);
+                let waiter = Waiter { claim, deadline: request.wait.deadline(*now) };
+                // The row's own key, so that a key is in memory once, however many wait.
+                let key = occupied.key().clone();
+                let row = occupied.get_mut();
+                row.queue.insert(place, waiter.clone());
+                self.index.add_waiter(&key, row, &waiter);
+                self.nonces.set(request.nonce, Place::Waits { key, place });
+                Ok(queued(request))
+            }
+        }
+    }
+
+    fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
+        let place = self.nonces.place(nonce).cloned();
+        let was = match &place {
+            Some(Place::Holds { key: held }) if held == key => Ended::Held,
+            Some(Place::Waits { key: awaited, .. }) if awaited == key => Ended::Waited,
+            Some(Place::Ended(how)) => *how,
+            Some(_) | None => Ended::Unknown,
+        };
+        effects.push(Effect::Unlocked { key: key.clone(), nonce, was });
+        match (was, place) {
+            (Ended::Held, _) => {
+                self.end_nonce(nonce, Ended::Unlocked, forget);
+                self.hand_over(key, effects);
+            }
+            (Ended::Waited, Some(Place::Waits { place, .. })) => {
+                self.end_nonce(nonce, Ended::Withdrawn, forget);
+                self.leave_queue(key, place);
+            }
+            (Ended::Unknown, None) if !forget => {
+                self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
+            }
+            _ => {}
+        }
+    }
+
+    fn end_nonce(&mut self, nonce: Nonce, how: Ended, forget: bool) {
+        if forget {
+            self.nonces.forget(nonce);
+        } else {
+            self.nonces.end(nonce, how, self.now);
+        }
+    }
+
+    /// Returns the end of the lease; `None` where this nonce does not hold the key.
+    fn extend(
+        &mut self,
+        key: &Arc<str>,
+        nonce: Nonce,
+        process: ProcessId,
+        duration_ms: u64,
+    ) -> Option<ClusterTime> {
+        let (key, row) = match self.rows.entry(key.clone()) {
+            Entry::Occupied(row) if row.get().holder.claim.nonce == nonce => {
+                (row.key().clone(), row.into_mut())
+            }
+            _ => return None,
+        };
+        row.holder.claim.process = process;
+        let asked = self.now.after(lease_ms(duration_ms));
+        if asked > row.holder.expires_at {
+            self.index.remove_lease(row);
+            row.holder.expires_at = asked;
+            self.index.add_lease(&key, row);
+        }
+        Some(row.holder.expires_at)
+    }
+
+    fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
+        let places = self.index.waiting.remove(&process).unwrap_or_default();
+        for (place, key) in places {
+            self.drop_waiter(&key, place, effects);
+        }
+    }
+
+    fn drop_dead_waiters(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((key, place)) = self.index.due_waiter(self.now) {
+            self.drop_waiter(&key, place, effects);
+        }
+    }
+
+    fn drop_waiter(&mut self, key: &Arc<str>, place: u64, effects: &mut Vec<Effect>) {
+        let Claim { nonce, process, .. } = self.leave_queue(key, place);
+        self.nonces.forget(nonce);
+        effects.push(Effect::Dropped { key: key.clone(), nonce, process });
+    }
+
+    fn leave_queue(&mut self, key: &Arc<str>, place: u64) -> Claim {
+        let row = self.rows.get_mut(key).expect("a place that is indexed has its row");
+        let waiter = row.queue.remove(&place).expect("a place that is indexed is in the queue");
+        self.index.remove_waiter(row, &waiter);
+        waiter.claim
+    }
+
+    fn end_due_leases(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(key) = self.index.due_lease(self.now) {
+            let row = self.rows.get(&key).expect("a lease that is indexed has its row");
+            let Claim { nonce, process, .. } = row.holder.claim;
+            let token = row.holder.token;
+            self.nonces.end(nonce, Ended::Expired, self.now);
+            effects.push(Effect::Expired { key: key.clone(), nonce, process, token });
+            self.hand_over(&key, effects);
+        }
+    }
+
+    /// Ends the hold of `key` and grants it to the head of the queue, which is alive: the dead left
+    /// at the beginning of the step. Without a queue the key leaves the table.
+    fn hand_over(&mut self, key: &Arc<str>, effects: &mut Vec<Effect>) {
+        let Entry::Occupied(mut entry) = self.rows.entry(key.clone()) else {
+            unreachable!("a key that is handed over has its row");
+        };
+        self.index.remove_lease(entry.get());
+        let Some((_, waiter)) = entry.get_mut().queue.pop_first() else {
+            entry.remove();
+            return;
+        };
+        let key = entry.key().clone();
+        let row = entry.get_mut();
+        self.index.remove_waiter(row, &waiter);
+        self.last_token += 1;
+        row.holder = Hold::new(waiter.claim, self.last_token, self.now);
+        self.index.add_lease(&key, row);
+        effects.push(Effect::Granted(row.holder.grant(&key)));
+        self.nonces.set(row.holder.claim.nonce, Place::Holds { key });
+    }
+}
+
+fn bounded(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
+    if (present as u64) < limit { Ok(()) } else { Err(Refusal::Limit { what, limit }) }
+}
+
+fn queued(request: &LockRequest) -> Effect {
+    Effect::Queued { key: request.key.clone(), nonce: request.nonce, process: request.process }
+}
+
+fn refused(request: &LockRequest, reason: Refusal) -> Effect {
+    Effect::Refused { nonce: request.nonce, process: request.process, reason }
+}

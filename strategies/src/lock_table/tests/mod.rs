@@ -1,0 +1,115 @@
+//! Goal: the lock table does what the contract says, step by step.
+//!
+//! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `snapshot`), each with
+//! the number of its rule; and random command sequences compared with a list-scanning model that
+//! shares no code with the table (`random`, `model`). [`LockTable::check`] runs after every step.
+mod leases;
+mod limits;
+mod model;
+mod nonces;
+mod queue;
+mod random;
+mod snapshot;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{Nonce, Owner};
+
+const GROUP: u128 = 77;
+
+/// A table with shorthand for commands; the key is `k` where none is named.
+struct Bench {
+    table: LockTable,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(TableConfig { group: GROUP, ..TableConfig::default() })
+    }
+
+    fn with(config: TableConfig) -> Self {
+        Self { table: LockTable::new(config) }
+    }
+
+    fn apply(&mut self, at: u64, command: &Command) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.table.apply(ClusterTime(at), command, &mut effects);
+        self.table.check();
+        effects
+    }
+
+    fn lock(&mut self, at: u64, nonce: u128, duration_ms: u64, wait: Wait) -> Vec<Effect> {
+        self.apply(at, &lock(nonce, duration_ms, wait))
+    }
+
+    fn unlock(&mut self, at: u64, nonce: u128) -> Vec<Effect> {
+        self.apply(at, &unlock("k", nonce, false))
+    }
+
+    fn noop(&mut self, at: u64) -> Vec<Effect> {
+        self.apply(at, &Command::Noop)
+    }
+
+    fn holder(&self) -> Option<u128> {
+        self.table.holder("k").map(|view| view.nonce.as_u128())
+    }
+}
+
+fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest {
+    LockRequest {
+        key: "k".into(),
+        nonce: Nonce::from_u128(nonce),
+        process: ProcessId(1),
+        duration_ms,
+        wait,
+        seen: Seen::Now,
+        owner: Arc::new(Owner::default()),
+    }
+}
+
+fn lock(nonce: u128, duration_ms: u64, wait: Wait) -> Command {
+    Command::Lock(request(nonce, duration_ms, wait))
+}
+
+fn unlock(key: &str, nonce: u128, forget: bool) -> Command {
+    Command::Unlock { key: key.into(), nonce: Nonce::from_u128(nonce), forget }
+}
+
+fn extend(key: &str, nonce: u128, duration_ms: u64) -> Command {
+    let (process, request) = (ProcessId(9), 5);
+    Command::Extend {
+        key: key.into(),
+        nonce: Nonce::from_u128(nonce),
+        process,
+        request,
+        duration_ms,
+    }
+}
+
+/// The effects as short text: what happened, to which nonce, with which figures.
+fn told(effects: &[Effect]) -> Vec<String> {
+    effects.iter().map(tell).collect()
+}
+
+fn tell(effect: &Effect) -> String {
+    match effect {
+        Effect::Granted(grant) => format!(
+            "granted {} token {} at {} until {}",
+            grant.nonce.as_u128(),
+            grant.token,
+            grant.granted_at.0,
+            grant.expires_at.0
+        ),
+        Effect::Queued { nonce, .. } => format!("queued {}", nonce.as_u128()),
+        Effect::Refused { nonce, reason, .. } => format!("refused {} {reason:?}", nonce.as_u128()),
+        Effect::Unlocked { nonce, was, .. } => format!("unlocked {} {was:?}", nonce.as_u128()),
+        Effect::Extended { nonce, expires_at, .. } => {
+            format!("extended {} {:?}", nonce.as_u128(), expires_at.map(|end| end.0))
+        }
+        Effect::Expired { nonce, token, .. } => {
+            format!("expired {} token {token}", nonce.as_u128())
+        }
+        Effect::Dropped { nonce, .. } => format!("dropped {}", nonce.as_u128()),
+    }
+}

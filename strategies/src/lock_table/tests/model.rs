@@ -1,0 +1,294 @@
+//! The reference: the same rules in the plainest way, as lists that are scanned.
+use super::*;
+
+pub(super) struct Model {
+    pub(super) config: TableConfig,
+    pub(super) now: u64,
+    pub(super) last_token: u64,
+    arrivals: u64,
+    acquisitions: Vec<Acquisition>,
+    ended: Vec<(u64, Nonce, Ended)>,
+    floor: Option<u64>,
+}
+
+/// One LOCK that was accepted, in order of arrival; it holds if it has a token.
+#[derive(Clone)]
+struct Acquisition {
+    arrival: u64,
+    request: LockRequest,
+    asked_at: u64,
+    /// The end of the wait; unused once granted.
+    deadline: u64,
+    /// Token, time of the grant, end of the lease.
+    granted: Option<(u64, u64, u64)>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Model {
+    pub(super) fn new(config: TableConfig) -> Self {
+        Self {
+            now: 0,
+            last_token: config.first_token - 1,
+            arrivals: 0,
+            acquisitions: Vec::new(),
+            ended: Vec::new(),
+            floor: None,
+            config,
+        }
+    }
+
+    pub(super) fn apply(&mut self, stamp: u64, command: &Command) -> Vec<Effect> {
+        if stamp > self.now {
+            self.now = stamp;
+        }
+        let mut out = Vec::new();
+        self.advance(&mut out);
+        match command {
+            Command::Noop => {}
+            Command::Lock(request) => {
+                let effect = self.lock(request);
+                out.push(effect);
+            }
+            Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, &mut out),
+            Command::Extend { key, nonce, process, request, duration_ms } => {
+                let end = self.now + duration_ms;
+                let mut expires_at = None;
+                for a in &mut self.acquisitions {
+                    if a.request.nonce == *nonce
+                        && a.request.key == *key
+                        && let Some((_, _, expiry)) = &mut a.granted
+                    {
+                        *expiry = end.max(*expiry);
+                        a.request.process = *process;
+                        expires_at = Some(ClusterTime(*expiry));
+                    }
+                }
+                let (nonce, process, request) = (*nonce, *process, *request);
+                out.push(Effect::Extended { nonce, process, request, expires_at });
+            }
+            Command::Gone { process } => {
+                let process = *process;
+                self.drop_all(|a| a.request.process == process, |a| a.arrival, &mut out);
+            }
+        }
+        out
+    }
+
+    fn advance(&mut self, out: &mut Vec<Effect>) {
+        let now = self.now;
+        self.drop_all(|a| a.deadline <= now, |a| a.deadline, out);
+        let mut over = self.acquisitions.clone();
+        over.retain(|a| a.granted.is_some_and(|(_, _, expiry)| expiry <= now));
+        over.sort_by_key(|a| (a.granted.map(|granted| granted.2), a.arrival));
+        for a in over {
+            let key = a.request.key.clone();
+            let (nonce, process) = (a.request.nonce, a.request.process);
+            let token = a.granted.unwrap().0;
+            out.push(Effect::Expired { key: key.clone(), nonce, process, token });
+            self.acquisitions.retain(|b| b.arrival != a.arrival);
+            self.ended.push((now, nonce, Ended::Expired));
+            self.promote(&key, out);
+        }
+        let memory = self.config.nonce_memory_ms;
+        self.ended.retain(|(at, _, _)| at + memory >= now);
+        self.floor = self.floor.filter(|at| at + memory >= now);
+    }
+
+    fn drop_all(
+        &mut self,
+        dead: impl Fn(&Acquisition) -> bool,
+        order: impl Fn(&Acquisition) -> u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut gone = self.acquisitions.clone();
+        gone.retain(|a| a.granted.is_none() && dead(a));
+        gone.sort_by_key(|a| (order(a), a.arrival));
+        for a in gone {
+            self.acquisitions.retain(|b| b.arrival != a.arrival);
+            let LockRequest { key, nonce, process, .. } = a.request;
+            out.push(Effect::Dropped { key, nonce, process });
+        }
+    }
+
+    fn promote(&mut self, key: &str, out: &mut Vec<Effect>) {
+        let (now, token) = (self.now, self.last_token + 1);
+        if let Some(a) = self.acquisitions.iter_mut().find(|a| *a.request.key == *key) {
+            a.granted = Some((token, now, now + a.request.duration_ms));
+            self.last_token = token;
+            out.push(Effect::Granted(a.grant()));
+        }
+    }
+
+    fn lock(&mut self, request: &LockRequest) -> Effect {
+        let (nonce, process, key) = (request.nonce, request.process, &request.key);
+        let refuse = |reason| Effect::Refused { nonce, process, reason };
+        if let Some((_, _, how)) = self.ended.iter().find(|(_, other, _)| *other == nonce) {
+            return refuse(Refusal::Spent(*how));
+        }
+        let asked = match request.wait {
+            Wait::No => self.now,
+            Wait::Ms(ms) => self.now + ms,
+            Wait::Forever => NEVER,
+        };
+        if let Some(a) = self.acquisitions.iter_mut().find(|a| a.request.nonce == nonce) {
+            if a.request.key != *key {
+                return refuse(Refusal::Spent(Ended::Unknown));
+            }
+            a.request.process = process;
+            a.asked_at = self.now;
+            a.deadline = a.deadline.max(asked);
+            return match a.granted {
+                Some(_) => Effect::Granted(a.grant()),
+                None => Effect::Queued { key: key.clone(), nonce, process },
+            };
+        }
+        let TableConfig { group, nonce_memory_ms, .. } = self.config;
+        let fresh = match request.seen {
+            Seen::Now => true,
+            Seen::Never => false,
+            Seen::At { group: theirs, time } => {
+                let above = self.floor.is_none_or(|floor| time.0 > floor);
+                theirs == group && time.0 + nonce_memory_ms >= self.now && above
+            }
+        };
+        if !fresh {
+            return refuse(Refusal::Stale { group, now: ClusterTime(self.now) });
+        }
+        let limit = |what, limit| refuse(Refusal::Limit { what, limit });
+        if self.full() {
+            return limit(Bound::Nonces, self.config.nonces_max);
+        }
+        let ahead = self.acquisitions.iter().filter(|a| a.request.key == *key).count() as u64;
+        let keys = self.acquisitions.iter().filter(|a| a.granted.is_some()).count() as u64;
+        if ahead == 0 && keys >= self.config.keys_max {
+            return limit(Bound::Keys, self.config.keys_max);
+        }
+        if ahead > 0 && asked == self.now {
+            return refuse(Refusal::Held);
+        }
+        if ahead > self.config.waiters_per_key_max {
+            return limit(Bound::WaitersPerKey, self.config.waiters_per_key_max);
+        }
+        self.arrivals += 1;
+        self.acquisitions.push(Acquisition {
+            arrival: self.arrivals,
+            request: request.clone(),
+            asked_at: self.now,
+            deadline: asked,
+            granted: None,
+        });
+        if ahead > 0 {
+            return Effect::Queued { key: key.clone(), nonce, process };
+        }
+        let mut out = Vec::new();
+        self.promote(key, &mut out);
+        out.remove(0)
+    }
+
+    fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, out: &mut Vec<Effect>) {
+        let mine = self.acquisitions.iter().position(|a| a.request.nonce == nonce);
+        let past = self.ended.iter().find(|(_, other, _)| *other == nonce).map(|ended| ended.2);
+        let tell = |was| Effect::Unlocked { key: key.clone(), nonce, was };
+        match mine {
+            Some(at) if self.acquisitions[at].request.key == *key => {
+                let held = self.acquisitions.remove(at).granted.is_some();
+                out.push(tell(if held { Ended::Held } else { Ended::Waited }));
+                let how = if held { Ended::Unlocked } else { Ended::Withdrawn };
+                if !forget {
+                    self.ended.push((self.now, nonce, how));
+                }
+                if held {
+                    self.promote(key, out);
+                }
+            }
+            Some(_) => out.push(tell(Ended::Unknown)),
+            None => {
+                out.push(tell(past.unwrap_or(Ended::Unknown)));
+                if past.is_none() && !forget && self.full() {
+                    self.floor = Some(self.now);
+                } else if past.is_none() && !forget {
+                    self.ended.push((self.now, nonce, Ended::Withdrawn));
+                }
+            }
+        }
+    }
+
+    fn full(&self) -> bool {
+        (self.acquisitions.len() + self.ended.len()) as u64 >= self.config.nonces_max
+    }
+
+    pub(super) fn holder(&self, key: &str) -> Option<HolderView> {
+        let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
+        let a = of_key.clone().find(|a| a.granted.is_some())?;
+        let (token, granted_at, expires_at) = a.granted?;
+        assert!(of_key.next().is_some_and(|first| first.arrival == a.arrival));
+        Some(HolderView {
+            nonce: a.request.nonce,
+            token,
+            process: a.request.process,
+            owner: a.request.owner.clone(),
+            asked_at: ClusterTime(a.asked_at),
+            granted_at: ClusterTime(granted_at),
+            expires_at: ClusterTime(expires_at),
+            waiters: of_key.count() as u64,
+        })
+    }
+
+    pub(super) fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
+        of_key.find(|a| a.granted.is_none()).map(|a| a.request.nonce)
+    }
+
+    pub(super) fn knows(&self, nonce: Nonce) -> Option<Known> {
+        let live = self.acquisitions.iter().find(|a| a.request.nonce == nonce);
+        match live.map(|a| a.granted.is_some()) {
+            Some(true) => Some(Known::Holds),
+            Some(false) => Some(Known::Waits),
+            None => self.ended.iter().find(|e| e.1 == nonce).map(|e| Known::Ended(e.2)),
+        }
+    }
+
+    pub(super) fn processes_waiting(&self) -> Vec<ProcessId> {
+        let waiting = self.acquisitions.iter().filter(|a| a.granted.is_none());
+        let mut processes: Vec<_> = waiting.map(|a| a.request.process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    pub(super) fn next_due(&self) -> Option<ClusterTime> {
+        let waited = |a: &&Acquisition| {
+            let mut all = self.acquisitions.iter();
+            all.any(|b| b.granted.is_none() && b.request.key == a.request.key)
+        };
+        let ends = self.acquisitions.iter().filter(waited).filter_map(|a| a.granted);
+        ends.map(|granted| ClusterTime(granted.2)).min()
+    }
+
+    pub(super) fn next_sweep(&self) -> Option<ClusterTime> {
+        let ends = self.acquisitions.iter().map(|a| a.granted.map_or(a.deadline, |g| g.2));
+        ends.filter(|end| *end != NEVER).min().map(ClusterTime)
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let keys = self.acquisitions.iter().filter(|a| a.granted.is_some()).count() as u64;
+        let waiters = self.acquisitions.len() as u64 - keys;
+        Sizes { keys, waiters, nonces_remembered: self.ended.len() as u64 }
+    }
+}
+
+impl Acquisition {
+    fn grant(&self) -> Grant {
+        let (token, granted_at, expires_at) = self.granted.expect("granted");
+        Grant {
+            key: self.request.key.clone(),
+            nonce: self.request.nonce,
+            process: self.request.process,
+            token,
+            asked_at: ClusterTime(self.asked_at),
+            granted_at: ClusterTime(granted_at),
+            expires_at: ClusterTime(expires_at),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Goal: a snapshot carries everything, byte for byte, and hostile bytes do no harm.
+use proptest::prelude::*;
+
+use super::*;
+
+/// A table with a holder, waiters of every kind, ends of every kind, and a floor.
+fn rich() -> Bench {
+    let mut bench =
+        Bench::with(TableConfig { group: GROUP, nonces_max: 9, ..TableConfig::default() });
+    bench.lock(0, 90, 5, Wait::No);
+    bench.lock(10, 1, 100, Wait::No);
+    bench.lock(11, 2, 100, Wait::Ms(50));
+    bench.lock(12, 3, 100, Wait::Forever);
+    bench.lock(13, 4, 100, Wait::Ms(500));
+    bench.unlock(14, 4);
+    for (key, nonce) in [("a", 5), ("zé\0", 6)] {
+        let owner = Owner { host: "h".into(), pid: 7, label: Some("l".into()) };
+        let process = ProcessId(nonce as u64);
+        let request = request(nonce, 1000, Wait::No);
+        let request = LockRequest { key: key.into(), owner: owner.into(), process, ..request };
+        bench.apply(15, &Command::Lock(request));
+    }
+    bench.apply(16, &unlock("a", 5, false));
+    for nonce in 20..24 {
+        bench.unlock(17, nonce);
+    }
+    bench
+}
+
+#[test]
+fn a_restored_table_behaves_as_the_original() {
+    // contract rule 5: tokens and times go on
+    let mut original = rich();
+    let bytes = original.table.snapshot();
+    let mut restored = Bench { table: LockTable::restore(&bytes).unwrap() };
+    restored.table.check();
+    assert_eq!(restored.table.snapshot(), bytes);
+    assert_eq!(restored.table.config(), original.table.config());
+    for at in [20, 40, 61, 110, 111, 300, 40_000] {
+        let nonce = u128::from(at);
+        let request = |bench: &mut Bench| bench.lock(at, nonce, 30, Wait::Ms(9));
+        assert_eq!(request(&mut original), request(&mut restored));
+        assert_eq!(original.table.snapshot(), restored.table.snapshot());
+    }
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_the_order_in_which_keys_came() {
+    let table = |keys: [&str; 3]| {
+        let mut bench = Bench::new();
+        for key in keys {
+            let nonce = key.len() as u128;
+            let request = LockRequest { key: key.into(), ..request(nonce, 100, Wait::No) };
+            bench.apply(0, &Command::Lock(request));
+        }
+        bench.table.rows.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(table(["a", "bb", "ccc"]), table(["ccc", "a", "bb"]));
+}
+
+#[test]
+fn an_unknown_version_is_named() {
+    // contract rule 12
+    let mut bytes = rich().table.snapshot();
+    bytes[0] = 9;
+    let error = LockTable::restore(&bytes).unwrap_err();
+    assert!(matches!(error, SnapshotError::Version { found: 9 }), "{error}");
+}
+
+#[test]
+fn every_prefix_and_every_tail_is_refused() {
+    let mut bytes = rich().table.snapshot();
+    for length in 0..bytes.len() {
+        LockTable::restore(&bytes[..length]).expect_err("cut off");
+    }
+    bytes.push(0);
+    LockTable::restore(&bytes).expect_err("followed by something else");
+}
+
+#[test]
+fn a_length_that_promises_too_much_allocates_nothing() {
+    // version, group 0, first token 1, three small bounds, ..., then 2^63 rows
+    let mut bytes = vec![1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0];
+    bytes.extend([0xff; 9]);
+    bytes.push(0x01);
+    LockTable::restore(&bytes).expect_err("there are no such rows");
+}
+
+#[test]
+fn a_table_that_contradicts_itself_is_refused() {
+    let good = rich().table;
+    type Break = fn(&mut LockTable);
+    let breaks: [(&str, Break); 10] = [
+        ("lease that has ended", |t| t.now = ClusterTime(110)),
+        ("token that was never granted", |t| t.last_token = 1),
+        ("place that was never taken", |t| t.last_place = 4),
+        ("nonce that occurs twice", |t| {
+            let nonce = t.rows["k"].holder.claim.nonce;
+            t.rows.get_mut("zé\0").unwrap().holder.claim.nonce = nonce;
+        }),
+        ("queue out of order", |t| t.rows.get_mut("k").unwrap().holder.claim.place = 5),
+        ("more keys than the limit", |t| t.config.keys_max = 1),
+        ("more waiters than the limit", |t| t.config.waiters_per_key_max = 1),
+        ("more nonces than the limit", |t| t.config.nonces_max = 3),
+        ("first token out of range", |t| t.config.first_token = 0),
+        ("last token out of range", |t| t.last_token = u64::MAX),
+    ];
+    for (what, broken) in breaks {
+        let mut table = good.clone();
+        broken(&mut table);
+        let error = LockTable::restore(&table.snapshot()).expect_err(what);
+        assert!(
+            matches!(error, SnapshotError::Inconsistent { what: found } if found == what),
+            "{what}: {error}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_give_a_table_in_order(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(table) = LockTable::restore(&bytes) {
+            table.check();
+        }
+    }
+
+    #[test]
+    fn changed_bytes_are_refused_or_give_a_table_in_order(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
+    ) {
+        let mut bytes = rich().table.snapshot();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(mut table) = LockTable::restore(&bytes) {
+            table.check();
+            table.apply(table.now().after(50), &Command::Noop, &mut Vec::new());
+            table.check();
+        }
+    }
+}

@@ -1,0 +1,297 @@
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use gaggle_channels::{Channel, Received};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    group::GroupError,
+    handle::MemberSizes,
+    node::{Node, Output, Status},
+    requests::{Answer, Call, CallerId},
+};
+use crate::{Clock, Error, Holds, Inspection, Instant, Lock};
+
+/// How much of each queue one turn takes: enough to gather a batch, little enough to stay prompt.
+const BATCH: usize = 512;
+/// After a stall, the engine is fed at most this many of the ticks it missed: a leader must not
+/// depose itself, nor a follower campaign, because its own process stood still.
+const TICKS_AT_ONCE: u32 = 3;
+/// How long a leader that closes tries to pass leadership on.
+const HAND_OVER: Duration = Duration::from_millis(100);
+
+/// What the handle sends its driver.
+#[derive(Debug)]
+pub(super) enum Mail {
+    Call {
+        call: Call,
+        reply: Option<oneshot::Sender<Answer>>,
+    },
+    Inspect {
+        key: Arc<str>,
+        reply: oneshot::Sender<Option<Inspection>>,
+    },
+    Sizes {
+        reply: oneshot::Sender<MemberSizes>,
+    },
+    /// Withdraws every wait, unlocks these, and ends within the request timeout.
+    Close {
+        unlock: Vec<Lock>,
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// Why a member stopped.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("the member stopped: {0}")]
+    Group(#[source] GroupError),
+    #[error("the member stopped on a broken invariant: {0}")]
+    Panic(String),
+}
+
+/// One task per member: gathers what waits, runs one turn of the node, sends what came out.
+pub(super) struct Driver {
+    pub(super) node: Node,
+    pub(super) channel: Arc<dyn Channel>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) mailbox: mpsc::UnboundedReceiver<Mail>,
+    pub(super) pending_max: usize,
+    pub(super) tick: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) status: watch::Sender<Status>,
+    pub(super) holds: Holds,
+    pub(super) failure: Arc<OnceLock<Failure>>,
+    pub(super) replies: BTreeMap<CallerId, oneshot::Sender<Answer>>,
+}
+
+/// A member that is closing.
+struct Closing {
+    until: Instant,
+    handed_over: bool,
+    done: oneshot::Sender<()>,
+}
+
+impl Driver {
+    /// Runs until closed, until every handle is gone, or until the member fails.
+    pub(super) async fn run(mut self) {
+        let mut next_tick = self.clock.now();
+        let mut closing: Option<Closing> = None;
+        loop {
+            // Not before a millisecond: what is due and cannot be done yet must not spin.
+            let soonest = self.clock.now().after(Duration::from_millis(1));
+            let wake = self.node.next_wake().map_or(next_tick, |at| at.max(soonest).min(next_tick));
+            let mut first = None;
+            tokio::select! {
+                biased;
+                received = self.channel.receive() => match received {
+                    Some(received) => first = Some(Arrived::Frame(received)),
+                    None => break self.fail(Failure::Panic("the channel was disconnected".into())),
+                },
+                mail = self.mailbox.recv() => match mail {
+                    Some(mail) => first = Some(Arrived::Mail(mail)),
+                    None => break,
+                },
+                () = self.clock.sleep_until(wake) => {}
+            }
+            match self.turn(first, &mut next_tick, &mut closing) {
+                Ok(outputs) => self.deliver(outputs),
+                Err(failure) => break self.fail(failure),
+            }
+            if closing.as_mut().is_some_and(|closing| self.is_done(closing)) {
+                break;
+            }
+        }
+        // Whoever still waits for an answer sees its sender go.
+        self.replies.clear();
+        self.holds.lose_all();
+        self.status.send_replace(Status::default());
+        self.channel.disconnect().await;
+        if let Some(closing) = closing {
+            let _ = closing.done.send(());
+        }
+    }
+
+    /// One turn. The engine panics on broken invariants: that ends this member and nothing else.
+    fn turn(
+        &mut self,
+        first: Option<Arrived>,
+        next_tick: &mut Instant,
+        closing: &mut Option<Closing>,
+    ) -> Result<Vec<Output>, Failure> {
+        let turn = AssertUnwindSafe(|| {
+            self.gather(first, closing);
+            self.run_ticks(next_tick);
+            // Read after the last request was taken (contract, rule 3).
+            self.node.flush(self.clock.now())
+        });
+        match catch_unwind(turn) {
+            Ok(outputs) => outputs.map_err(Failure::Group),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                Err(Failure::Panic(text.unwrap_or("a panic without a message").into()))
+            }
+        }
+    }
+
+    fn gather(&mut self, first: Option<Arrived>, closing: &mut Option<Closing>) {
+        let now = self.clock.now();
+        match first {
+            Some(Arrived::Frame(received)) => self.take_frame(now, received),
+            Some(Arrived::Mail(mail)) => self.take_mail(now, mail, closing),
+            None => {}
+        }
+        for _ in 0..BATCH {
+            let Some(received) = self.channel.try_receive() else { break };
+            self.take_frame(now, received);
+        }
+        // A request's deadline counts from before it was sent: its own time, not the turn's.
+        for _ in 0..BATCH {
+            let Ok(mail) = self.mailbox.try_recv() else { break };
+            self.take_mail(now, mail, closing);
+        }
+    }
+
+    fn take_frame(&mut self, now: Instant, received: Received) {
+        match received {
+            Received::Frame { from, frame } => self.node.receive(now, &from, &frame),
+            Received::Down { peer: Some(peer) } => self.node.unreachable(&peer),
+            Received::Down { peer: None } | Received::Up { .. } => {}
+        }
+    }
+
+    fn take_mail(&mut self, now: Instant, mail: Mail, closing: &mut Option<Closing>) {
+        match mail {
+            Mail::Call { call, reply } => self.take_call(now, call, reply),
+            Mail::Inspect { key, reply } => {
+                let _ = reply.send(self.node.inspect(&key));
+            }
+            Mail::Sizes { reply } => {
+                let (table, log) = self.node.sizes();
+                let pending = self.node.pending();
+                let frames_dropped = self.node.frames_dropped();
+                let _ = reply.send(MemberSizes { table, log, pending, frames_dropped });
+            }
+            Mail::Close { unlock, done } => {
+                self.node.withdraw_all(now);
+                self.replies.clear();
+                let until = now.after(self.request_timeout);
+                for lock in unlock {
+                    let (key, nonce) = (lock.key().clone(), lock.nonce());
+                    self.node.call(now, Call::Unlock { caller: None, key, nonce, until });
+                }
+                *closing = Some(Closing { until, handed_over: false, done });
+            }
+        }
+    }
+
+    fn take_call(&mut self, now: Instant, call: Call, reply: Option<oneshot::Sender<Answer>>) {
+        let asks = match &call {
+            Call::Lock { caller, .. } | Call::Extend { caller, .. } => Some((*caller, true)),
+            Call::Unlock { caller, .. } => caller.map(|caller| (caller, false)),
+            Call::Cancel { caller, .. } | Call::GiveUp { caller } => {
+                self.replies.remove(caller);
+                None
+            }
+        };
+        // Unlocks and withdrawals are never refused: they make room.
+        let refusable = matches!(asks, Some((_, true)));
+        if refusable && self.node.pending() >= self.pending_max {
+            let limit = self.pending_max as u64;
+            if let Some(reply) = reply {
+                let _ = reply.send(Answer::Limit { what: "requests under way", limit });
+            }
+            return;
+        }
+        if let (Some((caller, _)), Some(reply)) = (asks, reply) {
+            self.replies.insert(caller, reply);
+        }
+        self.node.call(now, call);
+    }
+
+    fn run_ticks(&mut self, next_tick: &mut Instant) {
+        let now = self.clock.now();
+        if now < *next_tick {
+            return;
+        }
+        let missed = now.since(*next_tick).as_nanos() / self.tick.as_nanos();
+        let ticks = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
+        for _ in 0..ticks.min(TICKS_AT_ONCE) {
+            self.node.tick(now, self.clock.wall_nanos());
+        }
+        let next = next_tick.after(self.tick * ticks.min(TICKS_AT_ONCE));
+        *next_tick = if next > now { next } else { now.after(self.tick) };
+    }
+
+    fn deliver(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            let sent = match output {
+                Output::Send { to, frame } => self.channel.send(&to, frame),
+                Output::Broadcast { frame } => self.channel.broadcast(frame),
+                Output::Answer { caller, answer } => {
+                    // A caller that has gone sends its own cancellation.
+                    if let Some(reply) = self.replies.remove(&caller) {
+                        let _ = reply.send(answer);
+                    }
+                    Ok(())
+                }
+                Output::Lost { nonce } => {
+                    if self.holds.lose(nonce) {
+                        tracing::warn!(%nonce, "lock lost");
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = sent {
+                tracing::debug!(%error, "a frame was not sent");
+            }
+        }
+        let status = self.node.status();
+        self.status.send_if_modified(|shown| {
+            let changed = *shown != status;
+            if changed {
+                *shown = status;
+            }
+            changed
+        });
+    }
+
+    fn is_done(&mut self, closing: &mut Closing) -> bool {
+        let now = self.clock.now();
+        if self.node.pending() > 0 && now < closing.until {
+            return false;
+        }
+        if !self.node.status().leads {
+            return true;
+        }
+        if !closing.handed_over {
+            closing.handed_over = true;
+            closing.until = now.after(HAND_OVER);
+            self.node.transfer_leadership();
+            return false;
+        }
+        now >= closing.until
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        tracing::error!(error = %failure, "member failed");
+        let _ = self.failure.set(failure);
+    }
+}
+
+#[derive(Debug)]
+enum Arrived {
+    Frame(Received),
+    Mail(Mail),
+}
+
+impl Failure {
+    pub(super) fn to_error(&self) -> Error {
+        Error::Failed { source: self.to_string().into() }
+    }
+}

@@ -1,0 +1,232 @@
+//! Forming a volatile group (contract, *Volatile groups*).
+//!
+//! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
+//! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
+//! only after abandoning its own forming, and not at all once its own group exists. Whoever is in
+//! a group pledges to nothing until it has left it, under a fresh incarnation.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaggle_channels::NodeName;
+
+use super::{
+    options::Members,
+    peers::Peers,
+    random::Ids,
+    wire::{Body, Forming, Standing},
+};
+use crate::Instant;
+
+/// How often a process that is in no group says so.
+pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
+/// A forming that does not complete is given up after this long without its coordinator.
+const PLEDGE_TTL: Duration = Duration::from_secs(1);
+/// A peer takes part in a forming if it was heard within this long.
+const FRESH: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct Formation {
+    name: NodeName,
+    members: Members,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Free,
+    Resting { until: Instant },
+    Pledged { forming: Forming, until: Instant },
+    Inviting { forming: Forming, pledged: BTreeSet<NodeName>, until: Instant },
+    Grouped,
+}
+
+/// A body for one incarnation of a peer.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) to: NodeName,
+    pub(super) incarnation: u64,
+    pub(super) body: Body,
+}
+
+impl Formation {
+    pub(super) fn new(name: NodeName, members: Members) -> Self {
+        Self { name, members, phase: Phase::Free }
+    }
+
+    /// The group that this process belongs to now, formed or joined.
+    pub(super) fn grouped(&mut self) {
+        self.phase = Phase::Grouped;
+    }
+
+    /// This process left its group, and may pledge again from `until` on.
+    pub(super) fn rest(&mut self, until: Instant) {
+        self.phase = Phase::Resting { until };
+    }
+
+    /// Where this process stands while it is in no group.
+    pub(super) fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Free | Phase::Grouped => Standing::Free,
+            Phase::Resting { .. } => Standing::Resting,
+            Phase::Pledged { forming, .. } | Phase::Inviting { forming, .. } => {
+                Standing::Pledged(forming.id)
+            }
+        }
+    }
+
+    /// Whether a process of this name may belong to the cluster.
+    pub(super) fn admits(&self, name: &NodeName) -> bool {
+        match &self.members {
+            Members::Named(names) => names.contains(name),
+            Members::Sized(_) => true,
+        }
+    }
+
+    /// The forming that this process pledged to, if it is `id`.
+    pub(super) fn pledged_to(&self, id: u128) -> Option<&Forming> {
+        match &self.phase {
+            Phase::Pledged { forming, .. } if forming.id == id => Some(forming),
+            _ => None,
+        }
+    }
+
+    /// Moves on with time. Returns a forming of one, complete at once.
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        incarnation: u64,
+        peers: &Peers,
+        ids: &mut Ids,
+        first_token: u64,
+        letters: &mut Vec<Letter>,
+    ) -> Option<Forming> {
+        match &self.phase {
+            Phase::Resting { until }
+            | Phase::Pledged { until, .. }
+            | Phase::Inviting { until, .. }
+                if now >= *until =>
+            {
+                self.phase = Phase::Free;
+            }
+            _ => {}
+        }
+        if matches!(self.phase, Phase::Free)
+            && let Some(members) = self.quorum_of_all(now, incarnation, peers)
+        {
+            let theirs = members.keys().filter_map(|name| peers.get(name));
+            let after = theirs.map(|peer| peer.last_token.saturating_add(1)).max();
+            let first_token = first_token.max(after.unwrap_or(0));
+            let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
+            let forming = Forming { id: ids.draw_wide(), members, first_token };
+            tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");
+            let pledged = BTreeSet::from([self.name.clone()]);
+            self.phase = Phase::Inviting { forming, pledged, until: now.after(PLEDGE_TTL) };
+        }
+        self.invite(letters);
+        self.complete()
+    }
+
+    /// The members of a group that this process should form now, if it is the one to do so: the
+    /// lowest name of all that are free.
+    fn quorum_of_all(
+        &self,
+        now: Instant,
+        incarnation: u64,
+        peers: &Peers,
+    ) -> Option<BTreeMap<NodeName, u64>> {
+        let fresh = || peers.iter().filter(|(_, peer)| peer.is_fresh(now, FRESH));
+        let free = fresh().filter(|(_, peer)| peer.standing == Some(Standing::Free));
+        let mut all: BTreeMap<NodeName, u64> =
+            free.map(|(name, peer)| (name.clone(), peer.incarnation)).collect();
+        all.insert(self.name.clone(), incarnation);
+        match &self.members {
+            Members::Named(names) => {
+                all.retain(|name, _| names.contains(name));
+                (all.len() == names.len() && names.first() == Some(&self.name)).then_some(all)
+            }
+            Members::Sized(size) => {
+                // A group that lives takes newcomers in; they do not form one beside it.
+                let lives = |standing| matches!(standing, Some(Standing::Member(_)));
+                if fresh().any(|(_, peer)| lives(peer.standing)) {
+                    return None;
+                }
+                let chosen: BTreeMap<_, _> = all.into_iter().take(*size as usize).collect();
+                let first = chosen.keys().next() == Some(&self.name);
+                (first && chosen.len() == *size as usize).then_some(chosen)
+            }
+        }
+    }
+
+    /// Repeats the invitation to those that have not pledged.
+    fn invite(&self, letters: &mut Vec<Letter>) {
+        let Phase::Inviting { forming, pledged, .. } = &self.phase else { return };
+        for (name, incarnation) in named(forming).filter(|(name, _)| !pledged.contains(name)) {
+            let body = Body::Invite(forming.clone());
+            letters.push(Letter { to: name, incarnation, body });
+        }
+    }
+
+    /// Takes an invitation. Pledges if this process is free, and named as what it is.
+    pub(super) fn invited(
+        &mut self,
+        now: Instant,
+        from: &NodeName,
+        incarnation: u64,
+        forming: Forming,
+    ) -> Option<Body> {
+        let again = self.pledged_to(forming.id).is_some();
+        let free = matches!(self.phase, Phase::Free);
+        let takes = again || (free && self.is_proper(from, incarnation, &forming));
+        if !takes {
+            return None;
+        }
+        let id = forming.id;
+        self.phase = Phase::Pledged { forming, until: now.after(PLEDGE_TTL) };
+        Some(Body::Pledge { forming: id })
+    }
+
+    fn is_proper(&self, from: &NodeName, incarnation: u64, forming: &Forming) -> bool {
+        let members: BTreeMap<NodeName, u64> = named(forming).collect();
+        let complete = members.len() == forming.members.len() && forming.id != 0;
+        let me = members.get(&self.name) == Some(&incarnation);
+        let distinct: BTreeSet<u64> = members.values().copied().collect();
+        let distinct = distinct.len() == members.len() && !distinct.contains(&0);
+        let who = match &self.members {
+            Members::Named(names) => members.keys().eq(names.iter()) && names.first() == Some(from),
+            Members::Sized(size) => members.len() == *size as usize && members.contains_key(from),
+        };
+        complete && me && distinct && who
+    }
+
+    /// Takes a pledge. Returns the forming once everybody has pledged.
+    pub(super) fn pledged(
+        &mut self,
+        from: &NodeName,
+        incarnation: u64,
+        id: u128,
+    ) -> Option<Forming> {
+        let Phase::Inviting { forming, pledged, .. } = &mut self.phase else { return None };
+        let member = named(forming).any(|(name, i)| name == *from && i == incarnation);
+        if forming.id == id && member {
+            pledged.insert(from.clone());
+        }
+        self.complete()
+    }
+
+    fn complete(&self) -> Option<Forming> {
+        match &self.phase {
+            Phase::Inviting { forming, pledged, .. } if pledged.len() == forming.members.len() => {
+                Some(forming.clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The members of a forming by name; names that are none are left out.
+pub(super) fn named(forming: &Forming) -> impl Iterator<Item = (NodeName, u64)> {
+    forming.members.iter().filter_map(|(name, id)| Some((NodeName::new(name).ok()?, *id)))
+}

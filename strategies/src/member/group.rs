@@ -1,0 +1,362 @@
+//! One member of one group: the engine, its volatile log, the lock table it feeds, the roster.
+//!
+//! Everything is driven: messages, ticks and commands in, messages and effects out. Time and
+//! randomness are arguments.
+
+mod apply;
+mod leader_clock;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use gaggle_channels::NodeName;
+use raft::{
+    ProgressState, RawNode, SnapshotStatus, StateRole,
+    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
+};
+
+use self::leader_clock::LeaderClock;
+pub(super) use self::{apply::Output, validate::Invalid};
+use super::{
+    entry::{self, EntryError, MemberChange, Stamped},
+    log_store::VolatileLog,
+    options::Timing,
+    random::mix,
+    wire::RaftMessage,
+};
+use crate::{
+    Instant,
+    lock_table::{Command, LockTable, TableConfig},
+};
+
+/// How long a peer may stay in the engine's snapshot state without progress before the leader
+/// gives the transfer up and probes again. The engine itself would wait for ever.
+const SNAPSHOT_STALL: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
+/// senders ask again.
+const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+pub(super) struct Group {
+    id: u128,
+    me: u64,
+    raw: RawNode<VolatileLog>,
+    table: LockTable,
+    /// Whose name each incarnation runs under; replicated.
+    roster: BTreeMap<u64, NodeName>,
+    clock: Option<LeaderClock>,
+    commands: Vec<Command>,
+    timing: Timing,
+    seed: u64,
+    /// Since when each peer has been in the snapshot state without progress.
+    snapshot_since: BTreeMap<u64, Instant>,
+}
+
+impl Group {
+    /// Founds a group with the others named in `roster`.
+    pub(super) fn found(
+        id: u128,
+        me: u64,
+        roster: BTreeMap<u64, NodeName>,
+        first_token: u64,
+        timing: &Timing,
+        seed: u64,
+    ) -> Self {
+        let log = VolatileLog::founding(roster.keys().copied().collect());
+        let config = TableConfig { group: id, first_token, ..timing.table.clone() };
+        Self::new(id, me, log, LockTable::new(config), roster, timing, seed)
+    }
+
+    /// Joins a group that lives: knows nothing until its leader sends a snapshot.
+    pub(super) fn join(id: u128, me: u64, timing: &Timing, seed: u64) -> Self {
+        let config = TableConfig { group: id, ..timing.table.clone() };
+        let table = LockTable::new(config);
+        Self::new(id, me, VolatileLog::joining(), table, BTreeMap::new(), timing, seed)
+    }
+
+    fn new(
+        id: u128,
+        me: u64,
+        log: VolatileLog,
+        table: LockTable,
+        roster: BTreeMap<u64, NodeName>,
+        timing: &Timing,
+        seed: u64,
+    ) -> Self {
+        let applied = raft::Storage::last_index(&log).expect("a volatile log can be read");
+        let config = raft::Config {
+            id: me,
+            election_tick: timing.election_ticks.0,
+            min_election_tick: timing.election_ticks.0,
+            max_election_tick: timing.election_ticks.1,
+            heartbeat_tick: timing.heartbeat_ticks,
+            applied,
+            max_size_per_msg: timing.append_bytes_max,
+            max_inflight_msgs: 256,
+            check_quorum: true,
+            pre_vote: true,
+            batch_append: true,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
+            ..raft::Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&config, log, &logger).expect("the timing was validated");
+        let mut group = Self {
+            id,
+            me,
+            raw,
+            table,
+            roster,
+            clock: None,
+            commands: Vec::new(),
+            timing: timing.clone(),
+            seed,
+            snapshot_since: BTreeMap::new(),
+        };
+        group.pin_election_timeout();
+        group
+    }
+
+    pub(super) fn id(&self) -> u128 {
+        self.id
+    }
+
+    pub(super) fn table(&self) -> &LockTable {
+        &self.table
+    }
+
+    pub(super) fn log_len(&self) -> usize {
+        self.raw.store().len()
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    pub(super) fn name_of(&self, id: u64) -> Option<&NodeName> {
+        self.roster.get(&id)
+    }
+
+    /// The incarnations that are in the configuration, with their names.
+    pub(super) fn roster(&self) -> &BTreeMap<u64, NodeName> {
+        &self.roster
+    }
+
+    /// The members, an incarnation that is being replaced before the one that replaces it.
+    pub(super) fn members_oldest_first(&self) -> Vec<(u64, &NodeName)> {
+        let state = self.raw.store().conf_state();
+        let mut members: Vec<_> = self.roster.iter().map(|(id, name)| (*id, name)).collect();
+        members.sort_by_key(|(id, _)| (state.learners.contains(id), state.voters.contains(id)));
+        members
+    }
+
+    /// The leader's incarnation, as far as this member knows.
+    pub(super) fn leader(&self) -> Option<u64> {
+        Some(self.raw.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
+    }
+
+    pub(super) fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// Whether this member votes, by the configuration it has applied.
+    pub(super) fn votes(&self) -> bool {
+        self.halves().any(|voters| voters.contains(&self.me))
+    }
+
+    /// The voters: one set, or both halves of a joint configuration.
+    pub(super) fn halves(&self) -> impl Iterator<Item = &[u64]> {
+        let state = self.raw.store().conf_state();
+        [state.voters.as_slice(), state.voters_outgoing.as_slice()]
+            .into_iter()
+            .filter(|voters| !voters.is_empty())
+    }
+
+    /// Whether no change of members is under way in the configuration applied: while one is, the
+    /// loss of a member of either half counts.
+    pub(super) fn is_settled(&self) -> bool {
+        self.halves().count() == 1
+    }
+
+    pub(super) fn is_voter(&self, id: u64) -> bool {
+        self.halves().any(|voters| voters.contains(&id))
+    }
+
+    pub(super) fn learners(&self) -> &[u64] {
+        &self.raw.store().conf_state().learners
+    }
+
+    /// Whether a learner has all but the last few entries, so that its vote costs no availability.
+    pub(super) fn has_caught_up(&self, learner: u64) -> bool {
+        const NEAR: u64 = 64;
+        let progress = self.raw.raft.prs().get(learner);
+        progress
+            .is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
+    }
+
+    /// Hands in a message of a peer. One that breaks a rule is refused before the engine, which
+    /// panics on broken invariants, can see it.
+    pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
+        let message = message.into_message();
+        validate::check(&self.raw.raft, self.me, &message)?;
+        // What the engine refuses (a response of a peer that was removed) needs no answer.
+        let _ = self.raw.step(message);
+        self.pin_election_timeout();
+        Ok(())
+    }
+
+    /// Stands for election at once: what the coordinator of a forming does.
+    pub(super) fn campaign(&mut self) {
+        let _ = self.raw.campaign();
+        self.pin_election_timeout();
+    }
+
+    /// One tick of the engine.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.raw.tick();
+        self.pin_election_timeout();
+        self.cure_stuck_snapshots(now);
+    }
+
+    pub(super) fn report_unreachable(&mut self, id: u64) {
+        self.raw.report_unreachable(id);
+    }
+
+    /// A peer acknowledged a piece of its snapshot: the transfer is not stuck.
+    pub(super) fn snapshot_progressed(&mut self, id: u64, now: Instant) {
+        if let Some(since) = self.snapshot_since.get_mut(&id) {
+            *since = now;
+        }
+    }
+
+    pub(super) fn transfer_leadership(&mut self) {
+        let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
+        let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
+        if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
+            self.raw.transfer_leader(id);
+        }
+    }
+
+    /// Takes a command for the log; it is appended by the next [`flush`](Self::flush).
+    pub(super) fn submit(&mut self, command: Command) {
+        self.commands.push(command);
+    }
+
+    /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
+    /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
+    ///
+    /// While this member does not lead, what was submitted is dropped: its senders ask again.
+    /// Returns whether something was appended.
+    pub(super) fn flush(&mut self, now: Instant) -> bool {
+        let commands = std::mem::take(&mut self.commands);
+        let Some(clock) = self.clock.as_mut().filter(|_| self.raw.raft.state == StateRole::Leader)
+        else {
+            return false;
+        };
+        let stamp = clock.read(now);
+        let due = clock.stamp_is_due(stamp, &self.table);
+        if commands.is_empty() && !due {
+            return false;
+        }
+        let commands = if commands.is_empty() { vec![Command::Noop] } else { commands };
+        let entries: Vec<Entry> = commands
+            .into_iter()
+            .map(|command| Entry {
+                data: entry::encode(&Stamped { stamp, command }).into(),
+                ..Entry::default()
+            })
+            .collect();
+        let message = Message {
+            msg_type: MessageType::MsgPropose,
+            from: self.me,
+            entries: entries.into(),
+            ..Message::default()
+        };
+        // Dropped while leadership is being transferred, or past the bound on uncommitted bytes.
+        let appended = self.raw.step(message).is_ok();
+        if appended {
+            clock.stamped(stamp);
+        }
+        appended
+    }
+
+    /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that
+    /// ends while somebody waits, or the stamp that is due every `stamp_every`.
+    pub(super) fn next_stamp(&self) -> Option<Instant> {
+        self.clock.as_ref()?.next_stamp(&self.table)
+    }
+
+    /// Proposes a change of members, unless one is under way.
+    pub(super) fn propose_change(&mut self, change: &MemberChange) -> bool {
+        if !self.is_leader() || self.raw.raft.has_pending_conf() || self.halves().count() > 1 {
+            return false;
+        }
+        self.raw.propose_conf_change(entry::encode(change), conf_change(Some(change))).is_ok()
+    }
+
+    /// The engine draws its election timeout from the thread's random source at each change of
+    /// term. Here it is a pure function of seed, incarnation, term and role, so that a seed
+    /// replays.
+    fn pin_election_timeout(&mut self) {
+        let raft = &mut self.raw.raft;
+        let (min, max) = self.timing.election_ticks;
+        let draw = mix(&[self.seed, self.me, raft.term, raft.state as u64]);
+        let span = (max - min) as u64;
+        let timeout = min + usize::try_from(draw % span).expect("below a span of ticks");
+        raft.set_randomized_election_timeout(timeout);
+    }
+
+    /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the
+    /// snapshot state for ever.
+    fn cure_stuck_snapshots(&mut self, now: Instant) {
+        if !self.is_leader() {
+            self.snapshot_since.clear();
+            return;
+        }
+        let progress = self.raw.raft.prs().iter();
+        let waiting: Vec<u64> = progress
+            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
+            .map(|(id, _)| *id)
+            .collect();
+        self.snapshot_since.retain(|id, _| waiting.contains(id));
+        for id in waiting {
+            let since = *self.snapshot_since.entry(id).or_insert(now);
+            if now.since(since) >= SNAPSHOT_STALL {
+                tracing::debug!(peer = id, "snapshot transfer made no progress, probing again");
+                self.raw.report_snapshot(id, SnapshotStatus::Failure);
+                self.snapshot_since.remove(&id);
+            }
+        }
+    }
+}
+
+/// The engine's form of a change; `None` leaves a joint configuration.
+fn conf_change(change: Option<&MemberChange>) -> ConfChangeV2 {
+    let single = |change_type, node_id| ConfChangeSingle {
+        change_type,
+        node_id,
+        ..ConfChangeSingle::default()
+    };
+    let changes = match change {
+        None => vec![],
+        Some(MemberChange::Learn { id, .. }) => {
+            vec![single(ConfChangeType::AddLearnerNode, *id)]
+        }
+        Some(MemberChange::Replace { old, new }) => {
+            vec![single(ConfChangeType::AddNode, *new), single(ConfChangeType::RemoveNode, *old)]
+        }
+        Some(MemberChange::Forget { id }) => vec![single(ConfChangeType::RemoveNode, *id)],
+    };
+    ConfChangeV2 { changes: changes.into(), ..ConfChangeV2::default() }
+}
+
+/// Why a member cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GroupError {
+    /// The log holds something that this build does not understand.
+    #[error("cannot apply the log")]
+    Entry(#[from] EntryError),
+    /// A snapshot does not restore.
+    #[error("cannot restore the group's snapshot")]
+    Snapshot(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,189 @@
+use std::collections::BTreeMap;
+
+use gaggle_channels::NodeName;
+use raft::{
+    Storage,
+    eraftpb::{Entry, EntryType, Message, Snapshot},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Group, GroupError, LeaderClock, RaftMessage, StateRole, conf_change,
+    entry::{self, EntryError, MemberChange, Stamped},
+};
+use crate::{
+    Instant,
+    lock_table::{ClusterTime, Effect, LockTable},
+    member::wire::Voters,
+};
+
+/// What came out of a group in one turn.
+#[derive(Debug, Default)]
+pub(in crate::member) struct Output {
+    pub(in crate::member) messages: Vec<RaftMessage>,
+    pub(in crate::member) effects: Vec<Effect>,
+    /// A snapshot was installed: effects were skipped, so pending requests must ask again.
+    pub(in crate::member) installed: bool,
+    /// The configuration changed.
+    pub(in crate::member) reconfigured: bool,
+}
+
+/// The state machine, as a snapshot carries it. Ordered: equal states give equal bytes.
+#[derive(Serialize, Deserialize)]
+struct State {
+    table: Vec<u8>,
+    roster: Vec<(u64, String)>,
+}
+
+impl Group {
+    /// Does all the work that is ready: stores, applies, and collects what must be sent.
+    ///
+    /// # Errors
+    ///
+    /// An entry or a snapshot that this build cannot apply. Nothing of it was applied, and the
+    /// member must stop.
+    pub(in crate::member) fn drain(
+        &mut self,
+        now: Instant,
+        out: &mut Output,
+    ) -> Result<(), GroupError> {
+        while self.raw.has_ready() {
+            let mut ready = self.raw.ready();
+            collect(ready.take_messages(), out);
+            if !ready.snapshot().is_empty() {
+                let snapshot = ready.snapshot().clone();
+                self.install(&snapshot, out)?;
+            }
+            let committed = ready.take_committed_entries();
+            self.apply_all(committed, out)?;
+            self.raw.mut_store().append(ready.take_entries());
+            if let Some(hard_state) = ready.hs() {
+                self.raw.mut_store().set_hard_state(hard_state.clone());
+            }
+            collect(ready.take_persisted_messages(), out);
+            let mut light = self.raw.advance(ready);
+            if let Some(commit) = light.commit_index() {
+                self.raw.mut_store().set_commit(commit);
+            }
+            collect(light.take_messages(), out);
+            self.apply_all(light.take_committed_entries(), out)?;
+            self.raw.advance_apply();
+            self.pin_election_timeout();
+        }
+        self.follow_role(now);
+        self.provide_snapshot();
+        self.compact();
+        Ok(())
+    }
+
+    fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
+        for entry in entries {
+            self.apply(&entry, out)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
+        if entry.entry_type != EntryType::EntryNormal {
+            return self.apply_change(entry, out);
+        }
+        // The engine's own entry at the start of a term, and a change that it voided.
+        if entry.data.is_empty() {
+            return Ok(());
+        }
+        let Stamped { stamp, command } = entry::decode(&entry.data)?;
+        self.table.apply(stamp, &command, &mut out.effects);
+        Ok(())
+    }
+
+    fn apply_change(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
+        let change: Option<MemberChange> =
+            if entry.context.is_empty() { None } else { Some(entry::decode(&entry.context)?) };
+        if let Some(MemberChange::Learn { id, name }) = &change {
+            let name = NodeName::new(name).map_err(|_| EntryError::Malformed)?;
+            self.roster.insert(*id, name);
+        }
+        match self.raw.apply_conf_change(&conf_change(change.as_ref())) {
+            Ok(state) => self.raw.mut_store().set_conf_state(state),
+            Err(error) => tracing::warn!(%error, ?change, "a change of members was void"),
+        }
+        let state = self.raw.store().conf_state().clone();
+        let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
+        self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
+        out.reconfigured = true;
+        Ok(())
+    }
+
+    fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
+        let State { table, roster } = entry::decode(&snapshot.data)?;
+        let mut names = BTreeMap::new();
+        for (id, name) in roster {
+            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
+        }
+        self.table =
+            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
+        self.roster = names;
+        self.raw.mut_store().install(snapshot);
+        out.installed = true;
+        out.reconfigured = true;
+        Ok(())
+    }
+
+    /// A member that has come to lead begins a clock of its own; one that no longer leads drops it
+    /// with the commands it had not appended.
+    fn follow_role(&mut self, now: Instant) {
+        match (self.raw.raft.state == StateRole::Leader, &self.clock) {
+            (true, None) => self.clock = Some(LeaderClock::new(self.greatest_stamp(), now)),
+            (false, Some(_)) => {
+                self.clock = None;
+                self.commands.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// The greatest stamp in the log, uncommitted tail included. Stamps never fall along a log, so
+    /// it is the last one.
+    fn greatest_stamp(&self) -> ClusterTime {
+        let store = self.raw.store();
+        let last = store.last_index().unwrap_or(0);
+        let context = || raft::GetEntriesContext::empty(false);
+        let entries = (self.raw.raft.raft_log.applied + 1..=last).rev();
+        let stamp = entries
+            .filter_map(|index| store.entries(index, index + 1, None, context()).ok()?.pop())
+            .filter(|entry| entry.entry_type == EntryType::EntryNormal)
+            .find_map(|entry| entry::decode::<Stamped>(&entry.data).ok())
+            .map(|stamped| stamped.stamp);
+        stamp.unwrap_or_default().max(self.table.now())
+    }
+
+    fn provide_snapshot(&mut self) {
+        if !self.raw.store().snapshot_wanted() {
+            return;
+        }
+        let roster = self.roster.iter().map(|(id, name)| (*id, name.to_string())).collect();
+        let state = State { table: self.table.snapshot(), roster };
+        let index = self.raw.raft.raft_log.applied;
+        let data = entry::encode(&state).into();
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
+        let metadata = snapshot.mut_metadata();
+        metadata.index = index;
+        metadata.term = self.raw.store().term(index).expect("what is applied last is kept");
+        metadata.set_conf_state(Voters::of(self.raw.store().conf_state()).into_conf_state());
+        self.raw.mut_store().provide_snapshot(snapshot);
+    }
+
+    /// Keeps a tail, so that a follower slightly behind needs no snapshot.
+    fn compact(&mut self) {
+        let applied = self.raw.raft.raft_log.applied;
+        let first = self.raw.store().first_index().unwrap_or(0);
+        if applied.saturating_sub(first) >= self.timing.compact_after {
+            self.raw.mut_store().compact(applied - self.timing.compact_keep);
+        }
+        self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
+    }
+}
+
+fn collect(messages: Vec<Message>, out: &mut Output) {
+    out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
+}

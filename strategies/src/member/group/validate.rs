@@ -1,0 +1,99 @@
+use raft::{
+    Raft, StateRole, Storage,
+    eraftpb::{Message, MessageType},
+};
+
+use super::VolatileLog;
+
+/// Why a peer's message was refused. The engine panics on what breaks its invariants; none of
+/// these reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Invalid {
+    #[error("addressed to another incarnation")]
+    Receiver,
+    #[error("sent under this member's own id, or none")]
+    Sender,
+    #[error("term out of range")]
+    Term,
+    #[error("entries do not follow one another")]
+    Entries,
+    #[error("commit index beyond the log: this member never acknowledged that much")]
+    Commit,
+    #[error("acknowledges more than the log holds")]
+    Acknowledged,
+    #[error("contradicts what is committed")]
+    Committed,
+    #[error("a second leader of one term")]
+    Leader,
+    #[error("snapshot without index, term or voters")]
+    Snapshot,
+}
+
+/// Terms only grow by elections: a number near the end of its range was never one.
+const TERM_MAX: u64 = u64::MAX >> 16;
+
+pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<(), Invalid> {
+    use MessageType as T;
+    if m.to != me {
+        return Err(Invalid::Receiver);
+    }
+    if m.from == me || m.from == raft::INVALID_ID {
+        return Err(Invalid::Sender);
+    }
+    if m.term > TERM_MAX || m.term == 0 || m.log_term > TERM_MAX {
+        return Err(Invalid::Term);
+    }
+    let last = raft.raft_log.last_index();
+    match m.msg_type {
+        T::MsgAppend | T::MsgHeartbeat | T::MsgSnapshot
+            if m.term == raft.term && raft.state == StateRole::Leader =>
+        {
+            Err(Invalid::Leader)
+        }
+        T::MsgAppend => check_append(raft, m),
+        T::MsgHeartbeat if m.term >= raft.term && m.commit > last => Err(Invalid::Commit),
+        T::MsgSnapshot => check_snapshot(m),
+        T::MsgAppendResponse if !m.reject && m.term == raft.term && m.index > last => {
+            Err(Invalid::Acknowledged)
+        }
+        T::MsgRequestVote | T::MsgRequestPreVote if m.commit > last && m.commit_term == 0 => {
+            Err(Invalid::Commit)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
+    let mut before = (m.index, m.log_term);
+    for entry in m.get_entries() {
+        if entry.index != before.0.wrapping_add(1) || entry.term < before.1 || entry.term > m.term {
+            return Err(Invalid::Entries);
+        }
+        before = (entry.index, entry.term);
+    }
+    if m.term < raft.term {
+        return Ok(());
+    }
+    let committed = raft.raft_log.committed;
+    let contradicts = |index: u64, term: u64| {
+        index <= committed && raft.store().term(index).is_ok_and(|ours| ours != term)
+    };
+    let entries = m.get_entries().iter();
+    if entries.take_while(|e| e.index <= committed).any(|e| contradicts(e.index, e.term)) {
+        return Err(Invalid::Committed);
+    }
+    Ok(())
+}
+
+fn check_snapshot(m: &Message) -> Result<(), Invalid> {
+    let metadata = m.get_snapshot().get_metadata();
+    let state = metadata.get_conf_state();
+    if metadata.index == 0
+        || metadata.term == 0
+        || metadata.term > m.term
+        || state.voters.is_empty()
+    {
+        return Err(Invalid::Snapshot);
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+use std::{cell::Cell, collections::VecDeque};
+
+use raft::{
+    GetEntriesContext, RaftState, Storage, StorageError,
+    eraftpb::{ConfState, Entry, HardState, Snapshot},
+    util::limit_size,
+};
+
+/// The volatile log of one incarnation of a member: it lives and dies with its Raft id, so nothing
+/// that was promised under that id can be forgotten and promised again.
+///
+/// Snapshots are built when a follower needs one, not at every compaction: the engine asks,
+/// [`snapshot_wanted`](Self::snapshot_wanted) says so, the core provides.
+#[derive(Debug)]
+pub(super) struct VolatileLog {
+    hard_state: HardState,
+    conf_state: ConfState,
+    /// The index and term before the first entry kept.
+    start: (u64, u64),
+    entries: VecDeque<Entry>,
+    snapshot: Option<Snapshot>,
+    wanted: Cell<bool>,
+}
+
+impl VolatileLog {
+    /// The log of a founding member: as if a snapshot at index 1, term 1 had set the voters.
+    pub(super) fn founding(voters: Vec<u64>) -> Self {
+        let mut log = Self::joining();
+        log.start = (1, 1);
+        log.hard_state.term = 1;
+        log.hard_state.commit = 1;
+        log.conf_state.voters = voters;
+        log
+    }
+
+    /// The log of a member that joins: empty, with no configuration until the first snapshot.
+    pub(super) fn joining() -> Self {
+        Self {
+            hard_state: HardState::default(),
+            conf_state: ConfState::default(),
+            start: (0, 0),
+            entries: VecDeque::new(),
+            snapshot: None,
+            wanted: Cell::new(false),
+        }
+    }
+
+    pub(super) fn conf_state(&self) -> &ConfState {
+        &self.conf_state
+    }
+
+    /// Also drops a snapshot of the former configuration: a follower refuses one that does not
+    /// name it, and would be sent it for ever.
+    pub(super) fn set_conf_state(&mut self, conf_state: ConfState) {
+        self.conf_state = conf_state;
+        self.snapshot = None;
+    }
+
+    pub(super) fn set_hard_state(&mut self, hard_state: HardState) {
+        self.hard_state = hard_state;
+    }
+
+    pub(super) fn set_commit(&mut self, commit: u64) {
+        self.hard_state.commit = commit;
+    }
+
+    /// How many entries are kept.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Appends, replacing the suffix that the new entries contradict (Raft §5.3).
+    pub(super) fn append(&mut self, entries: Vec<Entry>) {
+        let Some(first) = entries.first() else { return };
+        assert!(first.index > self.start.0, "the log is compacted only below what is applied");
+        let keep = first.index - self.start.0 - 1;
+        assert!(keep <= self.entries.len() as u64, "the engine leaves no gap in the log");
+        self.entries.truncate(usize::try_from(keep).expect("a log fits the memory"));
+        self.entries.extend(entries);
+    }
+
+    /// Replaces everything by a snapshot that the leader sent.
+    pub(super) fn install(&mut self, snapshot: &Snapshot) {
+        let metadata = snapshot.get_metadata();
+        self.start = (metadata.index, metadata.term);
+        self.conf_state = metadata.get_conf_state().clone();
+        self.hard_state.term = self.hard_state.term.max(metadata.term);
+        self.hard_state.commit = metadata.index;
+        self.entries.clear();
+        self.snapshot = None;
+    }
+
+    /// Forgets entries up to and including `index`, and a snapshot that no longer meets the log.
+    pub(super) fn compact(&mut self, index: u64) {
+        while let Some(entry) = self.entries.front()
+            && entry.index <= index
+        {
+            self.start = (entry.index, entry.term);
+            self.entries.pop_front();
+        }
+        if self.snapshot.as_ref().is_some_and(|s| s.get_metadata().index < self.start.0) {
+            self.snapshot = None;
+        }
+    }
+
+    /// Whether the engine asked for a snapshot that is not there; reading resets it.
+    pub(super) fn snapshot_wanted(&self) -> bool {
+        self.wanted.replace(false)
+    }
+
+    pub(super) fn provide_snapshot(&mut self, snapshot: Snapshot) {
+        self.snapshot = Some(snapshot);
+    }
+
+    /// Gives the memory of a snapshot back once it has fallen `keep` entries behind `applied`.
+    pub(super) fn drop_stale_snapshot(&mut self, keep: u64, applied: u64) {
+        let stale = |s: &Snapshot| s.get_metadata().index + keep < applied;
+        if self.snapshot.as_ref().is_some_and(stale) {
+            self.snapshot = None;
+        }
+    }
+
+    fn at(&self, index: u64) -> Option<&Entry> {
+        let place = index.checked_sub(self.start.0 + 1)?;
+        self.entries.get(usize::try_from(place).ok()?)
+    }
+}
+
+impl Storage for VolatileLog {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(RaftState::new(self.hard_state.clone(), self.conf_state.clone()))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.start.0 {
+            return Err(StorageError::Compacted.into());
+        }
+        let mut found: Vec<Entry> =
+            (low..high).map_while(|index| self.at(index).cloned()).collect();
+        if found.len() as u64 != high - low {
+            return Err(StorageError::Unavailable.into());
+        }
+        limit_size(&mut found, max_size.into());
+        Ok(found)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index == self.start.0 {
+            return Ok(self.start.1);
+        }
+        if index < self.start.0 {
+            return Err(StorageError::Compacted.into());
+        }
+        self.at(index).map(|entry| entry.term).ok_or_else(|| StorageError::Unavailable.into())
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.start.0 + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.start.0 + self.entries.len() as u64)
+    }
+
+    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        match &self.snapshot {
+            Some(snapshot) if snapshot.get_metadata().index >= request_index => {
+                Ok(snapshot.clone())
+            }
+            _ => {
+                self.wanted.set(true);
+                Err(StorageError::SnapshotTemporarilyUnavailable.into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry { index, term, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_contradicted_suffix_is_replaced() {
+        let mut log = VolatileLog::founding(vec![1]);
+        log.append(vec![entry(2, 1), entry(3, 1), entry(4, 1)]);
+        log.append(vec![entry(3, 2)]);
+        assert_eq!(log.last_index().unwrap(), 3);
+        assert_eq!(log.term(3).unwrap(), 2);
+    }
+
+    #[test]
+    fn the_term_before_the_first_entry_survives_compaction() {
+        let mut log = VolatileLog::founding(vec![1]);
+        log.append((2..10).map(|i| entry(i, 3)).collect());
+        log.compact(6);
+        assert_eq!((log.first_index().unwrap(), log.len()), (7, 3));
+        assert_eq!(log.term(6).unwrap(), 3);
+        assert!(log.term(5).is_err());
+    }
+
+    #[test]
+    fn a_missing_snapshot_is_wanted_once() {
+        let log = VolatileLog::founding(vec![1]);
+        assert!(log.snapshot(0, 2).is_err());
+        assert!(log.snapshot_wanted());
+        assert!(!log.snapshot_wanted());
+    }
+}

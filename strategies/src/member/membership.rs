@@ -1,0 +1,106 @@
+//! How a leader keeps its group whole: a fresh incarnation learns the log, then takes the vote of
+//! the one it replaces in one joint change, so that no step has fewer votes to lose than before.
+
+use std::time::Duration;
+
+use super::{entry::MemberChange, group::Group, options::Members, peers::Peers, wire::Standing};
+use crate::Instant;
+
+/// In a nameless cluster nothing proves a process gone: a voter silent for this long is replaced
+/// by a newcomer, if the quorum agrees.
+const REPLACE_AFTER: Duration = Duration::from_secs(2);
+/// A newcomer is taken in only while it makes itself heard.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// The next change of members that the leader should propose.
+pub(super) fn next_change(
+    now: Instant,
+    me: u64,
+    members: &Members,
+    group: &Group,
+    peers: &Peers,
+) -> Option<MemberChange> {
+    forget(group, peers)
+        .or_else(|| replace(now, me, members, group, peers))
+        .or_else(|| learn(now, me, members, group, peers))
+}
+
+/// A learner that restarted before it could vote.
+fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
+    let learners = group.learners().iter();
+    let mut gone = learners.filter(|id| {
+        let name = group.name_of(**id);
+        name.is_some_and(|name| peers.is_gone(name, **id, group.id()))
+    });
+    gone.next().map(|&id| MemberChange::Forget { id })
+}
+
+/// A learner that has caught up.
+fn replace(
+    now: Instant,
+    me: u64,
+    members: &Members,
+    group: &Group,
+    peers: &Peers,
+) -> Option<MemberChange> {
+    let mut ready = group.learners().iter().filter(|id| group.has_caught_up(**id));
+    ready.find_map(|&new| {
+        let name = group.name_of(new)?;
+        let old = match members {
+            Members::Named(_) => {
+                let mut voters = group.roster().iter().filter(|(id, _)| group.is_voter(**id));
+                voters.find(|(_, voter)| *voter == name).map(|(id, _)| *id)
+            }
+            Members::Sized(_) => silent_voter(now, me, group, peers),
+        }?;
+        (old != me).then_some(MemberChange::Replace { old, new })
+    })
+}
+
+/// A fresh incarnation that is in no group.
+fn learn(
+    now: Instant,
+    me: u64,
+    members: &Members,
+    group: &Group,
+    peers: &Peers,
+) -> Option<MemberChange> {
+    let vacancy = match members {
+        Members::Named(_) => true,
+        Members::Sized(_) => {
+            group.learners().is_empty() && silent_voter(now, me, group, peers).is_some()
+        }
+    };
+    if !vacancy {
+        return None;
+    }
+    let mut newcomers = peers.iter().filter(|(name, peer)| {
+        let named = match members {
+            Members::Named(names) => names.contains(*name),
+            Members::Sized(_) => true,
+        };
+        let free = matches!(peer.standing, Some(Standing::Free | Standing::Resting));
+        named && free && peer.is_fresh(now, FRESH)
+    });
+    let (name, peer) =
+        newcomers.find(|(_, peer)| !group.roster().contains_key(&peer.incarnation))?;
+    Some(MemberChange::Learn { id: peer.incarnation, name: name.to_string() })
+}
+
+/// The voter that has been silent longest, if that is long enough.
+fn silent_voter(now: Instant, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
+    let voters = group.roster().iter().filter(|(id, _)| **id != me && group.is_voter(**id));
+    let silent = voters.filter_map(|(id, name)| Some((peers.get(name)?.silent_for(now), *id)));
+    silent.max().filter(|(silence, _)| *silence >= REPLACE_AFTER).map(|(_, id)| id)
+}
+
+/// Whether fresh incarnations show that a majority of the group's voters is gone, so that it can
+/// never commit again.
+pub(super) fn majority_is_gone(group: &Group, peers: &Peers) -> bool {
+    group.halves().any(|voters| {
+        let gone = voters.iter().filter(|id| {
+            group.name_of(**id).is_some_and(|name| peers.is_gone(name, **id, group.id()))
+        });
+        voters.len() - gone.count() < voters.len() / 2 + 1
+    })
+}

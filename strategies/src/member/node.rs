@@ -1,0 +1,400 @@
+//! A process's whole consensus side, without I/O: forming, the group, and what was asked of it.
+//!
+//! One turn: any number of [`receive`](Node::receive), [`call`](Node::call) and
+//! [`tick`](Node::tick), then one [`flush`](Node::flush) with a time read after the last of them.
+//! Production's driver, the tests and a simulator run exactly this.
+
+mod admission;
+mod inbound;
+mod outbox;
+mod standing;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use gaggle_channels::NodeName;
+
+use self::outbox::Outbox;
+pub(crate) use self::standing::Status;
+use super::{
+    formation::{Formation, Letter, PRESENCE_EVERY},
+    group::{self, Group, GroupError},
+    membership,
+    options::{MemberOptions, Members, Replicate, Timing},
+    peers::Peers,
+    random::Ids,
+    requests::{Answer, Call, CallerId, Requests, Sending},
+    transfers::Transfers,
+    wire::{self, Body, RaftMessage, Standing},
+};
+use crate::{
+    Inspection, Instant, Nonce,
+    lock_table::{Command, Effect, Known, ProcessId, Seen},
+};
+
+/// A member that joins and hears nothing of its group for this long starts over.
+const JOIN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+pub(crate) struct Node {
+    name: NodeName,
+    members: Members,
+    timing: Timing,
+    seed: u64,
+    ids: Ids,
+    incarnation: u64,
+    formation: Formation,
+    peers: Peers,
+    group: Option<Group>,
+    requests: Requests,
+    transfers: Transfers,
+    outbox: Outbox,
+    outputs: Vec<Output>,
+    /// When each incarnation was heard last, within this group.
+    heard: BTreeMap<u64, Instant>,
+    /// The incarnations of the group that were met as such.
+    met: BTreeSet<u64>,
+    leader: Option<u64>,
+    leading_since: Instant,
+    group_heard: Instant,
+    next_presence: Instant,
+    presences: u64,
+    /// The greatest token ever seen: a new group begins above it.
+    last_token: u64,
+    ticks: u64,
+    gone_asked: Instant,
+    dropped: u64,
+}
+
+/// What a turn did.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Send {
+        to: NodeName,
+        frame: Bytes,
+    },
+    Broadcast {
+        frame: Bytes,
+    },
+    Answer {
+        caller: CallerId,
+        answer: Answer,
+    },
+    /// An acquisition of this process can no longer be relied on.
+    Lost {
+        nonce: Nonce,
+    },
+}
+
+impl Node {
+    /// A process that runs `name`; `seed` decides everything that it draws.
+    pub(crate) fn new(
+        name: NodeName,
+        options: &MemberOptions,
+        frame_limit: usize,
+        seed: u64,
+    ) -> Self {
+        let mut ids = Ids::new(seed);
+        let incarnation = ids.draw();
+        Self {
+            formation: Formation::new(name.clone(), options.members.clone()),
+            outbox: Outbox::new(options.cluster.clone(), frame_limit),
+            name,
+            members: options.members.clone(),
+            timing: options.timing(frame_limit),
+            seed,
+            ids,
+            incarnation,
+            peers: Peers::default(),
+            group: None,
+            requests: Requests::new(ProcessId(incarnation)),
+            transfers: Transfers::default(),
+            outputs: Vec::new(),
+            heard: BTreeMap::new(),
+            met: BTreeSet::new(),
+            leader: None,
+            leading_since: Instant::default(),
+            group_heard: Instant::default(),
+            next_presence: Instant::default(),
+            presences: 0,
+            last_token: 0,
+            ticks: 0,
+            gone_asked: Instant::default(),
+            dropped: 0,
+        }
+    }
+
+    /// Takes a request of this process.
+    pub(crate) fn call(&mut self, now: Instant, call: Call) {
+        self.requests.call(now, call);
+    }
+
+    /// Withdraws every lock request of this process.
+    pub(crate) fn withdraw_all(&mut self, now: Instant) {
+        self.requests.withdraw_all(now);
+    }
+
+    /// How many requests of this process are under way.
+    pub(crate) fn pending(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// One tick of the engine, and all that is done by time. `first_token` is where the tokens of
+    /// a group formed now would begin.
+    pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
+        self.ticks += 1;
+        if let Some(group) = &mut self.group {
+            group.tick(now);
+        } else {
+            let mut letters = Vec::new();
+            let formed = self.formation.tick(
+                now,
+                self.incarnation,
+                &self.peers,
+                &mut self.ids,
+                first_token.max(self.last_token.saturating_add(1)),
+                &mut letters,
+            );
+            self.post_letters(letters);
+            if let Some(forming) = formed {
+                self.found(now, &forming, true);
+            }
+        }
+        self.speak(now);
+        self.leave_if_over(now);
+        self.lead(now);
+    }
+
+    /// Ends the turn: appends what was asked, applies what is committed, answers, and packs frames.
+    ///
+    /// # Errors
+    ///
+    /// The log holds what this build cannot apply: the member must stop.
+    pub(crate) fn flush(&mut self, now: Instant) -> Result<Vec<Output>, GroupError> {
+        let mut heartbeat = true;
+        if self.timing.replicate == Replicate::AtHeartbeat {
+            heartbeat = self.ticks >= self.timing.heartbeat_ticks as u64;
+        }
+        while let Some(group) = &mut self.group {
+            let mut out = group::Output::default();
+            group.drain(now, &mut out)?;
+            let busy = !out.messages.is_empty() || !out.effects.is_empty() || out.installed;
+            self.take(now, out);
+            self.follow_leader(now);
+            let asked = self.ask(now);
+            let group = self.group.as_mut().filter(|group| heartbeat && group.is_leader());
+            let proposed = group.is_some_and(|group| group.flush(now));
+            if !busy && !asked && !proposed {
+                break;
+            }
+        }
+        if heartbeat {
+            self.ticks = 0;
+        }
+        let outbox = &mut self.outbox;
+        self.transfers.take_due(now, |to, body| outbox.post(to, &body));
+        self.pack();
+        let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
+        self.outputs.extend(lost);
+        let answers = self.requests.take_answers().into_iter();
+        self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
+        Ok(std::mem::take(&mut self.outputs))
+    }
+
+    /// When a turn must come although nothing arrives, besides ticks.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        let group = self.group.as_ref();
+        group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp()
+    }
+
+    /// Takes what a drained group has to say.
+    fn take(&mut self, now: Instant, out: group::Output) {
+        for message in out.messages {
+            self.send_raft(now, message);
+        }
+        for effect in &out.effects {
+            trace(effect);
+            if let Effect::Granted(grant) = effect {
+                self.last_token = self.last_token.max(grant.token);
+            }
+            self.requests.observe(now, effect);
+        }
+        let Some(group) = &self.group else { return };
+        if out.installed {
+            let table = group.table();
+            self.last_token = self.last_token.max(table.last_token());
+            self.requests.keep_held(|nonce| table.knows(nonce) == Some(Known::Holds));
+            self.requests.ask_again(now, true);
+        }
+        if out.reconfigured {
+            self.transfers.retain(|id| group.roster().contains_key(&id));
+            self.meet_members(now);
+        }
+    }
+
+    /// Gets to know the incarnations that the group has admitted since the last look.
+    fn meet_members(&mut self, now: Instant) {
+        let Some(group) = &self.group else { return };
+        self.met.retain(|id| group.roster().contains_key(id));
+        self.heard.retain(|id, _| group.roster().contains_key(id));
+        self.outbox.forget(|id| group.roster().contains_key(&id));
+        for (id, name) in group.members_oldest_first() {
+            if *name != self.name && self.met.insert(id) {
+                self.peers.admitted(now, name, id);
+                self.outbox.learn(id, name);
+                self.heard.entry(id).or_insert(now);
+            }
+        }
+    }
+
+    fn send_raft(&mut self, now: Instant, message: RaftMessage) {
+        let to = message.to;
+        if !message.is_snapshot() {
+            self.outbox.post(to, &Body::Raft(message));
+            return;
+        }
+        let bytes = postcard::to_allocvec(&message).expect("a message serialises");
+        let piece = self.outbox.body_limit();
+        if bytes.len() <= piece {
+            self.outbox.post(to, &Body::Raft(message));
+        } else {
+            self.transfers.begin(now, to, bytes.into(), piece);
+        }
+    }
+
+    fn follow_leader(&mut self, now: Instant) {
+        let leader = self.group.as_ref().and_then(Group::leader);
+        if leader == self.leader {
+            return;
+        }
+        self.leader = leader;
+        self.leading_since = now;
+        self.transfers.clear();
+        if let (Some(id), Some(group)) = (leader, &self.group) {
+            let name = group.name_of(id).map_or("?", NodeName::as_str);
+            tracing::info!(leader = name, term = group.term(), "leader changed");
+            self.requests.ask_again(now, false);
+        }
+    }
+
+    /// Sends what is due to the leader, or into the log of a member that leads.
+    fn ask(&mut self, now: Instant) -> bool {
+        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else { return false };
+        let over_channel = leader != self.incarnation;
+        let seen = Seen::At { group: group.id(), time: group.table().now() };
+        let commands = self.requests.take_due(now, Sending { seen, over_channel });
+        let asked = !commands.is_empty();
+        for command in commands {
+            if over_channel {
+                self.outbox.post(leader, &Body::Request(command));
+            } else {
+                group.submit(command);
+            }
+        }
+        asked
+    }
+
+    fn post_letters(&mut self, letters: Vec<Letter>) {
+        for letter in letters {
+            self.outbox.post_named(&letter.to, letter.incarnation, &letter.body);
+        }
+    }
+
+    /// Founds the group of a complete forming.
+    fn found(&mut self, now: Instant, forming: &wire::Forming, coordinator: bool) {
+        let roster: BTreeMap<u64, NodeName> =
+            super::formation::named(forming).map(|(name, id)| (id, name)).collect();
+        let seed = self.seed;
+        let mut group = Group::found(
+            forming.id,
+            self.incarnation,
+            roster,
+            forming.first_token,
+            &self.timing,
+            seed,
+        );
+        if coordinator {
+            group.campaign();
+        }
+        tracing::info!(group = %format_args!("{:032x}", forming.id), "group formed");
+        self.enter(now, group);
+        if coordinator {
+            let start = Body::Start { forming: forming.id };
+            let ids: Vec<u64> = forming.members.iter().map(|(_, id)| *id).collect();
+            for id in ids.into_iter().filter(|id| *id != self.incarnation) {
+                self.outbox.post(id, &start);
+            }
+        }
+    }
+
+    fn enter(&mut self, now: Instant, group: Group) {
+        self.group_heard = now;
+        self.group = Some(group);
+        self.formation.grouped();
+        self.meet_members(now);
+    }
+
+    /// Leaves the group for good: everything held is lost, and this process runs on under a fresh
+    /// incarnation, so that nothing it promised can be promised twice.
+    fn leave(&mut self, now: Instant, rest: std::time::Duration) {
+        self.group = None;
+        self.leader = None;
+        self.incarnation = self.ids.draw();
+        self.requests.left_group(now, ProcessId(self.incarnation));
+        self.transfers.clear();
+        self.outbox.clear();
+        self.heard.clear();
+        self.met.clear();
+        self.formation.rest(now.after(rest));
+        self.next_presence = now;
+    }
+
+    fn leave_if_over(&mut self, now: Instant) {
+        let Some(group) = &self.group else { return };
+        if membership::majority_is_gone(group, &self.peers) {
+            tracing::warn!("a majority of the group is gone: resigning, all locks are lost");
+            self.leave(now, self.timing.resign_grace);
+        } else if !group.votes() && now.since(self.group_heard) >= JOIN_PATIENCE {
+            tracing::info!("the group that this member was joining has gone silent, starting over");
+            self.leave(now, std::time::Duration::ZERO);
+        }
+    }
+
+    /// A leader's duties by time: members that changed, processes that went silent.
+    fn lead(&mut self, now: Instant) {
+        let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
+        let change =
+            membership::next_change(now, self.incarnation, &self.members, group, &self.peers);
+        if let Some(change) = change
+            && group.propose_change(&change)
+        {
+            tracing::info!(?change, "changing members");
+        }
+        if now.since(self.gone_asked) < self.timing.waiter_ttl / 10 {
+            return;
+        }
+        let silent = |process: &ProcessId| {
+            let heard = self.heard.get(&process.0).copied().unwrap_or_default();
+            let known = group.roster().contains_key(&process.0);
+            process.0 != self.incarnation
+                && (!known || now.since(heard.max(self.leading_since)) >= self.timing.waiter_ttl)
+        };
+        let gone: Vec<ProcessId> = group.table().processes_waiting().filter(silent).collect();
+        for process in gone {
+            tracing::info!(process = process.0, "a process with waiters is silent, dropping them");
+            self.gone_asked = now;
+            group.submit(Command::Gone { process });
+        }
+    }
+}
+
+fn trace(effect: &Effect) {
+    match effect {
+        Effect::Granted(grant) => {
+            tracing::debug!(nonce = %grant.nonce, token = grant.token, "granted");
+        }
+        Effect::Expired { nonce, token, .. } => {
+            tracing::info!(%nonce, token, "lease expired");
+        }
+        _ => {}
+    }
+}

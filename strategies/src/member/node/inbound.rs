@@ -1,0 +1,206 @@
+use gaggle_channels::NodeName;
+
+use super::{
+    Body, Group, Instant, Members, Node, RaftMessage, Standing, admission, wire, wire::Header,
+};
+use crate::member::requests::Answer;
+
+/// A newcomer is told that the cluster is full only while all members were heard within this.
+const ALL_WELL: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl Node {
+    /// Takes a frame. One that does not decode, or is for another cluster or incarnation, is
+    /// dropped and counted.
+    pub(crate) fn receive(&mut self, now: Instant, from: &NodeName, frame: &[u8]) {
+        match wire::decode(frame) {
+            Ok((header, bodies)) if header.cluster == self.outbox.cluster() => {
+                // A broadcast comes back to its sender.
+                if header.from == self.incarnation {
+                    return;
+                }
+                if header.from == 0 || *from == self.name {
+                    self.dropped += 1;
+                    return;
+                }
+                self.peers.heard(now, from, header.from);
+                for body in bodies {
+                    self.take_body(now, from, &header, body);
+                }
+            }
+            Ok(_) => self.dropped += 1,
+            Err(error) => {
+                self.dropped += 1;
+                tracing::warn!(peer = %from, %error, "dropped a frame");
+            }
+        }
+    }
+
+    /// The way to a peer is closed: the engine probes it instead of streaming to it.
+    pub(crate) fn unreachable(&mut self, peer: &NodeName) {
+        let Some(group) = &mut self.group else { return };
+        let roster = group.roster().iter();
+        let ids: Vec<u64> = roster.filter(|(_, name)| *name == peer).map(|(id, _)| *id).collect();
+        for id in ids {
+            group.report_unreachable(id);
+        }
+    }
+
+    fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header, body: Body) {
+        // Presence is how incarnations find each other; all else is for this very one.
+        match body {
+            Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
+            _ if header.to != self.incarnation => {
+                self.dropped += 1;
+                return;
+            }
+            _ => {}
+        }
+        match body {
+            Body::Invite(forming) => {
+                let reply = self.formation.invited(now, from, self.incarnation, forming);
+                if let Some(reply) = reply {
+                    self.outbox.post_named(from, header.from, &reply);
+                }
+            }
+            Body::Pledge { forming } => {
+                if let Some(forming) = self.formation.pledged(from, header.from, forming) {
+                    self.found(now, &forming, true);
+                }
+            }
+            Body::Start { forming } => self.start(now, forming),
+            Body::Removed => self.removed(now, header.group),
+            Body::Full { limit } => self.take_full(limit),
+            body => self.take_group_body(now, from, header, body),
+        }
+    }
+
+    /// Bodies that belong to a group: this process's own, or one that invites it in by sending.
+    fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header, body: Body) {
+        if self.group.is_none() && header.group != 0 {
+            self.start(now, header.group);
+            if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
+                tracing::info!("joining a group that lives");
+                let group = Group::join(header.group, self.incarnation, &self.timing, self.seed);
+                self.enter(now, group);
+            }
+        }
+        let Some(group) = self.group.as_mut().filter(|group| group.id() == header.group) else {
+            self.dropped += 1;
+            return;
+        };
+        self.group_heard = now;
+        self.heard.insert(header.from, now);
+        self.outbox.learn(header.from, from);
+        match body {
+            Body::Raft(message) => self.step(header.from, message),
+            Body::Request(command)
+                if group.is_leader() && admission::is_admissible(&command, header.from) =>
+            {
+                group.submit(command);
+            }
+            Body::Chunk(chunk) => {
+                let (ack, whole) = self.transfers.receive(header.from, &chunk);
+                if let Some(ack) = ack {
+                    self.outbox.post(header.from, &ack);
+                }
+                let message = whole.and_then(|bytes| postcard::from_bytes(&bytes).ok());
+                if let Some(message) = message {
+                    self.step(header.from, message);
+                }
+            }
+            Body::ChunkAck { transfer, received }
+                if self.transfers.acknowledged(header.from, transfer, received) =>
+            {
+                group.snapshot_progressed(header.from, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, from: u64, message: RaftMessage) {
+        let Some(group) = self.group.as_mut().filter(|_| message.from == from) else {
+            self.dropped += 1;
+            return;
+        };
+        if let Err(error) = group.step(message) {
+            self.dropped += 1;
+            tracing::warn!(peer = from, %error, "refused a message of the engine");
+        }
+    }
+
+    /// The forming that this process pledged to is complete.
+    fn start(&mut self, now: Instant, id: u128) {
+        if let Some(forming) = self.formation.pledged_to(id).cloned() {
+            self.found(now, &forming, false);
+        }
+    }
+
+    fn take_presence(
+        &mut self,
+        now: Instant,
+        from: &NodeName,
+        header: &Header,
+        presence: &wire::Presence,
+    ) {
+        if !self.formation.admits(from) {
+            let full = self.full();
+            self.outbox.post_named(from, header.from, &full);
+            return;
+        }
+        let to_me = header.to == self.incarnation;
+        let reply = self.peers.presence(now, from, header.from, presence, to_me);
+        if reply.answer {
+            self.tell(from, header.from, false);
+        }
+        if !reply.verified {
+            return;
+        }
+        let Some(group) = &self.group else { return };
+        let stranger = !group.roster().contains_key(&header.from);
+        match presence.standing {
+            Standing::Pledged(id) if id == group.id() => {
+                self.outbox.post_named(from, header.from, &Body::Start { forming: id });
+            }
+            Standing::Member(id) | Standing::Joining(id)
+                if id == group.id() && group.is_leader() && stranger =>
+            {
+                self.outbox.post_named(from, header.from, &Body::Removed);
+            }
+            Standing::Free if stranger && self.is_full(now) => {
+                let full = self.full();
+                self.outbox.post_named(from, header.from, &full);
+            }
+            _ => {}
+        }
+    }
+
+    fn full(&self) -> Body {
+        Body::Full { limit: u32::try_from(self.members.count()).unwrap_or(u32::MAX) }
+    }
+
+    /// Whether a nameless newcomer has no place: this member leads, and all voters are well.
+    fn is_full(&self, now: Instant) -> bool {
+        let Some(group) = self.group.as_ref().filter(|group| group.is_leader()) else {
+            return false;
+        };
+        let well = |id: &u64| {
+            *id == self.incarnation || self.heard.get(id).is_some_and(|h| now.since(*h) <= ALL_WELL)
+        };
+        matches!(self.members, Members::Sized(_)) && group.roster().keys().all(well)
+    }
+
+    fn take_full(&mut self, limit: u32) {
+        if self.group.is_none() {
+            let answer = Answer::Limit { what: "members of this cluster", limit: limit.into() };
+            self.requests.refuse_locks(&answer);
+        }
+    }
+
+    /// The leader no longer counts this incarnation as a member.
+    fn removed(&mut self, now: Instant, group: u128) {
+        if self.group.as_ref().is_some_and(|mine| mine.id() == group && !mine.is_leader()) {
+            tracing::warn!("this member was replaced while it was silent, joining afresh");
+            self.leave(now, self.timing.resign_grace);
+        }
+    }
+}

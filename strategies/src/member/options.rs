@@ -1,0 +1,272 @@
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use gaggle_channels::NodeName;
+
+use crate::{BootClock, Clock, Drift, Error, REQUEST_TIMEOUT, lock_table::TableConfig};
+
+/// The longest name of a cluster, in bytes: it travels in every frame.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
+/// The most members of a cluster. More make no lock safer and every lock slower.
+pub const MEMBERS_MAX: usize = 31;
+
+/// Who the members of a cluster are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// Exactly these names; each runs once at a time, and a restarted one replaces its former self.
+    Named(BTreeSet<NodeName>),
+    /// Any this many processes that find each other over the channel, as in the original. For
+    /// demonstrations and tests: sets that do not see each other form several groups.
+    Sized(u32),
+}
+
+impl Members {
+    /// How many members the cluster has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Named(names) => names.len(),
+            Self::Sized(size) => *size as usize,
+        }
+    }
+}
+
+/// When a leader replicates what it appends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replicate {
+    /// In the turn in which it was proposed.
+    #[default]
+    AtOnce,
+    /// With the next heartbeat, as the original's Raft did: fewer frames, more latency.
+    AtHeartbeat,
+}
+
+/// How a member of the Raft family is run.
+///
+/// ```
+/// # use gaggle_strategies::MemberOptions;
+/// # use gaggle_channels::NodeName;
+/// let names = ["a", "b", "c"].map(|name| NodeName::new(name).expect("a short name"));
+/// let options = MemberOptions::named("orders", names);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    pub(crate) cluster: String,
+    pub(crate) members: Members,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) election_timeout: (Duration, Duration),
+    pub(crate) heartbeat: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) replicate: Replicate,
+    pub(crate) drift: Drift,
+    pub(crate) resign_grace: Duration,
+    pub(crate) waiter_ttl: Duration,
+    pub(crate) mailbox: usize,
+    pub(crate) compact_after: u64,
+    pub(crate) compact_keep: u64,
+    pub(crate) table: TableConfig,
+    pub(crate) seed: Option<u64>,
+}
+
+impl MemberOptions {
+    /// A member of the cluster of exactly these names. The channel's own name is one of them.
+    #[must_use]
+    pub fn named(cluster: impl Into<String>, names: impl IntoIterator<Item = NodeName>) -> Self {
+        Self::new(cluster.into(), Members::Named(names.into_iter().collect()))
+    }
+
+    /// A member of a cluster of any `size` processes.
+    #[must_use]
+    pub fn sized(cluster: impl Into<String>, size: u32) -> Self {
+        Self::new(cluster.into(), Members::Sized(size))
+    }
+
+    fn new(cluster: String, members: Members) -> Self {
+        Self {
+            cluster,
+            members,
+            clock: Arc::new(BootClock),
+            election_timeout: (Duration::from_millis(150), Duration::from_millis(300)),
+            heartbeat: Duration::from_millis(50),
+            request_timeout: REQUEST_TIMEOUT,
+            replicate: Replicate::AtOnce,
+            drift: Drift::default(),
+            resign_grace: Duration::from_secs(1),
+            waiter_ttl: Duration::from_secs(3),
+            mailbox: 1 << 17,
+            compact_after: 10_000,
+            compact_keep: 1_000,
+            table: TableConfig::default(),
+            seed: None,
+        }
+    }
+
+    /// The clock to read; [`BootClock`] by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Between which bounds a follower waits for a leader before it campaigns; 150 to 300 ms by
+    /// default. At least three heartbeats.
+    #[must_use]
+    pub fn election_timeout(mut self, min: Duration, max: Duration) -> Self {
+        self.election_timeout = (min, max);
+        self
+    }
+
+    /// How often a leader makes itself heard; 50 ms by default. A fifth of it is the engine's tick.
+    #[must_use]
+    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    /// How long unlock, extend and try_lock wait for an answer; 1 s by default.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// When the leader replicates; at once by default.
+    #[must_use]
+    pub fn replicate(mut self, replicate: Replicate) -> Self {
+        self.replicate = replicate;
+        self
+    }
+
+    /// The bound on clock rates; 1 % by default.
+    #[must_use]
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// How long a survivor of a lost majority waits before it pledges to a new group; 1 s by
+    /// default. Its guards are lost before.
+    #[must_use]
+    pub fn resign_grace(mut self, grace: Duration) -> Self {
+        self.resign_grace = grace;
+        self
+    }
+
+    /// After how much silence of a process its waiters are dropped; 3 s by default.
+    #[must_use]
+    pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
+        self.waiter_ttl = ttl;
+        self
+    }
+
+    /// How many entries are applied before the log is compacted, and how many of them stay for
+    /// followers that are slightly behind; 10,000 and 1,000 by default.
+    #[must_use]
+    pub fn compaction(mut self, after: u64, keep: u64) -> Self {
+        self.compact_after = after;
+        self.compact_keep = keep;
+        self
+    }
+
+    /// The bounds of the lock table; its group and first token are set by the forming.
+    #[must_use]
+    pub fn table(mut self, table: TableConfig) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// How many requests of this process may be under way; 131,072 by default. More get
+    /// [`Error::Limit`].
+    #[must_use]
+    pub fn mailbox(mut self, requests: usize) -> Self {
+        self.mailbox = requests;
+        self
+    }
+
+    /// Draws ids and election timeouts from this seed instead of the system's randomness: for
+    /// replayable tests. Two members, or two runs of one member, must never share a seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Checks everything, for a member whose channel has this name.
+    pub(crate) fn validate(&self, name: &NodeName) -> Result<(), Error> {
+        let invalid = |field, value: String, limit: &str| {
+            Err(Error::InvalidOptions { field, value, limit: limit.into() })
+        };
+        if self.cluster.is_empty() || self.cluster.len() > CLUSTER_NAME_BYTES_MAX {
+            return invalid("cluster", format!("{} bytes", self.cluster.len()), "1 to 64 bytes");
+        }
+        let count = self.members.count();
+        if count == 0 || count > MEMBERS_MAX {
+            return invalid("members", count.to_string(), "1 to 31 members");
+        }
+        if let Members::Named(names) = &self.members
+            && !names.contains(name)
+        {
+            let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
+            let limit = format!("one of {}", names.join(", "));
+            return invalid("name", name.to_string(), &limit);
+        }
+        let (min, max) = self.election_timeout;
+        if self.heartbeat < Duration::from_millis(5) || self.heartbeat > Duration::from_secs(10) {
+            return invalid("heartbeat", format!("{:?}", self.heartbeat), "5ms to 10s");
+        }
+        if min < self.heartbeat * 3 || max < min + self.heartbeat {
+            return invalid(
+                "election_timeout",
+                format!("{min:?} to {max:?}"),
+                "at least three heartbeats, and a span of at least one",
+            );
+        }
+        if self.compact_keep >= self.compact_after {
+            return invalid("compaction", self.compact_keep.to_string(), "keep less than after");
+        }
+        if self.request_timeout < Duration::from_millis(1) {
+            return invalid(
+                "request_timeout",
+                format!("{:?}", self.request_timeout),
+                "1ms or more",
+            );
+        }
+        Ok(())
+    }
+
+    /// The core's options, for a channel that carries frames of `frame_limit` bytes.
+    pub(crate) fn timing(&self, frame_limit: usize) -> Timing {
+        let tick = self.heartbeat / 5;
+        let ticks = |span: Duration| {
+            usize::try_from(span.as_nanos().div_ceil(tick.as_nanos())).unwrap_or(usize::MAX)
+        };
+        Timing {
+            tick,
+            heartbeat_ticks: 5,
+            election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
+            resign_grace: self.resign_grace,
+            waiter_ttl: self.waiter_ttl,
+            replicate: self.replicate,
+            compact_after: self.compact_after,
+            compact_keep: self.compact_keep,
+            table: self.table.clone(),
+            append_bytes_max: frame_limit as u64 / 4,
+        }
+    }
+}
+
+/// The options that the pure core needs, in its own units.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    pub(crate) tick: Duration,
+    pub(crate) heartbeat_ticks: usize,
+    pub(crate) election_ticks: (usize, usize),
+    pub(crate) resign_grace: Duration,
+    pub(crate) waiter_ttl: Duration,
+    pub(crate) replicate: Replicate,
+    pub(crate) compact_after: u64,
+    pub(crate) compact_keep: u64,
+    pub(crate) table: TableConfig,
+    /// The longest append message: with its frame's header it fits, and another beside it.
+    pub(crate) append_bytes_max: u64,
+}

@@ -1,0 +1,218 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use gaggle_channels::NodeName;
+
+use super::wire::{Presence, Standing};
+use crate::Instant;
+
+/// What this process knows of the others, by name.
+///
+/// Only a fresh incarnation proves that an old one is gone, and frames may come late, so an
+/// incarnation counts only once it has answered a challenge of ours: whoever answers runs now.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    by_name: BTreeMap<NodeName, Peer>,
+    challenges: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// The incarnation known to run, 0 for none yet.
+    pub(super) incarnation: u64,
+    pub(super) standing: Option<Standing>,
+    pub(super) last_token: u64,
+    heard: Instant,
+    seq: u64,
+    challenge: u64,
+    /// The newest challenge of that incarnation, to be echoed.
+    theirs: u64,
+    suspect: Option<Suspect>,
+}
+
+/// An incarnation that claims the name and has not yet answered.
+#[derive(Debug)]
+struct Suspect {
+    incarnation: u64,
+    challenge: u64,
+    theirs: u64,
+}
+
+/// What to do about a presence.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// Whether the sender asked, or must be asked.
+    pub(super) answer: bool,
+    /// Whether the sender is known to run now.
+    pub(super) verified: bool,
+}
+
+impl Peers {
+    pub(super) fn get(&self, name: &NodeName) -> Option<&Peer> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Peer)> {
+        self.by_name.iter()
+    }
+
+    /// Forgets processes that nobody has heard for so long (nameless clusters see many).
+    pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
+        self.by_name.retain(|_, peer| peer.incarnation == 0 || now.since(peer.heard) < ttl);
+    }
+
+    /// A frame of `incarnation` arrived.
+    pub(super) fn heard(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
+        if let Some(peer) = self.by_name.get_mut(name)
+            && peer.incarnation == incarnation
+        {
+            peer.heard = now;
+        }
+    }
+
+    /// The group admitted `incarnation`: its leader has verified it.
+    pub(super) fn admitted(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
+        let peer = self.by_name.entry(name.clone()).or_default();
+        if peer.incarnation != incarnation {
+            *peer = Peer { incarnation, heard: now, ..Peer::default() };
+        }
+    }
+
+    /// Takes a presence. `to_me`: the frame was addressed to this very incarnation of ours, so its
+    /// echo answers us and not a former self.
+    pub(super) fn presence(
+        &mut self,
+        now: Instant,
+        name: &NodeName,
+        incarnation: u64,
+        presence: &Presence,
+        to_me: bool,
+    ) -> Reply {
+        let challenges = &mut self.challenges;
+        let peer = self.by_name.entry(name.clone()).or_default();
+        if peer.incarnation == incarnation {
+            peer.heard = now;
+            let asked = presence.challenge > peer.theirs;
+            peer.theirs = peer.theirs.max(presence.challenge);
+            if presence.seq > peer.seq {
+                peer.take(presence);
+            }
+            return Reply { answer: asked, verified: true };
+        }
+        if let Some(suspect) = peer.suspect.as_mut().filter(|s| s.incarnation == incarnation) {
+            suspect.theirs = suspect.theirs.max(presence.challenge);
+            if to_me && presence.echo >= suspect.challenge {
+                let theirs = suspect.theirs;
+                *peer = Peer { incarnation, heard: now, theirs, ..Peer::default() };
+                peer.take(presence);
+                return Reply { answer: true, verified: true };
+            }
+            return Reply { answer: true, verified: false };
+        }
+        *challenges += 1;
+        let theirs = presence.challenge;
+        peer.suspect = Some(Suspect { incarnation, challenge: *challenges, theirs });
+        Reply { answer: true, verified: false }
+    }
+
+    /// The challenge and echo for a presence to `name`, to the incarnation given. `ask` draws a
+    /// fresh challenge, which the receiver will answer.
+    pub(super) fn words(&mut self, name: &NodeName, incarnation: u64, ask: bool) -> (u64, u64) {
+        let peer = self.by_name.entry(name.clone()).or_default();
+        if let Some(suspect) = peer.suspect.as_ref().filter(|s| s.incarnation == incarnation) {
+            return (suspect.challenge, suspect.theirs);
+        }
+        if ask {
+            self.challenges += 1;
+            peer.challenge = self.challenges;
+        }
+        let echo = if peer.incarnation == incarnation { peer.theirs } else { 0 };
+        (peer.challenge, echo)
+    }
+
+    /// The incarnations of `name` to talk to: the known one and one that claims the name.
+    pub(super) fn incarnations(&self, name: &NodeName) -> Vec<u64> {
+        let Some(peer) = self.by_name.get(name) else { return vec![0] };
+        let suspect = peer.suspect.as_ref().map(|suspect| suspect.incarnation);
+        let mut all: Vec<u64> =
+            suspect.into_iter().chain(Some(peer.incarnation).filter(|&i| i != 0)).collect();
+        if all.is_empty() {
+            all.push(0);
+        }
+        all
+    }
+
+    /// Whether `incarnation` of `name`, a member of `group`, is proved to be gone: a fresh one
+    /// runs, and has not taken its place in the group.
+    pub(super) fn is_gone(&self, name: &NodeName, incarnation: u64, group: u128) -> bool {
+        self.by_name.get(name).is_some_and(|peer| {
+            peer.incarnation != 0
+                && peer.incarnation != incarnation
+                && peer.standing != Some(Standing::Member(group))
+        })
+    }
+}
+
+impl Peer {
+    fn take(&mut self, presence: &Presence) {
+        self.seq = presence.seq;
+        self.standing = Some(presence.standing);
+        self.last_token = presence.last_token;
+    }
+
+    pub(super) fn is_fresh(&self, now: Instant, within: Duration) -> bool {
+        self.incarnation != 0 && now.since(self.heard) <= within
+    }
+
+    pub(super) fn silent_for(&self, now: Instant) -> Duration {
+        now.since(self.heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> NodeName {
+        NodeName::new("b").unwrap()
+    }
+
+    fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
+        Presence { seq, standing: Standing::Free, last_token: 0, challenge, echo }
+    }
+
+    #[test]
+    fn an_incarnation_counts_only_once_it_has_answered_a_challenge() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true);
+        assert_eq!(first, Reply { answer: true, verified: false });
+        let (challenge, echo) = peers.words(&name(), 7, false);
+        assert_eq!(echo, 1);
+        let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true);
+        assert!(!late.verified, "an old echo proves nothing");
+        let other = peers.presence(now, &name(), 7, &presence(2, 1, challenge), false);
+        assert!(!other.verified, "an answer to a former self proves nothing");
+        let answered = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true);
+        assert!(answered.verified);
+    }
+
+    #[test]
+    fn a_late_frame_of_an_old_incarnation_does_not_prove_the_new_one_gone() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.admitted(now, &name(), 8);
+        peers.presence(now, &name(), 7, &presence(1, 0, 0), true);
+        assert!(!peers.is_gone(&name(), 8, 1));
+    }
+
+    #[test]
+    fn a_verified_incarnation_outside_the_group_proves_the_member_gone() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.admitted(now, &name(), 7);
+        peers.presence(now, &name(), 8, &presence(1, 0, 0), true);
+        let (challenge, _) = peers.words(&name(), 8, false);
+        peers.presence(now, &name(), 8, &presence(2, 0, challenge), true);
+        assert!(peers.is_gone(&name(), 7, 1));
+        let inside = Presence { standing: Standing::Member(1), ..presence(3, 0, 0) };
+        peers.presence(now, &name(), 8, &inside, true);
+        assert!(!peers.is_gone(&name(), 7, 1), "it has taken the old one's place");
+    }
+}

@@ -1,0 +1,407 @@
+//! The client-side waiter map: what this process has asked for and not yet been answered.
+//!
+//! Calls, effects and time in; commands to send, answers and losses out. A request is sent again
+//! until the log answers it: it is idempotent by its nonce.
+
+mod pending;
+mod schedule;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
+use self::{
+    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock, name_of},
+    schedule::Schedule,
+};
+use crate::{
+    Instant, Nonce,
+    lock_table::{Command, Effect, Ended, Grant, ProcessId, Refusal, Seen},
+};
+
+/// The first pause before a request is sent again; it doubles up to [`RESEND_MAX`].
+const RESEND_MIN: Duration = Duration::from_millis(100);
+const RESEND_MAX: Duration = Duration::from_secs(1);
+
+/// How long a withdrawal of a wait-for-ever is repeated beyond its lease: past that, the waiter is
+/// dropped with its process.
+const FOREVER_GRACE: Duration = Duration::from_secs(3600);
+
+/// How a command leaves: whether through a channel, which may repeat it, or straight into the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) seen: Seen,
+    pub(super) over_channel: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    process: ProcessId,
+    locks: BTreeMap<Nonce, PendingLock>,
+    callers: BTreeMap<CallerId, Nonce>,
+    unlocks: BTreeMap<Nonce, PendingUnlock>,
+    extends: BTreeMap<u64, PendingExtend>,
+    held: BTreeMap<Nonce, Held>,
+    due: Schedule<Item>,
+    extends_made: u64,
+    answers: Vec<(CallerId, Answer)>,
+    lost: Vec<Nonce>,
+}
+
+impl Requests {
+    pub(super) fn new(process: ProcessId) -> Self {
+        Self { process, ..Self::default() }
+    }
+
+    /// How many requests are under way.
+    pub(super) fn len(&self) -> usize {
+        self.locks.len() + self.unlocks.len() + self.extends.len()
+    }
+
+    pub(super) fn take_answers(&mut self) -> Vec<(CallerId, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    pub(super) fn take_lost(&mut self) -> Vec<Nonce> {
+        std::mem::take(&mut self.lost)
+    }
+
+    pub(super) fn call(&mut self, now: Instant, call: Call) {
+        match call {
+            Call::Lock { caller, lock } => self.lock(now, caller, lock),
+            Call::Cancel { caller, key, nonce } => self.cancel(now, caller, &key, nonce),
+            Call::Unlock { caller, key, nonce, until } => {
+                self.unlock(now, caller, key, nonce, until);
+            }
+            Call::Extend { caller, key, nonce, duration_ms } => {
+                self.extends_made += 1;
+                let id = self.extends_made;
+                let extend =
+                    PendingExtend { caller, key, nonce, duration_ms, sends: 0, first_sent: None };
+                self.extends.insert(id, extend);
+                self.due.set(Item::Extend(id), now);
+            }
+            Call::GiveUp { caller } => self.extends.retain(|_, extend| extend.caller != caller),
+        }
+    }
+
+    fn lock(&mut self, now: Instant, caller: CallerId, call: LockCall) {
+        let nonce = call.nonce;
+        if self.unlocks.contains_key(&nonce) {
+            // Its withdrawal or unlock is under way: whatever it gets now, it will not keep.
+            self.answers.push((caller, Answer::Spent));
+            return;
+        }
+        self.callers.insert(caller, nonce);
+        if let Some(pending) = self.locks.get_mut(&nonce) {
+            pending.callers.insert(caller);
+            pending.call.until = pending.call.until.later(call.until);
+        } else {
+            self.locks.insert(nonce, PendingLock::new(call, caller));
+        }
+        // Sent also where the nonce is pending: the later deadline must reach the table.
+        self.due.set(Item::Lock(nonce), now);
+    }
+
+    /// The caller has gone: withdraws its request, or passes on what it was granted, unless
+    /// another caller of the same nonce remains.
+    fn cancel(&mut self, now: Instant, caller: CallerId, key: &Arc<str>, nonce: Nonce) {
+        if self.callers.remove(&caller).is_some() {
+            let Some(pending) = self.locks.get_mut(&nonce) else { return };
+            pending.callers.remove(&caller);
+            if !pending.callers.is_empty() {
+                return;
+            }
+            let pending = self.locks.remove(&nonce).expect("it was just found");
+            self.due.remove(Item::Lock(nonce));
+            if pending.sends > 0 && !self.held.contains_key(&nonce) {
+                let until = withdrawal_end(now, &pending.call);
+                self.unlock(now, None, key.clone(), nonce, until);
+            }
+        } else if let Some(held) = self.held.get_mut(&nonce)
+            && held.receivers.remove(&caller)
+            && held.receivers.is_empty()
+        {
+            let until = now.after(Duration::from_millis(held.duration_ms));
+            self.unlock(now, None, key.clone(), nonce, until);
+        }
+    }
+
+    fn unlock(
+        &mut self,
+        now: Instant,
+        caller: Option<CallerId>,
+        key: Arc<str>,
+        nonce: Nonce,
+        until: Instant,
+    ) {
+        let forget = self.held.get(&nonce).is_some_and(|held| held.sole);
+        let pending = self.unlocks.entry(nonce).or_insert_with(|| PendingUnlock {
+            key,
+            callers: Vec::new(),
+            forget,
+            sends: 0,
+            until,
+        });
+        pending.callers.extend(caller);
+        pending.until = pending.until.max(until);
+        if pending.sends == 0 {
+            self.due.set(Item::Unlock(nonce), now);
+        }
+    }
+
+    /// Everything that is to be sent now. Called while a leader is known.
+    pub(super) fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
+        let mut commands = Vec::new();
+        while let Some(item) = self.due.pop(now) {
+            let sent = match item {
+                Item::Lock(nonce) => self.send_lock(now, nonce, sending),
+                Item::Unlock(nonce) => self.send_unlock(now, nonce, sending),
+                Item::Extend(id) => self.send_extend(now, id),
+            };
+            if let Some((command, sends)) = sent {
+                commands.push(command);
+                self.due.set(item, now.after(pause(sends)));
+            }
+        }
+        commands
+    }
+
+    fn send_lock(
+        &mut self,
+        now: Instant,
+        nonce: Nonce,
+        sending: Sending,
+    ) -> Option<(Command, u32)> {
+        let pending = self.locks.get_mut(&nonce)?;
+        pending.sends += 1;
+        pending.over_channel |= sending.over_channel;
+        pending.first_sent.get_or_insert(now);
+        Some((pending.command(now, self.process, sending.seen), pending.sends))
+    }
+
+    fn send_unlock(
+        &mut self,
+        now: Instant,
+        nonce: Nonce,
+        sending: Sending,
+    ) -> Option<(Command, u32)> {
+        let pending = self.unlocks.get_mut(&nonce)?;
+        if now > pending.until && pending.sends > 0 {
+            self.unlocks.remove(&nonce);
+            return None;
+        }
+        pending.sends += 1;
+        pending.forget &= !sending.over_channel && pending.sends == 1;
+        let (key, forget) = (pending.key.clone(), pending.forget);
+        Some((Command::Unlock { key, nonce, forget }, pending.sends))
+    }
+
+    fn send_extend(&mut self, now: Instant, id: u64) -> Option<(Command, u32)> {
+        let pending = self.extends.get_mut(&id)?;
+        pending.sends += 1;
+        pending.first_sent.get_or_insert(now);
+        let command = Command::Extend {
+            key: pending.key.clone(),
+            nonce: pending.nonce,
+            process: self.process,
+            request: id,
+            duration_ms: pending.duration_ms,
+        };
+        Some((command, pending.sends))
+    }
+
+    /// Makes every request due again: the leader changed, or a snapshot swallowed the answers.
+    /// `queued` asks again also for those that are known to wait.
+    pub(super) fn ask_again(&mut self, now: Instant, queued: bool) {
+        self.due.clear();
+        let locks = self.locks.iter_mut().filter(|(_, lock)| queued || !lock.queued);
+        let locks = locks.map(|(nonce, lock)| {
+            lock.queued = false;
+            Item::Lock(*nonce)
+        });
+        let unlocks = self.unlocks.keys().map(|nonce| Item::Unlock(*nonce));
+        let extends = self.extends.keys().map(|id| Item::Extend(*id));
+        for item in locks.chain(unlocks).chain(extends) {
+            self.due.set(item, now);
+        }
+    }
+
+    /// Takes what the log did.
+    pub(super) fn observe(&mut self, now: Instant, effect: &Effect) {
+        match effect {
+            Effect::Granted(grant) if grant.process == self.process => {
+                self.granted(now, grant);
+            }
+            Effect::Queued { nonce, process, .. } if *process == self.process => {
+                if let Some(pending) = self.locks.get_mut(nonce) {
+                    pending.queued = true;
+                    self.due.remove(Item::Lock(*nonce));
+                }
+            }
+            Effect::Dropped { nonce, process, .. } if *process == self.process => {
+                self.dropped(now, *nonce);
+            }
+            Effect::Refused { nonce, process, reason } if *process == self.process => {
+                self.refused(now, *nonce, *reason);
+            }
+            Effect::Unlocked { nonce, was, .. } => self.unlocked(*nonce, *was),
+            Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
+                if let Some(pending) = self.extends.remove(request) {
+                    self.due.remove(Item::Extend(*request));
+                    let sent = pending.first_sent.unwrap_or(now);
+                    let answer = Answer::Extended { held: expires_at.is_some(), sent };
+                    self.answers.push((pending.caller, answer));
+                }
+            }
+            Effect::Expired { nonce, .. } if self.held.remove(nonce).is_some() => {
+                self.lost.push(*nonce);
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, now: Instant, grant: &Grant) {
+        let Some(pending) = self.locks.remove(&grant.nonce) else {
+            return self.pass_on_ghost(now, grant);
+        };
+        self.due.remove(Item::Lock(grant.nonce));
+        let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
+            sole: pending.call.drawn && pending.sends == 1 && !pending.over_channel,
+            duration_ms: pending.call.duration_ms,
+            receivers: BTreeSet::new(),
+        });
+        held.receivers.extend(&pending.callers);
+        let sent = pending.first_sent.unwrap_or(now);
+        for caller in pending.callers {
+            self.callers.remove(&caller);
+            let answer = Answer::Granted { grant: grant.clone(), sent, received: now };
+            self.answers.push((caller, answer));
+        }
+    }
+
+    /// Something was granted that nobody here waits for or holds: a late copy of a LOCK that was
+    /// answered otherwise. The key goes on to the next at once.
+    fn pass_on_ghost(&mut self, now: Instant, grant: &Grant) {
+        let known = self.held.contains_key(&grant.nonce) || self.unlocks.contains_key(&grant.nonce);
+        if !known {
+            let lease = Duration::from_millis(grant.expires_at.since(grant.granted_at));
+            self.unlock(now, None, grant.key.clone(), grant.nonce, now.after(lease));
+        }
+    }
+
+    /// The table dropped one of our waiters. Its caller's own timer ends a wait that is over;
+    /// otherwise this process was taken for dead, and queues again at the tail.
+    fn dropped(&mut self, now: Instant, nonce: Nonce) {
+        let Some(pending) = self.locks.get_mut(&nonce) else { return };
+        pending.queued = false;
+        if !pending.call.until.is_over(now) {
+            self.due.set(Item::Lock(nonce), now);
+        }
+    }
+
+    fn refused(&mut self, now: Instant, nonce: Nonce, reason: Refusal) {
+        let answer = match reason {
+            Refusal::Stale { .. } => {
+                // Repeated at once, with the time that this process has seen by now.
+                if self.locks.contains_key(&nonce) {
+                    self.due.set(Item::Lock(nonce), now);
+                }
+                return;
+            }
+            Refusal::Held => Answer::Held,
+            Refusal::Spent(_) => Answer::Spent,
+            Refusal::Limit { what, limit } => Answer::Limit { what: name_of(what), limit },
+        };
+        self.end_lock(nonce, &answer);
+    }
+
+    fn unlocked(&mut self, nonce: Nonce, was: Ended) {
+        let held = self.held.remove(&nonce).is_some();
+        match self.unlocks.remove(&nonce) {
+            Some(pending) => {
+                self.due.remove(Item::Unlock(nonce));
+                let answer = Answer::Unlocked { was, asked_before: pending.sends > 1 };
+                let callers = pending.callers.into_iter();
+                self.answers.extend(callers.map(|caller| (caller, answer.clone())));
+            }
+            // Another process, to which the lock was handed, has unlocked it.
+            None if held => self.lost.push(nonce),
+            None => {}
+        }
+        // A lock of this nonce that is still pending learns its fate from its own answer.
+    }
+
+    fn end_lock(&mut self, nonce: Nonce, answer: &Answer) {
+        let Some(pending) = self.locks.remove(&nonce) else { return };
+        self.due.remove(Item::Lock(nonce));
+        for caller in pending.callers {
+            self.callers.remove(&caller);
+            self.answers.push((caller, answer.clone()));
+        }
+    }
+
+    /// Answers every lock request that has not been granted, because no group will take them.
+    pub(super) fn refuse_locks(&mut self, answer: &Answer) {
+        let nonces: Vec<Nonce> = self.locks.keys().copied().collect();
+        for nonce in nonces {
+            self.end_lock(nonce, answer);
+        }
+    }
+
+    /// Withdraws every lock request: this process closes.
+    pub(super) fn withdraw_all(&mut self, now: Instant) {
+        let waiting: Vec<(CallerId, Nonce)> = self.callers.iter().map(|(c, n)| (*c, *n)).collect();
+        for (caller, nonce) in waiting {
+            if let Some(key) = self.locks.get(&nonce).map(|pending| pending.call.key.clone()) {
+                self.cancel(now, caller, &key, nonce);
+            }
+        }
+        self.extends.clear();
+    }
+
+    /// This process left its group as `process`: everything it held is lost, unlocks are moot, and
+    /// what is pending will be asked of the next group.
+    pub(super) fn left_group(&mut self, now: Instant, process: ProcessId) {
+        self.process = process;
+        self.lost.extend(std::mem::take(&mut self.held).into_keys());
+        for pending in std::mem::take(&mut self.unlocks).into_values() {
+            let answer = Answer::Unlocked { was: Ended::Unknown, asked_before: false };
+            self.answers.extend(pending.callers.into_iter().map(|c| (c, answer.clone())));
+        }
+        for pending in std::mem::take(&mut self.extends).into_values() {
+            self.answers.push((pending.caller, Answer::Extended { held: false, sent: now }));
+        }
+        for pending in self.locks.values_mut() {
+            // The old group's frames do not reach the new one.
+            (pending.sends, pending.over_channel, pending.first_sent) = (0, false, None);
+        }
+        self.ask_again(now, true);
+    }
+
+    /// Drops holds that the table, restored from a snapshot, no longer knows.
+    pub(super) fn keep_held(&mut self, mut holds: impl FnMut(Nonce) -> bool) {
+        let lost: Vec<Nonce> = self.held.keys().copied().filter(|nonce| !holds(*nonce)).collect();
+        for nonce in lost {
+            self.held.remove(&nonce);
+            self.lost.push(nonce);
+        }
+    }
+}
+
+fn pause(sends: u32) -> Duration {
+    RESEND_MIN.saturating_mul(1 << sends.saturating_sub(1).min(8)).min(RESEND_MAX)
+}
+
+/// Until when a withdrawal is repeated: past it, the lease that it would end is over.
+fn withdrawal_end(now: Instant, call: &LockCall) -> Instant {
+    let lease = Duration::from_millis(call.duration_ms);
+    match call.until {
+        Until::Never => now.after(FOREVER_GRACE).after(lease),
+        Until::Now => now.after(lease),
+        Until::At(end) => end.max(now).after(lease),
+    }
+}

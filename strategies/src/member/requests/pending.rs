@@ -1,0 +1,192 @@
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use crate::{
+    Instant, Nonce, Owner,
+    lock_table::{Bound, Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
+};
+
+/// Names one call of this process, so that its answer finds it.
+pub(crate) type CallerId = u64;
+
+/// What a caller asks of the member.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Lock {
+        caller: CallerId,
+        lock: LockCall,
+    },
+    /// The caller of a lock has gone, before or after its answer.
+    Cancel {
+        caller: CallerId,
+        key: Arc<str>,
+        nonce: Nonce,
+    },
+    /// Without a caller: a guard was dropped. Repeated until answered, or `until`.
+    Unlock {
+        caller: Option<CallerId>,
+        key: Arc<str>,
+        nonce: Nonce,
+        until: Instant,
+    },
+    Extend {
+        caller: CallerId,
+        key: Arc<str>,
+        nonce: Nonce,
+        duration_ms: u64,
+    },
+    /// The caller of an extend has gone.
+    GiveUp {
+        caller: CallerId,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LockCall {
+    pub(crate) key: Arc<str>,
+    pub(crate) nonce: Nonce,
+    /// Whether this process drew the nonce: then nobody will ask after it later.
+    pub(crate) drawn: bool,
+    pub(crate) duration_ms: u64,
+    pub(crate) until: Until,
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// Until when a lock waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl Until {
+    pub(super) fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::At(a), Self::At(b)) => Self::At(a.max(b)),
+            (Self::At(at), Self::Now) | (Self::Now, Self::At(at)) => Self::At(at),
+            (Self::Now, Self::Now) => Self::Now,
+        }
+    }
+
+    pub(super) fn is_over(self, now: Instant) -> bool {
+        matches!(self, Self::At(at) if at <= now)
+    }
+}
+
+/// What the log answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// `sent` is the time before the first send of the nonce, `received` that of the answer.
+    Granted {
+        grant: Grant,
+        sent: Instant,
+        received: Instant,
+    },
+    Held,
+    Spent,
+    Limit {
+        what: &'static str,
+        limit: u64,
+    },
+    /// `asked_before`: an earlier send of this unlock had not been answered.
+    Unlocked {
+        was: Ended,
+        asked_before: bool,
+    },
+    Extended {
+        held: bool,
+        sent: Instant,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct PendingLock {
+    pub(super) call: LockCall,
+    pub(super) callers: BTreeSet<CallerId>,
+    pub(super) sends: u32,
+    pub(super) over_channel: bool,
+    pub(super) first_sent: Option<Instant>,
+    /// The table is known to hold its place: nothing to repeat.
+    pub(super) queued: bool,
+}
+
+impl PendingLock {
+    pub(super) fn new(call: LockCall, caller: CallerId) -> Self {
+        Self {
+            call,
+            callers: BTreeSet::from([caller]),
+            sends: 0,
+            over_channel: false,
+            first_sent: None,
+            queued: false,
+        }
+    }
+
+    pub(super) fn command(&self, now: Instant, process: ProcessId, seen: Seen) -> Command {
+        let wait = match self.call.until {
+            Until::Now => Wait::No,
+            Until::Never => Wait::Forever,
+            Until::At(end) => Wait::Ms(millis(end.since(now)).max(1)),
+        };
+        Command::Lock(LockRequest {
+            key: self.call.key.clone(),
+            nonce: self.call.nonce,
+            process,
+            duration_ms: self.call.duration_ms,
+            wait,
+            seen,
+            owner: self.call.owner.clone(),
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PendingUnlock {
+    pub(super) key: Arc<str>,
+    pub(super) callers: Vec<CallerId>,
+    pub(super) forget: bool,
+    pub(super) sends: u32,
+    pub(super) until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct PendingExtend {
+    pub(super) caller: CallerId,
+    pub(super) key: Arc<str>,
+    pub(super) nonce: Nonce,
+    pub(super) duration_ms: u64,
+    pub(super) sends: u32,
+    pub(super) first_sent: Option<Instant>,
+}
+
+/// A grant that callers of this process received.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Its LOCK was sent once, straight into the log: no copy of it can be under way.
+    pub(super) sole: bool,
+    pub(super) duration_ms: u64,
+    /// The callers that received it and have not let go.
+    pub(super) receivers: BTreeSet<CallerId>,
+}
+
+/// What can be due to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Item {
+    // Unlocks first: in one turn, they make room for locks.
+    Unlock(Nonce),
+    Extend(u64),
+    Lock(Nonce),
+}
+
+pub(super) const fn name_of(bound: Bound) -> &'static str {
+    match bound {
+        Bound::WaitersPerKey => "waiters per key",
+        Bound::Keys => "keys",
+        Bound::Nonces => "nonces remembered",
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

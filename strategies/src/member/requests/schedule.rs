@@ -1,0 +1,47 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Instant;
+
+/// At which time each item is due; an item has one time.
+#[derive(Debug)]
+pub(super) struct Schedule<T> {
+    by_time: BTreeSet<(Instant, T)>,
+    by_item: BTreeMap<T, Instant>,
+}
+
+impl<T> Default for Schedule<T> {
+    fn default() -> Self {
+        Self { by_time: BTreeSet::new(), by_item: BTreeMap::new() }
+    }
+}
+
+impl<T: Copy + Ord> Schedule<T> {
+    /// Sets the time of `item`, replacing the one it had.
+    pub(super) fn set(&mut self, item: T, at: Instant) {
+        if let Some(before) = self.by_item.insert(item, at) {
+            self.by_time.remove(&(before, item));
+        }
+        self.by_time.insert((at, item));
+    }
+
+    pub(super) fn remove(&mut self, item: T) {
+        if let Some(at) = self.by_item.remove(&item) {
+            self.by_time.remove(&(at, item));
+        }
+    }
+
+    /// Takes the earliest item that is due.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<T> {
+        let &(at, item) = self.by_time.first()?;
+        if at > now {
+            return None;
+        }
+        self.remove(item);
+        Some(item)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_time.clear();
+        self.by_item.clear();
+    }
+}

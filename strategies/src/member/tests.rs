@@ -1,0 +1,10 @@
+//! The member's promises, on whole clusters of real nodes in virtual time.
+//!
+//! Method: a [`World`](world::World) moves frames between nodes, drives ticks, and fires faults; no
+//! task, clock or socket takes part. Each test is a sentence of the contract or of `engines`'
+//! pitfalls.
+
+mod forming;
+mod locking;
+mod pitfalls;
+mod world;

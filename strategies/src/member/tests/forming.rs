@@ -1,0 +1,164 @@
+use super::world::World;
+use crate::{MemberOptions, member::requests::Answer};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[test]
+fn named_processes_form_one_group_with_one_leader() {
+    let mut world = World::new(&FIVE);
+    let ms = world.run_until_ready();
+    assert!(ms < 500, "it took {ms} ms");
+    let group = world.status("a").group;
+    assert!(FIVE.iter().all(|name| world.status(name).group == group));
+    assert_eq!(FIVE.iter().filter(|name| world.status(name).leads).count(), 1);
+}
+
+#[test]
+fn no_group_forms_without_a_pledge_from_every_name() {
+    let mut world = World::new(&THREE);
+    world.kill("c");
+    world.run(3_000);
+    assert_eq!(world.status("a").group, None);
+    world.start("c");
+    world.run_until_ready();
+}
+
+#[test]
+fn a_group_forms_although_frames_are_lost() {
+    let mut world = World::new(&FIVE);
+    world.drop_every = Some(3);
+    world.run_until(20_000, "all are ready", |w| FIVE.iter().all(|n| w.status(n).ready));
+}
+
+#[test]
+fn nameless_processes_find_each_other() {
+    let mut world = World::empty(MemberOptions::sized("test", 5));
+    for name in ["p", "q", "r", "s", "t"] {
+        world.start(name);
+    }
+    world.run_until_ready();
+    let group = world.status("p").group;
+    assert!(["q", "r", "s", "t"].iter().all(|name| world.status(name).group == group));
+}
+
+#[test]
+fn one_process_too_many_gets_limit() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    ["p", "q", "r"].iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    world.start("s");
+    let caller = world.lock("s", "k", 1, 5_000);
+    world.run_until(3_000, "the fourth is refused", |w| w.answers.contains_key(&caller));
+    assert!(matches!(world.answers[&caller], Answer::Limit { limit: 3, .. }));
+}
+
+#[test]
+fn a_nameless_newcomer_takes_the_place_of_one_that_fell_silent() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    ["p", "q", "r"].iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    world.kill("q");
+    world.start("s");
+    world.run_until(10_000, "the newcomer votes", |w| w.status("s").ready);
+    world.kill("r");
+    world.run_until(3_000, "p and s elect a leader", |w| {
+        w.status("p").ready && w.status("s").ready && w.leader().is_some()
+    });
+    world.must_lock("s", "k", 1);
+}
+
+#[test]
+fn three_less_one_and_five_less_two_elect_a_leader() {
+    for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
+        let mut world = World::new(names);
+        world.run_until_ready();
+        for _ in 0..losses {
+            let leader = world.leader().expect("there is a leader");
+            world.kill(&leader);
+            let ms = world.run_until(2_000, "a new leader", |w| w.leader().is_some());
+            assert!(ms < 700, "failover took {ms} ms");
+        }
+        let name = world.follower();
+        world.must_lock(&name, "k", 1);
+    }
+}
+
+#[test]
+fn a_restarted_member_replaces_its_former_self() {
+    for victim_leads in [true, false] {
+        let mut world = World::new(&THREE);
+        world.run_until_ready();
+        let held = world.must_lock("a", "kept", 1);
+        let leader = world.leader().expect("there is a leader");
+        let victim = if victim_leads { leader } else { world.follower() };
+        world.kill(&victim);
+        world.run(20);
+        world.start(&victim);
+        world.run_until_ready();
+        let group = world.status("a").group;
+        assert_eq!(world.status(&victim).group, group);
+        if victim != "a" {
+            let other = world.lock("b", "kept", 2, 0);
+            world.run(200);
+            assert!(matches!(world.answers[&other], Answer::Held), "the lease lives on");
+        }
+        let again = world.must_lock(&victim, "other", 3);
+        assert!(again.token > held.token);
+    }
+}
+
+#[test]
+fn members_may_fall_one_after_another_while_each_comes_back() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    world.must_lock("a", "k", 1);
+    world.must_unlock("a", "k", 1);
+    let group = world.status("a").group;
+    for round in 0..3 {
+        for (i, name) in THREE.iter().enumerate() {
+            world.kill(name);
+            world.run(400);
+            world.start(name);
+            world.run_until_ready();
+            let nonce = 10 + round * 3 + i as u128;
+            world.must_lock(name, "k", nonce);
+            world.must_unlock(name, "k", nonce);
+        }
+    }
+    assert_eq!(world.status("a").group, group, "the group lived through it all");
+}
+
+#[test]
+fn survivors_of_a_lost_majority_resign_and_form_anew_with_greater_tokens() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let before = world.must_lock("a", "k", 1);
+    let group = world.status("a").group;
+    world.kill("b");
+    world.kill("c");
+    world.run(2_000);
+    assert!(world.lost.is_empty(), "silence proves nothing");
+    world.start("b");
+    world.start("c");
+    world.run_until(5_000, "the survivor's lock is lost", |w| !w.lost.is_empty());
+    assert_eq!(world.status("a").group, None, "it rests before it pledges");
+    world.run_until_ready();
+    assert_ne!(world.status("a").group, group);
+    let after = world.must_lock("b", "k", 2);
+    assert!(after.token > before.token);
+}
+
+#[test]
+fn a_minority_grants_nothing() {
+    let mut world = World::new(&FIVE);
+    world.run_until_ready();
+    let leader = world.leader().expect("there is a leader");
+    world.cut_off(&leader);
+    let caller = world.lock(&leader, "k", 1, 5_000);
+    world.run(2_000);
+    assert!(world.granted(caller).is_none());
+    assert!(!world.status(&leader).leads, "it has stepped down");
+    world.heal();
+    world.run_until(3_000, "granted after healing", |w| w.granted(caller).is_some());
+}

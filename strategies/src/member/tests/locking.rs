@@ -1,0 +1,171 @@
+use super::world::World;
+use crate::{
+    Nonce,
+    lock_table::Ended,
+    member::requests::{Answer, Call},
+};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+fn ready() -> World {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    world
+}
+
+#[test]
+fn leader_and_follower_can_lock_and_unlock() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    for (i, name) in [leader, follower].iter().enumerate() {
+        world.must_lock(name, "k", i as u128 + 1);
+        world.must_unlock(name, "k", i as u128 + 1);
+    }
+}
+
+#[test]
+fn a_call_before_there_is_a_leader_waits_for_one() {
+    let mut world = World::new(&THREE);
+    let caller = world.lock("b", "k", 1, 5_000);
+    world.run_until(5_000, "granted", |w| w.granted(caller).is_some());
+}
+
+#[test]
+fn waiters_of_all_members_are_granted_in_fifo_order_across_a_leader_change() {
+    let mut world = ready();
+    let leader = world.leader().unwrap();
+    let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
+    world.must_lock(others[0], "k", 1);
+    let mut waiting = Vec::new();
+    for nonce in 2..8 {
+        let name = others[nonce as usize % 2];
+        waiting.push((name, nonce, world.lock(name, "k", nonce, 60_000)));
+        world.run(20);
+    }
+    world.kill(&leader);
+    world.run_until(2_000, "a new leader", |w| w.leader().is_some());
+    world.must_unlock(others[0], "k", 1);
+    let mut token = 0;
+    for (name, nonce, caller) in waiting {
+        world.run_until(2_000, "the next is granted", |w| w.granted(caller).is_some());
+        let grant = world.granted(caller).unwrap();
+        assert!(grant.token > token);
+        token = grant.token;
+        world.must_unlock(name, "k", nonce);
+    }
+}
+
+#[test]
+fn a_dead_lease_goes_to_the_waiter_at_its_end() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let first = world.must_lock(&follower, "k", 1);
+    world.kill(&follower);
+    let caller = world.lock(&leader, "k", 2, 60_000);
+    let ms = world.run_until(11_000, "granted at the lease's end", |w| w.granted(caller).is_some());
+    assert!((9_900..10_100).contains(&ms), "after {ms} ms");
+    assert!(world.granted(caller).unwrap().granted_at >= first.expires_at);
+}
+
+#[test]
+fn waiters_of_a_dead_process_are_dropped_in_one_step() {
+    let mut world = ready();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    for nonce in 10..40 {
+        world.lock(&victim, "k", nonce, 60_000);
+    }
+    world.run(100);
+    let mine = world.lock(&leader, "k", 2, 60_000);
+    world.run(100);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 31);
+    world.kill(&victim);
+    world.run(4_000);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+    world.must_unlock(&leader, "k", 1);
+    world.run_until(100, "the live waiter is next", |w| w.granted(mine).is_some());
+}
+
+#[test]
+fn a_process_taken_for_dead_queues_again() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 60_000);
+    world.run(100);
+    world.cut_off(&follower);
+    world.run(4_000);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
+    world.heal();
+    world.run(1_000);
+    world.must_unlock(&leader, "k", 1);
+    world.run_until(500, "granted after all", |w| w.granted(waiting).is_some());
+}
+
+#[test]
+fn a_cancelled_waiter_leaves_nothing_behind() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 60_000);
+    world.run(50);
+    let nonce = Nonce::from_u128(2);
+    world.call(&follower, |_| Call::Cancel { caller: waiting, key: "k".into(), nonce });
+    world.run(50);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
+    world.must_unlock(&leader, "k", 1);
+    world.run(50);
+    assert_eq!(world.node(&leader).sizes().0.keys, 0);
+    assert_eq!(world.node(&follower).pending(), 0);
+}
+
+#[test]
+fn a_lock_granted_to_a_caller_that_has_gone_is_passed_on() {
+    let mut world = ready();
+    let follower = world.follower();
+    let caller = world.lock(&follower, "k", 1, 5_000);
+    world.run_until(100, "granted", |w| w.granted(caller).is_some());
+    let nonce = Nonce::from_u128(1);
+    world.call(&follower, |_| Call::Cancel { caller, key: "k".into(), nonce });
+    world.run(50);
+    assert_eq!(world.node(&follower).sizes().0.keys, 0);
+}
+
+#[test]
+fn a_wrong_nonce_is_refused_at_once() {
+    let mut world = ready();
+    let follower = world.follower();
+    world.must_lock(&follower, "k", 1);
+    let caller = world.unlock(&follower, "k", 99);
+    let ms = world.run_until(100, "answered", |w| w.answers.contains_key(&caller));
+    assert!(ms < 20, "after {ms} ms");
+    let Answer::Unlocked { was: Ended::Unknown, .. } = world.answers[&caller] else {
+        panic!("it was {:?}", world.answers[&caller]);
+    };
+    assert_eq!(world.node(&follower).sizes().0.keys, 1, "the holder keeps it");
+}
+
+#[test]
+fn everything_is_answered_although_frames_are_lost() {
+    let mut world = ready();
+    world.drop_every = Some(4);
+    for nonce in 1..60 {
+        let name = THREE[nonce as usize % 3];
+        world.must_lock(name, "k", nonce);
+        world.must_unlock(name, "k", nonce);
+    }
+    world.drop_every = None;
+    world.run(1_000);
+    assert_eq!(world.node("a").sizes().0.keys, 0);
+}
+
+#[test]
+fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
+    let mut world = ready();
+    let leader = world.leader().unwrap();
+    for nonce in 1..200 {
+        world.must_lock(&leader, "k", nonce);
+        world.must_unlock(&leader, "k", nonce);
+    }
+    assert_eq!(world.node(&leader).sizes().0.nonces_remembered, 0);
+}

@@ -1,0 +1,136 @@
+//! The pitfalls of the engine, one by one.
+
+use super::world::World;
+use crate::member::{node::Output, wire};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+fn small_log() -> World {
+    World::with(&THREE, |options| options.compaction(50, 10))
+}
+
+#[test]
+fn the_log_is_compacted_and_the_table_shrinks() {
+    let mut world = small_log();
+    world.run_until_ready();
+    let leader = world.leader().unwrap();
+    for nonce in 1..300 {
+        world.must_lock(&leader, &format!("k{nonce}"), nonce);
+        world.must_unlock(&leader, &format!("k{nonce}"), nonce);
+    }
+    world.run(100);
+    for name in THREE {
+        let (table, log) = world.node(name).sizes();
+        assert!(log <= 61, "{name} keeps {log} entries");
+        assert_eq!(table.keys, 0);
+    }
+}
+
+#[test]
+fn a_member_far_behind_catches_up_by_snapshot_and_its_waiters_are_answered() {
+    let mut world = small_log();
+    world.run_until_ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 60_000);
+    world.run(100);
+    world.cut_off(&follower);
+    world.must_unlock(&leader, "k", 1);
+    for nonce in 100..300 {
+        world.must_lock(&leader, "other", nonce);
+        world.must_unlock(&leader, "other", nonce);
+    }
+    world.heal();
+    let ms = world.run_until(3_000, "told of its grant", |w| w.granted(waiting).is_some());
+    assert!(ms < 2_000, "after {ms} ms");
+    let (table, _) = world.node(&follower).sizes();
+    assert_eq!(table, world.node(&leader).sizes().0);
+}
+
+#[test]
+fn a_lost_snapshot_does_not_wedge_a_follower() {
+    for lose in 2..7 {
+        let mut world = small_log();
+        world.run_until_ready();
+        let (leader, follower) = (world.leader().unwrap(), world.follower());
+        world.cut_off(&follower);
+        for nonce in 1..100 {
+            world.must_lock(&leader, "k", nonce);
+            world.must_unlock(&leader, "k", nonce);
+        }
+        world.heal();
+        world.drop_every = Some(lose);
+        world.run(1_500);
+        world.drop_every = None;
+        let caller = world.lock(&follower, "after", 1_000, 5_000);
+        world.run_until(4_000, "the follower takes part again", |w| w.granted(caller).is_some());
+    }
+}
+
+#[test]
+fn a_snapshot_longer_than_a_frame_arrives_in_pieces() {
+    let mut world = small_log();
+    world.run_until_ready();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    let name = "x".repeat(900);
+    for nonce in 1..400 {
+        world.lock(&leader, &format!("{name}{nonce}"), nonce, 1_000);
+    }
+    world.run(500);
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    world.run_until_ready();
+    assert_eq!(world.node(&victim).sizes().0.keys, 399);
+}
+
+#[test]
+fn a_wiped_member_never_comes_back_under_its_old_raft_id() {
+    // Engines, pitfall 1: leader and follower alike; the engine would panic on the heartbeat.
+    for victim_leads in [true, false] {
+        let mut world = World::new(&THREE);
+        world.run_until_ready();
+        for nonce in 1..50 {
+            world.must_lock("a", "k", nonce);
+            world.must_unlock("a", "k", nonce);
+        }
+        let leader = world.leader().unwrap();
+        let victim = if victim_leads { leader } else { world.follower() };
+        world.kill(&victim);
+        world.start(&victim);
+        world.run_until_ready();
+    }
+}
+
+#[test]
+fn hostile_frames_are_dropped_and_the_cluster_lives() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let leader = world.leader().unwrap();
+    // Whatever one member sent, damaged byte by byte, reaches another.
+    let mut sent = Vec::new();
+    for _ in 0..20 {
+        world.run(1);
+        let now = world.now;
+        world.node(&leader).tick(now, 1);
+        for output in world.node(&leader).flush(now).unwrap() {
+            if let Output::Send { frame, .. } = output {
+                sent.push(frame);
+            }
+        }
+    }
+    assert!(sent.iter().any(|frame| wire::decode(frame).is_ok()));
+    let (from, follower) = (gaggle_channels::NodeName::new(&leader).unwrap(), world.follower());
+    for frame in &sent {
+        for place in 0..frame.len() {
+            let mut damaged = frame.to_vec();
+            damaged[place] ^= 0x55;
+            let now = world.now;
+            world.node(&follower).receive(now, &from, &damaged);
+            world.node(&follower).receive(now, &from, &damaged[..place]);
+            world.node(&follower).flush(now).unwrap();
+        }
+    }
+    world.run(2_000);
+    world.must_lock(&follower, "k", 7);
+}

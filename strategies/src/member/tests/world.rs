@@ -1,0 +1,234 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use gaggle_channels::NodeName;
+
+use crate::{
+    Instant, MemberOptions, Nonce, Owner,
+    lock_table::{Ended, Grant},
+    member::{
+        node::{Node, Output, Status},
+        requests::{Answer, Call, CallerId, LockCall, Until},
+    },
+};
+
+/// A cluster of nodes joined by a network that the test controls.
+pub(super) struct World {
+    pub(super) now: Instant,
+    options: MemberOptions,
+    nodes: BTreeMap<String, Node>,
+    frames: VecDeque<(Instant, String, String, Vec<u8>)>,
+    cut: BTreeSet<(String, String)>,
+    /// Drops every n-th frame, if set.
+    pub(super) drop_every: Option<u64>,
+    sent: u64,
+    pub(super) answers: BTreeMap<CallerId, Answer>,
+    pub(super) lost: Vec<(String, Nonce)>,
+    callers: CallerId,
+    seeds: u64,
+}
+
+pub(super) const LATENCY: Duration = Duration::from_millis(1);
+
+impl World {
+    /// `names` all running.
+    pub(super) fn new(names: &[&str]) -> Self {
+        Self::with(names, |options| options)
+    }
+
+    pub(super) fn with(names: &[&str], change: impl Fn(MemberOptions) -> MemberOptions) -> Self {
+        let named = names.iter().map(|name| NodeName::new(name).unwrap());
+        let mut world = Self::empty(change(MemberOptions::named("test", named)));
+        names.iter().for_each(|name| world.start(name));
+        world
+    }
+
+    pub(super) fn empty(options: MemberOptions) -> Self {
+        Self {
+            now: Instant::from_origin(Duration::from_secs(100)),
+            options,
+            nodes: BTreeMap::new(),
+            frames: VecDeque::new(),
+            cut: BTreeSet::new(),
+            drop_every: None,
+            sent: 0,
+            answers: BTreeMap::new(),
+            lost: Vec::new(),
+            callers: 0,
+            seeds: 0,
+        }
+    }
+
+    /// Starts a process under this name, with no memory of an earlier one.
+    pub(super) fn start(&mut self, name: &str) {
+        self.seeds += 1;
+        let node = Node::new(NodeName::new(name).unwrap(), &self.options, 64 * 1024, self.seeds);
+        self.nodes.insert(name.into(), node);
+    }
+
+    pub(super) fn kill(&mut self, name: &str) {
+        self.nodes.remove(name).expect("only what runs is killed");
+    }
+
+    pub(super) fn cut_off(&mut self, name: &str) {
+        for other in self.nodes.keys().filter(|other| *other != name) {
+            self.cut.insert((name.into(), other.clone()));
+            self.cut.insert((other.clone(), name.into()));
+        }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub(super) fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).expect("it runs")
+    }
+
+    pub(super) fn status(&self, name: &str) -> Status {
+        self.nodes[name].status()
+    }
+
+    /// The name of the leader that a majority of running nodes follows.
+    pub(super) fn leader(&self) -> Option<String> {
+        let leads = self.nodes.iter().filter(|(_, node)| node.status().leads);
+        let newest = leads.max_by_key(|(_, node)| node.status().term);
+        newest.map(|(name, _)| name.clone())
+    }
+
+    pub(super) fn follower(&self) -> String {
+        let leader = self.leader();
+        self.nodes.keys().find(|name| Some(*name) != leader.as_ref()).expect("several run").clone()
+    }
+
+    /// Runs for `ms` milliseconds of virtual time.
+    pub(super) fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now = self.now.after(Duration::from_millis(1));
+            self.deliver();
+            let millis = self.now.since_origin().as_millis();
+            let names: Vec<String> = self.nodes.keys().cloned().collect();
+            for name in names {
+                let (now, node) = (self.now, self.node(&name));
+                if millis.is_multiple_of(10) {
+                    node.tick(now, u64::try_from(now.since_origin().as_nanos()).unwrap());
+                }
+                self.flush(&name);
+            }
+        }
+    }
+
+    /// Runs until `done`, at most `ms`; panics if it never is.
+    pub(super) fn run_until(&mut self, ms: u64, what: &str, done: impl Fn(&Self) -> bool) -> u64 {
+        for spent in 0..ms {
+            if done(self) {
+                return spent;
+            }
+            self.run(1);
+        }
+        panic!("within {ms} ms: {what}");
+    }
+
+    pub(super) fn run_until_ready(&mut self) -> u64 {
+        self.run_until(5_000, "all members are ready", |world| {
+            world.nodes.values().all(|node| node.status().ready)
+        })
+    }
+
+    fn deliver(&mut self) {
+        while let Some((at, ..)) = self.frames.front()
+            && *at <= self.now
+        {
+            let (_, from, to, frame) = self.frames.pop_front().expect("it was just seen");
+            let now = self.now;
+            if let Some(node) = self.nodes.get_mut(&to) {
+                node.receive(now, &NodeName::new(&from).unwrap(), &frame);
+            }
+        }
+    }
+
+    fn flush(&mut self, name: &str) {
+        let now = self.now;
+        let outputs = self.node(name).flush(now).expect("the log can be applied");
+        for output in outputs {
+            match output {
+                Output::Send { to, frame } => self.send(name, to.as_str(), &frame),
+                Output::Broadcast { frame } => {
+                    for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
+                        self.send(name, &to, &frame);
+                    }
+                }
+                Output::Answer { caller, answer } => {
+                    self.answers.insert(caller, answer);
+                }
+                Output::Lost { nonce } => self.lost.push((name.into(), nonce)),
+            }
+        }
+    }
+
+    fn send(&mut self, from: &str, to: &str, frame: &[u8]) {
+        self.sent += 1;
+        let dropped = self.drop_every.is_some_and(|n| self.sent.is_multiple_of(n));
+        if !dropped && !self.cut.contains(&(from.into(), to.into())) {
+            let at = self.now.after(LATENCY);
+            self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));
+        }
+    }
+
+    pub(super) fn call(&mut self, name: &str, call: impl FnOnce(CallerId) -> Call) -> CallerId {
+        self.callers += 1;
+        let (now, caller) = (self.now, self.callers);
+        self.node(name).call(now, call(caller));
+        caller
+    }
+
+    /// Asks for `key` under `nonce`, waiting at most `wait_ms`.
+    pub(super) fn lock(&mut self, name: &str, key: &str, nonce: u128, wait_ms: u64) -> CallerId {
+        let until = match wait_ms {
+            0 => Until::Now,
+            ms => Until::At(self.now.after(Duration::from_millis(ms))),
+        };
+        let lock = LockCall {
+            key: key.into(),
+            nonce: Nonce::from_u128(nonce),
+            drawn: true,
+            duration_ms: 10_000,
+            until,
+            owner: Arc::new(Owner::default()),
+        };
+        self.call(name, |caller| Call::Lock { caller, lock })
+    }
+
+    pub(super) fn unlock(&mut self, name: &str, key: &str, nonce: u128) -> CallerId {
+        let until = self.now.after(Duration::from_secs(10));
+        let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
+        self.call(name, |caller| Call::Unlock { caller: Some(caller), key, nonce, until })
+    }
+
+    pub(super) fn granted(&self, caller: CallerId) -> Option<&Grant> {
+        match self.answers.get(&caller) {
+            Some(Answer::Granted { grant, .. }) => Some(grant),
+            _ => None,
+        }
+    }
+
+    /// Locks, waiting up to 5 s of virtual time, and returns the grant.
+    pub(super) fn must_lock(&mut self, name: &str, key: &str, nonce: u128) -> Grant {
+        let caller = self.lock(name, key, nonce, 5_000);
+        self.run_until(5_000, "the lock is granted", |world| world.granted(caller).is_some());
+        self.granted(caller).expect("it was just granted").clone()
+    }
+
+    pub(super) fn must_unlock(&mut self, name: &str, key: &str, nonce: u128) {
+        let caller = self.unlock(name, key, nonce);
+        self.run_until(5_000, "the unlock is answered", |w| w.answers.contains_key(&caller));
+        let was = match &self.answers[&caller] {
+            Answer::Unlocked { was, .. } => *was,
+            other => panic!("an unlock is answered by {other:?}"),
+        };
+        assert_eq!(was, Ended::Held);
+    }
+}

@@ -1,0 +1,174 @@
+//! Frames of the Raft family: a header and bodies, versioned, in postcard.
+//!
+//! The engine's protobuf codec never parses bytes from the network: its messages are mirrored here
+//! ([`RaftMessage`]), so that what a hostile peer reaches is one small decoder of ours.
+
+mod raft_message;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub(super) use self::raft_message::{RaftMessage, Voters};
+use crate::lock_table::Command;
+
+/// The version of frames, log entries and snapshots that this build writes and reads.
+pub(super) const VERSION: u8 = 1;
+
+/// Begins every frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Header {
+    pub(super) version: u8,
+    pub(super) cluster: String,
+    /// The sender's incarnation.
+    pub(super) from: u64,
+    /// The receiver's incarnation; 0 where the sender does not know it.
+    pub(super) to: u64,
+    /// The group the sender belongs to (or is joining); 0 for none.
+    pub(super) group: u128,
+}
+
+/// What a frame carries, any number of times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Body {
+    /// "I run, and this is my state."
+    Presence(Presence),
+    /// "Pledge yourself to this forming."
+    Invite(Forming),
+    /// "I pledge myself to this forming, and to no other."
+    Pledge { forming: u128 },
+    /// "All have pledged: the group exists."
+    Start { forming: u128 },
+    /// "Your incarnation is no member of my group any more."
+    Removed,
+    /// "The cluster has all the members it can have."
+    Full { limit: u32 },
+    /// A message of the engine.
+    Raft(RaftMessage),
+    /// A command that asks the leader to append it.
+    Request(Command),
+    /// A piece of a snapshot message.
+    Chunk(Chunk),
+    /// How much of a snapshot message has arrived.
+    ChunkAck { transfer: u64, received: u32 },
+}
+
+/// A process's state, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Presence {
+    /// Counts the presences of one incarnation, so that an older one that comes late is ignored.
+    pub(super) seq: u64,
+    pub(super) standing: Standing,
+    /// The greatest fencing token that this process ever saw granted.
+    pub(super) last_token: u64,
+    /// To be echoed: proves that the answer is younger than the question.
+    pub(super) challenge: u64,
+    /// The newest challenge seen from the receiver.
+    pub(super) echo: u64,
+}
+
+/// Where a process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Standing {
+    /// In no group, and free to pledge.
+    Free,
+    /// In no group, and not yet free to pledge (it has just resigned).
+    Resting,
+    /// Pledged to a forming.
+    Pledged(u128),
+    /// Learning the log of a group, not voting yet.
+    Joining(u128),
+    /// A voter of a group.
+    Member(u128),
+}
+
+/// A group about to be formed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Forming {
+    pub(super) id: u128,
+    /// The members' names and incarnations, ordered by name.
+    pub(super) members: Vec<(String, u64)>,
+    /// The first fencing token of the group.
+    pub(super) first_token: u64,
+}
+
+/// A piece of an encoded snapshot message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Chunk {
+    /// Names the transfer, unique per sender.
+    pub(super) transfer: u64,
+    pub(super) index: u32,
+    pub(super) count: u32,
+    pub(super) bytes: Bytes,
+}
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("frame of version {0}, this build knows {VERSION}")]
+    Version(u8),
+    #[error("frame does not decode")]
+    Malformed,
+}
+
+pub(super) fn encode_header(header: &Header) -> Vec<u8> {
+    postcard::to_allocvec(header).expect("a header serialises")
+}
+
+pub(super) fn encode_body(body: &Body) -> Vec<u8> {
+    postcard::to_allocvec(body).expect("a body serialises")
+}
+
+/// Decodes a frame whole: one bad body condemns it.
+pub(super) fn decode(frame: &[u8]) -> Result<(Header, Vec<Body>), FrameError> {
+    match frame.first() {
+        Some(&VERSION) => {}
+        Some(&version) => return Err(FrameError::Version(version)),
+        None => return Err(FrameError::Malformed),
+    }
+    let (header, mut rest) =
+        postcard::take_from_bytes::<Header>(frame).map_err(|_| FrameError::Malformed)?;
+    let mut bodies = Vec::new();
+    while !rest.is_empty() {
+        let (body, after) =
+            postcard::take_from_bytes::<Body>(rest).map_err(|_| FrameError::Malformed)?;
+        bodies.push(body);
+        rest = after;
+    }
+    Ok((header, bodies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header { version: VERSION, cluster: "c".into(), from: 1, to: 2, group: 3 }
+    }
+
+    #[test]
+    fn a_frame_carries_many_bodies() {
+        let mut frame = encode_header(&header());
+        let bodies = vec![Body::Removed, Body::Pledge { forming: 9 }, Body::Request(Command::Noop)];
+        for body in &bodies {
+            frame.extend(encode_body(body));
+        }
+        assert_eq!(decode(&frame), Ok((header(), bodies)));
+    }
+
+    #[test]
+    fn an_unknown_version_is_told_apart_from_rubbish() {
+        assert_eq!(decode(&[9, 0, 0]), Err(FrameError::Version(9)));
+        assert_eq!(decode(&[]), Err(FrameError::Malformed));
+        assert_eq!(decode(&[VERSION, 255, 255, 255]), Err(FrameError::Malformed));
+    }
+
+    #[test]
+    fn no_bytes_make_the_decoder_panic() {
+        proptest::proptest!(|(bytes: Vec<u8>)| {
+            let _ = decode(&bytes);
+            let mut frame = encode_header(&header());
+            frame.extend(&bytes);
+            let _ = decode(&frame);
+        });
+    }
+}

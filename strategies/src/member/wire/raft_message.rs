@@ -1,0 +1,258 @@
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use serde::{Deserialize, Serialize};
+
+/// The engine's message, mirrored field by field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::member) struct RaftMessage {
+    kind: Kind,
+    pub(in crate::member) to: u64,
+    pub(in crate::member) from: u64,
+    term: u64,
+    log_term: u64,
+    index: u64,
+    commit: u64,
+    commit_term: u64,
+    reject: bool,
+    reject_hint: u64,
+    request_snapshot: u64,
+    priority: i64,
+    context: Bytes,
+    entries: Vec<RaftEntry>,
+    snapshot: Option<RaftSnapshot>,
+}
+
+/// The kinds of message that travel. Local ones, proposals, reads and transfers are not among
+/// them: a peer has no business sending those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Kind {
+    Append,
+    AppendResponse,
+    RequestVote,
+    RequestVoteResponse,
+    Snapshot,
+    Heartbeat,
+    HeartbeatResponse,
+    TimeoutNow,
+    RequestPreVote,
+    RequestPreVoteResponse,
+}
+
+/// A log entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::member) struct RaftEntry {
+    /// Whether it changes the configuration: then `context` says how.
+    configuration: bool,
+    term: u64,
+    index: u64,
+    data: Bytes,
+    context: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RaftSnapshot {
+    data: Bytes,
+    index: u64,
+    term: u64,
+    voters: Voters,
+}
+
+/// The engine's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::member) struct Voters {
+    pub(in crate::member) voters: Vec<u64>,
+    pub(in crate::member) learners: Vec<u64>,
+    pub(in crate::member) outgoing: Vec<u64>,
+    pub(in crate::member) learners_next: Vec<u64>,
+    pub(in crate::member) auto_leave: bool,
+}
+
+impl RaftMessage {
+    /// Mirrors a message of ours; `None` for a kind that does not travel (a follower's forwarded
+    /// proposal, which would lose its nonce's bookkeeping).
+    pub(in crate::member) fn of(message: Message) -> Option<Self> {
+        let kind = Kind::of(message.msg_type)?;
+        let Message { entries, snapshot, .. } = message;
+        Some(Self {
+            kind,
+            to: message.to,
+            from: message.from,
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            commit: message.commit,
+            commit_term: message.commit_term,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            request_snapshot: message.request_snapshot,
+            priority: message.priority,
+            context: message.context,
+            entries: entries.into_iter().map(RaftEntry::of).collect(),
+            snapshot: snapshot.into_option().map(RaftSnapshot::of),
+        })
+    }
+
+    pub(in crate::member) fn into_message(self) -> Message {
+        let mut message = Message {
+            msg_type: self.kind.into_type(),
+            to: self.to,
+            from: self.from,
+            term: self.term,
+            log_term: self.log_term,
+            index: self.index,
+            commit: self.commit,
+            commit_term: self.commit_term,
+            reject: self.reject,
+            reject_hint: self.reject_hint,
+            request_snapshot: self.request_snapshot,
+            priority: self.priority,
+            context: self.context,
+            entries: self.entries.into_iter().map(RaftEntry::into_entry).collect(),
+            ..Message::default()
+        };
+        if let Some(snapshot) = self.snapshot {
+            message.set_snapshot(snapshot.into_snapshot());
+        }
+        message
+    }
+
+    pub(in crate::member) fn is_snapshot(&self) -> bool {
+        self.kind == Kind::Snapshot
+    }
+}
+
+impl Kind {
+    fn of(kind: MessageType) -> Option<Self> {
+        Some(match kind {
+            MessageType::MsgAppend => Self::Append,
+            MessageType::MsgAppendResponse => Self::AppendResponse,
+            MessageType::MsgRequestVote => Self::RequestVote,
+            MessageType::MsgRequestVoteResponse => Self::RequestVoteResponse,
+            MessageType::MsgSnapshot => Self::Snapshot,
+            MessageType::MsgHeartbeat => Self::Heartbeat,
+            MessageType::MsgHeartbeatResponse => Self::HeartbeatResponse,
+            MessageType::MsgTimeoutNow => Self::TimeoutNow,
+            MessageType::MsgRequestPreVote => Self::RequestPreVote,
+            MessageType::MsgRequestPreVoteResponse => Self::RequestPreVoteResponse,
+            _ => return None,
+        })
+    }
+
+    fn into_type(self) -> MessageType {
+        match self {
+            Self::Append => MessageType::MsgAppend,
+            Self::AppendResponse => MessageType::MsgAppendResponse,
+            Self::RequestVote => MessageType::MsgRequestVote,
+            Self::RequestVoteResponse => MessageType::MsgRequestVoteResponse,
+            Self::Snapshot => MessageType::MsgSnapshot,
+            Self::Heartbeat => MessageType::MsgHeartbeat,
+            Self::HeartbeatResponse => MessageType::MsgHeartbeatResponse,
+            Self::TimeoutNow => MessageType::MsgTimeoutNow,
+            Self::RequestPreVote => MessageType::MsgRequestPreVote,
+            Self::RequestPreVoteResponse => MessageType::MsgRequestPreVoteResponse,
+        }
+    }
+}
+
+impl RaftEntry {
+    fn of(entry: Entry) -> Self {
+        Self {
+            configuration: entry.entry_type != EntryType::EntryNormal,
+            term: entry.term,
+            index: entry.index,
+            data: entry.data,
+            context: entry.context,
+        }
+    }
+
+    fn into_entry(self) -> Entry {
+        let entry_type =
+            if self.configuration { EntryType::EntryConfChangeV2 } else { EntryType::EntryNormal };
+        Entry {
+            entry_type,
+            term: self.term,
+            index: self.index,
+            data: self.data,
+            context: self.context,
+            ..Entry::default()
+        }
+    }
+}
+
+impl RaftSnapshot {
+    fn of(snapshot: Snapshot) -> Self {
+        let metadata = snapshot.get_metadata();
+        Self {
+            index: metadata.index,
+            term: metadata.term,
+            voters: Voters::of(metadata.get_conf_state()),
+            data: snapshot.data,
+        }
+    }
+
+    fn into_snapshot(self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        metadata.index = self.index;
+        metadata.term = self.term;
+        metadata.set_conf_state(self.voters.into_conf_state());
+        snapshot.data = self.data;
+        snapshot
+    }
+}
+
+impl Voters {
+    pub(in crate::member) fn of(state: &ConfState) -> Self {
+        Self {
+            voters: state.voters.clone(),
+            learners: state.learners.clone(),
+            outgoing: state.voters_outgoing.clone(),
+            learners_next: state.learners_next.clone(),
+            auto_leave: state.auto_leave,
+        }
+    }
+
+    pub(in crate::member) fn into_conf_state(self) -> ConfState {
+        ConfState {
+            voters: self.voters,
+            learners: self.learners,
+            voters_outgoing: self.outgoing,
+            learners_next: self.learners_next,
+            auto_leave: self.auto_leave,
+            ..ConfState::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_as_it_went() {
+        let msg_type = MessageType::MsgAppend;
+        let mut message = Message { msg_type, ..Message::default() };
+        (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
+        message.entries = vec![Entry {
+            entry_type: EntryType::EntryConfChangeV2,
+            index: 5,
+            term: 3,
+            data: Bytes::from_static(b"x"),
+            context: Bytes::from_static(b"y"),
+            ..Entry::default()
+        }]
+        .into();
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = 7;
+        snapshot.mut_metadata().mut_conf_state().voters = vec![1, 2];
+        message.set_snapshot(snapshot);
+        let mirrored = RaftMessage::of(message.clone()).unwrap();
+        assert_eq!(mirrored.into_message(), message);
+    }
+
+    #[test]
+    fn a_forwarded_proposal_does_not_travel() {
+        let message = Message { msg_type: MessageType::MsgPropose, ..Message::default() };
+        assert!(RaftMessage::of(message).is_none());
+    }
+}

@@ -1,0 +1,130 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    BootClock, Capabilities, Clock, Drift, Error, Inspection, KeyedMutex, Lock, LockOptions,
+    LossWatch, Nonce, check_duration, check_key, check_request, extended_deadline,
+    granted_deadline,
+};
+
+/// Grants everybody, at once: a mutex that excludes nobody.
+///
+/// For tests of tests only: every check that a lock must pass has to be seen to fail on this one.
+/// It checks its input, draws growing tokens and ends with [`close`](KeyedMutex::close); it keeps
+/// no promise beyond that.
+///
+/// # Guarantees
+///
+/// None.
+#[derive(Debug)]
+pub struct Noop {
+    clock: Arc<dyn Clock>,
+    last_token: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Default for Noop {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Noop {
+    /// One on the [`BootClock`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(BootClock))
+    }
+
+    /// One on this clock.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, last_token: AtomicU64::new(0), closed: AtomicBool::new(false) }
+    }
+
+    fn open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl KeyedMutex for Noop {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
+        check_request(key, &options)?;
+        self.open()?;
+        let now = self.clock.now();
+        let deadline =
+            granted_deadline(now, now, Duration::ZERO, options.duration, Drift::default());
+        let token = self.last_token.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Lock::new(key, options.nonce.unwrap_or_else(Nonce::random), token, Some(deadline)))
+    }
+
+    async fn unlock(&self, _lock: &Lock) -> Result<(), Error> {
+        self.open()
+    }
+
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_duration(duration)?;
+        self.open()?;
+        let now = self.clock.now();
+        let deadline = extended_deadline(lock.deadline(), now, duration, Drift::default());
+        Ok(lock.with_deadline(deadline))
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
+        check_key(key)?;
+        self.open().map(|()| None)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none("noop")
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn release(&self, _lock: &Lock) {}
+
+    fn watch(&self, _lock: &Lock) -> LossWatch {
+        LossWatch::never()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn everybody_holds_the_same_key_at_once() {
+        let noop = Noop::new();
+        let first = noop.lock("k", LockOptions::default()).await.unwrap();
+        let second = noop.try_lock("k", Duration::from_secs(1)).await.unwrap();
+        assert!(first.fencing_token() < second.fencing_token());
+        noop.unlock(&first).await.unwrap();
+        noop.unlock(&first).await.unwrap();
+        noop.extend(&second, Duration::from_secs(2)).await.unwrap();
+        assert_eq!(noop.capabilities(), Capabilities::none("noop"));
+    }
+
+    #[tokio::test]
+    async fn bad_input_and_a_closed_handle_are_refused() {
+        let noop = Noop::new();
+        let error = noop.lock("", LockOptions::default()).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidKey { .. }), "{error}");
+        noop.close().await;
+        let error = noop.lock("k", LockOptions::default()).await.unwrap_err();
+        assert!(matches!(error, Error::Closed), "{error}");
+    }
+}
