@@ -1,0 +1,135 @@
+//! The async shell of a member: Gaggle and Raft over the Memory channel, in virtual time.
+//!
+//! Method: whole clusters on one paused runtime; nothing sleeps for real.
+
+use std::{sync::Arc, time::Duration};
+
+use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_strategies::{
+    Clock, Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Raft, TokioClock,
+};
+use tokio::time::{Instant, sleep};
+
+fn names() -> Vec<NodeName> {
+    ["a", "b", "c"].iter().map(|name| NodeName::new(name).unwrap()).collect()
+}
+
+fn options(seed: u64) -> MemberOptions {
+    MemberOptions::named("test", names()).clock(Arc::new(TokioClock::new())).seed(seed)
+}
+
+async fn cluster(hub: &Hub) -> Vec<Arc<Gaggle>> {
+    let mut members = Vec::new();
+    for (name, seed) in names().into_iter().zip(1..) {
+        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
+        members.push(Arc::new(Gaggle::open(channel, options(seed)).await.unwrap()));
+    }
+    for member in &members {
+        member.ready().await.unwrap();
+    }
+    members
+}
+
+#[tokio::test(start_paused = true)]
+async fn increments_under_the_lock_lose_nothing() {
+    let members = cluster(&Hub::new()).await;
+    let counter = Arc::new(std::sync::Mutex::new(0));
+    let mut tasks = Vec::new();
+    for member in &members {
+        let (member, counter) = (member.clone(), counter.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let lock = member.lock("counter", LockOptions::default()).await.unwrap();
+                let read = *counter.lock().unwrap();
+                sleep(Duration::from_millis(3)).await;
+                *counter.lock().unwrap() = read + 1;
+                member.unlock(&lock).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*counter.lock().unwrap(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn plain_raft_grants_by_retry() {
+    let hub = Hub::new();
+    let mut members = Vec::new();
+    for (name, seed) in names().into_iter().zip(1..) {
+        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
+        members.push(Raft::open(channel, options(seed)).await.unwrap());
+    }
+    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
+    assert!(matches!(members[1].try_lock("k", Duration::from_secs(1)).await, Err(Error::Held)));
+    let waiting = members[1].lock("k", LockOptions::default());
+    let unlock = async {
+        sleep(Duration::from_millis(200)).await;
+        members[0].unlock(&lock).await.unwrap();
+    };
+    let (second, ()) = tokio::join!(waiting, unlock);
+    assert!(second.unwrap().fencing_token() > lock.fencing_token());
+}
+
+/// Contract, rule 2: a deadline is never later than the granting side's expiry.
+#[tokio::test(start_paused = true)]
+async fn a_nonce_repeated_late_gets_no_more_than_what_remains_of_its_lease() {
+    let members = cluster(&Hub::new()).await;
+    let ask = LockOptions::default().nonce(Nonce::from_u128(7));
+    let first = members[0].lock("k", ask.clone()).await.unwrap();
+    sleep(Duration::from_secs(4)).await;
+    let again = members[1].lock("k", ask).await.unwrap();
+    assert_eq!(again.fencing_token(), first.fencing_token());
+    let left = |lock: &Lock, clock: &dyn Clock| lock.deadline().unwrap().since(clock.now());
+    let mine = left(&first, &*members[0].clock());
+    let theirs = left(&again, &*members[1].clock());
+    // Drift is taken over the span that is left, so the late one loses less of it.
+    assert!(theirs <= mine + Duration::from_millis(60), "{theirs:?} against {mine:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_calls_end_unavailable_by_their_deadline() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    names().iter().for_each(|name| hub.isolate(name));
+    sleep(Duration::from_secs(1)).await;
+    let started = Instant::now();
+    let outcome = members[0].lock("k", LockOptions::default()).await;
+    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
+    assert_eq!(started.elapsed().as_secs(), 5);
+    hub.heal();
+    members[0].lock("k", LockOptions::default()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_answers_every_waiter_and_frees_what_was_held() {
+    let members = cluster(&Hub::new()).await;
+    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
+    let watch = members[0].watch(&lock);
+    let waiter = members[0].clone();
+    let waiting = tokio::spawn(async move { waiter.lock("k", LockOptions::default()).await });
+    sleep(Duration::from_millis(100)).await;
+    members[0].close().await;
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
+    assert!(watch.is_lost());
+    assert!(matches!(members[0].unlock(&lock).await, Err(Error::Closed)));
+    let next = members[1].lock("k", LockOptions::default()).await.unwrap();
+    assert!(next.fencing_token() > lock.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_waiting_future_leaves_nothing_behind() {
+    let members = cluster(&Hub::new()).await;
+    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
+    for wait_ms in 0..20 {
+        let waiting = members[1].lock("k", LockOptions::default());
+        let _ = tokio::time::timeout(Duration::from_millis(wait_ms), waiting).await;
+    }
+    members[0].unlock(&lock).await.unwrap();
+    sleep(Duration::from_millis(200)).await;
+    for member in &members {
+        let sizes = member.sizes().await.unwrap();
+        assert_eq!((sizes.table.keys, sizes.table.waiters, sizes.pending), (0, 0, 0));
+    }
+}
