@@ -3,6 +3,7 @@
 mod guard;
 mod keepalive;
 mod locker;
+mod open;
 mod section;
 
 pub use gaggle_channels as channels;
@@ -14,5 +15,6 @@ pub use gaggle_strategies::{
 pub use crate::{
     guard::Guard,
     locker::{Acquire, Locker},
+    open::{OpenError, open},
     section::SectionError,
 };

@@ -101,7 +101,8 @@ impl Options {
         option: &'static str,
     ) -> Result<Option<(Duration, Duration)>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let range = text.split_once("..").and_then(|(from, to)| Some((duration(from)?, duration(to)?)));
+        let range =
+            text.split_once("..").and_then(|(from, to)| Some((duration(from)?, duration(to)?)));
         match range {
             Some((from, to)) if from <= to => Ok(Some((from, to))),
             _ => {

@@ -162,11 +162,7 @@ fn group(
     }
 }
 
-fn node_name(
-    scheme: &Scheme,
-    option: &'static str,
-    name: &str,
-) -> Result<NodeName, OpenError> {
+fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeName, OpenError> {
     NodeName::new(name).map_err(|error| scheme.invalid(option, error.to_string()))
 }
 
