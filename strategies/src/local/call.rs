@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
     fn take(&self, state: &mut State, now: Instant, found: bool) -> Result<Lock, Error> {
         let hold = state.table.holder(&self.key).expect("a nonce that holds has its key");
         let drift = self.local.drift;
-        let waited = Duration::from_millis(hold.granted_at.since(hold.enqueued_at));
+        let waited = Duration::from_millis(hold.granted_at.since(hold.asked_at));
         let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
         // The earlier of two: the first is the arithmetic of a fresh grant; the second holds
         // whoever sent the LOCK that took the place.

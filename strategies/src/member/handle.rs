@@ -22,6 +22,7 @@ use crate::{
     LossWatch, MaxWait, Nonce, Order, Owner, Survives, check_duration, check_key, check_request,
     extended_deadline, gone, granted_deadline,
     lock_table::{Ended, Grant, Sizes},
+    wait::{lasts, whole_ms},
 };
 
 /// Between refusals of plain compare-and-set, a caller sleeps this long, jittered, so that many do
@@ -186,7 +187,7 @@ impl Member {
             key: key.into(),
             nonce: options.nonce.unwrap_or_else(Nonce::random),
             drawn: options.nonce.is_none(),
-            duration_ms: millis(options.duration),
+            duration_ms: whole_ms(options.duration),
             until: if self.policy == Policy::CompareAndSet { Until::Now } else { until },
             owner,
         }
@@ -200,15 +201,16 @@ impl Member {
         end: Option<Instant>,
     ) -> Result<Lock, Error> {
         let now = self.clock.now();
-        let left =
-            |lock: &Lock| lock.deadline().map_or(Duration::ZERO, |d| d.since(self.clock.now()));
-        if left(&lock) >= duration / 2 {
+        let lasts = |lock: &Lock| {
+            lock.deadline().is_some_and(|deadline| lasts(deadline, self.clock.now(), duration))
+        };
+        if lasts(&lock) {
             return Ok(lock);
         }
         let limit = now.after(self.request_timeout);
         let by = end.map_or(limit, |end| end.min(limit));
         match self.extend_by(&lock, duration, by).await {
-            Ok(lock) if left(&lock) >= duration / 2 => Ok(lock),
+            Ok(lock) if lasts(&lock) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ => Err(Error::TimedOut),
         }
@@ -280,10 +282,10 @@ impl Member {
         duration: Duration,
         end: Instant,
     ) -> Result<Lock, Error> {
-        let duration = Duration::from_millis(millis(duration));
+        let duration = Duration::from_millis(whole_ms(duration));
         let caller = self.next_caller();
         let (key, nonce) = (lock.key().clone(), lock.nonce());
-        let duration_ms = millis(duration);
+        let duration_ms = whole_ms(duration);
         let reply = self.send(Call::Extend { caller, key, nonce, duration_ms });
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
         match self.answer_by(Some(end), &mut asking.reply).await? {
@@ -478,8 +480,4 @@ fn local_deadline(grant: &Grant, sent: Instant, received: Instant, drift: Drift)
     let from = grant.granted_at.max(grant.asked_at);
     let lease = Duration::from_millis(grant.expires_at.since(from));
     granted_deadline(sent, received, waited, lease, drift)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -14,7 +14,7 @@ use std::{
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use self::{
-    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock, name_of},
+    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::Schedule,
 };
 use crate::{
@@ -274,7 +274,12 @@ impl Requests {
             duration_ms: pending.call.duration_ms,
             receivers: BTreeSet::new(),
         });
-        held.receivers.extend(&pending.callers);
+        // A grant that was there before this LOCK of a given nonce may be in other hands, which
+        // these callers must not empty when they go.
+        let found = !pending.call.drawn && grant.asked_at > grant.granted_at;
+        if !found {
+            held.receivers.extend(&pending.callers);
+        }
         let sent = pending.first_sent.unwrap_or(now);
         for caller in pending.callers {
             self.callers.remove(&caller);
@@ -314,7 +319,7 @@ impl Requests {
             }
             Refusal::Held => Answer::Held,
             Refusal::Spent(_) => Answer::Spent,
-            Refusal::Limit { what, limit } => Answer::Limit { what: name_of(what), limit },
+            Refusal::Limit { what, limit } => Answer::Limit { what: what.name(), limit },
         };
         self.end_lock(nonce, &answer);
     }

@@ -1,8 +1,9 @@
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Instant, Nonce, Owner,
-    lock_table::{Bound, Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
+    lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
+    wait::whole_ms,
 };
 
 /// Names one call of this process, so that its answer finds it.
@@ -127,7 +128,7 @@ impl PendingLock {
         let wait = match self.call.until {
             Until::Now => Wait::No,
             Until::Never => Wait::Forever,
-            Until::At(end) => Wait::Ms(millis(end.since(now)).max(1)),
+            Until::At(end) => Wait::Ms(whole_ms(end.since(now)).max(1)),
         };
         Command::Lock(LockRequest {
             key: self.call.key.clone(),
@@ -177,16 +178,4 @@ pub(super) enum Item {
     Unlock(Nonce),
     Extend(u64),
     Lock(Nonce),
-}
-
-pub(super) const fn name_of(bound: Bound) -> &'static str {
-    match bound {
-        Bound::WaitersPerKey => "waiters per key",
-        Bound::Keys => "keys",
-        Bound::Nonces => "nonces remembered",
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
