@@ -1,5 +1,6 @@
 //! A strategy that does as it is told: the guard's tests see each call and choose each answer.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 use std::{
     collections::VecDeque,
@@ -15,7 +16,7 @@ use gaggle::{
 
 /// What the stub was asked for, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     Lock,
     Unlock,
     Extend(Duration),
@@ -24,14 +25,14 @@ pub enum Call {
 }
 
 /// Makes the answer to one extend or unlock.
-pub type Answer = fn() -> Result<(), Error>;
+pub(crate) type Answer = fn() -> Result<(), Error>;
 
 /// Grants everybody at once, counts calls, and answers extend and unlock from a script (`Ok` when
 /// the script is empty).
 #[derive(Clone)]
-pub struct Stub {
-    pub clock: Arc<dyn Clock>,
-    pub holds: Holds,
+pub(crate) struct Stub {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) holds: Holds,
     state: Arc<Mutex<State>>,
 }
 
@@ -46,36 +47,36 @@ struct State {
 
 impl Stub {
     /// On the runtime's clock, which a test can pause.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_clock(Arc::new(TokioClock::new()))
     }
 
-    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self { clock, holds: Holds::default(), state: Arc::default() }
     }
 
-    pub fn answer_extends(&self, answers: &[Answer]) {
+    pub(crate) fn answer_extends(&self, answers: &[Answer]) {
         self.state.lock().unwrap().extends.extend(answers);
     }
 
-    pub fn answer_every_extend(&self, answer: Answer) {
+    pub(crate) fn answer_every_extend(&self, answer: Answer) {
         self.state.lock().unwrap().extend_always = Some(answer);
     }
 
-    pub fn answer_unlocks(&self, answers: &[Answer]) {
+    pub(crate) fn answer_unlocks(&self, answers: &[Answer]) {
         self.state.lock().unwrap().unlocks.extend(answers);
     }
 
-    pub fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.lock().unwrap().calls.iter().map(|(_, call)| call.clone()).collect()
     }
 
-    pub fn count(&self, wanted: impl Fn(&Call) -> bool) -> usize {
+    pub(crate) fn count(&self, wanted: impl Fn(&Call) -> bool) -> usize {
         self.calls().iter().filter(|call| wanted(call)).count()
     }
 
     /// When each extend was asked for, in milliseconds of the clock.
-    pub fn extend_times_ms(&self) -> Vec<u128> {
+    pub(crate) fn extend_times_ms(&self) -> Vec<u128> {
         let state = self.state.lock().unwrap();
         let extends = state.calls.iter().filter(|(_, call)| matches!(call, Call::Extend(_)));
         extends.map(|(at, _)| at.since_origin().as_millis()).collect()
@@ -140,11 +141,11 @@ impl KeyedMutex for Stub {
     }
 }
 
-pub const fn ms(ms: u64) -> Duration {
+pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// The default options with another lease.
-pub fn lease(duration: Duration) -> LockOptions {
+pub(crate) fn lease(duration: Duration) -> LockOptions {
     LockOptions::default().duration(duration)
 }
