@@ -2,6 +2,8 @@
 //!
 //! Method: whole clusters on one paused runtime; nothing sleeps for real.
 
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
 use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
@@ -132,4 +134,50 @@ async fn dropping_a_waiting_future_leaves_nothing_behind() {
         let sizes = member.sizes().await.unwrap();
         assert_eq!((sizes.table.keys, sizes.table.waiters, sizes.pending), (0, 0, 0));
     }
+}
+
+/// A clock that breaks the turn in which it is asked for the wall time.
+#[derive(Debug)]
+struct Breaking {
+    inner: TokioClock,
+    broken: std::sync::atomic::AtomicBool,
+}
+
+impl Clock for Breaking {
+    fn now(&self) -> gaggle_strategies::Instant {
+        self.inner.now()
+    }
+
+    fn wall_nanos(&self) -> u64 {
+        let broken = self.broken.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(!broken, "an invariant is broken");
+        1
+    }
+}
+
+/// Engines, section 6: the engine panics on broken invariants.
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_that_member_with_a_typed_error_and_nothing_else() {
+    let hub = Hub::new();
+    let breaking = Arc::new(Breaking { inner: TokioClock::new(), broken: false.into() });
+    let mut members = Vec::new();
+    for (name, seed) in names().into_iter().zip(1..) {
+        let options = if seed == 1 { options(seed).clock(breaking.clone()) } else { options(seed) };
+        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
+        members.push(Gaggle::open(channel, options).await.unwrap());
+    }
+    for member in &members {
+        member.ready().await.unwrap();
+    }
+    let held = members[0].lock("k", LockOptions::default()).await.unwrap();
+    let watch = members[0].watch(&held);
+    breaking.broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    sleep(Duration::from_millis(50)).await;
+    assert!(watch.is_lost());
+    let outcome = members[0].lock("k", LockOptions::default()).await;
+    let Err(Error::Failed { source }) = outcome else { panic!("it was {outcome:?}") };
+    assert!(source.to_string().contains("an invariant is broken"), "{source}");
+    members[0].close().await;
+    let other = members[1].lock("other", LockOptions::default()).await.unwrap();
+    members[1].unlock(&other).await.unwrap();
 }
