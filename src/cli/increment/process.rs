@@ -44,9 +44,9 @@ async fn attend(
     input.write_all(line(job)?.as_bytes()).await?;
     let speak = pin!(async {
         for (told, word) in [(Phase::Go, "go\n"), (Phase::End, "end\n")] {
-            let told = phase.wait_for(|phase| *phase >= told).await;
+            let over = phase.wait_for(|phase| *phase >= told).await.is_err();
             // A child that cannot be told has ended, and that is heard.
-            if told.is_err() || input.write_all(word.as_bytes()).await.is_err() {
+            if over || input.write_all(word.as_bytes()).await.is_err() {
                 return;
             }
         }
