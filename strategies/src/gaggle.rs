@@ -117,6 +117,10 @@ macro_rules! member_strategy {
                 self.member.inspect(key).await
             }
 
+            async fn ready(&self) -> Result<(), Error> {
+                self.member.ready().await
+            }
+
             fn capabilities(&self) -> Capabilities {
                 self.member.capabilities($name, $order)
             }
