@@ -247,7 +247,7 @@ mod tests {
         let words = ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4"];
         let leaf = prop_oneof![
             any::<i64>().prop_map(Value::Int),
-            proptest::sample::select(&words[..]).prop_map(text),
+            proptest::sample::select(words.to_vec()).prop_map(text),
             proptest::collection::vec(any::<u8>(), 0..60).prop_map(Value::BulkString),
             Just(Value::Nil),
         ];
