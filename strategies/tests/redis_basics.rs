@@ -39,7 +39,8 @@ async fn a_free_key_is_taken_by_one_command() {
     let redis = server.open().await;
     take(&redis, "k", secs(10)).await;
     let processed = |info: String| -> u64 {
-        let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap().to_owned();
+        let line =
+            info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap().to_owned();
         line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
     };
     let before = processed(server.command(&["INFO", "commandstats"]).await);

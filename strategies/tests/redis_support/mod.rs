@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod proxy;
+
 use std::{
     net::TcpListener,
     path::PathBuf,
@@ -13,14 +15,14 @@ use std::{
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 
-pub struct Server {
+pub(crate) struct Server {
     port: u16,
     directory: PathBuf,
     child: Mutex<Option<Child>>,
 }
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
@@ -32,20 +34,24 @@ impl Server {
         server
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub fn options(&self) -> RedisOptions {
+    pub(crate) fn options(&self) -> RedisOptions {
         RedisOptions::new(self.url())
     }
 
-    pub async fn open(&self) -> Redis {
+    pub(crate) async fn open(&self) -> Redis {
         Redis::open(self.options()).await.unwrap()
     }
 
     /// Starts the server, empty.
-    pub async fn up(&self) {
+    pub(crate) async fn up(&self) {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"])
@@ -67,7 +73,7 @@ impl Server {
     }
 
     /// Kills the server; its memory is lost.
-    pub fn down(&self) {
+    pub(crate) fn down(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -75,12 +81,12 @@ impl Server {
     }
 
     /// A connection of the test's own.
-    pub async fn connection(&self) -> MultiplexedConnection {
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap();
         client.get_multiplexed_async_connection().await.unwrap()
     }
 
-    pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    pub(crate) async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut cmd = redis::Cmd::new();
         for word in words {
             cmd.arg(word);
@@ -88,20 +94,20 @@ impl Server {
         cmd.query_async(&mut self.connection().await).await.unwrap()
     }
 
-    pub async fn keys(&self) -> Vec<String> {
+    pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.command(&["KEYS", "*"]).await;
         keys.sort();
         keys
     }
 
     /// What is left besides token counters and remembered nonces.
-    pub async fn residue(&self) -> Vec<String> {
+    pub(crate) async fn residue(&self) -> Vec<String> {
         let keys = self.keys().await.into_iter();
         keys.filter(|key| !key.ends_with("}:t") && !key.ends_with("}:x")).collect()
     }
 
     /// Waits until `count` nonces wait for `key`.
-    pub async fn queued(&self, key: &str, count: u64) {
+    pub(crate) async fn queued(&self, key: &str, count: u64) {
         let limit = Instant::now() + Duration::from_secs(20);
         loop {
             let mut waiting = 0;
@@ -119,14 +125,14 @@ impl Server {
     }
 
     /// The name of one part (`l`, `q`, `w`) of a key that is there.
-    pub async fn name(&self, part: &str, key: &str) -> String {
+    pub(crate) async fn name(&self, part: &str, key: &str) -> String {
         let tail = format!(":{part}:{key}");
         let found = self.keys().await.into_iter().find(|name| name.ends_with(&tail));
         found.unwrap_or_else(|| panic!("{tail} is not there"))
     }
 
     /// Ends connections by the type that Redis gives them: `normal`, `pubsub`.
-    pub async fn kill(&self, kind: &str) {
+    pub(crate) async fn kill(&self, kind: &str) {
         self.command::<Value>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
 }
@@ -138,20 +144,58 @@ impl Drop for Server {
     }
 }
 
-pub const fn ms(ms: u64) -> Duration {
+pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub const fn secs(secs: u64) -> Duration {
+pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
 /// Holds long, waits long.
-pub fn patient() -> LockOptions {
+pub(crate) fn patient() -> LockOptions {
     LockOptions::default().duration(secs(20)).max_wait(secs(20))
 }
 
 /// A lock that must be granted.
-pub async fn take(redis: &Redis, key: &str, duration: Duration) -> Lock {
+pub(crate) async fn take(redis: &Redis, key: &str, duration: Duration) -> Lock {
     redis.lock(key, LockOptions::default().duration(duration)).await.unwrap()
+}
+
+/// A process that dies without a word: its runtime, with all tasks and connections, goes at once.
+pub(crate) struct Doomed {
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Doomed {
+    pub(crate) fn start() -> Self {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        Self { runtime: Some(runtime) }
+    }
+
+    /// Runs `work` there, and waits for it.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        self.runtime.as_ref().unwrap().spawn(work).await.unwrap()
+    }
+
+    /// Runs `work` there until the end.
+    pub(crate) fn leave<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
+        self.runtime.as_ref().unwrap().spawn(work);
+    }
+
+    pub(crate) fn die(mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
