@@ -16,6 +16,7 @@
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
 //! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
+//! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! **Invariant:** only drivers await, read a clock and touch a channel or a socket. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
@@ -34,6 +35,9 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
+mod redis;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod wait;
 
 pub use crate::{
@@ -55,5 +59,6 @@ pub use crate::{
         DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
         MaxWait, REQUEST_TIMEOUT, check_duration, check_key, check_request,
     },
+    redis::{BUCKETS, Queue, Redis, RedisOptions},
     wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
 };

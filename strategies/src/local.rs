@@ -20,7 +20,7 @@ use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
     KeyedMutex, Lock, LockOptions, LossWatch, Order, Owner, Survives, check_duration, check_key,
     check_request, extended_deadline, gone,
-    lock_table::{Command, Effect, Known, ProcessId, TableConfig},
+    lock_table::{Command, Effect, Known, ProcessId, Sizes, TableConfig},
     wait::whole_ms,
 };
 
@@ -124,6 +124,15 @@ impl Local {
             holds: Holds::default(),
             state: Mutex::new(State::new(config)),
         }
+    }
+
+    /// How much the table holds now: for operators and tests.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        self.with_any_state(|state, now| {
+            state.step(now, &Command::Noop);
+            state.table.sizes()
+        })
     }
 
     /// Runs `ask` on the state at a time read after the mutex was taken, then tells whoever its

@@ -1,4 +1,4 @@
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
@@ -172,9 +172,8 @@ impl Place<'_> {
     pub(super) async fn outcome(self) -> Result<Outcome, Error> {
         let local = self.call.local;
         loop {
-            let mut woken = pin!(self.woken.notified());
-            // Before the look, so that news between look and sleep is not missed.
-            woken.as_mut().enable();
+            // Made before the look: from here on no news is missed, polled or not.
+            let woken = self.woken.notified();
             match local.with_state(|state, now| self.look(state, now))? {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
                 Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),

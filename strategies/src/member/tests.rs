@@ -6,5 +6,6 @@
 
 mod forming;
 mod locking;
+mod original;
 mod pitfalls;
 mod world;

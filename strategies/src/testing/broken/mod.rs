@@ -1,0 +1,135 @@
+//! A plain strategy, sound or with one [`Fault`], to show that the suite can fail.
+//!
+//! It is written the long way round, by scanning lists, so that it shares no code and no mistakes
+//! with the real strategies. [`Server`] stands for the backend, [`Handle`] for a process that uses
+//! it. With no fault it passes every case; each fault changes one line and must be found.
+
+mod handle;
+mod server;
+
+pub use self::{handle::Handle, server::Server};
+
+/// What is wrong with a strategy. Each is a mistake that a real one has made or could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Every lock is refused as held.
+    NeverGrants,
+    /// A contended lock is refused at once, as the original's Raft did.
+    RefusesContended,
+    /// The key is not looked at: one lock for all.
+    OneLockForAll,
+    /// Keys are compared without regard to case and surrounding space.
+    FoldsKeys,
+    /// An unlock frees whoever holds.
+    UnlockIgnoresNonce,
+    /// An unlock frees the key and wakes nobody; waiters look again every 10 s.
+    UnlockWakesNobody,
+    /// An unlock that finds nothing says success.
+    UnlockAlwaysSucceeds,
+    /// `release` (the guard's drop) does nothing.
+    ReleaseDoesNothing,
+    /// A `max_wait` of zero fails on a free key, as the original's Redis strategy did.
+    ZeroWaitNeverTries,
+    /// A refused attempt waits for a while first.
+    TryWaits,
+    /// A lease never ends.
+    NeverExpires,
+    /// A lease ends 5 s late, as in the original.
+    ExpiresLate,
+    /// A lease ends at half its time.
+    ExpiresEarly,
+    /// The holder counts its deadline from the answer instead of the request.
+    DeadlineFromAnswer,
+    /// `max_wait` is overrun by a retry's sleep.
+    OverrunsMaxWait,
+    /// The bounds of options and keys are not checked.
+    ChecksNothing,
+    /// An extend sets the end of the lease, also to an earlier one.
+    ExtendShortens,
+    /// An extend of a lost lock creates it again.
+    ExtendCreates,
+    /// An extend by another nonce lengthens the holder's lease.
+    ExtendIgnoresNonce,
+    /// A repeated nonce is taken for a new request.
+    ForgetsNonces,
+    /// A finished nonce is not remembered.
+    ForgetsFinished,
+    /// A repeated nonce joins the queue again, at the tail.
+    RepeatLosesPlace,
+    /// The holder's own client enters again.
+    Reentrant,
+    /// Every token is 1.
+    ConstantTokens,
+    /// Tokens fall when a key has left the table.
+    TokensPerTableRow,
+    /// Tokens start again at 1 when the memory is lost.
+    TokensRestart,
+    /// Tokens start again at 1 under a new leader.
+    TokensRestartWithLeader,
+    /// The last waiter is served first.
+    LastComeFirstServed,
+    /// No order is promised, and whoever comes last is served first for ever.
+    Starves,
+    /// A dropped waiter stays in the queue and is granted in its turn.
+    GhostWaiters,
+    /// A waiter dropped after its grant keeps the lock.
+    GhostGrants,
+    /// Every tenth grant lets a second waiter in as well.
+    GrantsTwo,
+    /// Free keys stay in the table.
+    LeaksKeys,
+    /// Calls hang while the server is down.
+    HangsWhenDown,
+    /// A server that is down is reported as a held key.
+    DownIsHeld,
+    /// A handle that has met a server that is down never tries again.
+    NeverReconnects,
+    /// Closing leaves the waiters waiting.
+    CloseForgetsWaiters,
+    /// Closing leaves a task behind.
+    CloseLeavesTask,
+}
+
+impl Fault {
+    /// All faults.
+    pub const ALL: [Self; 38] = [
+        Self::NeverGrants,
+        Self::RefusesContended,
+        Self::OneLockForAll,
+        Self::FoldsKeys,
+        Self::UnlockIgnoresNonce,
+        Self::UnlockWakesNobody,
+        Self::UnlockAlwaysSucceeds,
+        Self::ReleaseDoesNothing,
+        Self::ZeroWaitNeverTries,
+        Self::TryWaits,
+        Self::NeverExpires,
+        Self::ExpiresLate,
+        Self::ExpiresEarly,
+        Self::DeadlineFromAnswer,
+        Self::OverrunsMaxWait,
+        Self::ChecksNothing,
+        Self::ExtendShortens,
+        Self::ExtendCreates,
+        Self::ExtendIgnoresNonce,
+        Self::ForgetsNonces,
+        Self::ForgetsFinished,
+        Self::RepeatLosesPlace,
+        Self::Reentrant,
+        Self::ConstantTokens,
+        Self::TokensPerTableRow,
+        Self::TokensRestart,
+        Self::TokensRestartWithLeader,
+        Self::LastComeFirstServed,
+        Self::Starves,
+        Self::GhostWaiters,
+        Self::GhostGrants,
+        Self::GrantsTwo,
+        Self::LeaksKeys,
+        Self::HangsWhenDown,
+        Self::DownIsHeld,
+        Self::NeverReconnects,
+        Self::CloseForgetsWaiters,
+        Self::CloseLeavesTask,
+    ];
+}

@@ -1,0 +1,213 @@
+//! Cases 33 to 37: who waits is served, and who has gone is not.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{Instant, sleep, timeout_at},
+};
+
+use crate::{
+    LockOptions, Order,
+    testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, granted, unlocked},
+};
+
+/// A waiter that would hold for very long if it were granted by mistake.
+fn patient() -> LockOptions {
+    LockOptions::default().duration(LONG).max_wait(LONG)
+}
+
+pub(in crate::testing) async fn waiters_are_served_in_order_or_at_least_all(
+    cx: &Context<'_>,
+) -> Verdict {
+    let handles = [cx.open().await, cx.open().await, cx.open().await];
+    match handles[0].capabilities().order {
+        Order::Fifo => first_come_first_served(cx, &handles).await,
+        Order::None => nobody_starves(cx, &handles).await,
+    }
+}
+
+async fn first_come_first_served(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
+    let key = cx.key("fifo");
+    let mut held = cx.take(&handles[0], &key, LONG).await?;
+    let mut holder = &handles[0];
+    let mut waiters = Vec::new();
+    for (place, handle) in handles.iter().cycle().take(20).enumerate() {
+        waiters.push((handle, cx.start(handle, &key, patient())));
+        cx.queued(&handles[0], &key, place as u64 + 1).await?;
+    }
+    for (place, (handle, waiter)) in waiters.into_iter().enumerate() {
+        unlocked(holder.unlock(&held).await, "unlock by the holder")?;
+        held = waiter.granted(cx.slack(), &format!("waiter {place} in its turn")).await?;
+        holder = handle;
+    }
+    unlocked(holder.unlock(&held).await, "unlock by the last holder")
+}
+
+/// How many contend, how often each must be served, and how many grants may pass until then.
+const CONTENDERS: usize = 18;
+const TURNS: u64 = 5;
+const ROUNDS: u64 = 600;
+/// How long each holds, and thinks before it comes again. Without a promise of order, whoever came
+/// again at once would find the key free before anybody else looks; and of two equal times, two
+/// contenders in step would shut out the others.
+const HOLD: Duration = Duration::from_millis(2);
+const THINK: Duration = Duration::from_millis(9);
+
+async fn nobody_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
+    let key = cx.key("starvation");
+    let grants = Arc::new(AtomicU64::new(0));
+    let (satisfied, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = JoinSet::new();
+    for handle in handles.iter().cycle().take(CONTENDERS) {
+        let (handle, key) = (handle.clone(), key.clone());
+        let (grants, satisfied) = (grants.clone(), satisfied.clone());
+        let inside = inside.clone();
+        // All go on until the last is satisfied, so that it has rivals to the end.
+        tasks.spawn(async move {
+            let mut turns = 0;
+            while satisfied.load(Ordering::Relaxed) < CONTENDERS
+                && grants.load(Ordering::Relaxed) <= ROUNDS
+            {
+                let lock = granted(handle.lock(&key, patient()).await, "a contender")?;
+                let others = inside.fetch_add(1, Ordering::SeqCst);
+                ensure!(others == 0, "{others} others hold the key");
+                sleep(HOLD).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                turns += 1;
+                if turns == TURNS {
+                    satisfied.fetch_add(1, Ordering::Relaxed);
+                }
+                grants.fetch_add(1, Ordering::Relaxed);
+                unlocked(handle.unlock(&lock).await, "unlock by a contender")?;
+                sleep(THINK).await;
+            }
+            Ok::<(), Stop>(())
+        });
+    }
+    let limit = Instant::now() + LONG;
+    while let Ok(Some(ended)) = timeout_at(limit, tasks.join_next()).await {
+        ended.map_err(|panicked| Stop::Failed(panicked.to_string()))??;
+    }
+    let grants = grants.load(Ordering::Relaxed);
+    ensure!(grants <= ROUNDS, "{grants} grants until everybody had {TURNS} turns");
+    Ok(())
+}
+
+pub(in crate::testing) async fn a_cancelled_waiter_is_skipped(cx: &Context<'_>) -> Verdict {
+    let ((first, second), third) = (cx.open_two().await, cx.open().await);
+    let key = cx.key("k");
+    let held = cx.take(&first, &key, LONG).await?;
+    let gone = cx.start(&second, &key, patient());
+    cx.nap().await;
+    let next = cx.start(&third, &key, patient());
+    cx.nap().await;
+    ensure!(!gone.is_finished() && !next.is_finished(), "a lock of a held key did not wait");
+    gone.cancel(&second).await?;
+    unlocked(first.unlock(&held).await, "unlock by the holder")?;
+    let next = next.granted(cx.slack(), "the waiter behind a cancelled one").await?;
+    unlocked(third.unlock(&next).await, "unlock by the next holder")?;
+    cx.must_show_free(&first, &key, "after a cancelled waiter").await
+}
+
+/// How many interleavings of cancel and grant are tried.
+const INTERLEAVINGS: u32 = 24;
+
+pub(in crate::testing) async fn a_waiter_cancelled_at_its_grant_passes_it_on(
+    cx: &Context<'_>,
+) -> Verdict {
+    let (first, second) = cx.open_two().await;
+    for step in 0..INTERLEAVINGS {
+        let key = cx.key(step);
+        let held = cx.take(&first, &key, LONG).await?;
+        let waiter = cx.start(&second, &key, patient());
+        cx.nap().await;
+        ensure!(!waiter.is_finished(), "a lock of a held key did not wait");
+        // The unlock and the drop of the waiting call meet at another step each time.
+        let unlocking = tokio::spawn({
+            let (first, held) = (first.clone(), held.clone());
+            async move { first.unlock(&held).await }
+        });
+        for _ in 0..step / 2 {
+            yield_now().await;
+        }
+        if step % 2 == 1 && !cx.slack().is_zero() {
+            sleep(Duration::from_micros(u64::from(step) * 100)).await;
+        }
+        waiter.cancel(&second).await?;
+        let result = unlocking.await.map_err(|panicked| Stop::Failed(panicked.to_string()))?;
+        unlocked(result, "unlock by the holder")?;
+        cx.must_be_free(&first, &key, &format!("after a cancel at the grant, step {step}")).await?;
+    }
+    Ok(())
+}
+
+pub(in crate::testing) async fn many_waiters_are_all_served_once(cx: &Context<'_>) -> Verdict {
+    let handles = [cx.open().await, cx.open().await, cx.open().await];
+    let (key, waiters) = (cx.key("k"), cx.fixture.waiters());
+    let held = cx.take(&handles[0], &key, LONG).await?;
+    let inside = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for handle in handles.iter().cycle().take(waiters) {
+        let (handle, key, inside) = (handle.clone(), key.clone(), inside.clone());
+        tasks.spawn(async move {
+            let lock = granted(handle.lock(&key, patient()).await, "one of many waiters")?;
+            let others = inside.fetch_add(1, Ordering::SeqCst);
+            ensure!(others == 0, "{others} others hold the key");
+            yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            unlocked(handle.unlock(&lock).await, "unlock by one of many")?;
+            Ok::<u64, Stop>(lock.fencing_token())
+        });
+    }
+    cx.nap().await;
+    unlocked(handles[0].unlock(&held).await, "unlock by the first holder")?;
+    let mut tokens = BTreeSet::from([held.fencing_token()]);
+    while let Some(ended) = tasks.join_next().await {
+        let token = ended.map_err(|panicked| Stop::Failed(panicked.to_string()))??;
+        ensure!(tokens.insert(token), "token {token} was granted twice");
+    }
+    ensure!(tokens.len() == waiters + 1, "{} grants for {waiters} waiters", tokens.len() - 1);
+    cx.must_show_free(&handles[1], &key, "after many waiters").await
+}
+
+pub(in crate::testing) async fn a_dropped_call_leaves_nothing_behind(cx: &Context<'_>) -> Verdict {
+    let ((first, second), before) = (cx.open_two().await, cx.residue().await?);
+    let shared = cx.key("shared");
+    let held = cx.take(&first, &shared, LONG).await?;
+    let (mut calls, mut free) = (Vec::new(), Vec::new());
+    for call in 0..100_usize {
+        let handle = if call % 2 == 0 { &first } else { &second };
+        calls.push((handle, cx.start(handle, &shared, patient())));
+        // On a free key the drop meets the grant instead of the queue.
+        let key = cx.key(call);
+        calls.push((handle, cx.start(handle, &key, patient())));
+        free.push(key);
+        for _ in 0..call % 7 {
+            yield_now().await;
+        }
+        if call % 3 == 0 {
+            for (handle, call) in calls.drain(..) {
+                call.cancel(handle).await?;
+            }
+        }
+    }
+    cx.nap().await;
+    for (handle, call) in calls {
+        call.cancel(handle).await?;
+    }
+    cx.queued(&first, &shared, 0).await?;
+    unlocked(first.unlock(&held).await, "unlock by the holder")?;
+    for key in &free {
+        cx.must_be_free(&second, key, "after a dropped call").await?;
+    }
+    cx.must_show_free(&second, &shared, "after dropped calls").await?;
+    cx.must_leave_nothing(before).await
+}

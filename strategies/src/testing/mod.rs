@@ -1,0 +1,92 @@
+//! The conformance suite: what a lock must do on every strategy, as 42 cases anyone can run.
+//!
+//! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
+//! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for
+//! what the contract promises and for nothing else; what a strategy may leave open is read from its
+//! [`capabilities`](crate::KeyedMutex::capabilities) and from nowhere else.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use async_trait::async_trait;
+//! use gaggle_strategies::{
+//!     KeyedMutex,
+//!     testing::{self, Fixture, Lacking, broken},
+//! };
+//!
+//! /// Opens handles on one server: here the plain strategy that the suite brings along.
+//! struct Mine(broken::Server);
+//!
+//! #[async_trait]
+//! impl Fixture for Mine {
+//!     async fn open(&self) -> Arc<dyn KeyedMutex> {
+//!         Arc::new(self.0.open())
+//!     }
+//!     async fn residue(&self) -> Option<u64> {
+//!         Some(self.0.residue())
+//!     }
+//!     async fn backend_down(&self) -> Result<(), Lacking> {
+//!         self.0.stop();
+//!         Ok(())
+//!     }
+//!     async fn backend_up(&self) -> Result<(), Lacking> {
+//!         self.0.start();
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! // In a test: `testing::run(&fixture).await.assert_passed()`. One case alone:
+//! let fixture = Mine(broken::Server::sound());
+//! let report = testing::run_case(&fixture, 5).await;
+//! assert!(report.outcome.is_passed(), "{report}");
+//! # }
+//! ```
+//!
+//! What the original checked when a method was called (*unimplemented method _lock is required by
+//! the Strategy interface*) is checked by the compiler here:
+//!
+//! ```compile_fail,E0046
+//! struct Half;
+//!
+//! #[async_trait::async_trait]
+//! impl gaggle_strategies::KeyedMutex for Half {
+//!     async fn close(&self) {}
+//! }
+//! ```
+//!
+//! # Replaying one case
+//!
+//! Set [`CASE_VARIABLE`] for the same test command: `GAGGLE_CASE=12 cargo test --test
+//! conformance_mine`. A failing report prints it.
+//!
+//! # Virtual time
+//!
+//! Where no server takes part, run in a current-thread runtime with its time paused
+//! (`#[tokio::test(start_paused = true)]`) and give the strategy a
+//! [`TokioClock`](crate::TokioClock): the suite then takes seconds, and [`Fixture::slack`] can be
+//! a few milliseconds.
+//!
+//! # Layout
+//!
+//! - `fixture`, `report`, `suite`: what a user of the suite sees.
+//! - `context`, `cases`: the cases, by the headings of the list.
+//! - [`resource`]: a store that checks fencing tokens, and one that does not.
+//! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
+//! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
+
+pub mod broken;
+mod cases;
+mod context;
+mod fixture;
+pub mod increment;
+mod report;
+pub mod resource;
+mod suite;
+
+pub use self::{
+    fixture::{Fixture, Lacking},
+    report::{CaseReport, Outcome, Report},
+    suite::{CASE_VARIABLE, Case, cases, run, run_case},
+};

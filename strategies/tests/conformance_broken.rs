@@ -1,0 +1,185 @@
+//! Goal: the conformance suite can fail. Method: a plain strategy that passes every case in
+//! virtual time is broken in one way at a time, and the cases that must notice are written down.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use gaggle_strategies::{
+    KeyedMutex,
+    testing::{
+        self, Fixture, Lacking, Outcome,
+        broken::{Fault, Server},
+    },
+};
+
+/// A server for each case, so that no case suffers from what another left behind.
+struct Plain {
+    fault: Option<Fault>,
+    server: Mutex<Server>,
+}
+
+impl Plain {
+    fn new(fault: Option<Fault>) -> Self {
+        Self { fault, server: Mutex::new(Server::sound()) }
+    }
+
+    fn server(&self) -> Server {
+        self.server.lock().expect("no test panics with it").clone()
+    }
+}
+
+#[async_trait]
+impl Fixture for Plain {
+    async fn open(&self) -> Arc<dyn KeyedMutex> {
+        Arc::new(self.server().open())
+    }
+    async fn residue(&self) -> Option<u64> {
+        Some(self.server().residue())
+    }
+    async fn settle(&self) {
+        *self.server.lock().expect("no test panics with it") =
+            self.fault.map_or_else(Server::sound, Server::with);
+    }
+    fn slack(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+    fn recovery(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+    fn waiters(&self) -> usize {
+        200
+    }
+    fn keys(&self) -> usize {
+        1_000
+    }
+    async fn backend_down(&self) -> Result<(), Lacking> {
+        self.server().stop();
+        Ok(())
+    }
+    async fn backend_up(&self) -> Result<(), Lacking> {
+        self.server().start();
+        Ok(())
+    }
+    async fn restart_backend(&self) -> Result<(), Lacking> {
+        self.server().restart();
+        Ok(())
+    }
+    async fn change_leader(&self) -> Result<(), Lacking> {
+        self.server().change_leader();
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_strategy_with_no_fault_passes_every_case() {
+    let report = testing::run(&Plain::new(None)).await;
+    report.assert_passed();
+    report.assert_not_applicable(&[]);
+}
+
+/// Which cases must notice which fault. Derived by running, then read: every line says what a user
+/// of such a lock would suffer from.
+const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
+    (
+        Fault::NeverGrants,
+        &[
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+            26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42,
+        ],
+    ),
+    (Fault::RefusesContended, &[2, 3, 11, 12, 13, 14, 16, 20, 22, 26, 27, 32, 33, 34, 35, 36, 42]),
+    (Fault::OneLockForAll, &[4, 31, 38, 39, 42]),
+    (Fault::FoldsKeys, &[38]),
+    (Fault::UnlockIgnoresNonce, &[2, 9, 13, 23, 25, 26, 34, 37]),
+    (Fault::UnlockWakesNobody, &[3, 11, 12, 14, 16, 20, 22, 26, 27, 32, 33, 34, 36]),
+    (Fault::UnlockAlwaysSucceeds, &[9, 10, 25, 26]),
+    (Fault::ReleaseDoesNothing, &[7]),
+    (Fault::ZeroWaitNeverTries, &[5, 6, 8, 40]),
+    (Fault::TryWaits, &[6, 8, 38]),
+    (Fault::NeverExpires, &[8, 11, 12, 14, 19, 20, 24, 26, 29, 32]),
+    (Fault::ExpiresLate, &[8, 11, 12, 14, 19, 20, 24, 26, 29, 32]),
+    (Fault::ExpiresEarly, &[8, 11, 12, 14, 20, 26, 32]),
+    (Fault::DeadlineFromAnswer, &[1, 17, 21]),
+    (Fault::OverrunsMaxWait, &[2, 13]),
+    (Fault::ChecksNothing, &[15, 16, 17, 38, 40]),
+    (Fault::ExtendShortens, &[18]),
+    (Fault::ExtendCreates, &[19]),
+    (Fault::ExtendIgnoresNonce, &[20]),
+    (Fault::ForgetsNonces, &[21, 22, 23, 24]),
+    (Fault::ForgetsFinished, &[23, 24]),
+    (Fault::RepeatLosesPlace, &[22]),
+    (Fault::Reentrant, &[6, 12, 27, 33, 36, 37]),
+    (Fault::ConstantTokens, &[3, 8, 22, 27, 28, 29, 30, 31, 32, 36, 41]),
+    (Fault::TokensPerTableRow, &[8, 28, 29, 30, 31, 41]),
+    (Fault::TokensRestart, &[30]),
+    (Fault::TokensRestartWithLeader, &[31]),
+    (Fault::LastComeFirstServed, &[22, 33]),
+    (Fault::Starves, &[33]),
+    (Fault::GhostWaiters, &[34, 35, 37]),
+    (Fault::GhostGrants, &[35]),
+    (Fault::GrantsTwo, &[36]),
+    (Fault::LeaksKeys, &[29, 37, 39]),
+    (Fault::HangsWhenDown, &[40, 41]),
+    (Fault::DownIsHeld, &[40, 41]),
+    (Fault::NeverReconnects, &[40, 41]),
+    (Fault::CloseForgetsWaiters, &[42]),
+    (Fault::CloseLeavesTask, &[42]),
+];
+
+#[tokio::test(start_paused = true)]
+async fn every_fault_is_found_by_the_cases_that_must_find_it() {
+    let mut wrong = Vec::new();
+    for (fault, cases) in FOUND_BY {
+        let report = testing::run(&Plain::new(Some(fault))).await;
+        if report.failed() != cases {
+            wrong.push(format!(
+                "{fault:?}: expected {cases:?}, failed {:?}\n{report}",
+                report.failed()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_table_of_faults_is_complete() {
+    let faults: BTreeSet<_> = FOUND_BY.iter().map(|(fault, _)| *fault).collect();
+    assert_eq!(faults, Fault::ALL.into_iter().collect());
+}
+
+/// A case that nothing but a strategy without any function could fail would prove nothing.
+#[test]
+fn every_case_finds_a_fault_of_its_own_kind() {
+    let telling = FOUND_BY.iter().filter(|(fault, _)| *fault != Fault::NeverGrants);
+    let found: BTreeSet<u8> = telling.flat_map(|(_, cases)| cases.iter().copied()).collect();
+    let all: BTreeSet<u8> = testing::cases().map(|case| case.number).collect();
+    assert_eq!(found, all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixture_without_powers_is_told_what_it_could_not_try() {
+    struct Bare(Server);
+
+    #[async_trait]
+    impl Fixture for Bare {
+        async fn open(&self) -> Arc<dyn KeyedMutex> {
+            Arc::new(self.0.open())
+        }
+        async fn residue(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    let fixture = Bare(Server::sound());
+    let untried = [29, 30, 31, 37, 39, 40, 41];
+    for number in untried {
+        let outcome = testing::run_case(&fixture, number).await.outcome;
+        assert!(matches!(outcome, Outcome::Untried(_)), "{number}: {outcome}");
+    }
+    let report = testing::run(&fixture).await;
+    report.assert_passed_but_untried(&untried);
+}
