@@ -9,13 +9,16 @@ mod target;
 
 use std::sync::Arc;
 
-use gaggle_channels::Channel;
-use gaggle_strategies::{Gaggle, KeyedMutex, Local, MemberOptions, Noop, Raft, Replicate};
+use gaggle_channels::{self as channels, Channel, Tcp, TcpOptions};
+use gaggle_strategies::{
+    self as strategies, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Queue, Raft, RedisOptions,
+    Replicate,
+};
 
 pub use self::error::OpenError;
 use self::{
     scheme::Policy,
-    target::{Group, Link, Member, Target},
+    target::{Group, Link, Member, Redis, Target},
 };
 use crate::Locker;
 
@@ -37,8 +40,9 @@ use crate::Locker;
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
-/// | `namespace` | the strategy's own | prefix of every key of ours |
+/// | `namespace` | `gaggle` | first part of every key of ours; namespaces know nothing of each other |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
+/// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
 ///
 /// Options of `gaggle+…:` and `raft+…:`
 ///
@@ -87,9 +91,22 @@ pub async fn open(url: &str) -> Result<Locker, OpenError> {
     Ok(match target::parse(url)? {
         Target::Local => Locker::new(Local::new()),
         Target::Noop => Locker::new(Noop::new()),
-        Target::Redis { .. } => unimplemented!(),
+        Target::Redis(redis) => Locker::new(strategies::Redis::open(redis_options(redis)).await?),
         Target::Member(member) => Locker::from_arc(open_member(member).await?),
     })
+}
+
+fn redis_options(redis: Redis) -> RedisOptions {
+    let queue = if redis.fifo { Queue::Fifo } else { Queue::None };
+    let mut options =
+        RedisOptions::new(redis.server.0).queue(queue).allow_eviction(redis.allow_eviction);
+    if let Some(namespace) = redis.namespace {
+        options = options.namespace(namespace);
+    }
+    if let Some(timeout) = redis.request_timeout {
+        options = options.request_timeout(timeout);
+    }
+    options
 }
 
 async fn open_member(member: Member) -> Result<Arc<dyn KeyedMutex>, OpenError> {
@@ -106,8 +123,17 @@ fn open_channel(member: &Member) -> Result<Arc<dyn Channel>, OpenError> {
     let name = member.name.clone();
     Ok(match &member.link {
         Link::Memory => hubs::channel(&member.cluster, name),
-        Link::Redis { .. } => unimplemented!(),
-        Link::Tcp { .. } => unimplemented!(),
+        Link::Redis { server } => {
+            let options = channels::RedisOptions::new(&server.0, &member.cluster, name);
+            Arc::new(channels::Redis::new(options)?)
+        }
+        Link::Tcp { listen, peers, insecure } => {
+            let mut options = TcpOptions::new(name.clone(), *listen).insecure(*insecure);
+            options.peers = peers.clone();
+            // So that one list does for all members.
+            options.peers.remove(&name);
+            Arc::new(Tcp::new(options)?)
+        }
     })
 }
 

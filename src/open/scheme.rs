@@ -62,7 +62,7 @@ const SCHEMES: &[Scheme] = &[
     Scheme {
         name: "redis",
         kind: Kind::Redis,
-        options: &["queue", "namespace", "allow_eviction"],
+        options: &["queue", "namespace", "allow_eviction", "request_timeout"],
         example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
     },
     Scheme {

@@ -17,8 +17,18 @@ use crate::OpenError;
 pub(crate) enum Target {
     Local,
     Noop,
-    Redis { server: Secret, fifo: bool, namespace: Option<String>, allow_eviction: bool },
+    Redis(Redis),
     Member(Member),
+}
+
+/// One Redis.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Redis {
+    pub(crate) server: Secret,
+    pub(crate) fifo: bool,
+    pub(crate) namespace: Option<String>,
+    pub(crate) allow_eviction: bool,
+    pub(crate) request_timeout: Option<Duration>,
 }
 
 /// An embedded member of a cluster.
@@ -78,7 +88,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
             }
             Ok(if scheme.kind == Kind::Local { Target::Local } else { Target::Noop })
         }
-        Kind::Redis => Ok(Target::Redis {
+        Kind::Redis => Ok(Target::Redis(Redis {
             server: redis_server(scheme, &url)?,
             fifo: options.one_of("queue", &[("fifo", true), ("none", false)])?,
             namespace: options
@@ -86,7 +96,8 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
                 .map(|_| options.required("namespace").map(str::to_owned))
                 .transpose()?,
             allow_eviction: options.flag("allow_eviction")?,
-        }),
+            request_timeout: options.duration("request_timeout")?,
+        })),
         Kind::Member(policy, transport) => {
             member(scheme, &url, &options, policy, transport).map(Target::Member)
         }

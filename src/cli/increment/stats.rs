@@ -23,6 +23,13 @@ pub(super) struct Figures {
     pub(super) longest_streak: u64,
 }
 
+impl Figures {
+    /// Without hand-offs: where nobody holds, nobody hands on, and what looks like it is chance.
+    pub(super) fn without_handoffs(self) -> Self {
+        Self { handoff_p50_us: None, handoff_p99_us: None, ..self }
+    }
+}
+
 pub(super) fn figures(plan: &Plan, spans: &[Span], got: u64) -> Figures {
     let expected = plan.expected();
     let first = spans.iter().map(|span| span.asked).min().unwrap_or(0);

@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -27,7 +27,7 @@ pub(super) enum Address {
 
 /// Keys and values of one process.
 #[derive(Clone, Default)]
-pub(super) struct Memory(Arc<Mutex<HashMap<String, String>>>);
+pub(super) struct Memory(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Store {
     pub(super) async fn open(address: &Address, memory: &Memory) -> Result<Self, Failure> {
@@ -97,7 +97,7 @@ impl Memory {
         self.lock().remove(key);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

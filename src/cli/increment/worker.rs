@@ -94,9 +94,12 @@ async fn run(
     let failed =
         |error: gaggle::Error| Failure::new(format!("member {}", job.member)).because(&error);
     let mut store = Store::open(&job.store, memory).await?;
-    if tokio::time::timeout(READY_WITHIN, locker.ready()).await.is_err() {
-        let problem = format!("member {} did not vote within {READY_WITHIN:?}", job.member);
-        return Err(Failure::new(problem));
+    match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
+        Ok(ready) => ready.map_err(failed)?,
+        Err(_) => {
+            let problem = format!("member {} did not vote within {READY_WITHIN:?}", job.member);
+            return Err(Failure::new(problem));
+        }
     }
     // A first lock opens what opens lazily; it must not count.
     let warm_up = LockOptions::default().max_wait(READY_WITHIN);

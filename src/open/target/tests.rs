@@ -11,9 +11,9 @@ fn names(names: &[&str]) -> Vec<NodeName> {
     names.iter().map(|each| name(each)).collect()
 }
 
-fn redis(server: &str) -> Target {
+fn redis(server: &str) -> Redis {
     let server = Secret(server.into());
-    Target::Redis { server, fifo: true, namespace: None, allow_eviction: false }
+    Redis { server, fifo: true, namespace: None, allow_eviction: false, request_timeout: None }
 }
 
 fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> Member {
@@ -48,16 +48,17 @@ fn right_urls_mean_what_the_table_says() {
     let table = [
         ("local:", Target::Local),
         ("noop:", Target::Noop),
-        ("redis://localhost", redis("redis://localhost")),
-        ("redis://u:p%40ss@[::1]:6380/3", redis("redis://u:p%40ss@[::1]:6380/3")),
+        ("redis://localhost", Target::Redis(redis("redis://localhost"))),
+        ("redis://u:p%40ss@[::1]:6380/3", Target::Redis(redis("redis://u:p%40ss@[::1]:6380/3"))),
         (
-            "redis://h?queue=none&namespace=my%20app&allow_eviction=true",
-            Target::Redis {
-                server: Secret("redis://h".into()),
+            "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms",
+            Target::Redis(Redis {
                 fifo: false,
                 namespace: Some("my app".into()),
                 allow_eviction: true,
-            },
+                request_timeout: Some(Duration::from_millis(200)),
+                ..redis("redis://h")
+            }),
         ),
         (
             "gaggle+memory://demo?name=a&members=a,b,c",
@@ -142,10 +143,7 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         ("redis:///1", "invalid URL: the host of the Redis is missing"),
         ("redis://h/x", "invalid URL: the path is no number of a database"),
         ("redis://h:99999", "invalid URL: invalid port number"),
-        (
-            "redis://h?que=fifo",
-            "redis has no option \"que\", it has queue, namespace, allow_eviction",
-        ),
+        ("redis://h?que=fifo", "redis has no option \"que\", it has queue, namespace, "),
         ("redis://h?queue=lifo", "option queue: \"lifo\" is not fifo or none"),
         ("redis://h?queue=fifo&queue=none", "option queue: is given twice"),
         ("redis://h?namespace=", "option namespace: is empty"),
