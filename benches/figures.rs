@@ -97,7 +97,10 @@ async fn over_tcp() -> Vec<Arc<Gaggle>> {
 
 async fn latency() {
     println!("lock, uncontended, {PAIRS} lock/unlock pairs in sequence, 3 members in one process");
-    println!("{:<10} {:<10} {:>8} {:>8} {:>10}", "strategy", "member", "p50 µs", "p99 µs", "pairs/s");
+    println!(
+        "{:<10} {:<10} {:>8} {:>8} {:>10}",
+        "strategy", "member", "p50 µs", "p99 µs", "pairs/s"
+    );
     show("local", "-", &Local::new()).await;
     let server = RedisServer::start();
     let redis = RedisStrategy::open(RedisStrategyOptions::new(server.url())).await.unwrap();
