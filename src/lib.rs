@@ -1,2 +1,89 @@
-//! A keyed mutex whose strategy you choose.
-pub use gaggle_strategies as strategies;
+//! A keyed mutex whose strategy you choose: in one process, on one Redis, or on a Raft group
+//! embedded in your own processes.
+//!
+//! **What no lock can promise.** A valid guard does not stop a write that is already in flight: a
+//! process may be paused between checking its lock and writing. Only a resource that checks the
+//! [fencing token](Guard::fencing_token) stops it. Everything else here makes that rare, bounded
+//! in time, and known to the holder; nothing makes it impossible.
+//!
+//! # Quickstart
+//!
+//! ```
+//! use std::time::Duration;
+//! use gaggle::LockOptions;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locker = gaggle::open("local:").await?;
+//!
+//! // Defaults: a lease of 10 s, after a wait of at most 5 s.
+//! let guard = locker.lock("orders/42").await?;
+//! write_order(guard.fencing_token()).await;
+//! guard.unlock().await?;
+//!
+//! // Or as a critical section, dropped if its lock is lost.
+//! let options = LockOptions::default().duration(Duration::from_secs(2));
+//! locker
+//!     .with_lock("orders/42", options, |lock| async move {
+//!         write_order(lock.fencing_token()).await;
+//!     })
+//!     .await?;
+//!
+//! locker.close().await;
+//! # Ok(())
+//! # }
+//! # async fn write_order(_token: u64) {}
+//! ```
+//!
+//! # Which strategy
+//!
+//! - One process: [`Local`](strategies::Local), `local:`.
+//! - A Redis is there, and a lock that is lost with its memory is good enough:
+//!   [`Redis`](strategies::Redis), `redis://…`.
+//! - The lock must survive the loss of a minority of your own processes:
+//!   [`Gaggle`](strategies::Gaggle), `gaggle+tcp://…`, an embedded Raft group whose log holds the
+//!   queue. [`Raft`](strategies::Raft) is the plainer relative, for comparison.
+//!
+//! [`open`] lists every URL; [`Locker::new`] wraps a strategy made by its own constructor, or your
+//! own [`KeyedMutex`]. [`Capabilities`] tells programs what a strategy guarantees.
+//!
+//! # What it is not
+//!
+//! - Not a substitute for `tokio::sync::Mutex`: within one process that is faster, and has no lease.
+//! - Not reentrant: a second `lock` of the same key waits for the first, whoever asks.
+//! - Not a lock for ever: every lease ends, by default after 10 s, unless it is
+//!   [extended](Guard::extend), by hand or by [`auto_extend`](Acquire::auto_extend).
+//! - Not durable: nothing is on disk. Tokens grow all the same.
+//! - Not secret: channels and Redis are spoken to in plain text.
+//!
+//! # Layout
+//!
+//! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
+//! - [`open`]: from a URL to a strategy; the only file that names every implementation.
+//! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
+//!
+//! Features: `cli` (default) builds the command line `gaggle`; the library is the same without it.
+
+mod guard;
+mod keepalive;
+mod locker;
+mod open;
+mod section;
+
+pub use gaggle_channels as channels;
+pub use gaggle_strategies::{
+    self as strategies, BootClock, Capabilities, Clock, Error, Exclusion, Inspection, KeyedMutex,
+    Lock, LockOptions, MaxWait, Nonce, Order, Owner, Survives,
+};
+
+pub use crate::{
+    guard::Guard,
+    locker::{Acquire, Locker},
+    open::{OpenError, open},
+    section::SectionError,
+};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,263 @@
-//! stub
-/// stub
-#[derive(Debug)]
-pub struct Tcp;
-/// stub
-#[derive(Debug)]
-pub struct TcpOptions;
+mod connection;
+mod options;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex as AsyncMutex, mpsc},
+    task::JoinSet,
+};
+
+pub use self::options::TcpOptions;
+use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received};
+
+/// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
+///
+/// Plain text for now, so it refuses to listen beyond loopback unless told
+/// [`insecure`](TcpOptions::insecure). A node accepts connections of the peers it was given only;
+/// a restarted peer's new connection replaces its old one.
+///
+/// | bound | default | reason |
+/// |---|---|---|
+/// | frame | 1 MiB | what one peer can make another allocate |
+/// | outgoing queue per peer | 8,192 frames | a peer that does not read costs bounded memory, and frames |
+/// | incoming queue | 65,536 frames | as many as a busy cluster sends while its owner stalls |
+/// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
+/// | stalled write | 3 s | a peer that does not read is given up |
+/// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
+pub struct Tcp {
+    options: TcpOptions,
+    shared: Arc<Shared>,
+    running: AsyncMutex<Option<JoinSet<()>>>,
+    inbox: Mutex<Option<Inbox>>,
+}
+
+type Inbox = Arc<AsyncMutex<mpsc::Receiver<Received>>>;
+
+/// What connections share with their channel.
+struct Shared {
+    name: NodeName,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    peers: BTreeMap<NodeName, String>,
+    links: BTreeMap<NodeName, Link>,
+    inbox: Option<mpsc::Sender<Received>>,
+    local: Option<SocketAddr>,
+    counters: Counters,
+    generations: u64,
+}
+
+/// The sending side of a connection that is up.
+struct Link {
+    generation: u64,
+    frames: mpsc::Sender<Bytes>,
+}
+
+impl Tcp {
+    /// A channel with these options. It listens and dials once connected.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] naming the field.
+    pub fn new(options: TcpOptions) -> Result<Self, ChannelError> {
+        options.validate()?;
+        let state = State { peers: options.peers.clone(), ..State::default() };
+        let shared = Arc::new(Shared { name: options.name.clone(), state: Mutex::new(state) });
+        Ok(Self { options, shared, running: AsyncMutex::new(None), inbox: Mutex::new(None) })
+    }
+
+    /// Where this node listens, once connected: the port that was found for port 0.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.shared.lock().local
+    }
+
+    /// Adds a peer, or moves it to another address, from the next attempt to connect on.
+    pub async fn add_peer(&self, name: NodeName, address: impl Into<String>) {
+        let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
+        let mut running = self.running.lock().await;
+        if let (Some(tasks), false) = (running.as_mut(), known) {
+            self.dial(tasks, name);
+        }
+    }
+
+    /// The node of the smaller name dials, so that a pair has one connection and never two.
+    fn dial(&self, tasks: &mut JoinSet<()>, peer: NodeName) {
+        if self.options.name < peer {
+            tasks.spawn(connection::dial(self.shared.clone(), self.options.clone(), peer));
+        }
+    }
+
+    fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection to `peer` is up; it replaces one that was.
+    fn up(&self, peer: &NodeName, frames: mpsc::Sender<Bytes>) -> u64 {
+        let mut state = self.lock();
+        state.generations += 1;
+        let generation = state.generations;
+        let before = state.links.insert(peer.clone(), Link { generation, frames });
+        if before.is_none() {
+            state.hand_in(Received::Up { peer: Some(peer.clone()) });
+        }
+        generation
+    }
+
+    /// The connection of this generation is down, unless another has replaced it.
+    fn down(&self, peer: &NodeName, generation: u64) {
+        let mut state = self.lock();
+        if state.links.get(peer).is_some_and(|link| link.generation == generation) {
+            state.links.remove(peer);
+            state.hand_in(Received::Down { peer: Some(peer.clone()) });
+            tracing::info!(%peer, "connection down");
+        }
+    }
+
+    fn malformed(&self) {
+        self.lock().counters.malformed += 1;
+    }
+}
+
+impl State {
+    fn hand_in(&mut self, received: Received) {
+        let Some(inbox) = &self.inbox else { return };
+        match inbox.try_send(received) {
+            Ok(()) => self.counters.received += 1,
+            Err(_) => {
+                self.counters.dropped_incoming += 1;
+                tracing::debug!("incoming queue full, dropped a frame");
+            }
+        }
+    }
+
+    fn send(&mut self, me: &NodeName, to: &NodeName, frame: Bytes) {
+        if me == to {
+            self.counters.sent += 1;
+            return self.hand_in(Received::Frame { from: me.clone(), frame });
+        }
+        let queued = self.links.get(to).is_some_and(|link| link.frames.try_send(frame).is_ok());
+        if queued {
+            self.counters.sent += 1;
+        } else {
+            self.counters.dropped_outgoing += 1;
+        }
+    }
+}
+
+#[async_trait]
+impl Channel for Tcp {
+    fn name(&self) -> &NodeName {
+        &self.options.name
+    }
+
+    async fn connect(&self) -> Result<(), ChannelError> {
+        let mut running = self.running.lock().await;
+        if running.is_some() {
+            return Ok(());
+        }
+        let unavailable =
+            |error: std::io::Error| ChannelError::Unavailable { source: error.into() };
+        let listener = TcpListener::bind(self.options.listen).await.map_err(unavailable)?;
+        let (inbox, receiver) = mpsc::channel(self.options.incoming_frames_max);
+        let peers: Vec<NodeName> = {
+            let mut state = self.shared.lock();
+            state.local = listener.local_addr().ok();
+            state.inbox = Some(inbox);
+            state.peers.keys().cloned().collect()
+        };
+        *self.inbox() = Some(Arc::new(AsyncMutex::new(receiver)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(connection::accept(self.shared.clone(), self.options.clone(), listener));
+        for peer in peers {
+            self.dial(&mut tasks, peer);
+        }
+        *running = Some(tasks);
+        Ok(())
+    }
+
+    async fn disconnect(&self) {
+        let tasks = self.running.lock().await.take();
+        {
+            let mut state = self.shared.lock();
+            state.inbox = None;
+            state.links.clear();
+            state.local = None;
+        }
+        *self.inbox() = None;
+        if let Some(mut tasks) = tasks {
+            tasks.shutdown().await;
+        }
+    }
+
+    fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
+        self.check(&frame)?;
+        let mut state = self.shared.lock();
+        if state.inbox.is_none() {
+            return Err(ChannelError::Disconnected);
+        }
+        state.send(&self.options.name, to, frame);
+        Ok(())
+    }
+
+    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
+        self.check(&frame)?;
+        let mut state = self.shared.lock();
+        if state.inbox.is_none() {
+            return Err(ChannelError::Disconnected);
+        }
+        let all: Vec<NodeName> = state.links.keys().cloned().collect();
+        for to in all.iter().chain([&self.options.name]) {
+            state.send(&self.options.name, to, frame.clone());
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Received> {
+        let inbox = self.inbox().clone()?;
+        let mut inbox = inbox.lock().await;
+        inbox.recv().await
+    }
+
+    fn try_receive(&self) -> Option<Received> {
+        let inbox = self.inbox().clone()?;
+        let mut inbox = inbox.try_lock().ok()?;
+        inbox.try_recv().ok()
+    }
+
+    fn counters(&self) -> Counters {
+        self.shared.lock().counters
+    }
+}
+
+impl Tcp {
+    fn inbox(&self) -> MutexGuard<'_, Option<Inbox>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tcp").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -40,8 +40,15 @@ impl Drift {
     /// How far two clocks can drift apart over `span`, rounded up.
     #[must_use]
     pub fn over(self, span: Duration) -> Duration {
-        let nanos = (span.as_nanos() * u128::from(self.ppm)).div_ceil(1_000_000);
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        const MILLION: u64 = 1_000_000;
+        let (nanos, ppm) = (span.as_nanos(), u64::from(self.ppm));
+        let drift = match u64::try_from(nanos).ok().and_then(|nanos| nanos.checked_mul(ppm)) {
+            Some(product) => product.div_ceil(MILLION),
+            // Centuries: 128-bit division is too slow for every lock, and needed for none.
+            None => u64::try_from(nanos.saturating_mul(ppm.into()).div_ceil(MILLION.into()))
+                .unwrap_or(u64::MAX),
+        };
+        Duration::from_nanos(drift)
     }
 }
 
@@ -119,6 +126,16 @@ mod tests {
         let present = Some(at(50_000));
         assert_eq!(extended_deadline(present, at(0), ms(1000), Drift::default()), at(50_000));
         assert_eq!(extended_deadline(None, at(0), ms(1000), Drift::default()), at(989));
+    }
+
+    #[test]
+    fn a_drift_is_rounded_up_over_any_span() {
+        let drift = Drift::from_ppm(10_000).unwrap();
+        assert_eq!(drift.over(Duration::from_nanos(1)), Duration::from_nanos(1));
+        assert_eq!(drift.over(Duration::from_nanos(101)), Duration::from_nanos(2));
+        let century = Duration::from_secs(100 * 365 * 86_400);
+        assert_eq!(drift.over(century), century / 100);
+        assert_eq!(drift.over(Duration::MAX), Duration::from_nanos(u64::MAX));
     }
 
     #[test]

@@ -47,7 +47,7 @@ macro_rules! member_strategy {
         impl $strategy {
             /// Connects `channel`, whose name is this member's, and begins to form or join the
             /// group. Returns at once; calls wait for a leader within their `max_wait`, and
-            /// [`ready`](Self::ready) tells when this member votes.
+            /// [`ready`](KeyedMutex::ready) tells when this member votes.
             ///
             /// The member is one task on the current runtime.
             ///
@@ -60,20 +60,6 @@ macro_rules! member_strategy {
                 options: MemberOptions,
             ) -> Result<Self, Error> {
                 Ok(Self { member: Member::open(channel, options, $policy).await? })
-            }
-
-            /// Completes once this member votes in a group that has a leader: what a rolling
-            /// restart waits for before it goes on.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::Closed`], [`Error::Failed`].
-            ///
-            /// # Cancel safety
-            ///
-            /// Dropping the future changes nothing.
-            pub async fn ready(&self) -> Result<(), Error> {
-                self.member.ready().await
             }
 
             /// What this member knows of its group now.
@@ -115,6 +101,12 @@ macro_rules! member_strategy {
             /// Shows this member's own table, which may be behind the leader's.
             async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
                 self.member.inspect(key).await
+            }
+
+            /// Completes once this member votes in a group that has a leader and is not in the
+            /// middle of changing its members: what a rolling restart waits for before it goes on.
+            async fn ready(&self) -> Result<(), Error> {
+                self.member.ready().await
             }
 
             fn capabilities(&self) -> Capabilities {

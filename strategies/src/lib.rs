@@ -35,6 +35,7 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
+mod redis;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod wait;
@@ -58,5 +59,6 @@ pub use crate::{
         DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
         MaxWait, REQUEST_TIMEOUT, check_duration, check_key, check_request,
     },
+    redis::{BUCKETS, Queue, Redis, RedisOptions},
     wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
 };

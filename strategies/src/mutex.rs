@@ -90,6 +90,21 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`], [`Error::InvalidKey`].
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error>;
 
+    /// Completes once this handle takes full part: for an embedded member, once it votes in a
+    /// group that has a leader. At once where nothing has to form. Nobody needs to call it:
+    /// [`lock`](Self::lock) waits for a leader by itself, within `max_wait`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`] for one member too many.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    async fn ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What this strategy guarantees.
     fn capabilities(&self) -> Capabilities;
 

@@ -187,6 +187,10 @@ pub enum Effect {
 }
 
 /// A grant, with both stamps that the holder's deadline needs.
+///
+/// A repeated LOCK is answered with the stamps of the grant that it finds, which say nothing of
+/// when the repetition was sent. Whoever asks with a nonce that an earlier call may have used
+/// counts from [`found_deadline`](crate::found_deadline).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The key.
@@ -219,7 +223,8 @@ pub enum Refusal {
         /// The present time.
         now: ClusterTime,
     },
-    /// The nonce was unlocked or withdrawn, or its lease ran out.
+    /// The nonce was unlocked or withdrawn, or its lease ran out; with [`Ended::Unknown`]: it holds
+    /// or waits for another key.
     Spent(Ended),
     /// A bound is reached.
     Limit {

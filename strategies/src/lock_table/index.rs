@@ -1,10 +1,8 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ClusterTime, ProcessId,
+    key::Key,
     row::{Row, Waiter},
 };
 
@@ -15,20 +13,20 @@ type When = (ClusterTime, u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     /// The ends of all leases.
-    pub(super) leases: BTreeMap<When, Arc<str>>,
+    pub(super) leases: BTreeMap<When, Key>,
     /// The ends of those leases for which somebody waits.
     pub(super) contended: BTreeSet<When>,
     /// The deadlines of all waiters that have one.
-    pub(super) deadlines: BTreeMap<When, Arc<str>>,
+    pub(super) deadlines: BTreeMap<When, Key>,
     /// The places of every process that waits, each with its key.
-    pub(super) waiting: BTreeMap<ProcessId, BTreeMap<u64, Arc<str>>>,
+    pub(super) waiting: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
     /// How many wait in all.
     pub(super) waiters: u64,
 }
 
 impl Index {
     /// Enters the lease of a row, and whether it is waited for.
-    pub(super) fn add_lease(&mut self, key: &Arc<str>, row: &Row) {
+    pub(super) fn add_lease(&mut self, key: &Key, row: &Row) {
         self.leases.insert(lease_end(row), key.clone());
         if !row.queue.is_empty() {
             self.contended.insert(lease_end(row));
@@ -44,7 +42,7 @@ impl Index {
     }
 
     /// Enters a waiter that is already in the row's queue.
-    pub(super) fn add_waiter(&mut self, key: &Arc<str>, row: &Row, waiter: &Waiter) {
+    pub(super) fn add_waiter(&mut self, key: &Key, row: &Row, waiter: &Waiter) {
         if row.queue.len() == 1 {
             self.contended.insert(lease_end(row));
         }
@@ -63,7 +61,7 @@ impl Index {
         self.waiters -= 1;
     }
 
-    pub(super) fn set_deadline(&mut self, key: &Arc<str>, waiter: &Waiter) {
+    pub(super) fn set_deadline(&mut self, key: &Key, waiter: &Waiter) {
         if let Some(deadline) = waiter.deadline {
             self.deadlines.insert((deadline, waiter.claim.place), key.clone());
         }
@@ -75,7 +73,7 @@ impl Index {
         }
     }
 
-    pub(super) fn set_process(&mut self, key: &Arc<str>, waiter: &Waiter) {
+    pub(super) fn set_process(&mut self, key: &Key, waiter: &Waiter) {
         let places = self.waiting.entry(waiter.claim.process).or_default();
         places.insert(waiter.claim.place, key.clone());
     }
@@ -91,13 +89,13 @@ impl Index {
     }
 
     /// The key of the first lease that ends at or before `now`.
-    pub(super) fn due_lease(&self, now: ClusterTime) -> Option<Arc<str>> {
+    pub(super) fn due_lease(&self, now: ClusterTime) -> Option<Key> {
         let ((end, _), key) = self.leases.first_key_value()?;
         (*end <= now).then(|| key.clone())
     }
 
     /// The key and place of the first waiter whose deadline is at or before `now`.
-    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<(Arc<str>, u64)> {
+    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<(Key, u64)> {
         let ((deadline, place), key) = self.deadlines.first_key_value()?;
         (*deadline <= now).then(|| (key.clone(), *place))
     }

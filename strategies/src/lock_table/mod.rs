@@ -38,6 +38,7 @@ mod check;
 mod command;
 mod config;
 mod index;
+mod key;
 mod nonces;
 mod row;
 mod snapshot;

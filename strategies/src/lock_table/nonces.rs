@@ -1,9 +1,6 @@
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, VecDeque};
 
-use super::{ClusterTime, Ended, Seen};
+use super::{ClusterTime, Ended, Seen, key::Key};
 use crate::Nonce;
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
@@ -24,8 +21,8 @@ pub(super) struct Nonces {
 /// Where a nonce stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Holds { key: Arc<str> },
-    Waits { key: Arc<str>, place: u64 },
+    Holds { key: Key },
+    Waits { key: Key, place: u64 },
     Ended(Ended),
 }
 

@@ -6,6 +6,7 @@ use super::{
     ClusterTime, Ended, LockTable, TableConfig,
     config::FIRST_TOKEN_MAX,
     index::Index,
+    key::Key,
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter},
 };
@@ -41,8 +42,8 @@ pub enum SnapshotError {
     },
 }
 
-/// What is written after the version: the rows, from which the indexes follow. In the order of the
-/// keys, so that equal tables give equal bytes.
+/// What is written after the version: the rows, from which the indexes follow, in the order of the
+/// table ([`Key`]), so that equal tables give equal bytes.
 #[derive(Serialize, Deserialize)]
 struct Image {
     config: TableConfig,
@@ -67,7 +68,7 @@ impl LockTable {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let rows = self.rows.iter().map(|(key, row)| RowImage {
-            key: key.clone(),
+            key: key.text().clone(),
             holder: row.holder.clone(),
             queue: row.queue.values().cloned().collect(),
         });
@@ -138,6 +139,7 @@ impl Image {
 impl LockTable {
     fn restore_row(&mut self, image: RowImage) -> Result<(), SnapshotError> {
         let RowImage { key, holder, queue } = image;
+        let key = Key::new(&key);
         let last = self.rows.last_key_value().map(|(key, _)| key);
         require(last.is_none_or(|last| *last < key), "keys out of order")?;
         require(holder.token <= self.last_token, "token that was never granted")?;
@@ -160,7 +162,7 @@ impl LockTable {
             self.index.add_waiter(&key, &row, &waiter);
         }
         self.index.add_lease(&key, &row);
-        self.rows.insert(key, row);
+        self.rows.insert(key, Box::new(row));
         Ok(())
     }
 

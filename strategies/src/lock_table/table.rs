@@ -8,6 +8,7 @@ use super::{
     TableConfig,
     config::FIRST_TOKEN_MAX,
     index::Index,
+    key::{Key, Ordered},
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter, lease_ms},
 };
@@ -24,7 +25,8 @@ pub struct LockTable {
     pub(super) last_token: u64,
     /// The place that the last accepted LOCK took.
     pub(super) last_place: u64,
-    pub(super) rows: BTreeMap<Arc<str>, Row>,
+    /// Boxed, so that the tree's nodes stay small and are moved cheaply.
+    pub(super) rows: BTreeMap<Key, Box<Row>>,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -111,13 +113,13 @@ impl LockTable {
     /// Who holds `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<HolderView> {
-        self.rows.get(key).map(Row::view)
+        self.row(key).map(|row| row.view())
     }
 
     /// The head of the queue for `key`: who gets it next.
     #[must_use]
     pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
-        self.rows.get(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+        self.row(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
     }
 
     /// What the table knows of a nonce.
@@ -148,12 +150,19 @@ impl LockTable {
         }
     }
 
+    fn row(&self, key: &str) -> Option<&Row> {
+        self.rows.get(&key as &dyn Ordered).map(|row| &**row)
+    }
+
     fn lock(&mut self, request: &LockRequest, effects: &mut Vec<Effect>) {
         let effect = match self.nonces.place(request.nonce) {
-            Some(Place::Holds { key }) if *key == request.key => self.grant_again(request),
-            Some(Place::Waits { key, place }) if *key == request.key => {
-                let place = *place;
-                self.queue_again(request, place)
+            Some(Place::Holds { key }) if *key.text() == request.key => {
+                let key = key.clone();
+                self.grant_again(&key, request)
+            }
+            Some(Place::Waits { key, place }) if *key.text() == request.key => {
+                let (key, place) = (key.clone(), *place);
+                self.queue_again(&key, request, place)
             }
             Some(Place::Ended(how)) => refused(request, Refusal::Spent(*how)),
             // One nonce names one acquisition: it cannot take a second key.
@@ -166,26 +175,26 @@ impl LockTable {
         effects.push(effect);
     }
 
-    fn grant_again(&mut self, request: &LockRequest) -> Effect {
-        let row = self.rows.get_mut(&request.key).expect("a nonce that holds has its row");
+    fn grant_again(&mut self, key: &Key, request: &LockRequest) -> Effect {
+        let row = self.rows.get_mut(key).expect("a nonce that holds has its row");
         row.holder.claim.process = request.process;
         row.holder.claim.asked_at = self.now;
-        Effect::Granted(row.holder.grant(&request.key))
+        Effect::Granted(row.holder.grant(key.text()))
     }
 
     /// The place stays, the deadline may move to a later time, and the grant goes to whoever asked
     /// last.
-    fn queue_again(&mut self, request: &LockRequest, place: u64) -> Effect {
-        let row = self.rows.get_mut(&request.key).expect("a nonce that waits has its row");
+    fn queue_again(&mut self, key: &Key, request: &LockRequest, place: u64) -> Effect {
+        let row = self.rows.get_mut(key).expect("a nonce that waits has its row");
         let waiter = row.queue.get_mut(&place).expect("a nonce that waits is in the queue");
         let asked = request.wait.deadline(self.now);
         self.index.unset_deadline(waiter);
         waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
-        self.index.set_deadline(&request.key, waiter);
+        self.index.set_deadline(key, waiter);
         self.index.unset_process(waiter);
         waiter.claim.process = request.process;
         waiter.claim.asked_at = self.now;
-        self.index.set_process(&request.key, waiter);
+        self.index.set_process(key, waiter);
         queued(request)
     }
 
@@ -197,16 +206,17 @@ impl LockTable {
         }
         bounded(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
         let keys = self.rows.len();
-        match self.rows.entry(request.key.clone()) {
+        match self.rows.entry(Key::new(&request.key)) {
             Entry::Vacant(vacant) => {
                 bounded(keys, config.keys_max, Bound::Keys)?;
                 self.last_place += 1;
                 self.last_token += 1;
                 let claim = Claim::new(self.last_place, request, *now);
                 let holder = Hold::new(claim, self.last_token, *now);
-                let row = vacant.insert(Row { holder, queue: BTreeMap::new() });
-                self.index.add_lease(&request.key, row);
-                self.nonces.set(request.nonce, Place::Holds { key: request.key.clone() });
+                let key = vacant.key().clone();
+                let row = vacant.insert(Box::new(Row { holder, queue: BTreeMap::new() }));
+                self.index.add_lease(&key, row);
+                self.nonces.set(request.nonce, Place::Holds { key });
                 Ok(Effect::Granted(row.holder.grant(&request.key)))
             }
             Entry::Occupied(_) if request.wait.is_none() => Err(Refusal::Held),
@@ -231,20 +241,20 @@ impl LockTable {
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
         let place = self.nonces.place(nonce).cloned();
         let was = match &place {
-            Some(Place::Holds { key: held }) if held == key => Ended::Held,
-            Some(Place::Waits { key: awaited, .. }) if awaited == key => Ended::Waited,
+            Some(Place::Holds { key: held }) if held.text() == key => Ended::Held,
+            Some(Place::Waits { key: awaited, .. }) if awaited.text() == key => Ended::Waited,
             Some(Place::Ended(how)) => *how,
             Some(_) | None => Ended::Unknown,
         };
         effects.push(Effect::Unlocked { key: key.clone(), nonce, was });
         match (was, place) {
-            (Ended::Held, _) => {
+            (Ended::Held, Some(Place::Holds { key })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
-                self.hand_over(key, effects);
+                self.hand_over(&key, effects);
             }
-            (Ended::Waited, Some(Place::Waits { place, .. })) => {
+            (Ended::Waited, Some(Place::Waits { key, place })) => {
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
-                self.leave_queue(key, place);
+                self.leave_queue(&key, place);
             }
             (Ended::Unknown, None) if !forget => {
                 self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
@@ -269,7 +279,7 @@ impl LockTable {
         process: ProcessId,
         duration_ms: u64,
     ) -> Option<ClusterTime> {
-        let (key, row) = match self.rows.entry(key.clone()) {
+        let (key, row) = match self.rows.entry(Key::new(key)) {
             Entry::Occupied(row) if row.get().holder.claim.nonce == nonce => {
                 (row.key().clone(), row.into_mut())
             }
@@ -298,13 +308,13 @@ impl LockTable {
         }
     }
 
-    fn drop_waiter(&mut self, key: &Arc<str>, place: u64, effects: &mut Vec<Effect>) {
+    fn drop_waiter(&mut self, key: &Key, place: u64, effects: &mut Vec<Effect>) {
         let Claim { nonce, process, .. } = self.leave_queue(key, place);
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: key.clone(), nonce, process });
+        effects.push(Effect::Dropped { key: key.text().clone(), nonce, process });
     }
 
-    fn leave_queue(&mut self, key: &Arc<str>, place: u64) -> Claim {
+    fn leave_queue(&mut self, key: &Key, place: u64) -> Claim {
         let row = self.rows.get_mut(key).expect("a place that is indexed has its row");
         let waiter = row.queue.remove(&place).expect("a place that is indexed is in the queue");
         self.index.remove_waiter(row, &waiter);
@@ -317,14 +327,14 @@ impl LockTable {
             let Claim { nonce, process, .. } = row.holder.claim;
             let token = row.holder.token;
             self.nonces.end(nonce, Ended::Expired, self.now);
-            effects.push(Effect::Expired { key: key.clone(), nonce, process, token });
+            effects.push(Effect::Expired { key: key.text().clone(), nonce, process, token });
             self.hand_over(&key, effects);
         }
     }
 
     /// Ends the hold of `key` and grants it to the head of the queue, which is alive: the dead left
     /// at the beginning of the step. Without a queue the key leaves the table.
-    fn hand_over(&mut self, key: &Arc<str>, effects: &mut Vec<Effect>) {
+    fn hand_over(&mut self, key: &Key, effects: &mut Vec<Effect>) {
         let Entry::Occupied(mut entry) = self.rows.entry(key.clone()) else {
             unreachable!("a key that is handed over has its row");
         };
@@ -339,7 +349,7 @@ impl LockTable {
         self.last_token += 1;
         row.holder = Hold::new(waiter.claim, self.last_token, self.now);
         self.index.add_lease(&key, row);
-        effects.push(Effect::Granted(row.holder.grant(&key)));
+        effects.push(Effect::Granted(row.holder.grant(key.text())));
         self.nonces.set(row.holder.claim.nonce, Place::Holds { key });
     }
 }

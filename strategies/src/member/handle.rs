@@ -349,14 +349,19 @@ impl Member {
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut status = self.status.clone();
-        match status.wait_for(|status| status.ready).await {
-            Ok(_) => Ok(()),
+        match status.wait_for(|status| status.ready || status.full.is_some()).await {
+            Ok(status) => match status.full {
+                Some(limit) => {
+                    Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
+                }
+                None => Ok(()),
+            },
             Err(_) => Err(self.end_error()),
         }
     }
 
     pub(crate) fn status(&self) -> MemberStatus {
-        let Status { ready, leader, leads, group, term } = self.status.borrow().clone();
+        let Status { ready, leader, leads, group, term, .. } = self.status.borrow().clone();
         MemberStatus { ready, leader, leads, group, term }
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct Node {
     leader: Option<u64>,
     leading_since: Instant,
     group_heard: Instant,
+    /// The limit that the cluster named when it refused this process.
+    full: Option<u32>,
     next_presence: Instant,
     presences: u64,
     /// The greatest token ever seen: a new group begins above it.
@@ -114,6 +116,7 @@ impl Node {
             leader: None,
             leading_since: Instant::default(),
             group_heard: Instant::default(),
+            full: None,
             next_presence: Instant::default(),
             presences: 0,
             last_token: 0,
@@ -328,6 +331,7 @@ impl Node {
 
     fn enter(&mut self, now: Instant, group: Group) {
         self.group_heard = now;
+        self.full = None;
         self.group = Some(group);
         self.formation.grouped();
         self.meet_members(now);

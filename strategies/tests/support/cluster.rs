@@ -27,7 +27,6 @@ use super::{
 #[async_trait]
 pub(crate) trait Member: KeyedMutex {
     async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self>;
-    async fn ready(&self) -> Result<(), Error>;
     fn leader(&self) -> Option<NodeName>;
     async fn sizes(&self) -> Result<MemberSizes, Error>;
 }
@@ -38,10 +37,6 @@ macro_rules! member {
         impl Member for $strategy {
             async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self> {
                 Arc::new(Self::open(channel, options).await.expect("a member can be opened"))
-            }
-
-            async fn ready(&self) -> Result<(), Error> {
-                Self::ready(self).await
             }
 
             fn leader(&self) -> Option<NodeName> {

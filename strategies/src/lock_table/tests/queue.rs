@@ -174,3 +174,27 @@ fn every_one_of_a_thousand_waiters_is_served_once() {
     assert!(granted.eq(0..1000));
     assert_eq!(bench.table.sizes(), Sizes::default());
 }
+
+/// The bound is generous: a step that scans the queue takes minutes here. `benches/lock_table.rs`
+/// has the figures.
+#[test]
+fn a_hundred_thousand_waiters_cost_no_more_each_than_a_few() {
+    let count = 100_000;
+    let mut bench = Bench::new();
+    let mut effects = Vec::new();
+    let begun = std::time::Instant::now();
+    for nonce in 0..count {
+        let process = ProcessId(nonce % 2);
+        let request = LockRequest { process, ..request(nonce.into(), 100, Wait::Ms(50)) };
+        bench.table.apply(ClusterTime(0), &Command::Lock(request), &mut effects);
+    }
+    for nonce in (0..count / 4).rev() {
+        bench.table.apply(ClusterTime(1), &unlock("k", nonce.into(), true), &mut effects);
+    }
+    bench.table.apply(ClusterTime(2), &Command::Gone { process: ProcessId(1) }, &mut effects);
+    bench.table.apply(ClusterTime(50), &Command::Noop, &mut effects);
+    bench.table.check();
+    assert_eq!(bench.table.sizes().waiters, 0);
+    let took = begun.elapsed();
+    assert!(took.as_secs() < 20, "{took:?}");
+}

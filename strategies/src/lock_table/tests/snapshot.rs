@@ -27,6 +27,10 @@ fn rich() -> Bench {
     bench
 }
 
+fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
+    table.rows.get_mut(&key::Key::new(&key.into())).unwrap()
+}
+
 #[test]
 fn a_restored_table_behaves_as_the_original() {
     // contract rule 5: tokens and times go on
@@ -95,10 +99,10 @@ fn a_table_that_contradicts_itself_is_refused() {
         ("token that was never granted", |t| t.last_token = 1),
         ("place that was never taken", |t| t.last_place = 4),
         ("nonce that occurs twice", |t| {
-            let nonce = t.rows["k"].holder.claim.nonce;
-            t.rows.get_mut("zé\0").unwrap().holder.claim.nonce = nonce;
+            let nonce = row(t, "k").holder.claim.nonce;
+            row(t, "zé\0").holder.claim.nonce = nonce;
         }),
-        ("queue out of order", |t| t.rows.get_mut("k").unwrap().holder.claim.place = 5),
+        ("queue out of order", |t| row(t, "k").holder.claim.place = 5),
         ("more keys than the limit", |t| t.config.keys_max = 1),
         ("more waiters than the limit", |t| t.config.waiters_per_key_max = 1),
         ("more nonces than the limit", |t| t.config.nonces_max = 3),

@@ -191,6 +191,7 @@ impl Node {
 
     fn take_full(&mut self, limit: u32) {
         if self.group.is_none() {
+            self.full = Some(limit);
             let answer = Answer::Limit { what: "members of this cluster", limit: limit.into() };
             self.requests.refuse_locks(&answer);
         }

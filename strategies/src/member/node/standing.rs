@@ -22,11 +22,15 @@ pub(crate) struct Status {
     pub(crate) leads: bool,
     pub(crate) group: Option<u128>,
     pub(crate) term: u64,
+    /// The cluster has this many members and no place for this process.
+    pub(crate) full: Option<u32>,
 }
 
 impl Node {
     pub(crate) fn status(&self) -> Status {
-        let Some(group) = &self.group else { return Status::default() };
+        let Some(group) = &self.group else {
+            return Status { full: self.full, ..Status::default() };
+        };
         let leader = self.leader.and_then(|id| {
             if id == self.incarnation { Some(&self.name) } else { group.name_of(id) }
         });
@@ -36,6 +40,7 @@ impl Node {
             leads: group.is_leader(),
             group: Some(group.id()),
             term: group.term(),
+            full: None,
         }
     }
 

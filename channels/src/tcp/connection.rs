@@ -1,0 +1,206 @@
+//! One connection, from its hello to its end.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::{SinkExt, StreamExt};
+use rand::RngExt;
+use tokio::{
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
+
+use super::{Shared, TcpOptions};
+use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received};
+
+/// Begins every hello: what this is, and the version of the framing.
+const MAGIC: &[u8] = b"gaggle\x01";
+/// The first byte of a frame that carries nothing but a sign of life.
+const ALIVE: u8 = 0;
+/// The first byte of a frame that carries its sender's bytes.
+const DATA: u8 = 1;
+
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+const WRITE_STALL_MAX: Duration = Duration::from_secs(3);
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// What one write gathers at the most before it goes out.
+const WRITE_BYTES: usize = 1 << 20;
+/// Connections that have not said hello, at one time: strangers cost bounded memory.
+const STRANGERS_MAX: usize = 128;
+
+type Reader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
+type Writer = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
+
+/// Keeps a connection to `peer` up.
+pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeName) {
+    let mut pause = RECONNECT.0;
+    loop {
+        let address = shared.lock().peers.get(&peer).cloned();
+        if let Some(address) = address
+            && let Some((reader, writer)) = connect(&shared, &options, &peer, &address).await
+        {
+            pause = RECONNECT.0;
+            run(&shared, &options, &peer, reader, writer).await;
+        }
+        let jittered = rand::rng().random_range(pause / 2..=pause);
+        sleep(jittered).await;
+        pause = (pause * 2).min(RECONNECT.1);
+    }
+}
+
+async fn connect(
+    shared: &Shared,
+    options: &TcpOptions,
+    peer: &NodeName,
+    address: &str,
+) -> Option<(Reader, Writer)> {
+    let stream = timeout(options.connect_timeout, TcpStream::connect(address)).await.ok()?.ok()?;
+    let (mut reader, mut writer) = framed(stream);
+    timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await.ok()?.ok()?;
+    let answer = read_hello(shared, &mut reader).await?;
+    if answer != *peer {
+        tracing::warn!(%peer, %answer, address, "another node answers at this address");
+        return None;
+    }
+    Some((reader, writer))
+}
+
+/// Takes connections in.
+pub(super) async fn accept(shared: Arc<Shared>, options: TcpOptions, listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let peers = shared.lock().peers.len();
+                    if connections.len() < peers * 2 + STRANGERS_MAX {
+                        connections.spawn(welcome(shared.clone(), options.clone(), stream));
+                    }
+                }
+                // Out of descriptors, most likely: others must end first.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(RECONNECT.1).await;
+                }
+            }
+        }
+    }
+}
+
+async fn welcome(shared: Arc<Shared>, options: TcpOptions, stream: TcpStream) {
+    let (mut reader, mut writer) = framed(stream);
+    let Some(peer) = read_hello(&shared, &mut reader).await else { return };
+    if !shared.lock().peers.contains_key(&peer) || peer >= shared.name {
+        shared.malformed();
+        tracing::warn!(%peer, "refused a connection of a name that is no peer, or should not dial");
+        return;
+    }
+    let greeted = timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await;
+    if matches!(greeted, Ok(Ok(()))) {
+        run(&shared, &options, &peer, reader, writer).await;
+    }
+}
+
+fn framed(stream: TcpStream) -> (Reader, Writer) {
+    // Best effort: without it frames are as right, only later.
+    let _ = stream.set_nodelay(true);
+    let (read, write) = stream.into_split();
+    let codec =
+        || LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX + 1).new_codec();
+    let mut writer = FramedWrite::new(write, codec());
+    writer.set_backpressure_boundary(WRITE_BYTES);
+    (FramedRead::new(read, codec()), writer)
+}
+
+fn hello(name: &NodeName) -> Bytes {
+    [MAGIC, name.as_str().as_bytes()].concat().into()
+}
+
+async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
+    let frame = timeout(HELLO_TIMEOUT, reader.next()).await.ok()??;
+    let name = frame.ok().and_then(|frame| {
+        let name = frame.strip_prefix(MAGIC).filter(|name| name.len() <= NODE_NAME_BYTES_MAX)?;
+        NodeName::new(std::str::from_utf8(name).ok()?).ok()
+    });
+    if name.is_none() {
+        shared.malformed();
+    }
+    name
+}
+
+/// Carries frames both ways until one side ends.
+async fn run(
+    shared: &Shared,
+    options: &TcpOptions,
+    peer: &NodeName,
+    reader: Reader,
+    writer: Writer,
+) {
+    let (frames, queue) = mpsc::channel(options.outgoing_frames_max);
+    let generation = shared.up(peer, frames);
+    tracing::info!(%peer, "connection up");
+    tokio::select! {
+        () = read(shared, peer, reader) => {}
+        () = write(queue, writer) => {}
+    }
+    shared.down(peer, generation);
+}
+
+async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
+    while let Ok(Some(frame)) = timeout(SILENCE_MAX, reader.next()).await {
+        match frame.map(BytesMut::freeze) {
+            Ok(frame) if frame.first() == Some(&DATA) => {
+                let frame = frame.slice(1..);
+                shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });
+            }
+            Ok(frame) if frame.first() == Some(&ALIVE) => {}
+            Err(error) if error.kind() != std::io::ErrorKind::InvalidData => return,
+            // A frame too long, or of no kind we know: nothing after it can be trusted.
+            _ => {
+                shared.malformed();
+                tracing::warn!(%peer, "malformed frame, closing the connection");
+                return;
+            }
+        }
+    }
+}
+
+/// Ends when the connection breaks, stalls, or was replaced (its queue is closed then).
+async fn write(mut queue: mpsc::Receiver<Bytes>, mut writer: Writer) {
+    loop {
+        let first = match timeout(ALIVE_EVERY, queue.recv()).await {
+            Ok(Some(frame)) => marked(&frame),
+            Ok(None) => return,
+            Err(_) => Bytes::from_static(&[ALIVE]),
+        };
+        let written = async {
+            writer.feed(first).await?;
+            // Everything that waits goes out in the same write.
+            while let Ok(frame) = queue.try_recv() {
+                writer.feed(marked(&frame)).await?;
+            }
+            SinkExt::<Bytes>::flush(&mut writer).await
+        };
+        let written: Result<std::io::Result<()>, _> = timeout(WRITE_STALL_MAX, written).await;
+        if !matches!(written, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+fn marked(frame: &Bytes) -> Bytes {
+    let mut marked = BytesMut::with_capacity(frame.len() + 1);
+    marked.put_u8(DATA);
+    marked.put_slice(frame);
+    marked.freeze()
+}

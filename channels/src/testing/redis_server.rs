@@ -1,0 +1,137 @@
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread::sleep,
+    time::Duration,
+};
+
+static SERVERS: AtomicU32 = AtomicU32::new(0);
+
+/// A `redis-server` of a test's own: on a free loopback port, in a directory of its own, without
+/// persistence. Dropping it ends that process and no other.
+#[derive(Debug)]
+pub struct RedisServer {
+    port: u16,
+    directory: PathBuf,
+    process: Option<Child>,
+}
+
+impl RedisServer {
+    /// Starts one, and returns when it answers.
+    ///
+    /// # Panics
+    ///
+    /// If `redis-server` is not installed or does not start: a test that needs it fails.
+    #[must_use]
+    pub fn start() -> Self {
+        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+        let own = format!("gaggle-redis-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(own);
+        fs::create_dir_all(&directory).expect("the temporary directory can be written");
+        // Another process may take a free port before redis does: then the next one.
+        for _ in 0..20 {
+            let mut server =
+                Self { port: free_port(), directory: directory.clone(), process: None };
+            if server.try_restart() {
+                return server;
+            }
+            std::mem::forget(server);
+        }
+        panic!("redis-server does not start: is it installed? see ./test");
+    }
+
+    /// `redis://127.0.0.1:PORT/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id, while it runs: for signals.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
+    /// Kills it (`kill -9`): connections break, and its memory is gone.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Stops it if it runs, and starts it on the same port, empty.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start again.
+    pub fn restart(&mut self) {
+        self.stop();
+        for _ in 0..50 {
+            if self.try_restart() {
+                return;
+            }
+            sleep(Duration::from_millis(50));
+        }
+        panic!("redis-server does not start again on port {}", self.port);
+    }
+
+    fn try_restart(&mut self) -> bool {
+        let port = self.port.to_string();
+        let directory = self.directory.to_string_lossy().into_owned();
+        let arguments = ["--port", &port, "--bind", "127.0.0.1", "--dir", &directory];
+        let volatile = ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"];
+        let mut command = Command::new("redis-server");
+        command.args(arguments).args(volatile).stdin(Stdio::null());
+        let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+            return false;
+        };
+        self.process = Some(process);
+        for _ in 0..500 {
+            if self.answers() {
+                return true;
+            }
+            let process = self.process.as_mut().expect("it was just started");
+            if !matches!(process.try_wait(), Ok(None)) {
+                self.process = None;
+                return false;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        self.stop();
+        false
+    }
+
+    fn answers(&self) -> bool {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
+            return false;
+        };
+        let mut answer = [0; 5];
+        stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut answer).is_ok()
+            && answer == *b"+PONG"
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,278 @@
+//! One suite over all three channels, and what each does when its transport fails.
+//!
+//! Method: Memory in virtual time; Redis against a server of the test's own; TCP on free loopback
+//! ports.
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use gaggle_channels::{
+    Channel, ChannelError, Faults, Hub, NodeName, Received, Redis, RedisOptions, Tcp, TcpOptions,
+    testing::{Fixture, RedisServer, conformance},
+};
+use tokio::{
+    io::AsyncWriteExt,
+    time::{sleep, timeout},
+};
+
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+struct OverMemory;
+
+#[async_trait]
+impl Fixture for OverMemory {
+    async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>> {
+        let hub = Hub::new();
+        let mut nodes: Vec<Arc<dyn Channel>> = Vec::new();
+        for each in names {
+            nodes.push(Arc::new(hub.channel(name(each))));
+            nodes.last().unwrap().connect().await.unwrap();
+        }
+        nodes
+    }
+}
+
+struct OverRedis {
+    server: RedisServer,
+    clusters: AtomicU32,
+}
+
+#[async_trait]
+impl Fixture for OverRedis {
+    async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>> {
+        let cluster = format!("c{}", self.clusters.fetch_add(1, Ordering::Relaxed));
+        let mut nodes: Vec<Arc<dyn Channel>> = Vec::new();
+        for each in names {
+            let options = RedisOptions::new(self.server.url(), cluster.clone(), name(each));
+            nodes.push(Arc::new(Redis::new(options).unwrap()));
+            nodes.last().unwrap().connect().await.unwrap();
+        }
+        nodes
+    }
+}
+
+struct OverTcp;
+
+#[async_trait]
+impl Fixture for OverTcp {
+    async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>> {
+        let nodes = tcp_nodes(names).await;
+        nodes.into_iter().map(|node| node as Arc<dyn Channel>).collect()
+    }
+}
+
+/// Connected TCP nodes, all of which can talk. Their ports are fixed, so that they can reconnect.
+async fn tcp_nodes(names: &[&str]) -> Vec<Arc<Tcp>> {
+    let mut nodes = Vec::new();
+    for each in names {
+        let node = Tcp::new(TcpOptions::new(name(each), free_address())).unwrap();
+        node.connect().await.unwrap();
+        nodes.push(Arc::new(node));
+    }
+    for node in &nodes {
+        for peer in nodes.iter().filter(|peer| peer.name() != node.name()) {
+            let address = peer.local_addr().unwrap().to_string();
+            node.add_peer(peer.name().clone(), address).await;
+        }
+    }
+    for node in &nodes {
+        for _ in 1..names.len() {
+            let up = timeout(Duration::from_secs(10), node.receive()).await.unwrap();
+            assert!(matches!(up, Some(Received::Up { .. })), "{up:?}");
+        }
+    }
+    nodes
+}
+
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap()
+}
+
+async fn next_frame(node: &dyn Channel) -> Bytes {
+    loop {
+        let received = timeout(Duration::from_secs(10), node.receive()).await.unwrap().unwrap();
+        if let Received::Frame { frame, .. } = received {
+            return frame;
+        }
+    }
+}
+
+/// Sends until a frame arrives: the way may take a moment to open.
+async fn frames_flow(from: &dyn Channel, to: &dyn Channel) -> Duration {
+    let started = tokio::time::Instant::now();
+    for _ in 0..1000 {
+        let _ = from.send(to.name(), Bytes::from_static(b"flow"));
+        let got = timeout(Duration::from_millis(20), to.receive()).await;
+        if let Ok(Some(Received::Frame { .. })) = got {
+            return started.elapsed();
+        }
+    }
+    panic!("no frame from {} reaches {}", from.name(), to.name());
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_conforms() {
+    conformance(&OverMemory).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_conforms() {
+    let server = RedisServer::start();
+    conformance(&OverRedis { server, clusters: AtomicU32::new(0) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_conforms() {
+    conformance(&OverTcp).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_replays_its_faults_and_each_kind_fires() {
+    let run = |seed| async move {
+        let delay = (Duration::from_millis(1), Duration::from_millis(9));
+        let hub = Hub::with_faults(seed, Faults { loss: 0.2, repeat: 0.1, reorder: 0.3, delay });
+        let (a, b) = (hub.channel(name("a")), hub.channel(name("b")));
+        a.connect().await.unwrap();
+        b.connect().await.unwrap();
+        for i in 0..200_u8 {
+            a.send(&name("b"), Bytes::from(vec![i])).unwrap();
+        }
+        let mut arrived = Vec::new();
+        while let Ok(Some(Received::Frame { frame, .. })) =
+            timeout(Duration::from_millis(50), b.receive()).await
+        {
+            arrived.push(frame[0]);
+        }
+        (arrived, hub.fired())
+    };
+    let (first, again, other) = (run(7).await, run(7).await, run(8).await);
+    assert_eq!(first, again);
+    assert_ne!(first.0, other.0);
+    let fired = first.1;
+    assert!(fired.lost > 0 && fired.repeated > 0 && fired.delayed > 0 && fired.reordered > 0);
+    assert!(!first.0.is_sorted(), "some frame overtook another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cuts_are_one_way_or_two_way_and_heal() {
+    let hub = Hub::new();
+    let (a, b) = (hub.channel(name("a")), hub.channel(name("b")));
+    a.connect().await.unwrap();
+    b.connect().await.unwrap();
+    hub.cut(&name("a"), &name("b"));
+    a.send(&name("b"), Bytes::from_static(b"x")).unwrap();
+    assert_eq!(b.try_receive(), None);
+    b.send(&name("a"), Bytes::from_static(b"y")).unwrap();
+    assert_eq!(next_frame(&a).await, "y");
+    hub.partition(&name("a"), &name("b"));
+    b.send(&name("a"), Bytes::from_static(b"z")).unwrap();
+    assert_eq!(a.try_receive(), None);
+    hub.heal();
+    a.send(&name("b"), Bytes::from_static(b"x")).unwrap();
+    assert_eq!(next_frame(&b).await, "x");
+    assert_eq!(hub.fired().cut, 2);
+    let taken = hub.channel(name("a")).connect().await;
+    assert!(matches!(taken, Err(ChannelError::NameTaken { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_says_when_it_is_down_and_subscribes_again() {
+    let mut server = RedisServer::start();
+    let open = |each| Redis::new(RedisOptions::new(server.url(), "c", name(each))).unwrap();
+    let (a, b) = (open("a"), open("b"));
+    a.connect().await.unwrap();
+    b.connect().await.unwrap();
+    frames_flow(&a, &b).await;
+    server.stop();
+    let down = timeout(Duration::from_secs(10), b.receive()).await.unwrap();
+    assert_eq!(down, Some(Received::Down { peer: None }));
+    server.restart();
+    let up = timeout(Duration::from_secs(10), b.receive()).await.unwrap();
+    assert_eq!(up, Some(Received::Up { peer: None }));
+    frames_flow(&a, &b).await;
+}
+
+#[tokio::test]
+async fn redis_that_is_not_there_is_unavailable_in_time() {
+    let url = format!("redis://127.0.0.1:{}/", free_address().port());
+    let channel = Redis::new(RedisOptions::new(url, "c", name("a"))).unwrap();
+    let refused = timeout(Duration::from_secs(5), channel.connect()).await.unwrap();
+    assert!(matches!(refused, Err(ChannelError::Unavailable { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_password_is_shown_to_nobody() {
+    let options = RedisOptions::new("redis://user:secret@127.0.0.1/", "c", name("a"));
+    assert!(!format!("{options:?}").contains("secret"));
+    let bad = RedisOptions::new("redis://user:secret@127.0.0.1:port/", "c", name("a"));
+    let Err(error) = Redis::new(bad) else { panic!("the port is none") };
+    assert!(!format!("{error} {error:?}").contains("secret"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_tcp_peer_is_reached_again_soon() {
+    for restarted in [0, 1] {
+        let nodes = tcp_nodes(&["a", "b"]).await;
+        let (old, other) = (&nodes[restarted], &nodes[1 - restarted]);
+        let address = old.local_addr().unwrap();
+        old.disconnect().await;
+        let down = timeout(Duration::from_secs(10), other.receive()).await.unwrap();
+        assert!(matches!(down, Some(Received::Down { .. })), "{down:?}");
+        let options = TcpOptions::new(old.name().clone(), address)
+            .peer(other.name().clone(), other.local_addr().unwrap().to_string());
+        let fresh = Tcp::new(options).unwrap();
+        fresh.connect().await.unwrap();
+        let took = frames_flow(&**other, &fresh).await;
+        assert!(took < Duration::from_secs(2), "it took {took:?}");
+        frames_flow(&fresh, &**other).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rubbish_on_the_tcp_port_is_counted_and_harms_nobody() {
+    let nodes = tcp_nodes(&["a", "b"]).await;
+    let address = nodes[1].local_addr().unwrap();
+    let hello = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
+    let rubbish = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0xff; 64],
+        hello(b"gaggle\x02a"),
+        hello(b"gaggle\x01stranger"),
+        hello(b"gaggle\x01\xff\xfe"),
+        hello(b"gaggle\x01"),
+    ];
+    for bytes in &rubbish {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..200 {
+        if nodes[1].counters().malformed >= rubbish.len() as u64 {
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(nodes[1].counters().malformed, rubbish.len() as u64);
+    frames_flow(&*nodes[0], &*nodes[1]).await;
+}
+
+#[test]
+fn tcp_refuses_to_listen_beyond_loopback_unless_told() {
+    let everywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let refused = Tcp::new(TcpOptions::new(name("a"), everywhere));
+    assert!(matches!(refused, Err(ChannelError::InvalidOptions { field: "listen", .. })));
+    assert!(Tcp::new(TcpOptions::new(name("a"), everywhere).insecure(true)).is_ok());
+}

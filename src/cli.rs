@@ -1,0 +1,49 @@
+//! The subcommands, one file each, and what they share: how a failure is told.
+
+mod failure;
+mod increment;
+
+use std::{future::Future, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use self::failure::Failure;
+
+/// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Increment a counter from several members at once, with and without a lock.
+    ///
+    /// The counter lives in a store that has only GET and SET: each increment reads it, works, and
+    /// writes it back. Without a lock, updates are lost. Exits with 1 if a real strategy lost an
+    /// update, and with 2 on any other failure.
+    Increment(increment::Args),
+    /// One member of an increment run with --processes; started by it, not by people.
+    #[command(hide = true)]
+    IncrementWorker,
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> ExitCode {
+        let outcome = match self.command {
+            Command::Increment(args) => block_on(increment::run(args)),
+            Command::IncrementWorker => block_on(increment::run_worker()),
+        };
+        outcome.unwrap_or_else(|failure| {
+            eprintln!("gaggle: {failure}");
+            failure.exit_code()
+        })
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
+}

@@ -1,0 +1,265 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};
+use tokio::sync::watch;
+
+use crate::keepalive::KeepAlive;
+
+/// A lock that this process holds, and that is unlocked when the guard is dropped.
+///
+/// One guard for all strategies. It is advisory, like every lock: a valid guard does not stop a
+/// write that is already in flight. Hand the [fencing token](Self::fencing_token) to the resource;
+/// only a resource that checks it does.
+///
+/// # Dropping
+///
+/// Dropping hands the unlock to the strategy's driver and returns at once: it never blocks, never
+/// panics, and works outside any runtime. It tells nobody whether the unlock arrived; where no
+/// driver is left, the lease's end frees the key. [`unlock`](Self::unlock) waits and tells.
+#[must_use = "if unused the key is unlocked at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    hold: Arc<Hold>,
+    watch: LossWatch,
+    keepalive: Option<KeepAlive>,
+    /// Whether dropping unlocks.
+    armed: bool,
+}
+
+/// What a guard and its keep-alive share, so that the one sees what the other extends.
+pub(crate) struct Hold {
+    pub(crate) mutex: Arc<dyn KeyedMutex>,
+    pub(crate) clock: Arc<dyn Clock>,
+    state: watch::Sender<State>,
+}
+
+struct State {
+    lock: Lock,
+    lost: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
+        let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
+        let state = watch::Sender::new(State { lock, lost: false });
+        let hold = Arc::new(Hold { mutex, clock, state });
+        Self { hold, watch, keepalive: None, armed: true }
+    }
+
+    /// Extends in the background from now on; needs a tokio runtime.
+    pub(crate) fn keep_alive(mut self, duration: Duration, max_hold: Duration) -> Self {
+        self.keepalive = Some(KeepAlive::start(Arc::clone(&self.hold), duration, max_hold));
+        self
+    }
+
+    /// The key that is locked.
+    #[must_use]
+    pub fn key(&self) -> Arc<str> {
+        Arc::clone(self.hold.state.borrow().lock.key())
+    }
+
+    /// Grows with every grant of the key. Hand it to the resource, which refuses a token smaller
+    /// than the greatest it has seen.
+    #[must_use]
+    pub fn fencing_token(&self) -> u64 {
+        self.hold.state.borrow().lock.fencing_token()
+    }
+
+    /// The name of this acquisition.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.hold.state.borrow().lock.nonce()
+    }
+
+    /// The lock as a plain value, with its present deadline. The guard goes on holding it.
+    #[must_use]
+    pub fn lock(&self) -> Lock {
+        self.hold.lock()
+    }
+
+    /// How long the lease can still be relied on; zero once lost. Reads the clock.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.watch.is_lost() { Duration::ZERO } else { self.hold.remaining() }
+    }
+
+    /// Whether the lease can be relied on at this instant. Reads the clock each time; once `false`
+    /// it stays so.
+    ///
+    /// What is true now may be false when the next line runs: the fencing token is what protects
+    /// the resource.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Completes when the lease can no longer be relied on: at the local deadline, which needs no
+    /// network, or earlier when the strategy or the keep-alive learns of a loss.
+    ///
+    /// An extension puts the deadline off, also for a future that already waits. After the machine
+    /// was suspended, a deadline that passed meanwhile is noticed within a second of waking. Needs
+    /// a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; it can be called again, and by several at a time.
+    pub async fn lost(&self) {
+        tokio::select! {
+            biased;
+            () = self.watch.lost() => {}
+            () = self.hold.run_out() => {}
+        }
+    }
+
+    /// Makes the lease last at least `duration` (1 ms to 24 h) from now; never shortens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHolder`] and [`Error::Expired`]: the lock is gone, and the guard is lost from
+    /// now on. Any other error leaves it as it was: [`Error::Unavailable`] and [`Error::Unknown`]
+    /// may be retried until the deadline, [`Error::InvalidOptions`] was not sent,
+    /// [`Error::Closed`] and [`Error::Failed`] end this handle. A failed extend never unlocks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
+    pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
+        if !self.is_valid() {
+            return Err(Error::Expired);
+        }
+        self.hold.extend(duration).await
+    }
+
+    /// Unlocks and waits for the outcome, within the strategy's request timeout (1 s by default).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was gone before; somebody else may
+    /// have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
+    /// [`Error::Closed`], [`Error::Failed`]: it may still be locked; the unlock is handed to the
+    /// driver as if the guard had been dropped, and the lease's end frees the key at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the guard: the unlock is handed to the driver.
+    pub async fn unlock(mut self) -> Result<(), Error> {
+        self.keepalive = None;
+        let lock = self.lock();
+        let outcome = self.hold.mutex.unlock(&lock).await;
+        if matches!(outcome, Ok(()) | Err(Error::NotHolder | Error::Expired)) {
+            self.disarm();
+        }
+        outcome
+    }
+
+    /// Gives the lock up as a plain value without unlocking: no more unlock on drop, no more
+    /// auto-extend. Whoever receives it unlocks it, or its lease runs out.
+    #[must_use = "the lock stays held until its lease ends"]
+    pub fn into_lock(self) -> Lock {
+        let lock = self.lock();
+        self.disarm();
+        lock
+    }
+
+    /// Takes the whole guard, so that nothing of it can be left armed.
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // First, so that no extension is sent behind the unlock.
+        self.keepalive = None;
+        if self.armed {
+            let lock = self.lock();
+            self.hold.mutex.release(&lock);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.key())
+            .field("nonce", &self.nonce())
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hold {
+    pub(crate) fn lock(&self) -> Lock {
+        self.state.borrow().lock.clone()
+    }
+
+    /// The deadline, or `None` once lost.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let state = self.state.borrow();
+        if state.lost { None } else { state.lock.deadline() }
+    }
+
+    fn remaining(&self) -> Duration {
+        let now = self.clock.now();
+        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// Extends, and records what that taught.
+    pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
+        let lock = self.lock();
+        match self.mutex.extend(&lock, duration).await {
+            Ok(extended) => self.put_off(extended),
+            Err(error) => {
+                if matches!(error, Error::NotHolder | Error::Expired | Error::Spent) {
+                    self.lose();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes up a later deadline, unless the present one has passed: who was told `lost` once is
+    /// never told otherwise.
+    fn put_off(&self, extended: Lock) -> Result<(), Error> {
+        let now = self.clock.now();
+        let mut outcome = Ok(());
+        self.state.send_modify(|state| {
+            if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline) {
+                state.lost = true;
+                outcome = Err(Error::Expired);
+            } else if extended.deadline() > state.lock.deadline() {
+                state.lock = extended;
+            }
+        });
+        outcome
+    }
+
+    pub(crate) fn lose(&self) {
+        let before = self.state.send_if_modified(|state| !std::mem::replace(&mut state.lost, true));
+        if before {
+            let lock = self.lock();
+            tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
+        }
+    }
+
+    /// Completes once the deadline has passed or the lock was marked lost.
+    async fn run_out(&self) {
+        let mut changes = self.state.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let Some(deadline) = self.deadline() else { return };
+            tokio::select! {
+                biased;
+                // The sender lives in `self`: a change is the only way for this to complete.
+                _ = changes.changed() => {}
+                () = self.clock.sleep_until(deadline) => {
+                    // An extension may have come in the same turn.
+                    if self.remaining().is_zero() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

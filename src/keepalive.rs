@@ -1,0 +1,101 @@
+//! Auto-extend: keeps one lease alive while its guard lives, up to `max_hold`.
+
+use std::{sync::Arc, time::Duration};
+
+use gaggle_strategies::{DURATION_MIN, Error, Instant};
+use rand::RngExt;
+use tokio::task::AbortHandle;
+
+use crate::guard::Hold;
+
+/// A lease is extended when a third of it has passed: two thirds remain for retries.
+const EXTEND_AFTER_PARTS: u32 = 3;
+/// The first pause after a failure, as a part of the lease; it doubles.
+const FIRST_PAUSE_PARTS: u32 = 48;
+/// The longest pause, as a part of the lease: several attempts fit before the deadline.
+const LONGEST_PAUSE_PARTS: u32 = 6;
+
+/// The background task of one guard; dropping this ends it.
+pub(crate) struct KeepAlive(AbortHandle);
+
+impl KeepAlive {
+    /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
+    pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
+        let hold_until = hold.clock.now().after(max_hold);
+        let task = tokio::spawn(async move { run(&hold, duration, hold_until).await });
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for KeepAlive {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Returns when there is no more to extend: `max_hold` reached, lock lost, or handle ended. The
+/// lease then simply runs out, and `lost()` fires at its deadline.
+async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
+    let mut backoff = Backoff::new(duration);
+    let mut wake_at = hold.clock.now().after(duration / EXTEND_AFTER_PARTS);
+    loop {
+        hold.clock.sleep_until(wake_at).await;
+        let Some(deadline) = hold.deadline() else { return };
+        let now = hold.clock.now();
+        let wanted = hold_until.since(now).min(duration);
+        if now >= deadline || wanted < DURATION_MIN || now.after(wanted) <= deadline {
+            return;
+        }
+        match hold.extend(wanted).await {
+            Ok(()) => {
+                backoff = Backoff::new(duration);
+                wake_at = now.after(duration / EXTEND_AFTER_PARTS);
+            }
+            Err(error) if is_final(&error) => return,
+            Err(error) => {
+                let pause = backoff.next();
+                tracing::debug!(%error, ?pause, "auto-extend failed, trying again");
+                wake_at = hold.clock.now().after(pause).min(deadline);
+            }
+        }
+    }
+}
+
+/// Whether no later attempt can succeed.
+fn is_final(error: &Error) -> bool {
+    !matches!(error, Error::Unavailable { .. } | Error::Unknown | Error::Limit { .. })
+}
+
+/// Pauses that double up to a bound, each cut by a random part of up to a half, so that the
+/// guards of one process do not all come back in the same instant.
+struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    fn new(duration: Duration) -> Self {
+        Self { next: duration / FIRST_PAUSE_PARTS, longest: duration / LONGEST_PAUSE_PARTS }
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.next.max(DURATION_MIN);
+        self.next = (self.next * 2).min(self.longest);
+        pause.mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_sixth_of_the_lease_and_vary_by_half() {
+        let mut backoff = Backoff::new(Duration::from_millis(4800));
+        for longest in [100, 200, 400, 800, 800, 800] {
+            let pause = backoff.next();
+            assert!(pause <= Duration::from_millis(longest), "{pause:?} > {longest} ms");
+            assert!(pause >= Duration::from_millis(longest / 2), "{pause:?} < {longest} ms / 2");
+        }
+    }
+}

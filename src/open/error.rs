@@ -1,0 +1,92 @@
+use gaggle_channels::ChannelError;
+use gaggle_strategies::Error;
+
+/// Why a URL was not opened: what is wrong with it, and a right example.
+///
+/// The URL itself is never in here, because it may hold a password.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is no URL, or a part of it makes no sense here. Nothing was opened.
+    #[error("invalid URL: {problem}; a right one: {example}")]
+    InvalidUrl {
+        /// What is wrong.
+        problem: String,
+        /// A right one.
+        example: &'static str,
+    },
+
+    /// No strategy has this scheme. Nothing was opened.
+    #[error(
+        "unknown scheme {scheme:?}, known are local, noop, redis, and raft or gaggle with +memory, \
+         +redis or +tcp; a right one: {example}"
+    )]
+    UnknownScheme {
+        /// The scheme given.
+        scheme: String,
+        /// A right one.
+        example: &'static str,
+    },
+
+    /// The scheme has no such option. Nothing was opened.
+    #[error("{scheme} has no option {option:?}, {}; a right one: {example}", known(allowed))]
+    UnknownOption {
+        /// The scheme.
+        scheme: &'static str,
+        /// The option given.
+        option: String,
+        /// The options that the scheme has.
+        allowed: &'static [&'static str],
+        /// A right one.
+        example: &'static str,
+    },
+
+    /// An option's value is not understood or out of bounds. Nothing was opened.
+    #[error("option {option}: {problem}; a right one: {example}")]
+    InvalidOption {
+        /// The option.
+        option: &'static str,
+        /// What is wrong, with the value.
+        problem: String,
+        /// A right one.
+        example: &'static str,
+    },
+
+    /// An option that the scheme needs is not there. Nothing was opened.
+    #[error("{scheme} needs the option {option}; a right one: {example}")]
+    MissingOption {
+        /// The scheme.
+        scheme: &'static str,
+        /// The option.
+        option: &'static str,
+        /// A right one.
+        example: &'static str,
+    },
+
+    /// The URL is right, and the strategy could not be opened.
+    #[error("the strategy did not open")]
+    Strategy(#[source] Error),
+
+    /// The URL is right, and the channel could not be opened.
+    #[error("the channel did not open")]
+    Channel(#[source] ChannelError),
+}
+
+fn known(allowed: &[&str]) -> String {
+    match allowed {
+        [] => "it has none".into(),
+        allowed => format!("it has {}", allowed.join(", ")),
+    }
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Strategy(error)
+    }
+}
+
+impl From<ChannelError> for OpenError {
+    fn from(error: ChannelError) -> Self {
+        Self::Channel(error)
+    }
+}

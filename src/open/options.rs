@@ -1,0 +1,128 @@
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use percent_encoding::percent_decode_str;
+
+use super::scheme::Scheme;
+use crate::OpenError;
+
+/// The options of one URL, percent-decoded, each known to the scheme and given once.
+pub(super) struct Options {
+    scheme: &'static Scheme,
+    values: BTreeMap<&'static str, String>,
+}
+
+impl Options {
+    /// Splits `a=1&b=2`. A plus sign is a plus sign.
+    pub(super) fn parse(scheme: &'static Scheme, query: &str) -> Result<Self, OpenError> {
+        let mut values = BTreeMap::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decode(name).ok_or_else(|| scheme.invalid_url("an option is no UTF-8"))?;
+            let Some(option) = scheme.options.iter().find(|option| **option == name) else {
+                return Err(OpenError::UnknownOption {
+                    scheme: scheme.name,
+                    option: name.chars().take(40).collect(),
+                    allowed: scheme.options,
+                    example: scheme.example,
+                });
+            };
+            let value = decode(value).ok_or_else(|| scheme.invalid(option, "is no UTF-8"))?;
+            if values.insert(*option, value.into_owned()).is_some() {
+                return Err(scheme.invalid(option, "is given twice"));
+            }
+        }
+        Ok(Self { scheme, values })
+    }
+
+    pub(super) fn text(&self, option: &'static str) -> Option<&str> {
+        self.values.get(option).map(String::as_str)
+    }
+
+    /// The text, which is not empty.
+    pub(super) fn required(&self, option: &'static str) -> Result<&str, OpenError> {
+        match self.text(option) {
+            None => Err(self.scheme.missing(option)),
+            Some("") => Err(self.scheme.invalid(option, "is empty")),
+            Some(text) => Ok(text),
+        }
+    }
+
+    /// `true` or `false`; false by default.
+    pub(super) fn flag(&self, option: &'static str) -> Result<bool, OpenError> {
+        self.one_of(option, &[("false", false), ("true", true)])
+    }
+
+    /// One of the words; the first by default.
+    pub(super) fn one_of<T: Copy>(
+        &self,
+        option: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Result<T, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(words[0].1) };
+        words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+            let words = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+            self.scheme.invalid(option, format!("{text:?} is not {words}"))
+        })
+    }
+
+    pub(super) fn number(&self, option: &'static str) -> Result<Option<u32>, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) if number > 0 => Ok(Some(number)),
+            _ => Err(self.scheme.invalid(option, format!("{text:?} is no whole number from 1"))),
+        }
+    }
+
+    /// Names between commas, each once.
+    pub(super) fn names(&self, option: &'static str) -> Result<Option<Vec<String>>, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(None) };
+        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        for (index, name) in names.iter().enumerate() {
+            if name.is_empty() {
+                return Err(self.scheme.invalid(option, "has an empty name"));
+            }
+            if names[..index].contains(name) {
+                return Err(self.scheme.invalid(option, format!("names {name:?} twice")));
+            }
+        }
+        Ok(Some(names))
+    }
+
+    /// `50ms` or `2s`.
+    pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(None) };
+        let problem = || format!("{text:?} is no duration such as 50ms or 2s");
+        duration(text).map(Some).ok_or_else(|| self.scheme.invalid(option, problem()))
+    }
+
+    /// `150ms..300ms`, the first not longer than the second.
+    pub(super) fn range(
+        &self,
+        option: &'static str,
+    ) -> Result<Option<(Duration, Duration)>, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(None) };
+        let range =
+            text.split_once("..").and_then(|(from, to)| Some((duration(from)?, duration(to)?)));
+        match range {
+            Some((from, to)) if from <= to => Ok(Some((from, to))),
+            _ => {
+                let problem = format!("{text:?} is no range of durations such as 150ms..300ms");
+                Err(self.scheme.invalid(option, problem))
+            }
+        }
+    }
+}
+
+pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
+    percent_decode_str(text).decode_utf8().ok()
+}
+
+/// Whole milliseconds or seconds with their unit, more than zero.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit_ms) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
+    (ms > 0).then(|| Duration::from_millis(ms))
+}

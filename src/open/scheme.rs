@@ -1,0 +1,164 @@
+use crate::OpenError;
+
+/// A scheme: its name, the options that it has, and a right example.
+#[derive(Debug)]
+pub(super) struct Scheme {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) options: &'static [&'static str],
+    pub(super) example: &'static str,
+}
+
+/// What a scheme opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Local,
+    Noop,
+    Redis,
+    Member(Policy, Transport),
+}
+
+/// Which strategy runs on the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Raft,
+    Gaggle,
+}
+
+/// Which channel the members speak over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Memory,
+    Redis,
+    Tcp,
+}
+
+const ON_MEMORY: &[&str] =
+    &["name", "members", "size", "replicate", "heartbeat", "election_timeout", "request_timeout"];
+const ON_REDIS: &[&str] = &[
+    "cluster",
+    "name",
+    "members",
+    "size",
+    "replicate",
+    "heartbeat",
+    "election_timeout",
+    "request_timeout",
+];
+const ON_TCP: &[&str] = &[
+    "cluster",
+    "name",
+    "peers",
+    "insecure",
+    "replicate",
+    "heartbeat",
+    "election_timeout",
+    "request_timeout",
+];
+
+const SCHEMES: &[Scheme] = &[
+    Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
+    Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
+    Scheme {
+        name: "redis",
+        kind: Kind::Redis,
+        options: &["queue", "namespace", "allow_eviction", "request_timeout"],
+        example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "gaggle+memory",
+        kind: Kind::Member(Policy::Gaggle, Transport::Memory),
+        options: ON_MEMORY,
+        example: "gaggle+memory://demo?name=a&members=a,b,c",
+    },
+    Scheme {
+        name: "gaggle+redis",
+        kind: Kind::Member(Policy::Gaggle, Transport::Redis),
+        options: ON_REDIS,
+        example: "gaggle+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
+    },
+    Scheme {
+        name: "gaggle+tcp",
+        kind: Kind::Member(Policy::Gaggle, Transport::Tcp),
+        options: ON_TCP,
+        example: "gaggle+tcp://127.0.0.1:7001?cluster=demo&name=a\
+                  &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
+    },
+    Scheme {
+        name: "raft+memory",
+        kind: Kind::Member(Policy::Raft, Transport::Memory),
+        options: ON_MEMORY,
+        example: "raft+memory://demo?name=a&members=a,b,c",
+    },
+    Scheme {
+        name: "raft+redis",
+        kind: Kind::Member(Policy::Raft, Transport::Redis),
+        options: ON_REDIS,
+        example: "raft+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
+    },
+    Scheme {
+        name: "raft+tcp",
+        kind: Kind::Member(Policy::Raft, Transport::Tcp),
+        options: ON_TCP,
+        example: "raft+tcp://127.0.0.1:7001?cluster=demo&name=a\
+                  &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
+    },
+];
+
+impl Scheme {
+    pub(super) fn named(name: &str) -> Result<&'static Self, OpenError> {
+        if let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.name == name) {
+            return Ok(scheme);
+        }
+        let plain = name.replace("rediss", "redis");
+        match SCHEMES.iter().find(|scheme| scheme.name == plain) {
+            Some(scheme) => Err(scheme.invalid_url("TLS to Redis (rediss) is not supported")),
+            None => Err(OpenError::UnknownScheme {
+                scheme: name.chars().take(40).collect(),
+                example: nearest(name).example,
+            }),
+        }
+    }
+
+    pub(super) fn invalid_url(&self, problem: impl Into<String>) -> OpenError {
+        OpenError::InvalidUrl { problem: problem.into(), example: self.example }
+    }
+
+    pub(super) fn invalid(&self, option: &'static str, problem: impl Into<String>) -> OpenError {
+        OpenError::InvalidOption { option, problem: problem.into(), example: self.example }
+    }
+
+    pub(super) fn missing(&self, option: &'static str) -> OpenError {
+        OpenError::MissingOption { scheme: self.name, option, example: self.example }
+    }
+}
+
+/// The scheme whose example helps most: the first of the same strategy, else the simplest.
+fn nearest(name: &str) -> &'static Scheme {
+    let strategy = name.split('+').next().unwrap_or(name);
+    SCHEMES.iter().find(|scheme| scheme.name.starts_with(strategy)).unwrap_or(&SCHEMES[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_is_right() {
+        for scheme in SCHEMES {
+            let target = super::super::target::parse(scheme.example);
+            target.unwrap_or_else(|error| panic!("{}: {error}", scheme.example));
+        }
+    }
+
+    #[test]
+    fn every_option_is_documented_in_the_table() {
+        let table = include_str!("../open.rs");
+        for scheme in SCHEMES {
+            assert!(table.contains(scheme.name.split('+').next_back().unwrap()));
+            for option in scheme.options {
+                assert!(table.contains(&format!("| `{option}`")), "{option} is undocumented");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! From the text of a URL to what it means; nothing is opened here.
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
+
+use gaggle_channels::NodeName;
+use gaggle_strategies::Nonce;
+use url::Url;
+
+use super::{
+    options::{Options, decode},
+    scheme::{Kind, Policy, Scheme, Transport},
+};
+use crate::OpenError;
+
+/// What a URL names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Local,
+    Noop,
+    Redis(Redis),
+    Member(Member),
+}
+
+/// One Redis.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Redis {
+    pub(crate) server: Secret,
+    pub(crate) fifo: bool,
+    pub(crate) namespace: Option<String>,
+    pub(crate) allow_eviction: bool,
+    pub(crate) request_timeout: Option<Duration>,
+}
+
+/// An embedded member of a cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) policy: Policy,
+    pub(crate) cluster: String,
+    pub(crate) name: NodeName,
+    pub(crate) group: Group,
+    pub(crate) link: Link,
+    pub(crate) at_heartbeat: bool,
+    pub(crate) heartbeat: Option<Duration>,
+    pub(crate) election_timeout: Option<(Duration, Duration)>,
+    pub(crate) request_timeout: Option<Duration>,
+}
+
+/// Who votes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Named(Vec<NodeName>),
+    Sized(u32),
+}
+
+/// How a member reaches the others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Memory,
+    Redis { server: Secret },
+    Tcp { listen: SocketAddr, peers: BTreeMap<NodeName, String>, insecure: bool },
+}
+
+/// Text that may hold a password: it is not printed.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(not shown)")
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
+    let url = Url::parse(text).map_err(|error| OpenError::InvalidUrl {
+        // The parser's errors do not quote the text.
+        problem: error.to_string(),
+        example: "local:",
+    })?;
+    let scheme = Scheme::named(url.scheme())?;
+    if url.fragment().is_some() {
+        return Err(scheme.invalid_url("it has a fragment (#), which means nothing here"));
+    }
+    let options = Options::parse(scheme, url.query().unwrap_or_default())?;
+    match scheme.kind {
+        Kind::Local | Kind::Noop => {
+            if url.has_host() || !url.path().is_empty() {
+                return Err(scheme.invalid_url("nothing stands behind the colon"));
+            }
+            Ok(if scheme.kind == Kind::Local { Target::Local } else { Target::Noop })
+        }
+        Kind::Redis => Ok(Target::Redis(Redis {
+            server: redis_server(scheme, &url)?,
+            fifo: options.one_of("queue", &[("fifo", true), ("none", false)])?,
+            namespace: options
+                .text("namespace")
+                .map(|_| options.required("namespace").map(str::to_owned))
+                .transpose()?,
+            allow_eviction: options.flag("allow_eviction")?,
+            request_timeout: options.duration("request_timeout")?,
+        })),
+        Kind::Member(policy, transport) => {
+            member(scheme, &url, &options, policy, transport).map(Target::Member)
+        }
+    }
+}
+
+fn member(
+    scheme: &'static Scheme,
+    url: &Url,
+    options: &Options,
+    policy: Policy,
+    transport: Transport,
+) -> Result<Member, OpenError> {
+    let (cluster, link) = match transport {
+        Transport::Memory => (memory_cluster(scheme, url)?, Link::Memory),
+        Transport::Redis => {
+            let server = redis_server(scheme, url)?;
+            (options.required("cluster")?.to_owned(), Link::Redis { server })
+        }
+        Transport::Tcp => {
+            let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
+            let cluster = options.required("cluster")?.to_owned();
+            let peers = peers(scheme, options.required("peers")?)?;
+            (cluster, Link::Tcp { listen, peers, insecure })
+        }
+    };
+    let (name, group) = group(scheme, options, &link)?;
+    Ok(Member {
+        policy,
+        cluster,
+        name,
+        group,
+        link,
+        at_heartbeat: options.one_of("replicate", &[("at-once", false), ("heartbeat", true)])?,
+        heartbeat: options.duration("heartbeat")?,
+        election_timeout: options.range("election_timeout")?,
+        request_timeout: options.duration("request_timeout")?,
+    })
+}
+
+/// Own name and voters: the peers where there are any, else `members`, else `size`.
+fn group(
+    scheme: &'static Scheme,
+    options: &Options,
+    link: &Link,
+) -> Result<(NodeName, Group), OpenError> {
+    if let Link::Tcp { peers, .. } = link {
+        let name = node_name(scheme, "name", options.required("name")?)?;
+        let mut names: Vec<_> = peers.keys().cloned().collect();
+        if !names.contains(&name) {
+            names.push(name.clone());
+        }
+        return Ok((name, Group::Named(names)));
+    }
+    match (options.names("members")?, options.number("size")?) {
+        (Some(_), Some(_)) => Err(scheme.invalid("size", "members says it already")),
+        (None, None) => Err(scheme.missing("members")),
+        (Some(members), None) => {
+            let name = node_name(scheme, "name", options.required("name")?)?;
+            let members = members.iter().map(|member| node_name(scheme, "members", member));
+            let members = members.collect::<Result<Vec<_>, _>>()?;
+            if !members.contains(&name) {
+                let problem = format!("{:?} is not among the members", name.as_str());
+                return Err(scheme.invalid("name", problem));
+            }
+            Ok((name, Group::Named(members)))
+        }
+        (None, Some(size)) => {
+            let drawn = Nonce::random().to_string();
+            let name = node_name(scheme, "name", options.text("name").unwrap_or(&drawn))?;
+            Ok((name, Group::Sized(size)))
+        }
+    }
+}
+
+fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeName, OpenError> {
+    NodeName::new(name).map_err(|error| scheme.invalid(option, error.to_string()))
+}
+
+/// `a@127.0.0.1:7001,b@…`
+fn peers(scheme: &'static Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, OpenError> {
+    let mut peers = BTreeMap::new();
+    for peer in text.split(',') {
+        let problem = || scheme.invalid("peers", format!("{peer:?} is not name@host:port"));
+        let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(problem());
+        }
+        let name = node_name(scheme, "peers", name)?;
+        if peers.insert(name, address.to_owned()).is_some() {
+            return Err(scheme.invalid("peers", format!("{peer:?} names a peer twice")));
+        }
+    }
+    Ok(peers)
+}
+
+fn memory_cluster(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
+    let host = url.host_str().unwrap_or_default();
+    if has_user(url) || url.port().is_some() || !matches!(url.path(), "" | "/") {
+        return Err(scheme.invalid_url("a cluster's name, and nothing else, stands behind the //"));
+    }
+    match decode(host) {
+        Some(cluster) if !cluster.is_empty() => Ok(cluster.into_owned()),
+        _ => Err(scheme.invalid_url("the cluster's name is missing behind the //")),
+    }
+}
+
+fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
+    if has_user(url) || !matches!(url.path(), "" | "/") {
+        return Err(scheme.invalid_url("address:port, and nothing else, stands behind the //"));
+    }
+    let address = match (url.host_str(), url.port()) {
+        (Some("localhost"), Some(port)) => format!("127.0.0.1:{port}"),
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => return Err(scheme.invalid_url("the address:port to listen on is missing")),
+    };
+    address.parse().map_err(|_| scheme.invalid_url("the address to listen on is no IP address"))
+}
+
+/// The server alone, in the form of Redis' own URLs: `redis://[user[:password]@]host[:port][/db]`.
+fn redis_server(scheme: &Scheme, url: &Url) -> Result<Secret, OpenError> {
+    if url.host_str().unwrap_or_default().is_empty() {
+        return Err(scheme.invalid_url("the host of the Redis is missing"));
+    }
+    let database = url.path().trim_start_matches('/');
+    if !database.is_empty() && database.parse::<u16>().is_err() {
+        return Err(scheme.invalid_url("the path is no number of a database"));
+    }
+    let mut server = url.clone();
+    server.set_query(None);
+    let (_, rest) = server.as_str().split_once(':').expect("a URL has a colon");
+    Ok(Secret(format!("redis:{rest}")))
+}
+
+fn has_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}
+
+#[cfg(test)]
+mod tests;

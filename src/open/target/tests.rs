@@ -1,0 +1,237 @@
+//! Goal: every URL means what the table says, or is answered with what is wrong.
+//! Method: a table of URLs with the expected target or error.
+
+use super::*;
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn names(names: &[&str]) -> Vec<NodeName> {
+    names.iter().map(|each| name(each)).collect()
+}
+
+fn redis(server: &str) -> Redis {
+    let server = Secret(server.into());
+    Redis { server, fifo: true, namespace: None, allow_eviction: false, request_timeout: None }
+}
+
+fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> Member {
+    Member {
+        policy,
+        cluster: cluster.into(),
+        name: name(me),
+        group,
+        link,
+        at_heartbeat: false,
+        heartbeat: None,
+        election_timeout: None,
+        request_timeout: None,
+    }
+}
+
+fn memory(me: &str, members: &[&str]) -> Member {
+    member(Policy::Gaggle, "demo", me, Group::Named(names(members)), Link::Memory)
+}
+
+#[test]
+fn right_urls_mean_what_the_table_says() {
+    let server = || Secret("redis://127.0.0.1:6379/2".into());
+    let peers = || {
+        BTreeMap::from([(name("a"), "127.0.0.1:7001".to_owned()), (name("b"), "db:9".to_owned())])
+    };
+    let tcp = |insecure| Link::Tcp {
+        listen: "127.0.0.1:7001".parse().unwrap(),
+        peers: peers(),
+        insecure,
+    };
+    let table = [
+        ("local:", Target::Local),
+        ("noop:", Target::Noop),
+        ("redis://localhost", Target::Redis(redis("redis://localhost"))),
+        ("redis://u:p%40ss@[::1]:6380/3", Target::Redis(redis("redis://u:p%40ss@[::1]:6380/3"))),
+        (
+            "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms",
+            Target::Redis(Redis {
+                fifo: false,
+                namespace: Some("my app".into()),
+                allow_eviction: true,
+                request_timeout: Some(Duration::from_millis(200)),
+                ..redis("redis://h")
+            }),
+        ),
+        (
+            "gaggle+memory://demo?name=a&members=a,b,c",
+            Target::Member(memory("a", &["a", "b", "c"])),
+        ),
+        ("gaggle+memory://demo/?members=a&name=a", Target::Member(memory("a", &["a"]))),
+        (
+            "gaggle+memory://demo?name=%D1%8F&members=%D1%8F,b+c",
+            Target::Member(memory("я", &["я", "b+c"])),
+        ),
+        (
+            "gaggle+memory://my%20demo?name=x&size=5",
+            Target::Member(member(Policy::Gaggle, "my demo", "x", Group::Sized(5), Link::Memory)),
+        ),
+        (
+            "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b&replicate=heartbeat",
+            Target::Member(Member {
+                at_heartbeat: true,
+                ..member(
+                    Policy::Raft,
+                    "c/1",
+                    "a",
+                    Group::Named(names(&["a", "b"])),
+                    Link::Redis { server: server() },
+                )
+            }),
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:7001?cluster=c&name=a&peers=a@127.0.0.1:7001,b@db:9\
+             &heartbeat=20ms&election_timeout=100ms..1s&request_timeout=2s",
+            Target::Member(Member {
+                heartbeat: Some(Duration::from_millis(20)),
+                election_timeout: Some((Duration::from_millis(100), Duration::from_secs(1))),
+                request_timeout: Some(Duration::from_secs(2)),
+                ..member(Policy::Gaggle, "c", "a", Group::Named(names(&["a", "b"])), tcp(false))
+            }),
+        ),
+        (
+            "raft+tcp://localhost:7001?cluster=c&name=z&peers=a@127.0.0.1:7001,b@db:9&insecure=true",
+            Target::Member(member(
+                Policy::Raft,
+                "c",
+                "z",
+                Group::Named(names(&["a", "b", "z"])),
+                tcp(true),
+            )),
+        ),
+    ];
+    for (url, expected) in table {
+        match parse(url) {
+            Ok(target) => assert_eq!(target, expected, "{url}"),
+            Err(error) => panic!("{url}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn nameless_members_draw_a_name_each() {
+    let drawn = || match parse("gaggle+memory://demo?size=5").unwrap() {
+        Target::Member(member) => member.name,
+        other => panic!("{other:?}"),
+    };
+    assert_ne!(drawn(), drawn());
+}
+
+#[test]
+fn wrong_urls_are_answered_with_what_is_wrong() {
+    let long = format!("gaggle+memory://d?name={0}&members={0}", "x".repeat(200));
+    let table = [
+        ("", "invalid URL: relative URL without a base"),
+        ("nonsense", "invalid URL: relative URL without a base"),
+        ("localhost:6379", "unknown scheme \"localhost\""),
+        ("http://h", "unknown scheme \"http\""),
+        ("gaggle://demo", "unknown scheme \"gaggle\""),
+        ("rediss://h", "invalid URL: TLS to Redis (rediss) is not supported"),
+        ("raft+rediss://h?cluster=c", "invalid URL: TLS to Redis (rediss) is not supported"),
+        ("local://h", "invalid URL: nothing stands behind the colon"),
+        ("local:x", "invalid URL: nothing stands behind the colon"),
+        ("local:#x", "invalid URL: it has a fragment"),
+        ("local:?a=1", "local has no option \"a\", it has none"),
+        ("redis:", "invalid URL: the host of the Redis is missing"),
+        ("redis:///1", "invalid URL: the host of the Redis is missing"),
+        ("redis://h/x", "invalid URL: the path is no number of a database"),
+        ("redis://h:99999", "invalid URL: invalid port number"),
+        ("redis://h?que=fifo", "redis has no option \"que\", it has queue, namespace, "),
+        ("redis://h?queue=lifo", "option queue: \"lifo\" is not fifo or none"),
+        ("redis://h?queue=fifo&queue=none", "option queue: is given twice"),
+        ("redis://h?namespace=", "option namespace: is empty"),
+        ("redis://h?namespace=%FF", "option namespace: is no UTF-8"),
+        ("redis://h?allow_eviction=yes", "option allow_eviction: \"yes\" is not false or true"),
+        ("gaggle+memory:", "invalid URL: the cluster's name is missing"),
+        ("gaggle+memory://d:1", "invalid URL: a cluster's name, and nothing else"),
+        ("gaggle+memory://d/x", "invalid URL: a cluster's name, and nothing else"),
+        ("gaggle+memory://d", "gaggle+memory needs the option members"),
+        ("gaggle+memory://d?members=a", "gaggle+memory needs the option name"),
+        ("gaggle+memory://d?name=a&members=b,c", "option name: \"a\" is not among the members"),
+        ("gaggle+memory://d?name=a&members=a,a", "option members: names \"a\" twice"),
+        ("gaggle+memory://d?name=a&members=a,,b", "option members: has an empty name"),
+        ("gaggle+memory://d?name=a&members=a&size=1", "option size: members says it already"),
+        ("gaggle+memory://d?size=0", "option size: \"0\" is no whole number from 1"),
+        ("gaggle+memory://d?size=many", "option size: \"many\" is no whole number from 1"),
+        ("gaggle+memory://d?size=1&cluster=c", "gaggle+memory has no option \"cluster\""),
+        (
+            "gaggle+memory://d?size=1&replicate=later",
+            "option replicate: \"later\" is not at-once or heartbeat",
+        ),
+        ("gaggle+memory://d?size=1&heartbeat=50", "option heartbeat: \"50\" is no duration"),
+        ("gaggle+memory://d?size=1&heartbeat=0ms", "option heartbeat: \"0ms\" is no duration"),
+        (
+            "gaggle+memory://d?size=1&election_timeout=1s",
+            "option election_timeout: \"1s\" is no range",
+        ),
+        (
+            "gaggle+memory://d?size=1&election_timeout=2s..1s",
+            "option election_timeout: \"2s..1s\" is no range",
+        ),
+        (&long, "option name: node name is 200 bytes long"),
+        ("raft+redis://h?name=a&members=a", "raft+redis needs the option cluster"),
+        ("raft+redis://h?cluster=&name=a&members=a", "option cluster: is empty"),
+        ("gaggle+tcp:", "invalid URL: the address:port to listen on is missing"),
+        (
+            "gaggle+tcp://127.0.0.1?cluster=c",
+            "invalid URL: the address:port to listen on is missing",
+        ),
+        (
+            "gaggle+tcp://db.example:1?cluster=c",
+            "invalid URL: the address to listen on is no IP address",
+        ),
+        ("gaggle+tcp://127.0.0.1:1", "gaggle+tcp needs the option cluster"),
+        ("gaggle+tcp://127.0.0.1:1?cluster=c&name=a", "gaggle+tcp needs the option peers"),
+        ("gaggle+tcp://127.0.0.1:1?cluster=c&peers=a@h:1", "gaggle+tcp needs the option name"),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=h:1",
+            "option peers: \"h:1\" is not name@host:port",
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h",
+            "option peers: \"a@h\" is not name@host:port",
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,a@h:2",
+            "option peers: \"a@h:2\" names a peer twice",
+        ),
+        ("gaggle+tcp://127.0.0.1:1?cluster=c&name=a&size=3", "gaggle+tcp has no option \"size\""),
+    ];
+    for (url, expected) in table {
+        let error = parse(url).expect_err(url).to_string();
+        assert!(error.starts_with(expected), "{url}: {error}");
+        assert!(error.contains("; a right one: "), "{url}: {error}");
+    }
+}
+
+#[test]
+fn password_is_never_printed() {
+    let urls = [
+        "redis://me:hunter2@h",
+        "redis://me:hunter2@h/x",
+        "redis://me:hunter2@h:99999",
+        "redis://me:hunter2@h?queue=x",
+        "redis://me:hunter2@h#x",
+        "rediss://me:hunter2@h",
+        "http://me:hunter2@h",
+        "gaggle+redis://me:hunter2@h?cluster=c&size=1",
+        "gaggle+redis://me:hunter2@h?cluster=c",
+        "gaggle+tcp://me:hunter2@127.0.0.1:1?cluster=c",
+        "gaggle+memory://me:hunter2@h?size=1",
+        "redis://me:hunter2@",
+    ];
+    for url in urls {
+        let text = match parse(url) {
+            Ok(target) => format!("{target:?}"),
+            Err(error) => format!("{error:?} {error}"),
+        };
+        assert!(!text.contains("hunter2"), "{url}: {text}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Nanoseconds per step of the lock table, small and large: the cost of a step must grow like the
+//! logarithm of what the table holds.
+//!
+//! `cargo bench -p gaggle-strategies --bench lock_table`
+use std::{hint::black_box, sync::Arc, time::Instant};
+
+use gaggle_strategies::{
+    Nonce, Owner,
+    lock_table::{
+        ClusterTime, Command, Effect, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
+    },
+};
+
+fn main() {
+    println!("{:<44} {:>10} {:>10} {:>7}", "ns per step, with", "1,000", "many", "ratio");
+    for (name, many, measure) in [
+        ("keys: lock one more and unlock it", 1_000_000, keys_pair as fn(u64) -> f64),
+        ("keys: lock, until they are held", 1_000_000, keys_fill),
+        ("keys: extend one", 1_000_000, keys_extend),
+        ("keys: all leases end in one step", 1_000_000, keys_expire),
+        ("keys: snapshot and restore, per key", 1_000_000, keys_snapshot),
+        ("waiters on one key: queue one", 100_000, waiters_queue),
+        ("waiters on one key: unlock and hand over", 100_000, waiters_hand_over),
+        ("waiters on one key: withdraw one in the middle", 100_000, waiters_withdraw),
+        ("waiters on one key: all die in one step", 100_000, waiters_deadline),
+        ("waiters on one key: their process is gone", 100_000, waiters_gone),
+    ] {
+        let (small, large) = (measure(1000), measure(many));
+        println!("{name:<44} {small:>10.0} {large:>10.0} {:>7.1}", large / small);
+    }
+}
+
+struct Bench {
+    table: LockTable,
+    effects: Vec<Effect>,
+    owner: Arc<Owner>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = TableConfig { nonce_memory_ms: 0, ..TableConfig::default() };
+        let owner = Arc::new(Owner::this_process(None));
+        Self { table: LockTable::new(config), effects: Vec::new(), owner }
+    }
+
+    fn apply(&mut self, at: u64, command: &Command) {
+        self.effects.clear();
+        self.table.apply(ClusterTime(at), command, &mut self.effects);
+        black_box(&self.effects);
+    }
+
+    fn lock(&self, key: Arc<str>, nonce: u64, wait: Wait) -> Command {
+        Command::Lock(LockRequest {
+            key,
+            nonce: spread(nonce),
+            process: ProcessId(nonce % 16),
+            duration_ms: 10_000 + nonce % 1000,
+            wait,
+            seen: Seen::Now,
+            owner: self.owner.clone(),
+        })
+    }
+
+    /// The ns per step over `count` steps of these commands.
+    fn time(&mut self, at: u64, commands: &[Command], count: u64) -> f64 {
+        let begun = Instant::now();
+        for command in commands {
+            self.apply(at, command);
+        }
+        begun.elapsed().as_nanos() as f64 / count as f64
+    }
+}
+
+/// Nonces are random: neighbours in time are far from each other in the table.
+fn spread(nonce: u64) -> Nonce {
+    let high = (nonce + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Nonce::from_u128(u128::from(high) << 64 | u128::from(nonce))
+}
+
+fn key(number: u64) -> Arc<str> {
+    format!("orders/{}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into()
+}
+
+fn unlock(key: Arc<str>, nonce: u64) -> Command {
+    Command::Unlock { key, nonce: spread(nonce), forget: true }
+}
+
+fn with_keys(count: u64) -> (Bench, f64) {
+    let mut bench = Bench::new();
+    let commands: Vec<_> = (0..count).map(|n| bench.lock(key(n), n, Wait::No)).collect();
+    let ns = bench.time(0, &commands, count);
+    assert_eq!(bench.table.sizes().keys, count);
+    (bench, ns)
+}
+
+fn with_waiters(count: u64, wait: Wait) -> (Bench, f64) {
+    let mut bench = Bench::new();
+    let holder = bench.lock("k".into(), 0, Wait::No);
+    bench.apply(0, &holder);
+    let commands: Vec<_> = (1..=count).map(|n| bench.lock("k".into(), n, wait)).collect();
+    let ns = bench.time(0, &commands, count);
+    assert_eq!(bench.table.sizes().waiters, count);
+    (bench, ns)
+}
+
+fn keys_fill(count: u64) -> f64 {
+    with_keys(count).1
+}
+
+fn keys_pair(count: u64) -> f64 {
+    let (mut bench, _) = with_keys(count);
+    let pairs = (count..count + 20_000).flat_map(|n| {
+        let key = key(n);
+        [bench.lock(key.clone(), n, Wait::No), unlock(key, n)]
+    });
+    let commands: Vec<_> = pairs.collect();
+    bench.time(1, &commands, 40_000)
+}
+
+fn keys_extend(count: u64) -> f64 {
+    let (mut bench, _) = with_keys(count);
+    let extend = |n| Command::Extend {
+        key: key(n),
+        nonce: spread(n),
+        process: ProcessId(0),
+        request: n,
+        duration_ms: 20_000,
+    };
+    let commands: Vec<_> = (0..1000).map(|n| extend(n * (count / 1000))).collect();
+    bench.time(1, &commands, 1000)
+}
+
+fn keys_expire(count: u64) -> f64 {
+    let (mut bench, _) = with_keys(count);
+    let ns = bench.time(20_000, &[Command::Noop], count);
+    assert_eq!(bench.table.sizes().keys, 0);
+    ns
+}
+
+fn keys_snapshot(count: u64) -> f64 {
+    let (bench, _) = with_keys(count);
+    let begun = Instant::now();
+    let bytes = bench.table.snapshot();
+    let restored = LockTable::restore(&bytes).expect("our own snapshot");
+    let ns = begun.elapsed().as_nanos() as f64 / count as f64;
+    assert_eq!(restored.sizes(), bench.table.sizes());
+    ns
+}
+
+fn waiters_queue(count: u64) -> f64 {
+    with_waiters(count, Wait::Ms(60_000)).1
+}
+
+fn waiters_hand_over(count: u64) -> f64 {
+    let (mut bench, _) = with_waiters(count, Wait::Forever);
+    let commands: Vec<_> = (0..=count).map(|n| unlock("k".into(), n)).collect();
+    let ns = bench.time(1, &commands, count);
+    assert!(!bench.table.has_leases());
+    ns
+}
+
+fn waiters_withdraw(count: u64) -> f64 {
+    let (mut bench, _) = with_waiters(count, Wait::Ms(60_000));
+    let middle = count / 2;
+    let commands: Vec<_> = (middle..middle + 400).map(|n| unlock("k".into(), n)).collect();
+    bench.time(1, &commands, 400)
+}
+
+fn waiters_deadline(count: u64) -> f64 {
+    let (mut bench, _) = with_waiters(count, Wait::Ms(5000));
+    let ns = bench.time(5000, &[Command::Noop], count);
+    assert_eq!(bench.table.sizes().waiters, 0);
+    ns
+}
+
+fn waiters_gone(count: u64) -> f64 {
+    let (mut bench, _) = with_waiters(count, Wait::Ms(60_000));
+    let commands: Vec<_> =
+        (0..16).map(|process| Command::Gone { process: ProcessId(process) }).collect();
+    let ns = bench.time(1, &commands, count);
+    assert_eq!(bench.table.sizes().waiters, 0);
+    ns
+}

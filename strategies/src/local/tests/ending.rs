@@ -1,0 +1,114 @@
+//! Goal: unlock, extend, release and watch touch their own acquisition and no other.
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_of_what_is_gone_says_not_holder_before_the_deadline_and_expired_after() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    local.unlock(&lock).await.unwrap();
+    assert_error!(local.unlock(&lock).await, Error::NotHolder);
+    assert_error!(local.extend(&lock, ms(100)).await, Error::NotHolder);
+    tokio::time::advance(ms(1000)).await;
+    let next = local.lock("k", options(1000, 0)).await.unwrap();
+    assert_error!(local.unlock(&lock).await, Error::Expired);
+    assert_error!(local.extend(&lock, ms(100)).await, Error::Expired);
+    local.unlock(&next).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_made_up_lock_frees_nobody() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let waiter = waiting(&local, "k", options(1000, 5000).nonce(Nonce::from_u128(5))).await;
+    let made_up = |key, nonce| Lock::new(key, nonce, 1, None);
+    for wrong in [
+        made_up("k", Nonce::from_u128(9)),
+        made_up("x", lock.nonce()),
+        made_up("k", Nonce::from_u128(5)),
+    ] {
+        assert_error!(local.unlock(&wrong).await, Error::NotHolder);
+        assert_error!(local.extend(&wrong, ms(100)).await, Error::NotHolder);
+        local.release(&wrong);
+    }
+    assert_eq!(sizes(&local).waiters, 1);
+    local.unlock(&lock).await.unwrap();
+    waiter.now_or_never().unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extend_never_shortens_and_counts_from_now() {
+    // contract rule 4
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    tokio::time::advance(ms(500)).await;
+    let same = local.extend(&lock, ms(100)).await.unwrap();
+    assert_eq!(same.deadline(), lock.deadline());
+    let longer = local.extend(&same, ms(2000)).await.unwrap();
+    assert_eq!(longer.deadline().unwrap().since(local.clock().now()), ms(2000 - 20 - 1));
+    assert_eq!(longer.fencing_token(), lock.fencing_token());
+    tokio::time::advance(ms(1999)).await;
+    assert_error!(local.try_lock("k", ms(100)).await, Error::Held);
+    tokio::time::advance(ms(1)).await;
+    local.try_lock("k", ms(100)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_a_deadline_holds_after_an_extend() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let received = Lock::new("k", lock.nonce(), lock.fencing_token(), None);
+    let held = local.extend(&received, ms(500)).await.unwrap();
+    assert_eq!(held.deadline().unwrap().since(local.clock().now()), ms(500 - 5 - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_past_its_local_deadline_can_be_unlocked_but_not_extended() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    tokio::time::advance(ms(995)).await;
+    assert_error!(local.extend(&lock, ms(1000)).await, Error::Expired);
+    local.unlock(&lock).await.unwrap();
+    assert_empty(&local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_fires_when_the_lease_ends_and_when_it_was_over_already() {
+    let local = local();
+    let lock = local.lock("k", options(100, 0)).await.unwrap();
+    let watch = local.watch(&lock);
+    assert!(!watch.is_lost());
+    tokio::time::advance(ms(100)).await;
+    local.inspect("other").await.unwrap();
+    watch.lost().await;
+    drop(watch);
+    assert!(local.watch(&lock).is_lost(), "watched too late");
+    assert!(local.holds.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_fires_when_somebody_else_unlocks() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let watch = local.watch(&lock);
+    local.unlock(&lock.clone()).await.unwrap();
+    assert!(watch.is_lost());
+}
+
+#[test]
+fn a_release_works_outside_any_runtime() {
+    // contract rule 11
+    let local = Local::new();
+    let lock = local.try_lock("k", ms(1000)).now_or_never().unwrap().unwrap();
+    local.release(&lock);
+    local.release(&lock);
+    assert_empty(&local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_hands_the_key_on() {
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let next = waiting(&local, "k", forever(1000)).await;
+    local.release(&lock);
+    next.now_or_never().unwrap().unwrap();
+}

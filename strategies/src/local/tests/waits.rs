@@ -1,0 +1,136 @@
+//! Goal: a wait ends in time, with a lease that is worth having or with an error.
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_deadline_and_leaves_nothing_behind() {
+    // contract rule 8
+    let local = local();
+    let lock = local.lock("k", options(10_000, 0)).await.unwrap();
+    let begun = local.clock().now();
+    assert_error!(local.lock("k", options(100, 250)).await, Error::TimedOut);
+    let waited = local.clock().now().since(begun);
+    assert!((ms(250)..ms(252)).contains(&waited), "{waited:?}");
+    local.unlock(&lock).await.unwrap();
+    assert_empty(&local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
+    let local = local();
+    local.lock("k", options(1000, 0)).await.unwrap();
+    let brief = LockOptions::default().max_wait(Duration::from_micros(300));
+    assert_error!(local.lock("k", brief).await, Error::TimedOut);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
+    // contract rule 8: the lease ended before the wait did, but nobody looked until after
+    let local = local();
+    local.lock("k", options(100, 0)).await.unwrap();
+    let late = LockOptions::default().max_wait(Duration::from_micros(100_400));
+    let late = waiting(&local, "k", late).await;
+    tokio::time::advance(Duration::from_micros(100_600)).await;
+    assert_error!(late.now_or_never().unwrap(), Error::TimedOut);
+    assert_eq!(sizes(&local).waiters, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_just_longer_than_the_lease_is_granted_and_one_just_shorter_is_not() {
+    for (max_wait, granted) in [(99, false), (100, false), (102, true)] {
+        let local = local();
+        local.lock("k", options(100, 0)).await.unwrap();
+        let outcome = local.lock("k", options(100, max_wait)).await;
+        assert_eq!(outcome.is_ok(), granted, "{max_wait} ms: {outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_watches_the_lease_that_is_before_it_now() {
+    // The key passes to a holder with a shorter lease than the one the waiter saw first.
+    let local = local();
+    let first = local.lock("k", options(60_000, 0)).await.unwrap();
+    let second = waiting(&local, "k", forever(50)).await;
+    let third = waiting(&local, "k", forever(100)).await;
+    local.unlock(&first).await.unwrap();
+    let begun = local.clock().now();
+    let lock = second.await.unwrap();
+    let mut third = third;
+    assert!(once(&mut third).await.is_pending());
+    third.await.unwrap();
+    let waited = local.clock().now().since(begun);
+    assert!((ms(50)..ms(53)).contains(&waited), "{waited:?}");
+    assert!(lock.deadline().unwrap() < local.clock().now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_never_polled_does_not_stop_those_behind_it() {
+    // contract rule 9
+    let local = local();
+    local.lock("k", options(100, 0)).await.unwrap();
+    let unpolled = waiting(&local, "k", forever(200)).await;
+    let begun = local.clock().now();
+    local.lock("k", forever(100)).await.unwrap();
+    let waited = local.clock().now().since(begun);
+    assert!(waited <= ms(2200), "two leases and a backstop each: {waited:?}");
+    drop(unpolled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_ran_out_unseen_is_asked_for_again() {
+    let local = local();
+    let first = local.lock("k", options(1000, 0)).await.unwrap();
+    let starved = waiting(&local, "k", options(100, 5000)).await;
+    local.unlock(&first).await.unwrap();
+    tokio::time::advance(ms(200)).await;
+    let lock = starved.await.unwrap();
+    assert_eq!(lock.fencing_token(), first.fencing_token() + 2);
+    assert!(lock.deadline().unwrap() > local.clock().now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_ran_out_after_the_deadline_is_a_time_out() {
+    let local = local();
+    let first = local.lock("k", options(1000, 0)).await.unwrap();
+    let starved = waiting(&local, "k", options(100, 150)).await;
+    local.unlock(&first).await.unwrap();
+    tokio::time::advance(ms(200)).await;
+    assert_error!(starved.await, Error::TimedOut);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_which_less_than_half_remains_is_extended_before_it_is_handed_out() {
+    // contract rule 2
+    let local = local();
+    let first = local.lock("k", options(1000, 0)).await.unwrap();
+    let late = waiting(&local, "k", options(1000, 5000)).await;
+    local.unlock(&first).await.unwrap();
+    tokio::time::advance(ms(700)).await;
+    let lock = late.await.unwrap();
+    let now = local.clock().now();
+    assert_eq!(lock.deadline().unwrap().since(now), ms(1000 - 10 - 1));
+    assert_eq!(lock.fencing_token(), first.fencing_token() + 1, "the same grant");
+    let table_end = local.inspect("k").await.unwrap().unwrap().remaining;
+    assert_eq!(table_end, ms(1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn less_than_half_after_the_deadline_is_withdrawn() {
+    // contract rule 2
+    let local = local();
+    let first = local.lock("k", options(1000, 0)).await.unwrap();
+    let late = waiting(&local, "k", options(1000, 600)).await;
+    local.unlock(&first).await.unwrap();
+    tokio::time::advance(ms(700)).await;
+    assert_error!(late.await, Error::TimedOut);
+    assert_empty(&local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_too_short_to_hand_out_is_withdrawn() {
+    let local = local();
+    for duration in [1, 2] {
+        assert_error!(local.lock("k", options(duration, 100)).await, Error::TimedOut);
+        assert_empty(&local);
+    }
+    local.lock("k", options(3, 100)).await.unwrap();
+}

@@ -1,0 +1,92 @@
+use std::{borrow::Borrow, cmp::Ordering, sync::Arc};
+
+/// A key with its digest before it: the order of the table's rows.
+///
+/// Comparing the digests first keeps the search for one key among a million within the nodes of
+/// the tree; comparing texts would fetch one from elsewhere in memory at every comparison. Keys
+/// made to collide cost those comparisons and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    digest: u64,
+    text: Arc<str>,
+}
+
+impl Key {
+    pub(super) fn new(text: &Arc<str>) -> Self {
+        Self { digest: digest(text), text: text.clone() }
+    }
+
+    pub(super) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+}
+
+/// The same on every machine and in every version: rows of a snapshot are in this order.
+fn digest(text: &str) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |digest: u64, word: u64| {
+        let product = (digest ^ word).wrapping_mul(FACTOR);
+        product ^ (product >> 32)
+    };
+    text.as_bytes().chunks(8).fold(text.len() as u64, |digest, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(digest, u64::from_le_bytes(word))
+    })
+}
+
+/// What the order of keys looks at: for a search by a text that is not in an [`Arc`].
+pub(super) trait Ordered {
+    fn order(&self) -> (u64, &str);
+}
+
+impl Ordered for Key {
+    fn order(&self) -> (u64, &str) {
+        (self.digest, &self.text)
+    }
+}
+
+impl Ordered for &str {
+    fn order(&self) -> (u64, &str) {
+        (digest(self), self)
+    }
+}
+
+impl<'a> Borrow<dyn Ordered + 'a> for Key {
+    fn borrow(&self) -> &(dyn Ordered + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Ordered + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for dyn Ordered + '_ {}
+
+impl PartialOrd for dyn Ordered + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Ordered + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_never_changes() {
+        assert_eq!(digest(""), 0);
+        assert_eq!(digest("k"), 0x82f8_66ce_362f_067c);
+        assert_eq!(digest("orders/42"), 0x9869_bb0c_8e31_e4f6);
+        assert_ne!(digest("a"), digest("a\0"), "the length counts");
+    }
+}

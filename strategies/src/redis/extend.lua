@@ -1,0 +1,18 @@
+-- EXTEND: ends the lease of a nonce at the later of its present end and `duration` from now.
+-- It never creates a lock again, and never shortens one.
+--
+-- ARGV[5]  nonce
+-- ARGV[6]  duration (ms)
+--
+-- Answers {now, own grants, 'held' | 'gone'}.
+
+local nonce, duration = ARGV[5], ARGV[6]
+local value = settle(3)
+if not value or holder(value) ~= nonce then
+  return {now, own, 'gone'}
+end
+call('PEXPIRE', KEYS[3], duration, 'GT')
+if string.sub(value, 34, 34) ~= '-' then
+  remember(nonce, now + remaining(3) * 1000)
+end
+return {now, own, 'held'}

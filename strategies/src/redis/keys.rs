@@ -1,0 +1,125 @@
+//! Where a key lives: its bucket, and the names of its parts in Redis.
+
+use redis::Cmd;
+
+/// How many buckets the keys are spread over. It is fixed: processes that counted differently
+/// would not see each other's locks. Each bucket has one token counter, and one hash tag, so that
+/// everything of a key lies in one slot of a Redis Cluster.
+pub const BUCKETS: usize = 16;
+
+/// The bucket of a key: FNV-1a, so that it is the same in every process and version.
+pub(super) fn bucket(key: &str) -> usize {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The low bits of FNV depend on the low bits of the input alone; fold the high ones in.
+    usize::try_from((hash ^ (hash >> 32)) % BUCKETS as u64).expect("less than BUCKETS")
+}
+
+/// The names of one namespace.
+#[derive(Debug)]
+pub(super) struct Names {
+    namespace: String,
+    buckets: Vec<BucketNames>,
+}
+
+#[derive(Debug)]
+struct BucketNames {
+    /// The hash tag comes first and the user's key last, so that whatever that key contains,
+    /// braces included, nothing collides.
+    prefix: String,
+    tokens: String,
+    nonces: String,
+}
+
+impl Names {
+    pub(super) fn new(namespace: &str) -> Self {
+        let buckets = (0..BUCKETS).map(|bucket| {
+            let prefix = format!("{namespace}:{{b{bucket}}}:");
+            BucketNames { tokens: format!("{prefix}t"), nonces: format!("{prefix}x"), prefix }
+        });
+        Self { namespace: namespace.to_owned(), buckets: buckets.collect() }
+    }
+
+    /// What stands before a process in the name of its topic.
+    pub(super) fn topics(&self) -> String {
+        format!("{}:p:", self.namespace)
+    }
+
+    /// Adds the names that a script needs for these keys of one bucket, and their number.
+    pub(super) fn add<'a>(
+        &self,
+        cmd: &mut Cmd,
+        bucket: usize,
+        keys: impl ExactSizeIterator<Item = &'a str>,
+    ) {
+        let names = &self.buckets[bucket];
+        cmd.arg(2 + 3 * keys.len()).arg(&names.tokens).arg(&names.nonces);
+        let mut name = Vec::with_capacity(names.prefix.len() + 64);
+        for key in keys {
+            name.clear();
+            name.extend_from_slice(names.prefix.as_bytes());
+            name.extend_from_slice(b"?:");
+            name.extend_from_slice(key.as_bytes());
+            for part in *b"lqw" {
+                name[names.prefix.len()] = part;
+                cmd.arg(name.as_slice());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Arg;
+
+    use super::*;
+
+    fn names_of(key: &str) -> Vec<String> {
+        let mut cmd = Cmd::new();
+        Names::new("ns").add(&mut cmd, bucket(key), [key].into_iter());
+        let args = cmd.args_iter().map(|arg| match arg {
+            Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => panic!("no cursor here"),
+        });
+        args.skip(1).collect()
+    }
+
+    /// What Redis Cluster hashes: the text between the first brace and the first one that closes.
+    fn hash_tag(name: &str) -> &str {
+        let after = &name[name.find('{').unwrap() + 1..];
+        &after[..after.find('}').unwrap()]
+    }
+
+    #[test]
+    fn everything_of_a_key_has_one_hash_tag() {
+        for key in ["k", "{k}", "}{", "{}", "a{b}c", "{b3}", ":l:", "\u{1f512}", "\0\r\n"] {
+            let names = names_of(key);
+            assert_eq!(names.len(), 5);
+            assert!(names.iter().all(|name| hash_tag(name) == hash_tag(&names[0])), "{names:?}");
+            assert!(names[2..].iter().all(|name| name.ends_with(key)), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn no_two_names_of_any_keys_are_equal() {
+        let keys = ["t", "x", "l:t", "q:t", "w:q:t", "", ":", "l", "{b0}:l:t"];
+        let mut own: Vec<String> = keys.iter().flat_map(|key| names_of(key).split_off(2)).collect();
+        let shared =
+            (0..BUCKETS).flat_map(|n| [format!("ns:{{b{n}}}:t"), format!("ns:{{b{n}}}:x")]);
+        own.extend(shared);
+        let all = own.len();
+        own.sort();
+        own.dedup();
+        assert_eq!(own.len(), all);
+    }
+
+    #[test]
+    fn keys_that_differ_little_are_spread_over_all_buckets() {
+        let mut seen = [0_u32; BUCKETS];
+        for number in 0..1600 {
+            seen[bucket(&format!("orders/{number}"))] += 1;
+        }
+        assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
+    }
+}

@@ -1,0 +1,303 @@
+//! The connection on which requests go: shared by all calls, so that requests made at the same time
+//! leave in one write, and replaced when it breaks.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisError, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+};
+use tokio::time::timeout;
+
+use super::{script::Script, trouble::Trouble};
+use crate::{Clock, Error, Instant};
+
+/// How many requests wait for the connection's task, at the most; a caller beyond waits its turn,
+/// within its deadline.
+const REQUESTS_QUEUED_MAX: usize = 1024;
+
+/// Takes what the server sends unasked.
+pub(super) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+/// How to reach the server.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Client,
+    connect_timeout: Duration,
+}
+
+impl Server {
+    /// Parses the URL; no I/O yet.
+    pub(super) fn new(url: &str, connect_timeout: Duration) -> Result<Self, Error> {
+        let wrong = |error: RedisError| Error::InvalidOptions {
+            field: "url",
+            // Never the URL itself: it may hold a password.
+            value: error.to_string(),
+            limit: "redis://[user:password@]host[:port][/db]".into(),
+        };
+        let info = url.into_connection_info().map_err(wrong)?;
+        // The third protocol tells at once when a connection has ended, and carries publications.
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info
+            .set_redis_settings(settings)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let client = Client::open(info).map_err(wrong)?;
+        Ok(Self { client, connect_timeout })
+    }
+
+    /// Opens a connection of its own; `on_push` hears what comes unasked, and of its end.
+    pub(super) async fn connect(&self, on_push: OnPush) -> Result<MultiplexedConnection, Trouble> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_QUEUED_MAX)
+            .set_push_sender(move |info| {
+                on_push(info);
+                Ok::<(), ()>(())
+            });
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        match timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(Trouble::Unreachable(Arc::new(error))),
+            Err(_) => Err(Trouble::ConnectTimeout),
+        }
+    }
+}
+
+/// The shared connection.
+pub(super) struct Link {
+    server: Server,
+    clock: Arc<dyn Clock>,
+    request_timeout: Duration,
+    live: Mutex<Option<Live>>,
+    /// Held while connecting; what the last attempt met.
+    connecting: tokio::sync::Mutex<Option<Trouble>>,
+    attempts: AtomicU64,
+    closed: AtomicBool,
+    /// What the last request met; `None` after a success.
+    failing: Mutex<Option<Trouble>>,
+    is_failing: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    health: Arc<Health>,
+}
+
+/// What is known of a connection that looks open.
+#[derive(Debug, Default)]
+struct Health {
+    ended: AtomicBool,
+    /// When the first of the requests was sent that have gone without an answer since the last
+    /// answer, in nanoseconds of the local clock; zero if none.
+    silent_since: AtomicU64,
+}
+
+impl Health {
+    fn answered(&self) {
+        if self.silent_since.load(Ordering::Relaxed) != 0 {
+            self.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request sent at `sent` was given up at `now`. Returns for how long nothing was answered.
+    fn unanswered(&self, sent: Instant, now: Instant) -> Duration {
+        let nanos = u64::try_from(sent.since_origin().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let relaxed = Ordering::Relaxed;
+        let first = self.silent_since.compare_exchange(0, nanos, relaxed, relaxed);
+        let since = first.map_or_else(|earlier| earlier, |_| nanos);
+        now.since_origin().saturating_sub(Duration::from_nanos(since))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Link {
+    pub(super) fn new(server: Server, clock: Arc<dyn Clock>, request_timeout: Duration) -> Self {
+        Self {
+            server,
+            clock,
+            request_timeout,
+            live: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(None),
+            attempts: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            failing: Mutex::new(None),
+            is_failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs a script by its hash, or by its text where the server does not know it (any more).
+    ///
+    /// Ends at `until`, and after one request timeout.
+    pub(super) async fn eval(
+        self: &Arc<Self>,
+        script: &Script,
+        arguments: impl Fn(&mut Cmd),
+        until: Instant,
+    ) -> Result<Value, Trouble> {
+        let mut cmd = script.by_hash();
+        arguments(&mut cmd);
+        match self.request(&cmd, until).await {
+            Err(Trouble::Refused(error)) if error.code() == Some("NOSCRIPT") => {
+                let mut cmd = script.by_text();
+                arguments(&mut cmd);
+                self.request(&cmd, until).await
+            }
+            result => result,
+        }
+    }
+
+    /// One command and its answer.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        cmd: &Cmd,
+        until: Instant,
+    ) -> Result<Value, Trouble> {
+        let result = self.try_request(cmd, until).await;
+        match &result {
+            Ok(_) => {
+                if self.is_failing.load(Ordering::Relaxed) {
+                    self.is_failing.store(false, Ordering::Relaxed);
+                    lock(&self.failing).take();
+                    tracing::info!("redis answers again");
+                }
+            }
+            Err(trouble) => {
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%trouble, "redis does not serve");
+                }
+                *lock(&self.failing) = Some(trouble.clone());
+            }
+        }
+        result
+    }
+
+    async fn try_request(self: &Arc<Self>, cmd: &Cmd, until: Instant) -> Result<Value, Trouble> {
+        let mut live = match self.live() {
+            Some(live) => live,
+            None => self.connect(until).await?,
+        };
+        let sent = self.clock.now();
+        let left = until.since(sent).min(self.request_timeout);
+        let trouble = match timeout(left, cmd.query_async::<Value>(&mut live.connection)).await {
+            Ok(Ok(value)) => {
+                live.health.answered();
+                return Ok(value);
+            }
+            Ok(Err(error)) => Trouble::of_request(error),
+            Err(_) => Trouble::Silent,
+        };
+        let is_silent = matches!(trouble, Trouble::Silent)
+            && live.health.unanswered(sent, self.clock.now()) * 2 >= self.request_timeout;
+        if is_silent || trouble.is_of_connection() {
+            self.discard(&live);
+        }
+        Err(trouble)
+    }
+
+    /// What the last request met, if it failed.
+    pub(super) fn failing(&self) -> Option<Trouble> {
+        if !self.is_failing.load(Ordering::Relaxed) {
+            return None;
+        }
+        lock(&self.failing).clone()
+    }
+
+    fn live(&self) -> Option<Live> {
+        lock(&self.live).clone().filter(|live| !live.health.has_ended())
+    }
+
+    fn discard(&self, broken: &Live) {
+        broken.health.end();
+        lock(&self.live).take_if(|live| live.health.has_ended());
+    }
+
+    /// Waits for a connection until `until` at the most. The attempt itself runs on its own task,
+    /// so that callers with little time do not abandon it again and again.
+    async fn connect(self: &Arc<Self>, until: Instant) -> Result<Live, Trouble> {
+        let attempt =
+            tokio::spawn(self.clone().connect_once(self.attempts.load(Ordering::Acquire)));
+        match timeout(until.since(self.clock.now()), attempt).await {
+            Ok(Ok(result)) => result,
+            // The runtime is shutting down.
+            Ok(Err(_)) | Err(_) => Err(Trouble::ConnectTimeout),
+        }
+    }
+
+    /// Connects, unless somebody else has since `seen` attempts were counted: then that result
+    /// holds for all who waited for it.
+    async fn connect_once(self: Arc<Self>, seen: u64) -> Result<Live, Trouble> {
+        let mut last = self.connecting.lock().await;
+        if let Some(live) = self.live() {
+            return Ok(live);
+        }
+        if self.attempts.load(Ordering::Acquire) != seen
+            && let Some(trouble) = &*last
+        {
+            return Err(trouble.clone());
+        }
+        let health = Arc::new(Health::default());
+        let on_push: OnPush = {
+            let health = health.clone();
+            Arc::new(move |info: PushInfo| {
+                if info.kind == PushKind::Disconnection {
+                    health.end();
+                }
+            })
+        };
+        let result = self.server.connect(on_push).await;
+        self.attempts.fetch_add(1, Ordering::AcqRel);
+        match result {
+            Ok(connection) => {
+                *last = None;
+                let live = Live { connection, health };
+                if !self.closed.load(Ordering::Acquire) {
+                    *lock(&self.live) = Some(live.clone());
+                }
+                Ok(live)
+            }
+            Err(trouble) => {
+                *last = Some(trouble.clone());
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Drops the connection: its task and socket end with the requests under way.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        lock(&self.live).take();
+    }
+}
+
+impl fmt::Debug for Server {
+    /// Says nothing of the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("failing", &self.failing()).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

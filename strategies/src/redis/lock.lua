@@ -1,0 +1,99 @@
+-- LOCK: grants, queues or refuses each of several requests.
+--
+-- ARGV[5]  waiter_ttl (ms)
+-- ARGV[6]  the newest time of this server that the sender had seen (µs)
+-- ARGV[7], ARGV[8]  how many may wait for one key, and be remembered in the bucket
+-- then five for each request: nonce, duration (ms), wait (ms; 0 not at all, -1 for ever),
+-- "c" if copies of this LOCK may be under way (else "-"), owner
+--
+-- Answers {now, own grants, an answer for each request}:
+--   {'granted', token}            the key was free
+--   {'again', token, remaining}   this nonce holds it already, for so many ms more
+--   {'queued', remaining}         it waits; the holder's lease ends in so many ms
+--   {'held', remaining}           another holds it, and the request does not wait
+--   {'spent'}                     this nonce was unlocked, withdrawn, or its lease ran out
+--   {'waiters', n} {'nonces', n}  a bound is reached
+-- or {now, {}, {'stale'}}: the sender's time is too old for what is remembered.
+
+if now - tonumber(ARGV[6]) > tonumber(ARGV[3]) * 1000 then
+  return {now, own, {'stale'}}
+end
+
+local waiter_ttl = tonumber(ARGV[5])
+local answers = {now, own}
+
+-- The nonce holds already. A copy was under way: its end must be remembered.
+local function again(at, value, copies)
+  local token = grant_of(value)
+  if copies == 'c' and string.sub(value, 34, 34) ~= 'c' then
+    call('SET', KEYS[at], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
+    remember(holder(value), now + remaining(at) * 1000)
+  end
+  return {'again', token, remaining(at)}
+end
+
+-- Takes a place, or keeps the one it has; a repeated LOCK may lengthen the wait, and counts its
+-- wait from now, so that the newest sender's deadline is right.
+local function enqueue(at, nonce, duration, wait, copies, owner)
+  local deadline = wait < 0 and 9007199254740991 or now + wait * 1000
+  local record = call('ZSCORE', KEYS[at + 1], nonce) and call('HGET', KEYS[at + 2], nonce)
+  if record then
+    local before, _, _, flag = string.match(record, '^(%d+) (%d+) (%d+) (%S)')
+    deadline = math.max(deadline, tonumber(before))
+    if flag == 'c' then
+      copies = 'c'
+    end
+  else
+    if call('ZCARD', KEYS[at + 1]) >= tonumber(ARGV[7]) then
+      return {'waiters', tonumber(ARGV[7])}
+    end
+    local place = call('HINCRBY', KEYS[at + 2], '#', 1)
+    call('ZADD', KEYS[at + 1], place, nonce)
+  end
+  call('HSET', KEYS[at + 2], nonce, whole(deadline) .. ' ' .. duration .. ' ' .. whole(now) .. ' '
+    .. (copies == 'c' and 'c' or 'q') .. ' ' .. ARGV[1] .. ' ' .. owner)
+  refresh(at, waiter_ttl)
+  return {'queued', remaining(at)}
+end
+
+-- Whether the memory of finished nonces refuses this one, and how.
+local function refused(at, nonce)
+  if call('EXISTS', KEYS[2]) == 0 then
+    return nil
+  end
+  if is_remembered(nonce) then
+    return {'spent'}
+  end
+  local most = tonumber(ARGV[8])
+  if call('ZCARD', KEYS[2]) >= most and not call('ZSCORE', KEYS[at + 1], nonce) then
+    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now_ms))
+    if call('ZCARD', KEYS[2]) >= most then
+      return {'nonces', most}
+    end
+  end
+end
+
+for request = 0, (#ARGV - 8) / 5 - 1 do
+  local at = 3 + request * 3
+  local nonce, duration, wait, copies, owner = unpack(ARGV, 9 + request * 5, 13 + request * 5)
+  wait = tonumber(wait)
+  local value, waiting = settle(at)
+  local answer
+  if value and holder(value) == nonce then
+    answer = again(at, value, copies)
+  else
+    answer = refused(at, nonce)
+    if answer then
+      -- Judged.
+    elseif not value and not waiting then
+      answer = {'granted', (grant(at, nonce, copies, now, duration, ARGV[1], owner))}
+    elseif wait == 0 then
+      answer = {'held', remaining(at)}
+    else
+      answer = enqueue(at, nonce, duration, wait, copies, owner)
+    end
+  end
+  answers[#answers + 1] = answer
+end
+
+return answers

@@ -1,0 +1,245 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{BootClock, Clock, Drift, Error, REQUEST_TIMEOUT};
+
+/// How the waiters of a key are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queue {
+    /// They queue in Redis, first come, first served, across all processes; an unlock hands the
+    /// key to the next. The default.
+    #[default]
+    Fifo,
+    /// They try again every 150 to 300 ms, as Gaggle 1.x did: no order, and a free key may stay
+    /// unused for a while. For comparison.
+    None,
+}
+
+/// How to use one Redis as a lock service.
+///
+/// ```
+/// # use gaggle_strategies::{Queue, RedisOptions};
+/// # use std::time::Duration;
+/// let options = RedisOptions::new("redis://127.0.0.1:6379/0")
+///     .namespace("orders")
+///     .request_timeout(Duration::from_millis(500));
+/// # assert_eq!(options.queue, Queue::Fifo);
+/// ```
+#[non_exhaustive]
+#[derive(Clone)]
+pub struct RedisOptions {
+    /// Where the server is: `redis://[user:password@]host[:port][/db]`.
+    pub url: String,
+    /// The first part of every key and topic, `gaggle` by default: 1 to 128 bytes without braces.
+    /// Locks of different namespaces know nothing of each other.
+    pub namespace: String,
+    /// How waiters are served, [`Queue::Fifo`] by default.
+    pub queue: Queue,
+    /// Within what time `unlock`, `extend`, `try_lock` and `inspect` end, and after which a
+    /// request without an answer makes a connection suspect: 1 ms to 1 h, 1 s by default.
+    pub request_timeout: Duration,
+    /// How long one attempt to connect may take: 1 ms to 1 h, 1 s by default.
+    pub connect_timeout: Duration,
+    /// After what silence of their process waiters are dropped: 100 ms to 1 h, 3 s by default.
+    pub waiter_ttl: Duration,
+    /// How long Redis remembers a nonce that has ended while a copy of its LOCK may be under way,
+    /// and how old the newest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
+    pub nonce_memory: Duration,
+    /// The bound on how far the clock rates of Redis and this process differ, 1 % by default.
+    pub drift: Drift,
+    /// Whether a Redis that may evict keys is accepted; it can then lose locks. `false` by default.
+    pub allow_eviction: bool,
+    /// How many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the queue's
+    /// memory, some 200 bytes a waiter.
+    pub waiters_max: u64,
+    /// How many ended nonces are remembered in each of the [`BUCKETS`](super::keys::BUCKETS)
+    /// buckets: 1 to 10,000,000, by default 65,536. It bounds the memory for them, some 120 bytes
+    /// each.
+    pub nonces_max: u64,
+    /// Where local time is read, [`BootClock`] by default.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl RedisOptions {
+    /// The defaults for this server.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            namespace: "gaggle".into(),
+            queue: Queue::default(),
+            request_timeout: REQUEST_TIMEOUT,
+            connect_timeout: Duration::from_secs(1),
+            waiter_ttl: Duration::from_secs(3),
+            nonce_memory: Duration::from_secs(30),
+            drift: Drift::default(),
+            allow_eviction: false,
+            waiters_max: 65_536,
+            nonces_max: 65_536,
+            clock: Arc::new(BootClock),
+        }
+    }
+
+    /// Sets the first part of every key.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets how waiters are served.
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets the limit of calls that do not wait.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Sets the limit of one attempt to connect.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the silence after which waiters are dropped.
+    #[must_use]
+    pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
+        self.waiter_ttl = ttl;
+        self
+    }
+
+    /// Sets how long ended nonces are remembered.
+    #[must_use]
+    pub fn nonce_memory(mut self, memory: Duration) -> Self {
+        self.nonce_memory = memory;
+        self
+    }
+
+    /// Sets the bound on clock rates.
+    #[must_use]
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// Accepts a Redis that may evict keys.
+    #[must_use]
+    pub fn allow_eviction(mut self, allow: bool) -> Self {
+        self.allow_eviction = allow;
+        self
+    }
+
+    /// Sets how many may wait for one key.
+    #[must_use]
+    pub fn waiters_max(mut self, most: u64) -> Self {
+        self.waiters_max = most;
+        self
+    }
+
+    /// Sets how many ended nonces are remembered in a bucket.
+    #[must_use]
+    pub fn nonces_max(mut self, most: u64) -> Self {
+        self.nonces_max = most;
+        self
+    }
+
+    /// Sets where local time is read.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Everything that can be said before any I/O.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let braces = self.namespace.contains(['{', '}']);
+        if self.namespace.is_empty() || self.namespace.len() > 128 || braces {
+            return Err(Error::InvalidOptions {
+                field: "namespace",
+                value: format!("{:?}", self.namespace),
+                limit: "1 to 128 bytes without braces".into(),
+            });
+        }
+        let (ms, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+        within("request_timeout", self.request_timeout, ms, hour)?;
+        within("connect_timeout", self.connect_timeout, ms, hour)?;
+        within("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
+        within("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
+        count("waiters_max", self.waiters_max)?;
+        count("nonces_max", self.nonces_max)
+    }
+}
+
+fn within(field: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::duration(field, value, min, max))
+}
+
+fn count(field: &'static str, value: u64) -> Result<(), Error> {
+    if (1..=10_000_000).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::InvalidOptions { field, value: value.to_string(), limit: "1 to 10000000".into() })
+}
+
+impl fmt::Debug for RedisOptions {
+    /// Leaves out what stands before the `@` of the URL: it may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.url.rsplit('@').next().unwrap_or_default();
+        f.debug_struct("RedisOptions")
+            .field("server", &place)
+            .field("namespace", &self.namespace)
+            .field("queue", &self.queue)
+            .field("request_timeout", &self.request_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("waiter_ttl", &self.waiter_ttl)
+            .field("nonce_memory", &self.nonce_memory)
+            .field("drift", &self.drift)
+            .field("allow_eviction", &self.allow_eviction)
+            .field("waiters_max", &self.waiters_max)
+            .field("nonces_max", &self.nonces_max)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_beyond_their_limits_are_refused_by_name() {
+        let base = || RedisOptions::new("redis://127.0.0.1");
+        let bad = [
+            ("namespace", base().namespace("")),
+            ("namespace", base().namespace("a{b")),
+            ("namespace", base().namespace("x".repeat(129))),
+            ("request_timeout", base().request_timeout(Duration::ZERO)),
+            ("connect_timeout", base().connect_timeout(Duration::from_secs(3601))),
+            ("waiter_ttl", base().waiter_ttl(Duration::from_millis(99))),
+            ("nonce_memory", base().nonce_memory(Duration::from_millis(999))),
+            ("waiters_max", base().waiters_max(0)),
+            ("nonces_max", base().nonces_max(10_000_001)),
+        ];
+        for (name, options) in bad {
+            let result = options.check();
+            let right =
+                matches!(&result, Err(Error::InvalidOptions { field, .. }) if *field == name);
+            assert!(right, "{name}: {result:?}");
+        }
+        base().check().unwrap();
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let shown = format!("{:?}", RedisOptions::new("redis://me:secret@host:1"));
+        assert!(!shown.contains("secret") && shown.contains("host:1"), "{shown}");
+    }
+}

@@ -1,0 +1,274 @@
+//! What the scripts answer, read with suspicion: bytes from the network never panic.
+
+use std::{time::Duration, vec};
+
+use redis::Value;
+
+use super::{keys::BUCKETS, trouble::Trouble};
+use crate::{Inspection, Nonce, Owner};
+
+/// An answer of any script.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// The server's time, in microseconds.
+    pub(super) now: u64,
+    /// Grants to waiters of this process that the script made on its way.
+    pub(super) own: Vec<Granted>,
+    /// The rest, as the verb has it.
+    rest: vec::IntoIter<Value>,
+}
+
+/// A grant to a waiter, with both stamps of the server's clock in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) nonce: Nonce,
+    pub(super) token: u64,
+    pub(super) enqueued: u64,
+    pub(super) granted: u64,
+}
+
+/// The answer to a LOCK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The key was free.
+    Granted { token: u64 },
+    /// The nonce holds already.
+    Again { token: u64, remaining: Duration },
+    /// It waits for a lease that ends in this time if it is not extended.
+    Queued { remaining: Duration },
+    /// Another holds the key.
+    Held,
+    /// The nonce has ended.
+    Spent,
+    /// A bound is reached.
+    Limit { what: &'static str, limit: u64 },
+    /// The sender's time was too old.
+    Stale,
+}
+
+/// What became of a waiter, as a poll finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Waiting { remaining: Duration },
+    Granted(Granted),
+    Spent,
+    Unknown,
+}
+
+type Read<T> = Result<T, Trouble>;
+
+impl Reply {
+    pub(super) fn read(value: Value) -> Read<Self> {
+        let mut rest = array(value)?.into_iter();
+        let now = number(next(&mut rest)?)?;
+        let own = array(next(&mut rest)?)?.into_iter().map(|grant| {
+            let text = bytes(grant)?;
+            Granted::read(&mut text.split(|byte| *byte == b' '))
+        });
+        let own = own.collect::<Read<_>>()?;
+        Ok(Self { now, own, rest })
+    }
+
+    /// The next answer to a LOCK.
+    pub(super) fn answer(&mut self) -> Read<Answer> {
+        let mut parts = array(next(&mut self.rest)?)?.into_iter();
+        let word = bytes(next(&mut parts)?)?;
+        let mut argument = || number(next(&mut parts)?);
+        Ok(match word.as_slice() {
+            b"granted" => Answer::Granted { token: argument()? },
+            b"again" => {
+                Answer::Again { token: argument()?, remaining: Duration::from_millis(argument()?) }
+            }
+            b"queued" => Answer::Queued { remaining: Duration::from_millis(argument()?) },
+            b"held" => Answer::Held,
+            b"spent" => Answer::Spent,
+            b"stale" => Answer::Stale,
+            b"waiters" => Answer::Limit { what: "waiters per key", limit: argument()? },
+            b"nonces" => Answer::Limit { what: "nonces remembered", limit: argument()? },
+            _ => return Err(Trouble::Malformed("an answer to LOCK of an unknown kind")),
+        })
+    }
+
+    /// Whether an UNLOCK or EXTEND found its nonce holding.
+    pub(super) fn was_held(&mut self) -> Read<bool> {
+        Ok(bytes(next(&mut self.rest)?)? == b"held")
+    }
+
+    /// What a POLL found of the next key's nonces.
+    pub(super) fn found(&mut self, nonces: &[Nonce]) -> Read<Vec<(Nonce, Found)>> {
+        let mut parts = array(next(&mut self.rest)?)?.into_iter();
+        let remaining = Duration::from_millis(number(next(&mut parts)?)?);
+        let waiting = |nonce: &Nonce| (*nonce, Found::Waiting { remaining });
+        let mut found: Vec<_> = nonces.iter().map(waiting).collect();
+        for part in parts {
+            let mut part = array(part)?.into_iter();
+            let place = usize::try_from(number(next(&mut part)?)?).ok();
+            let entry = place.and_then(|place| found.get_mut(place.checked_sub(1)?));
+            let (nonce, entry) = entry.ok_or(Trouble::Malformed("no such waiter in a POLL"))?;
+            *entry = match bytes(next(&mut part)?)?.as_slice() {
+                b"spent" => Found::Spent,
+                b"unknown" => Found::Unknown,
+                b"granted" => Found::Granted(Granted {
+                    nonce: *nonce,
+                    token: number(next(&mut part)?)?,
+                    enqueued: number(next(&mut part)?)?,
+                    granted: number(next(&mut part)?)?,
+                }),
+                _ => return Err(Trouble::Malformed("an answer to POLL of an unknown kind")),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Who holds, as INSPECT has it.
+    pub(super) fn inspection(&mut self) -> Read<Option<Inspection>> {
+        let value = match next(&mut self.rest)? {
+            Value::Nil | Value::Boolean(false) => return Ok(None),
+            value => bytes(value)?,
+        };
+        let remaining = Duration::from_millis(number(next(&mut self.rest)?)?);
+        let waiters = number(next(&mut self.rest)?)?;
+        // "nonce flag token enqueued granted duration process owner", the owner being "pid host"
+        // and " +label" or " -".
+        let text = String::from_utf8_lossy(&value);
+        let fields: Vec<&str> = text.splitn(10, ' ').collect();
+        let [nonce, _, token, _, _, _, _, pid, host, label] = fields[..] else {
+            return Err(Trouble::Malformed("a lock's value"));
+        };
+        let wrong = || Trouble::Malformed("a lock's value");
+        Ok(Some(Inspection {
+            fencing_token: token.parse().map_err(|_| wrong())?,
+            nonce: parse_nonce(nonce.as_bytes()).ok_or_else(wrong)?,
+            owner: Owner {
+                host: host.to_owned(),
+                pid: pid.parse().map_err(|_| wrong())?,
+                label: label.strip_prefix('+').map(str::to_owned),
+            },
+            remaining,
+            waiters,
+        }))
+    }
+}
+
+impl Granted {
+    /// Reads "1 bucket nonce token enqueued granted", as published. The first number is the
+    /// version.
+    pub(super) fn published(payload: &[u8]) -> Option<(usize, Self)> {
+        let mut fields = payload.split(|byte| *byte == b' ');
+        if fields.next()? != b"1" {
+            return None;
+        }
+        let bucket = usize::try_from(parse_number(fields.next()?)?).ok()?;
+        let granted = Self::read(&mut fields).ok()?;
+        (bucket < BUCKETS).then_some((bucket, granted))
+    }
+
+    fn read<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Read<Self> {
+        let mut field = || fields.next().ok_or(Trouble::Malformed("a short grant"));
+        let wrong = Trouble::Malformed("a grant");
+        let nonce = parse_nonce(field()?).ok_or_else(|| wrong.clone())?;
+        let mut number = || parse_number(field()?).ok_or_else(|| wrong.clone());
+        Ok(Self { nonce, token: number()?, enqueued: number()?, granted: number()? })
+    }
+}
+
+fn next(values: &mut impl Iterator<Item = Value>) -> Read<Value> {
+    values.next().ok_or(Trouble::Malformed("too short"))
+}
+
+fn array(value: Value) -> Read<Vec<Value>> {
+    match value {
+        Value::Array(values) => Ok(values),
+        _ => Err(Trouble::Malformed("no array")),
+    }
+}
+
+fn number(value: Value) -> Read<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(number).map_err(|_| Trouble::Malformed("negative")),
+        _ => Err(Trouble::Malformed("no number")),
+    }
+}
+
+fn bytes(value: Value) -> Read<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::SimpleString(text) => Ok(text.into_bytes()),
+        _ => Err(Trouble::Malformed("no string")),
+    }
+}
+
+fn parse_number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn parse_nonce(hex: &[u8]) -> Option<Nonce> {
+    let digits = std::str::from_utf8(hex).ok().filter(|digits| digits.len() == 32)?;
+    u128::from_str_radix(digits, 16).ok().map(Nonce::from_u128)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn a_publication_is_read_and_another_version_is_not() {
+        let nonce = Nonce::from_u128(7);
+        let (bucket, granted) =
+            Granted::published(format!("1 3 {nonce} 9 100 200").as_bytes()).unwrap();
+        assert_eq!((bucket, granted.nonce, granted.token), (3, nonce, 9));
+        assert_eq!((granted.enqueued, granted.granted), (100, 200));
+        assert_eq!(Granted::published(format!("2 3 {nonce} 9 100 200").as_bytes()), None);
+        assert_eq!(Granted::published(format!("1 16 {nonce} 9 100 200").as_bytes()), None);
+    }
+
+    #[test]
+    fn a_label_with_spaces_and_line_ends_is_shown_whole() {
+        let value = format!("{} - 5 1 1 1000 p 42 host + a\nb c", Nonce::from_u128(1));
+        let reply = Value::Array(vec![
+            Value::Int(1),
+            Value::Array(vec![]),
+            text(&value),
+            Value::Int(700),
+            Value::Int(2),
+        ]);
+        let shown = Reply::read(reply).unwrap().inspection().unwrap().unwrap();
+        assert_eq!(shown.owner.label.as_deref(), Some(" a\nb c"));
+        assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let words = ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4"];
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::Int),
+            proptest::sample::select(words.to_vec()).prop_map(text),
+            proptest::collection::vec(any::<u8>(), 0..60).prop_map(Value::BulkString),
+            Just(Value::Nil),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inner| {
+            proptest::collection::vec(inner, 0..6).prop_map(Value::Array)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_panics(value in any_value(), payload in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Granted::published(&payload);
+            for verb in 0..4 {
+                let Ok(mut reply) = Reply::read(value.clone()) else { continue };
+                match verb {
+                    0 => drop(reply.answer()),
+                    1 => drop(reply.was_held()),
+                    2 => drop(reply.found(&[Nonce::from_u128(1)])),
+                    _ => drop(reply.inspection()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+-- Shared by every script: what a key looks like, and how it is settled.
+--
+-- KEYS[1]  token counter of the bucket, the only key without an expiry
+-- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
+-- KEYS[n], KEYS[n+1], KEYS[n+2]  of each key asked about, n = 3, 6, ...:
+--   lock     "nonce flag token enqueued granted duration process owner"; its expiry is the lease
+--   queue    sorted set, nonce -> place
+--   waiters  hash, nonce -> "deadline duration enqueued flag process owner",
+--            "@process" -> alive until (ms), "#" -> last place
+-- ARGV[1]  the calling process
+-- ARGV[2]  prefix of the processes' topics
+-- ARGV[3]  nonce_memory (ms)
+-- ARGV[4]  the bucket's number, for publications
+--
+-- Times are microseconds of this server's clock, read once, before anything else. A flag says what
+-- is remembered of a grant: "-" nothing, "q" that it was made while its process was not asking,
+-- "c" the same, and that copies of its LOCK may be under way, so that its end is remembered too.
+
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now / 1000)
+local own = {}
+
+-- Numbers below 2^53 are exact; %.0f prints them whole where tostring would not.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- Remembers a nonce until nonce_memory after `from`; the memory goes with its last member.
+local function remember(nonce, from)
+  local memory = KEYS[2]
+  call('ZREMRANGEBYSCORE', memory, '-inf', whole(now_ms))
+  call('ZADD', memory, whole(math.ceil(from / 1000) + tonumber(ARGV[3])), nonce)
+  call('PEXPIREAT', memory, call('ZRANGE', memory, -1, -1, 'WITHSCORES')[2])
+end
+
+local function is_remembered(nonce)
+  local till = call('ZSCORE', KEYS[2], nonce)
+  return till and tonumber(till) > now_ms
+end
+
+-- Gives the free key at `at` to a nonce.
+local function grant(at, nonce, flag, enqueued, duration, process, owner)
+  local token = math.max((tonumber(call('GET', KEYS[1])) or 0) + 1, now)
+  call('SET', KEYS[1], whole(token))
+  local value = nonce .. ' ' .. flag .. ' ' .. whole(token) .. ' ' .. whole(enqueued) .. ' '
+    .. whole(now) .. ' ' .. duration .. ' ' .. process .. ' ' .. owner
+  call('SET', KEYS[at], value, 'NX', 'PX', duration)
+  if flag ~= '-' then
+    remember(nonce, now + duration * 1000)
+  end
+  return token, value
+end
+
+-- Tells a process of a grant: in the reply if it is the one that asks, else on its topic.
+local function tell(process, nonce, token, enqueued)
+  if process == ARGV[1] then
+    own[#own + 1] = nonce .. ' ' .. whole(token) .. ' ' .. whole(enqueued) .. ' ' .. whole(now)
+  else
+    call('PUBLISH', ARGV[2] .. process, '1 ' .. ARGV[4] .. ' ' .. nonce .. ' ' .. whole(token)
+      .. ' ' .. whole(enqueued) .. ' ' .. whole(now))
+  end
+end
+
+local function sweep(at)
+  if call('EXISTS', KEYS[at + 1]) == 0 then
+    call('DEL', KEYS[at + 2])
+  end
+end
+
+-- If the key is free or expired, hands it to the first live waiter; the dead before it are
+-- dropped. Returns the lock's value, or false, and then whether waiters are left all the same:
+-- one script drops at most 1,000 dead, so that none keeps the server for long.
+local function settle(at)
+  local value = call('GET', KEYS[at])
+  if value or call('EXISTS', KEYS[at + 1]) == 0 then
+    return value, false
+  end
+  for _ = 1, 1000 do
+    local nonce = call('ZPOPMIN', KEYS[at + 1])[1]
+    if not nonce then
+      call('DEL', KEYS[at + 2])
+      return false, false
+    end
+    local record = call('HGET', KEYS[at + 2], nonce)
+    call('HDEL', KEYS[at + 2], nonce)
+    if record then
+      local deadline, duration, enqueued, flag, process, owner =
+        string.match(record, '^(%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
+      local alive = call('HGET', KEYS[at + 2], '@' .. process)
+      if tonumber(deadline) > now and alive and tonumber(alive) >= now_ms then
+        enqueued = tonumber(enqueued)
+        local token, granted = grant(at, nonce, flag, enqueued, duration, process, owner)
+        sweep(at)
+        tell(process, nonce, token, enqueued)
+        return granted, false
+      end
+    end
+  end
+  sweep(at)
+  return false, call('EXISTS', KEYS[at + 1]) == 1
+end
+
+-- A sign of life of the calling process in the queue at `at`; a queue that nobody refreshes goes.
+local function refresh(at, waiter_ttl)
+  call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(now_ms + waiter_ttl))
+  if call('PTTL', KEYS[at + 1]) < 2 * waiter_ttl then
+    call('PEXPIRE', KEYS[at + 1], 2 * waiter_ttl)
+    call('PEXPIRE', KEYS[at + 2], 2 * waiter_ttl)
+  end
+end
+
+-- What a lock's value says of its grant.
+local function grant_of(value)
+  local token, enqueued, granted = string.match(value, '^%x+ %S (%d+) (%d+) (%d+) ')
+  return tonumber(token), tonumber(enqueued), tonumber(granted)
+end
+
+-- How long the lease of the key at `at` still lasts (ms); an hour where it never ends, which is
+-- not our doing.
+local function remaining(at)
+  local ttl = call('PTTL', KEYS[at])
+  return ttl == -1 and 3600000 or math.max(ttl, 0)
+end
+
+local function holder(value)
+  return string.sub(value, 1, 32)
+end

@@ -1,0 +1,30 @@
+-- UNLOCK: frees the acquisition of a nonce, whether it holds or waits, and hands the key on.
+--
+-- ARGV[5]  nonce
+-- ARGV[6]  "c" if a LOCK of this nonce may still be under way: its end is remembered, so that the
+--          LOCK grants nothing when it arrives (else "-")
+--
+-- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was.
+
+local nonce, copies = ARGV[5], ARGV[6]
+local value = call('GET', KEYS[3])
+local was = 'gone'
+if value and holder(value) == nonce then
+  was = 'held'
+  call('DEL', KEYS[3])
+  local flag = string.sub(value, 34, 34)
+  if flag == 'c' then
+    copies = 'c'
+  elseif flag == 'q' and copies ~= 'c' then
+    call('ZREM', KEYS[2], nonce)
+  end
+elseif call('ZREM', KEYS[4], nonce) == 1 then
+  was = 'waited'
+  call('HDEL', KEYS[5], nonce)
+  sweep(3)
+end
+if copies == 'c' then
+  remember(nonce, now)
+end
+settle(3)
+return {now, own, was}

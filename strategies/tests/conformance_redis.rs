@@ -1,0 +1,83 @@
+//! Goal: the Redis strategy passes the conformance suite.
+//! Method: the suite's 42 cases over a `redis-server` of the test's own; "down" is killed, and
+//! comes back empty.
+
+mod redis_support;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use gaggle_strategies::{
+    KeyedMutex, Queue, Redis,
+    testing::{self, Fixture, Lacking},
+};
+use redis_support::Server;
+
+struct Processes {
+    server: Server,
+    queue: Queue,
+}
+
+#[async_trait]
+impl Fixture for Processes {
+    async fn open(&self) -> Arc<dyn KeyedMutex> {
+        Arc::new(Redis::open(self.server.options().queue(self.queue)).await.unwrap())
+    }
+
+    async fn residue(&self) -> Option<u64> {
+        Some(self.server.residue().await.len() as u64)
+    }
+
+    async fn backend_down(&self) -> Result<(), Lacking> {
+        self.server.down();
+        Ok(())
+    }
+
+    async fn backend_up(&self) -> Result<(), Lacking> {
+        self.server.up().await;
+        Ok(())
+    }
+
+    async fn restart_backend(&self) -> Result<(), Lacking> {
+        self.server.down();
+        self.server.up().await;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_passes_the_suite() {
+    let fixture = Processes { server: Server::start().await, queue: Queue::Fifo };
+    testing::run(&fixture).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_without_a_queue_passes_the_suite() {
+    struct Few(Processes);
+
+    #[async_trait]
+    impl Fixture for Few {
+        async fn open(&self) -> Arc<dyn KeyedMutex> {
+            self.0.open().await
+        }
+        async fn residue(&self) -> Option<u64> {
+            self.0.residue().await
+        }
+        async fn backend_down(&self) -> Result<(), Lacking> {
+            self.0.backend_down().await
+        }
+        async fn backend_up(&self) -> Result<(), Lacking> {
+            self.0.backend_up().await
+        }
+        async fn restart_backend(&self) -> Result<(), Lacking> {
+            self.0.restart_backend().await
+        }
+        /// A thousand that each look every 225 ms are no queue but a storm.
+        fn waiters(&self) -> usize {
+            30
+        }
+    }
+
+    let fixture = Few(Processes { server: Server::start().await, queue: Queue::None });
+    testing::run(&fixture).await.assert_passed();
+}

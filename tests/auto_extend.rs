@@ -1,0 +1,110 @@
+//! Goal: auto-extend keeps a lease alive through failures, and ends when it must.
+//! Method: a strategy that answers as told, in virtual time.
+
+mod common;
+
+use common::{Call, Stub, lease, ms};
+use gaggle::{Error, Locker};
+use tokio::time::{Instant, timeout};
+
+#[tokio::test(start_paused = true)]
+async fn lease_is_extended_at_each_third_while_the_guard_lives() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    tokio::time::sleep(ms(1000)).await;
+    assert!(guard.is_valid());
+    assert_eq!(stub.extend_times_ms(), [300, 600, 900]);
+    drop(guard);
+    tokio::time::sleep(ms(10_000)).await;
+    assert_eq!(stub.extend_times_ms().len(), 3, "it ends with the guard");
+    assert_eq!(stub.calls().last(), Some(&Call::Release));
+    assert!(stub.holds.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_without_auto_extend_is_not_extended() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
+    guard.lost().await;
+    assert!(stub.extend_times_ms().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_ends_at_max_hold() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(2000)).await.unwrap();
+    let before = Instant::now();
+    guard.lost().await;
+    assert_eq!(before.elapsed(), ms(2000));
+    let longest = stub.calls().into_iter().filter_map(|call| match call {
+        Call::Extend(duration) => Some(duration),
+        _ => None,
+    });
+    assert_eq!(longest.max(), Some(ms(900)), "never more than the lease itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_retried_until_one_succeeds() {
+    let stub = Stub::new();
+    stub.answer_extends(&[
+        || Err(Error::Unavailable { source: None }),
+        || Err(Error::Unknown),
+        || Err(Error::Limit { what: "requests", limit: 1 }),
+    ]);
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    tokio::time::sleep(ms(1100)).await;
+    assert!(guard.is_valid(), "extended after the failures: {:?}", stub.extend_times_ms());
+    assert!(stub.extend_times_ms()[3] < 900, "by the fourth attempt: {:?}", stub.extend_times_ms());
+}
+
+#[tokio::test(start_paused = true)]
+async fn backend_that_never_answers_well_is_tried_until_the_deadline_and_no_longer() {
+    let stub = Stub::new();
+    stub.answer_every_extend(|| Err(Error::Unavailable { source: None }));
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    let before = Instant::now();
+    guard.lost().await;
+    assert_eq!(before.elapsed(), ms(900));
+    tokio::time::sleep(ms(10_000)).await;
+    let times = stub.extend_times_ms();
+    assert!((4..40).contains(&times.len()), "{times:?}");
+    assert!(times.iter().all(|at| *at < 900), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_that_the_backend_forgot_is_lost_at_once() {
+    let stub = Stub::new();
+    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    let before = Instant::now();
+    guard.lost().await;
+    assert_eq!(before.elapsed(), ms(300));
+    tokio::time::sleep(ms(10_000)).await;
+    assert_eq!(stub.extend_times_ms().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handle_that_was_closed_is_not_asked_again() {
+    let stub = Stub::new();
+    stub.answer_every_extend(|| Err(Error::Closed));
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    tokio::time::sleep(ms(899)).await;
+    assert_eq!(stub.extend_times_ms(), [300]);
+    assert!(guard.is_valid(), "the lease itself still runs");
+    timeout(ms(1), guard.lost()).await.expect("until its deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_shorter_than_the_lease_is_refused_before_anything_is_sent() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let refused = locker.lock_with("k", lease(ms(900))).auto_extend(ms(899)).await;
+    assert!(matches!(refused, Err(Error::InvalidOptions { field: "max_hold", .. })));
+    assert!(stub.calls().is_empty());
+}

@@ -1,0 +1,151 @@
+//! A strategy that does as it is told: the guard's tests see each call and choose each answer.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use gaggle::{
+    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce,
+    strategies::{Holds, Instant, LossWatch, TokioClock},
+};
+
+/// What the stub was asked for, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Lock,
+    Unlock,
+    Extend(Duration),
+    Release,
+    Close,
+}
+
+/// Makes the answer to one extend or unlock.
+pub(crate) type Answer = fn() -> Result<(), Error>;
+
+/// Grants everybody at once, counts calls, and answers extend and unlock from a script (`Ok` when
+/// the script is empty).
+#[derive(Clone)]
+pub(crate) struct Stub {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) holds: Holds,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<(Instant, Call)>,
+    extends: VecDeque<Answer>,
+    extend_always: Option<Answer>,
+    unlocks: VecDeque<Answer>,
+    token: u64,
+}
+
+impl Stub {
+    /// On the runtime's clock, which a test can pause.
+    pub(crate) fn new() -> Self {
+        Self::with_clock(Arc::new(TokioClock::new()))
+    }
+
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, holds: Holds::default(), state: Arc::default() }
+    }
+
+    pub(crate) fn answer_extends(&self, answers: &[Answer]) {
+        self.state.lock().unwrap().extends.extend(answers);
+    }
+
+    pub(crate) fn answer_every_extend(&self, answer: Answer) {
+        self.state.lock().unwrap().extend_always = Some(answer);
+    }
+
+    pub(crate) fn answer_unlocks(&self, answers: &[Answer]) {
+        self.state.lock().unwrap().unlocks.extend(answers);
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.state.lock().unwrap().calls.iter().map(|(_, call)| call.clone()).collect()
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Call) -> bool) -> usize {
+        self.calls().iter().filter(|call| wanted(call)).count()
+    }
+
+    /// When each extend was asked for, in milliseconds of the clock.
+    pub(crate) fn extend_times_ms(&self) -> Vec<u128> {
+        let state = self.state.lock().unwrap();
+        let extends = state.calls.iter().filter(|(_, call)| matches!(call, Call::Extend(_)));
+        extends.map(|(at, _)| at.since_origin().as_millis()).collect()
+    }
+
+    fn note(&self, call: Call) {
+        let now = self.clock.now();
+        self.state.lock().unwrap().calls.push((now, call));
+    }
+}
+
+#[async_trait]
+impl KeyedMutex for Stub {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
+        self.note(Call::Lock);
+        let deadline = self.clock.now().after(options.duration);
+        let mut state = self.state.lock().unwrap();
+        state.token += 1;
+        Ok(Lock::new(key, Nonce::random(), state.token, Some(deadline)))
+    }
+
+    async fn unlock(&self, _: &Lock) -> Result<(), Error> {
+        self.note(Call::Unlock);
+        let answer = self.state.lock().unwrap().unlocks.pop_front();
+        answer.map_or(Ok(()), |answer| answer())
+    }
+
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        self.note(Call::Extend(duration));
+        let answer = {
+            let mut state = self.state.lock().unwrap();
+            state.extends.pop_front().or(state.extend_always)
+        };
+        answer.map_or(Ok(()), |answer| answer())?;
+        let fresh = self.clock.now().after(duration);
+        Ok(lock.with_deadline(lock.deadline().map_or(fresh, |present| present.max(fresh))))
+    }
+
+    async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
+        Ok(None)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none("stub")
+    }
+
+    async fn close(&self) {
+        self.note(Call::Close);
+        self.holds.lose_all();
+    }
+
+    fn release(&self, _: &Lock) {
+        self.note(Call::Release);
+    }
+
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        self.holds.watch(lock)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+}
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The default options with another lease.
+pub(crate) fn lease(duration: Duration) -> LockOptions {
+    LockOptions::default().duration(duration)
+}

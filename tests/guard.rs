@@ -1,0 +1,192 @@
+//! Goal: what a guard promises, whatever the strategy (contract, "The trait", rules 2, 7 and 11).
+//! Method: a strategy that answers as told, in virtual time; nothing here sleeps or speaks to a
+//! network.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Call, Stub, lease, ms};
+use gaggle::{Error, Guard, Lock, Locker};
+use tokio::time::timeout;
+
+#[tokio::test(start_paused = true)]
+async fn guard_is_valid_until_its_deadline_and_lost_from_it_on() {
+    let locker = Locker::new(Stub::new());
+    let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
+    assert_eq!((&*guard.key(), guard.fencing_token(), guard.remaining()), ("k", 1, ms(1000)));
+    tokio::time::advance(ms(999)).await;
+    assert!(guard.is_valid());
+    assert!(timeout(ms(0), guard.lost()).await.is_err());
+    tokio::time::advance(ms(1)).await;
+    assert!(!guard.is_valid());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    guard.lost().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_fires_at_the_deadline_with_no_answer_from_the_strategy() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1500))).await.unwrap();
+    let before = tokio::time::Instant::now();
+    guard.lost().await;
+    assert_eq!(before.elapsed(), ms(1500));
+    assert_eq!(stub.calls(), [Call::Lock], "nobody was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_puts_off_a_lost_that_already_waits() {
+    let locker = Locker::new(Stub::new());
+    let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let extend = async {
+        tokio::time::sleep(ms(600)).await;
+        guard.extend(ms(1000)).await.unwrap();
+    };
+    tokio::join!(guard.lost(), extend);
+    assert_eq!(before.elapsed(), ms(1600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_that_the_strategy_learns_of_fires_before_the_deadline() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(60_000))).await.unwrap();
+    assert!(stub.holds.lose(guard.nonce()));
+    timeout(ms(0), guard.lost()).await.expect("told at once");
+    assert!(!guard.is_valid());
+    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_that_finds_no_holder_loses_the_guard_and_does_not_unlock() {
+    let stub = Stub::new();
+    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
+    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
+    assert!(!guard.is_valid());
+    timeout(ms(0), guard.lost()).await.expect("told at once");
+    assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_that_fails_otherwise_leaves_the_guard_as_it_was() {
+    let stub = Stub::new();
+    stub.answer_extends(&[|| Err(Error::Unknown), || Err(Error::Unavailable { source: None })]);
+    let guard = Locker::new(stub).lock_with("k", lease(ms(1000))).await.unwrap();
+    assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unknown)));
+    assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unavailable { .. })));
+    assert_eq!(guard.remaining(), ms(1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn guard_once_past_its_deadline_is_never_revived() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(100))).await.unwrap();
+    tokio::time::advance(ms(100)).await;
+    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)));
+    assert!(!guard.is_valid());
+    assert_eq!(stub.calls(), [Call::Lock], "an extend of a lost guard is not even sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_tells_its_outcome_and_disarms_the_drop() {
+    let stub = Stub::new();
+    stub.answer_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);
+    let locker = Locker::new(stub.clone());
+    assert!(locker.lock("k").await.unwrap().unlock().await.is_ok());
+    assert!(matches!(locker.lock("k").await.unwrap().unlock().await, Err(Error::NotHolder)));
+    assert!(matches!(locker.lock("k").await.unwrap().unlock().await, Err(Error::Expired)));
+    assert_eq!(stub.count(|call| *call == Call::Release), 0);
+    assert!(stub.holds.is_empty(), "no watch stays behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_without_an_answer_is_handed_to_the_driver() {
+    let stub = Stub::new();
+    stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+    let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::Unknown)));
+    assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_that_is_never_polled_still_unlocks() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
+    drop(guard.unlock());
+    assert_eq!(stub.calls(), [Call::Lock, Call::Release]);
+}
+
+#[test]
+fn drop_works_outside_any_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (stub, guard) = runtime.block_on(async {
+        let stub = Stub::new();
+        let acquire = Locker::new(stub.clone());
+        (stub, acquire.lock_with("k", lease(ms(9000))).auto_extend(ms(9000)).await.unwrap())
+    });
+    drop(runtime);
+    std::thread::spawn(move || drop(guard)).join().expect("drop does not panic");
+    assert_eq!(stub.calls(), [Call::Lock, Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn into_lock_disarms_drop_and_auto_extend() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(9000)).await.unwrap();
+    let lock = guard.into_lock();
+    tokio::time::sleep(ms(5000)).await;
+    assert_eq!(stub.calls(), [Call::Lock]);
+    assert_eq!(lock.fencing_token(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_handed_over_leaves_its_deadline_behind_and_is_adopted_by_an_extend() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let sent = locker.lock("ключ/🔑").await.unwrap().into_lock();
+    let text = serde_json::to_string(&sent).unwrap();
+    let received: Lock = serde_json::from_str(&text).unwrap();
+    assert_eq!(received.deadline(), None);
+    assert_eq!(received.nonce(), sent.nonce());
+
+    let guard = locker.adopt(&received, ms(4000)).await.unwrap();
+    assert_eq!((&*guard.key(), guard.remaining()), ("ключ/🔑", ms(4000)));
+    assert_eq!(guard.fencing_token(), sent.fencing_token());
+    drop(guard);
+    assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(4000)), Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn adopt_that_fails_guards_nothing_and_unlocks_nothing() {
+    let stub = Stub::new();
+    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    let locker = Locker::new(stub.clone());
+    let lock = locker.lock("k").await.unwrap().into_lock();
+    assert!(matches!(locker.adopt(&lock, ms(1000)).await, Err(Error::NotHolder)));
+    assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_marks_guards_lost() {
+    let locker = Locker::new(Stub::new());
+    let guard = locker.lock("k").await.unwrap();
+    locker.close().await;
+    timeout(ms(0), guard.lost()).await.expect("told at once");
+    assert!(!guard.is_valid());
+}
+
+#[test]
+fn bounds() {
+    fn is<T: Send + Sync + Unpin + 'static>() {}
+    fn future<T: Send>(_: &T) {}
+    is::<Guard>();
+    is::<Locker>();
+    is::<Lock>();
+    is::<Error>();
+    is::<gaggle::OpenError>();
+    let locker = Locker::new(Stub::with_clock(std::sync::Arc::new(gaggle::BootClock)));
+    future(&locker.lock("k"));
+    future(&locker.with_lock("k", lease(ms(1)), |_| async {}));
+}

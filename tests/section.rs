@@ -1,0 +1,105 @@
+//! Goal: a critical section is dropped when its lock is lost, unlocked in every case, and hides
+//! neither its output nor a failed unlock.
+//! Method: a strategy that answers as told, in virtual time.
+
+mod common;
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use common::{Call, Stub, lease, ms};
+use gaggle::{Error, LockOptions, Locker, SectionError};
+use tokio::time::{Instant, timeout};
+
+/// Says when it is dropped.
+struct Canary(Arc<AtomicBool>);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_returns_its_output_and_unlocks() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let section = |lock: gaggle::Lock| async move { lock.fencing_token() };
+    let token = locker.with_lock("k", LockOptions::default(), section).await.unwrap();
+    assert_eq!(token, 1);
+    assert_eq!(stub.calls(), [Call::Lock, Call::Unlock]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_is_dropped_when_the_lock_is_lost() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let dropped = Arc::new(AtomicBool::new(false));
+    let canary = Canary(Arc::clone(&dropped));
+    let before = Instant::now();
+    let outcome = locker
+        .with_lock("k", lease(ms(700)), |_| async move {
+            let _canary = canary;
+            pending::<()>().await;
+        })
+        .await;
+    assert!(matches!(outcome, Err(SectionError::Expired)), "{outcome:?}");
+    assert!(matches!(Error::from(outcome.unwrap_err()), Error::Expired));
+    assert_eq!(before.elapsed(), ms(700));
+    assert!(dropped.load(Ordering::SeqCst));
+    assert_eq!(stub.calls(), [Call::Lock, Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_with_auto_extend_outlasts_its_lease() {
+    let locker = Locker::new(Stub::new());
+    let acquire = locker.lock_with("k", lease(ms(700))).auto_extend(ms(60_000));
+    acquire.run(|_| tokio::time::sleep(ms(5000))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_of_a_section_survives_a_failed_unlock() {
+    let stub = Stub::new();
+    stub.answer_unlocks(&[|| Err(Error::NotHolder)]);
+    let locker = Locker::new(stub);
+    match locker.with_lock("k", LockOptions::default(), |_| async { 42 }).await {
+        Err(SectionError::NotUnlocked { output: 42, source: Error::NotHolder }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_that_panics_is_unlocked() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let panics = tokio::spawn(async move {
+        let section = |_| async { panic!("in the section") };
+        let _ = locker.with_lock("k", LockOptions::default(), section).await;
+    });
+    assert!(panics.await.unwrap_err().is_panic());
+    assert_eq!(stub.calls(), [Call::Lock, Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_whose_future_is_dropped_is_unlocked() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let section = locker.with_lock("k", LockOptions::default(), |_| pending::<()>());
+    assert!(timeout(ms(10), section).await.is_err());
+    assert_eq!(stub.calls(), [Call::Lock, Call::Release]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn debug_of_the_error_does_not_print_the_output() {
+    let stub = Stub::new();
+    stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+    let section = |_| async { "secret" };
+    let error =
+        Locker::new(stub).with_lock("k", LockOptions::default(), section).await.unwrap_err();
+    assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
+}
