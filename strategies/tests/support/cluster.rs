@@ -13,7 +13,8 @@ use std::{
 use async_trait::async_trait;
 use gaggle_channels::{Channel, NodeName, testing::RedisServer};
 use gaggle_strategies::{
-    BootClock, Clock, Error, Gaggle, KeyedMutex, MemberOptions, MemberSizes, Raft, TokioClock,
+    BootClock, Clock, Error, Gaggle, KeyedMutex, MemberOptions, MemberSizes, Order, Raft,
+    TokioClock,
     testing::{Fixture, Lacking},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -262,6 +263,13 @@ impl<S: Member> Fixture for Cluster<S> {
     /// well, and Memory has them all.
     fn keys(&self) -> usize {
         if self.real_time { 10_000 } else { 100_000 }
+    }
+
+    /// Without a queue each waiter asks every few milliseconds: a thousand of them over sockets
+    /// measure a debug build's throughput and nothing else. Memory has them all.
+    fn waiters(&self) -> usize {
+        let queue = self.member(0).capabilities().order == Order::Fifo;
+        if self.real_time && !queue { 200 } else { 1_000 }
     }
 
     /// No member hears another: nobody has a quorum.

@@ -130,7 +130,8 @@ pub(in crate::testing) async fn a_waiter_cancelled_at_its_grant_passes_it_on(
         let key = cx.key(step);
         let held = cx.take(&first, &key, LONG).await?;
         let waiter = cx.start(&second, &key, patient());
-        cx.nap().await;
+        // Short: a request that has not arrived by then makes one more interleaving.
+        sleep(cx.lease() / 40).await;
         ensure!(!waiter.is_finished(), "a lock of a held key did not wait");
         // The unlock and the drop of the waiting call meet at another step each time.
         let unlocking = tokio::spawn({
