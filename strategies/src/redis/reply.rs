@@ -243,11 +243,12 @@ mod tests {
         assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
     }
 
+    const WORDS: [&str; 7] = ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4"];
+
     fn any_value() -> impl Strategy<Value = Value> {
-        let words = ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4"];
         let leaf = prop_oneof![
             any::<i64>().prop_map(Value::Int),
-            proptest::sample::select(&words[..]).prop_map(text),
+            proptest::sample::select(&WORDS[..]).prop_map(text),
             proptest::collection::vec(any::<u8>(), 0..60).prop_map(Value::BulkString),
             Just(Value::Nil),
         ];
