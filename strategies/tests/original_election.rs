@@ -1,22 +1,21 @@
 //! Goal: the original's election tests, and its fault that three members less one elected nobody.
 //! Method: members in one runtime over Memory, in virtual time.
 
-#[path = "support/cluster.rs"]
-mod cluster;
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/memory.rs"]
-mod memory;
+mod support {
+    pub(crate) mod cluster;
+    pub(crate) mod connect;
+    pub(crate) mod gate;
+}
 
 use std::time::Duration;
 
 use gaggle_strategies::{Error, Gaggle, KeyedMutex, LockOptions};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Cluster;
+use crate::support::{cluster::Cluster, connect};
 
 async fn cluster(size: usize) -> Cluster<Gaggle> {
-    Cluster::in_virtual_time(size, memory::memory()).started().await
+    Cluster::in_virtual_time(size, connect::memory()).started().await
 }
 
 fn leaders(cluster: &Cluster<Gaggle>) -> usize {

@@ -2,12 +2,11 @@
 //! gaggle 1.2.6 is one test on every strategy that runs in virtual time; the figures of the
 //! original stand beside. Elections are in `original_election`, Redis in `original_redis`.
 
-#[path = "support/cluster.rs"]
-mod cluster;
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/memory.rs"]
-mod memory;
+mod support {
+    pub(crate) mod cluster;
+    pub(crate) mod connect;
+    pub(crate) mod gate;
+}
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +15,10 @@ use gaggle_strategies::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, Member};
+use crate::support::{
+    cluster::{Cluster, Member},
+    connect,
+};
 
 const KEY: &str = "orders/42";
 /// A retry's jitter, and the stamp of the next entry.
@@ -35,7 +37,7 @@ async fn local() -> Pair {
 }
 
 async fn followers<S: Member>() -> Pair {
-    let cluster = Cluster::<S>::in_virtual_time(3, memory::memory()).started().await;
+    let cluster = Cluster::<S>::in_virtual_time(3, connect::memory()).started().await;
     let others = cluster.others(cluster.leader().await);
     let pair = [cluster.member(others[0]), cluster.member(others[1])];
     // The leader goes on when its handle is dropped with the cluster only if somebody keeps it.
@@ -165,7 +167,7 @@ on_each!(
 
 /// Measured there: 20 pairs on distinct keys leave 40 entries and 20 keys for ever.
 async fn the_log_and_the_table_shrink<S: Member>() {
-    let cluster = Cluster::<S>::in_virtual_time(3, memory::memory());
+    let cluster = Cluster::<S>::in_virtual_time(3, connect::memory());
     let cluster = cluster.with(|options| options.compaction(50, 10)).started().await;
     let member = cluster.member(0);
     for number in 0..500 {

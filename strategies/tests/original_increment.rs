@@ -1,12 +1,11 @@
 //! Goal: the original's atomic increment, on each strategy, and its negative control. Method: five
 //! processes increment one counter twenty times in a store that knows only GET and SET.
 
-#[path = "support/cluster.rs"]
-mod cluster;
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/memory.rs"]
-mod memory;
+mod support {
+    pub(crate) mod cluster;
+    pub(crate) mod connect;
+    pub(crate) mod gate;
+}
 
 use std::sync::Arc;
 
@@ -15,10 +14,13 @@ use gaggle_strategies::{
     testing::increment::{self, Counted, Plan},
 };
 
-use crate::cluster::{Cluster, Member};
+use crate::support::{
+    cluster::{Cluster, Member},
+    connect,
+};
 
 async fn of_a_cluster<S: Member>() -> Counted {
-    let cluster = Cluster::<S>::in_virtual_time(5, memory::memory()).started().await;
+    let cluster = Cluster::<S>::in_virtual_time(5, connect::memory()).started().await;
     increment::run(&cluster.handles(), &Plan::default()).await.expect("every lock is granted")
 }
 

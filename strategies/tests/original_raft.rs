@@ -2,24 +2,26 @@
 //! members in one runtime over Memory, in virtual time; partitions at the channel's gate. Those of
 //! the original's tests that look into a log are beside the member's core.
 
-#[path = "support/cluster.rs"]
-mod cluster;
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/memory.rs"]
-mod memory;
+mod support {
+    pub(crate) mod cluster;
+    pub(crate) mod connect;
+    pub(crate) mod gate;
+}
 
 use std::time::Duration;
 
 use gaggle_strategies::{Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Raft};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cluster::{Cluster, Member};
+use crate::support::{
+    cluster::{Cluster, Member},
+    connect,
+};
 
 const KEY: &str = "orders/42";
 
 fn cluster<S: Member>(size: usize) -> Cluster<S> {
-    Cluster::in_virtual_time(size, memory::memory())
+    Cluster::in_virtual_time(size, connect::memory())
 }
 
 async fn lock_and_unlock(member: &impl KeyedMutex) {

@@ -284,6 +284,23 @@ pub(super) fn unlocked(result: Result<(), Error>, what: &str) -> Verdict {
     result.map_err(|error| Stop::Failed(format!("{what}: expected Ok of unlock, got {error:?}")))
 }
 
+/// Unlocks under load: where no answer came in time the unlock is repeated as it is, for
+/// `patience`, as `Unknown` says.
+pub(super) async fn give_back(
+    handle: &Handle,
+    lock: &Lock,
+    patience: Duration,
+    what: &str,
+) -> Verdict {
+    let limit = Instant::now() + patience;
+    loop {
+        match handle.unlock(lock).await {
+            Err(Error::Unknown | Error::Unavailable { .. }) if Instant::now() < limit => {}
+            result => return unlocked(result, what),
+        }
+    }
+}
+
 /// From `started` to `ended` at least `wanted` and at most `slack` more must have passed.
 pub(super) fn took(
     started: Instant,

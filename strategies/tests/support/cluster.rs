@@ -11,14 +11,17 @@ use std::{
 };
 
 use async_trait::async_trait;
-use gaggle_channels::{Channel, NodeName};
+use gaggle_channels::{Channel, NodeName, testing::RedisServer};
 use gaggle_strategies::{
     BootClock, Clock, Error, Gaggle, KeyedMutex, MemberOptions, MemberSizes, Raft, TokioClock,
     testing::{Fixture, Lacking},
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gate::{Cuts, Gate};
+use super::{
+    connect::{Connect, names},
+    gate::{Cuts, Gate},
+};
 
 /// What `Raft` and `Gaggle` have in common besides the trait.
 #[async_trait]
@@ -50,8 +53,6 @@ macro_rules! member {
 member!(Raft);
 member!(Gaggle);
 
-/// Makes the channel of a node.
-pub(crate) type Connect = Box<dyn Fn(&NodeName) -> Arc<dyn Channel> + Send + Sync>;
 /// Changes the options that every member is started with.
 pub(crate) type Change = fn(MemberOptions) -> MemberOptions;
 
@@ -61,7 +62,10 @@ pub(crate) struct Cluster<S> {
     connect: Connect,
     clock: Arc<dyn Clock>,
     change: Change,
+    /// What carries the channel, where it can be taken away as a whole.
+    server: Option<Mutex<RedisServer>>,
     pub(crate) slack: Duration,
+    real_time: bool,
     /// By the position of their names; `None` where one was stopped.
     members: Mutex<Vec<Option<Arc<S>>>>,
     turn: AtomicUsize,
@@ -79,18 +83,20 @@ impl<S: Member> Cluster<S> {
 
     /// `size` members in real time; they are not started yet.
     pub(crate) fn in_real_time(size: usize, connect: Connect) -> Self {
-        Self::new(size, connect, Arc::new(BootClock), Duration::from_secs(3))
+        let cluster = Self::new(size, connect, Arc::new(BootClock), Duration::from_secs(3));
+        Self { real_time: true, ..cluster }
     }
 
     fn new(size: usize, connect: Connect, clock: Arc<dyn Clock>, slack: Duration) -> Self {
-        let name = |number| NodeName::new(format!("member-{number}")).expect("a short name");
         Self {
-            names: (0..size).map(name).collect(),
+            names: names(size),
             cuts: Cuts::default(),
             connect,
             clock,
             change: |options| options,
+            server: None,
             slack,
+            real_time: false,
             members: Mutex::new((0..size).map(|_| None).collect()),
             turn: AtomicUsize::new(0),
         }
@@ -99,6 +105,16 @@ impl<S: Member> Cluster<S> {
     pub(crate) fn with(mut self, change: Change) -> Self {
         self.change = change;
         self
+    }
+
+    /// Has the backend go down with this server, which carries the channel.
+    pub(crate) fn over(mut self, server: RedisServer) -> Self {
+        self.server = Some(Mutex::new(server));
+        self
+    }
+
+    fn server(&self) -> Option<std::sync::MutexGuard<'_, RedisServer>> {
+        self.server.as_ref().map(|server| server.lock().expect("no test panics with it"))
     }
 
     /// Starts every member that does not run and waits until all vote.
@@ -242,14 +258,26 @@ impl<S: Member> Fixture for Cluster<S> {
         self.slack
     }
 
+    /// Over sockets each key costs two rounds of consensus in a debug build: 10,000 show a leak as
+    /// well, and Memory has them all.
+    fn keys(&self) -> usize {
+        if self.real_time { 10_000 } else { 100_000 }
+    }
+
     /// No member hears another: nobody has a quorum.
     async fn backend_down(&self) -> Result<(), Lacking> {
-        (0..self.names.len()).for_each(|index| self.isolate(index));
+        match self.server() {
+            Some(mut server) => server.stop(),
+            None => (0..self.names.len()).for_each(|index| self.isolate(index)),
+        }
         Ok(())
     }
 
     async fn backend_up(&self) -> Result<(), Lacking> {
-        self.cuts.heal();
+        match self.server() {
+            Some(mut server) => server.restart(),
+            None => self.cuts.heal(),
+        }
         Ok(())
     }
 

@@ -10,7 +10,9 @@ use tokio::{
 
 use crate::{
     Error, KEY_BYTES_MAX, Lock, LockOptions, Nonce, REQUEST_TIMEOUT,
-    testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, granted, refused, unlocked},
+    testing::context::{
+        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, refused, unlocked,
+    },
 };
 
 /// Keys that a careless strategy takes for one another, or trips over.
@@ -114,7 +116,7 @@ pub(in crate::testing) async fn many_keys_give_their_memory_back(cx: &Context<'_
 
     let freeing = held.iter().enumerate().map(|(number, lock)| {
         let handle = &handles[number % 2];
-        async move { unlocked(handle.unlock(lock).await, "unlock of one of many keys") }
+        async move { give_back(handle, lock, patience, "unlock of one of many keys").await }
     });
     let freeing: Vec<_> = freeing.collect();
     let freed: Vec<Verdict> = stream::iter(freeing).buffered(AT_ONCE).collect().await;

@@ -16,7 +16,9 @@ use tokio::{
 
 use crate::{
     LockOptions, Order,
-    testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, granted, unlocked},
+    testing::context::{
+        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, unlocked,
+    },
 };
 
 /// A waiter that would hold for very long if it were granted by mistake.
@@ -153,7 +155,7 @@ pub(in crate::testing) async fn many_waiters_are_all_served_once(cx: &Context<'_
     let handles = [cx.open().await, cx.open().await, cx.open().await];
     let (key, waiters) = (cx.key("k"), cx.fixture.waiters());
     let held = cx.take(&handles[0], &key, LONG).await?;
-    let inside = Arc::new(AtomicUsize::new(0));
+    let (inside, patience) = (Arc::new(AtomicUsize::new(0)), cx.fixture.recovery());
     let mut tasks = JoinSet::new();
     for handle in handles.iter().cycle().take(waiters) {
         let (handle, key, inside) = (handle.clone(), key.clone(), inside.clone());
@@ -163,12 +165,12 @@ pub(in crate::testing) async fn many_waiters_are_all_served_once(cx: &Context<'_
             ensure!(others == 0, "{others} others hold the key");
             yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);
-            unlocked(handle.unlock(&lock).await, "unlock by one of many")?;
+            give_back(&handle, &lock, patience, "unlock by one of many").await?;
             Ok::<u64, Stop>(lock.fencing_token())
         });
     }
     cx.nap().await;
-    unlocked(handles[0].unlock(&held).await, "unlock by the first holder")?;
+    give_back(&handles[0], &held, patience, "unlock by the first holder").await?;
     let mut tokens = BTreeSet::from([held.fencing_token()]);
     while let Some(ended) = tasks.join_next().await {
         let token = ended.map_err(|panicked| Stop::Failed(panicked.to_string()))??;

@@ -1,0 +1,55 @@
+//! Makers of channels: one hub, one set of ports, one Redis for all nodes of a test.
+
+#![allow(dead_code, reason = "every test file uses its part")]
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::Arc,
+};
+
+use gaggle_channels::{
+    Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions, testing::RedisServer,
+};
+
+/// Makes the channel of a node; called again when a node starts anew under its name.
+pub(crate) type Connect = Box<dyn Fn(&NodeName) -> Arc<dyn Channel> + Send + Sync>;
+
+/// The names of a test's nodes.
+pub(crate) fn names(size: usize) -> Vec<NodeName> {
+    let name = |number| NodeName::new(format!("member-{number}")).expect("a short name");
+    (0..size).map(name).collect()
+}
+
+/// One hub without faults.
+pub(crate) fn memory() -> Connect {
+    let hub = Hub::new();
+    Box::new(move |name| Arc::new(hub.channel(name.clone())))
+}
+
+/// Loopback ports that were free a moment ago, one for each of `size` nodes.
+pub(crate) fn tcp(size: usize) -> Connect {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
+    // All are bound before the first is let go, so that no port is found twice.
+    let listeners: Vec<_> = (0..size).map(|_| listen()).collect();
+    let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
+    let places: BTreeMap<NodeName, SocketAddr> =
+        names(size).into_iter().zip(listeners.iter().map(address)).collect();
+    Box::new(move |name| {
+        let others = places.iter().filter(|(other, _)| *other != name);
+        let options = TcpOptions::new(name.clone(), places[name]);
+        let options = others.fold(options, |options, (other, address)| {
+            options.peer(other.clone(), address.to_string())
+        });
+        Arc::new(Tcp::new(options).expect("the options are in their limits"))
+    })
+}
+
+/// The pub/sub of this server.
+pub(crate) fn redis(server: &RedisServer) -> Connect {
+    let url = server.url();
+    Box::new(move |name| {
+        let options = RedisOptions::new(url.clone(), "test", name.clone());
+        Arc::new(Redis::new(options).expect("the options are in their limits"))
+    })
+}
