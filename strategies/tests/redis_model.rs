@@ -216,7 +216,9 @@ impl Real {
 
     async fn eval(&mut self, script: &str, nonce: N, arguments: &[String]) -> Value {
         let mut cmd = redis::cmd("EVAL");
-        cmd.arg(format!("{SETTLE}\n{script}")).arg(5).arg(&self.names(nonce % 2));
+        cmd.arg(script.replace("-- include settle.lua\n", SETTLE))
+            .arg(5)
+            .arg(&self.names(nonce % 2));
         cmd.arg(process(nonce % 3)).arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
         cmd.arg(arguments).query_async(&mut self.connection).await.unwrap()
     }
