@@ -9,6 +9,8 @@
 //! - `hot8`: 8 handles and one key; the hand-off counts from before the unlock to the return of
 //!   the next holder's lock.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 #[path = "../tests/redis_support/mod.rs"]
 mod redis_support;
 

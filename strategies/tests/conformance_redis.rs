@@ -2,6 +2,8 @@
 //! Method: the suite's 42 cases over a `redis-server` of the test's own; "down" is killed, and
 //! comes back empty.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 mod redis_support;
 
 use std::sync::Arc;

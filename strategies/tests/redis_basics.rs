@@ -2,6 +2,8 @@
 //! Method: handles as processes against a `redis-server` of the test's own; what is left is read
 //! from the server itself.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 mod redis_support;
 
 use std::time::Instant;

@@ -3,6 +3,8 @@
 //! Method: a `redis-server` of the test's own that is killed, flushed and restarted, and a proxy
 //! before it that loses answers and publications.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 mod redis_support;
 
 use std::{

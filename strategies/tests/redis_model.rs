@@ -8,6 +8,8 @@
 //! A failure prints its commands; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
 //! redis_model` draws the same ones again, and `PROPTEST_CASES` draws more.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 mod redis_support;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -255,7 +257,7 @@ impl Real {
             Command::Poll { nonce } => {
                 let answer = self.eval(POLL, nonce, &["1".into(), hex(nonce)]).await;
                 let found = parts(&parts(&answer)[2]).to_vec();
-                found.get(1).map_or("waits".into(), |found| word(&parts(found)[1]))
+                found.get(1).map_or_else(|| "waits".into(), |found| word(&parts(found)[1]))
             }
             Command::Expire { key } => {
                 let [.., lock, _, _] = self.names(key);

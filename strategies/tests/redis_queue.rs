@@ -3,6 +3,8 @@
 //! Method: handles as processes against a `redis-server` of the test's own; a process that dies is
 //! a runtime that is shut down without a word.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 mod redis_support;
 
 use std::{
