@@ -131,8 +131,8 @@ use crate::{
 ///
 /// # The scripts
 ///
-/// Sent by `EVALSHA`, and by `EVAL` where Redis does not know them (any more). Each is the first part
-/// followed by its own.
+/// Sent by `EVALSHA`, and by `EVAL` where Redis does not know them (any more). Each includes the first
+/// part where it says so.
 ///
 /// ```lua
 #[doc = include_str!("redis/settle.lua")]

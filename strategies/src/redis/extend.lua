@@ -6,9 +6,13 @@
 --
 -- Answers {now, own grants, 'held' | 'gone'}.
 
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local nonce, duration = ARGV[3], ARGV[4]
-read_time()
-read_settings()
 local value = settle(3)
 if not value or holder(value) ~= nonce then
   return {now, own, 'gone'}

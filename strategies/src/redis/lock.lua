@@ -15,21 +15,27 @@
 -- or {now, {}, {'stale'}}, if it is too late; or now alone: the only request was granted with that
 -- token.
 
-read_time()
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
 if now > tonumber(ARGV[3]) then
-  return {now, own, {'stale'}}
+  return {now, {}, {'stale'}}
 end
 
 -- The shortest way: one request for a free key, nobody waiting, nothing remembered.
 if #KEYS == 5 and ARGV[7] == '-' then
   local found = call('MGET', KEYS[1], KEYS[3])
-  if not found[2] and call('EXISTS', KEYS[2], KEYS[4]) == 0 then
-    local token = grant(3, found[1], ARGV[4], '-', now, ARGV[5], ARGV[8])
-    return token == now and now or {now, own, {'granted', token}}
+  if not found[2] and call('EXISTS', KEYS[2], KEYS[4]) == 0 and (tonumber(found[1]) or 0) < now then
+    local token = string.format('%.0f', now)
+    call('SET', KEYS[1], token)
+    call('SET', KEYS[3], ARGV[4] .. ' - ' .. token .. ' ' .. token .. ' ' .. token .. ' ' .. ARGV[8],
+      'NX', 'PX', ARGV[5])
+    return now
   end
 end
 
-read_settings()
+-- include settle.lua
+
 local answers = {now, own}
 
 -- The nonce holds already. A copy was under way: its end must be remembered.
@@ -95,7 +101,7 @@ for request = 0, (#ARGV - 3) / 5 - 1 do
     if answer then
       -- Judged.
     elseif not value and not waiting then
-      answer = {'granted', (grant(at, call('GET', KEYS[1]), nonce, copies, now, duration, owner))}
+      answer = {'granted', (grant(at, nonce, copies, now, duration, owner))}
     elseif wait == 0 then
       answer = {'held', remaining(at)}
     else

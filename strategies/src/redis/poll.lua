@@ -9,8 +9,12 @@
 --   number, 'spent'     it was granted and has run out, or was withdrawn
 --   number, 'unknown'   never seen, or dropped: queue again
 
-read_time()
-read_settings()
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local answers = {now, own}
 local at, arg = 3, 3
 
@@ -18,7 +22,7 @@ while at <= #KEYS do
   if call('EXISTS', KEYS[at + 1]) == 1 then
     refresh(at)
   end
-  local value, waiting = settle(at)
+  local value = settle(at)
   local answer = {value and remaining(at) or 0}
   for number = 1, tonumber(ARGV[arg]) do
     local nonce = ARGV[arg + number]

@@ -1,4 +1,5 @@
--- Shared by every script: what a key looks like, and how it is settled.
+-- What every script shares, from where it says "include settle.lua": what a key looks like, and how
+-- it is settled. Before that stand `call`, `now`, and the shortest way through the script.
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
@@ -17,23 +18,12 @@
 -- "c" the same, and that copies of its LOCK may be under way, so that its end is remembered too.
 -- Every reply but the shortest begins {now, own grants: those to waiters of the calling process}.
 
-local call = redis.call
 local own = {}
-local now, now_ms, memory_ms, bucket, waiter_ttl, waiters_max, nonces_max, topics
-
-local function read_time()
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
--- What the shortest ways through a script do without.
-local function read_settings()
-  now_ms = math.floor(now / 1000)
-  memory_ms, bucket, waiter_ttl, waiters_max, nonces_max, topics =
-    string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  memory_ms, waiter_ttl = tonumber(memory_ms), tonumber(waiter_ttl)
-  waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
-end
+local now_ms = math.floor(now / 1000)
+local memory_ms, bucket, waiter_ttl, waiters_max, nonces_max, topics =
+  string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+memory_ms, waiter_ttl = tonumber(memory_ms), tonumber(waiter_ttl)
+waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
 
 -- Numbers below 2^53 are exact; %.0f prints them whole where tostring would not.
 local function whole(number)
@@ -53,15 +43,12 @@ local function is_remembered(nonce)
   return till and tonumber(till) > now_ms
 end
 
--- Gives the free key at `at` to a nonce; `last` is the bucket's last token.
-local function grant(at, last, nonce, flag, enqueued, duration, owner)
-  local token = math.max((tonumber(last) or 0) + 1, now)
-  local granted = whole(now)
-  local printed = token == now and granted or whole(token)
-  enqueued = enqueued == now and granted or whole(enqueued)
-  local value = nonce .. ' ' .. flag .. ' ' .. printed .. ' ' .. enqueued .. ' ' .. granted .. ' '
-    .. owner
-  call('SET', KEYS[1], printed)
+-- Gives the free key at `at` to a nonce.
+local function grant(at, nonce, flag, enqueued, duration, owner)
+  local token = math.max((tonumber(call('GET', KEYS[1])) or 0) + 1, now)
+  local value = nonce .. ' ' .. flag .. ' ' .. whole(token) .. ' ' .. whole(enqueued) .. ' '
+    .. whole(now) .. ' ' .. owner
+  call('SET', KEYS[1], whole(token))
   call('SET', KEYS[at], value, 'NX', 'PX', duration)
   if flag ~= '-' then
     remember(nonce, now + duration * 1000)
@@ -106,8 +93,7 @@ local function settle(at)
         string.match(record, '^(%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
       local alive = call('HGET', KEYS[at + 2], '@' .. process)
       if tonumber(deadline) > now and alive and tonumber(alive) >= now_ms then
-        local last = call('GET', KEYS[1])
-        local token, granted = grant(at, last, nonce, flag, tonumber(enqueued), duration, owner)
+        local token, granted = grant(at, nonce, flag, tonumber(enqueued), duration, owner)
         sweep(at)
         tell(process, nonce, token, enqueued)
         return granted, false

@@ -7,18 +7,22 @@
 -- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was; or 1: it held, and
 -- nobody waits.
 
+local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
 
 -- The shortest way.
-if value and copies == '-' and holder(value) == nonce and string.sub(value, 34, 34) == '-'
+if value and copies == '-' and string.sub(value, 1, 34) == nonce .. ' -'
   and call('EXISTS', KEYS[4]) == 0 then
   call('DEL', KEYS[3])
   return 1
 end
 
-read_time()
-read_settings()
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local was = 'gone'
 if value and holder(value) == nonce then
   was = 'held'
