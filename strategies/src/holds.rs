@@ -55,6 +55,15 @@ impl Holds {
         fresh.map(|entry| entry.lock.clone()).collect()
     }
 
+    /// The watched locks that are not lost so far, as they were when their watch began: for a
+    /// strategy that asks after them.
+    #[must_use]
+    pub fn locks(&self) -> Vec<Lock> {
+        let entries = self.lock();
+        let held = entries.values().filter(|entry| !*entry.lost.borrow());
+        held.map(|entry| entry.lock.clone()).collect()
+    }
+
     /// How many acquisitions are watched.
     #[must_use]
     pub fn len(&self) -> usize {

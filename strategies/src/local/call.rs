@@ -1,10 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
-
 use super::{
     Local,
-    state::{State, stamp},
+    state::{Signal, State, stamp},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
@@ -73,8 +71,8 @@ impl<'a> Call<'a> {
                 }
                 Effect::Queued { .. } => {
                     call.note(state);
-                    let woken = state.join(call.nonce);
-                    Ok(Begun::Queued(Place { call, woken }))
+                    let signal = state.join(call.nonce);
+                    Ok(Begun::Queued(Place { call, signal }))
                 }
                 Effect::Refused { reason, .. } => {
                     Err(refusal(*reason).expect("a LOCK of now is never stale"))
@@ -164,7 +162,7 @@ pub(super) enum Outcome {
 /// meanwhile, unless another call with the same nonce still waits or has returned the lock.
 pub(super) struct Place<'a> {
     call: Call<'a>,
-    woken: Arc<Notify>,
+    signal: Arc<Signal>,
 }
 
 impl Place<'_> {
@@ -173,13 +171,13 @@ impl Place<'_> {
         let local = self.call.local;
         loop {
             // Made before the look: from here on no news is missed, polled or not.
-            let woken = self.woken.notified();
+            let news = self.signal.news.notified();
             match local.with_state(|state, now| self.look(state, now))? {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
                 Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),
                 Look::Wait(until) => tokio::select! {
                     biased;
-                    () = woken => {}
+                    () = news => {}
                     () = local.clock.sleep_until(until) => {}
                 },
             }
@@ -188,28 +186,28 @@ impl Place<'_> {
 
     fn look(&self, state: &mut State, now: Instant) -> Result<Look, Error> {
         let Call { key, nonce, given, until, .. } = &self.call;
-        let waits = |state: &State| state.table.knows(*nonce) == Some(Known::Waits);
-        if waits(state) && until.is_some_and(|until| until <= now) {
+        let waits =
+            self.signal.ended().is_none() && state.table.knows(*nonce) == Some(Known::Waits);
+        if waits && until.is_some_and(|until| until <= now) {
             return Err(Error::TimedOut);
         }
         state.step(now, &Command::Noop);
-        match state.table.knows(*nonce) {
-            Some(Known::Holds) => {
-                let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
-                self.call.take(state, now, found).map(Look::Granted)
-            }
-            Some(Known::Waits) => {
-                let hold = state.table.holder(key).expect("who waits stands behind a holder");
-                let lease_end = instant(hold.expires_at);
-                let head = state.table.next_waiter(key) == Some(*nonce);
-                let look = if head { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
-                Ok(Look::Wait(until.map_or(look, |until| until.min(look))))
-            }
-            Some(Known::Ended(Ended::Expired)) if !given => Ok(Look::RanOut),
-            // Another call with this nonce took the lock and ended it.
-            Some(Known::Ended(_)) => Err(Error::Spent),
-            None => Err(Error::TimedOut),
+        match self.signal.ended() {
+            Some(Ended::Waited) => return Err(Error::TimedOut),
+            Some(Ended::Expired) if !given => return Ok(Look::RanOut),
+            // The caller's nonce ran out, or another call with it took the lock and ended it.
+            Some(_) => return Err(Error::Spent),
+            None => {}
         }
+        let hold = state.table.holder(key).expect("what has not ended holds its key or waits");
+        if hold.nonce == *nonce {
+            let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
+            return self.call.take(state, now, found).map(Look::Granted);
+        }
+        let lease_end = instant(hold.expires_at);
+        let head = state.table.next_waiter(key) == Some(*nonce);
+        let look = if head { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
+        Ok(Look::Wait(until.map_or(look, |until| until.min(look))))
     }
 }
 
@@ -217,10 +215,12 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let Call { local, key, nonce, given, .. } = &self.call;
         local.with_any_state(|state, now| {
-            let orphaned = state.leave(*nonce);
+            let orphaned = state.leave(*nonce, &self.signal);
             // A nonce that the caller knows is remembered as withdrawn even where the table has
             // dropped it by its deadline: one outcome, whichever came first.
-            if orphaned && !state.closed && (*given || state.table.knows(*nonce).is_some()) {
+            let dropped = self.signal.ended() == Some(Ended::Waited);
+            let withdrawn = dropped && *given && state.table.knows(*nonce).is_none();
+            if orphaned || withdrawn && !state.closed {
                 state.end(now, key, *nonce, *given);
             }
         });

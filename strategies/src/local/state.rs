@@ -1,7 +1,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use tokio::sync::Notify;
@@ -16,7 +16,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) table: LockTable,
-    /// The calls that wait, by nonce; several may ask with one nonce.
+    /// The calls that wait for an acquisition which has not ended, by nonce; several may ask with
+    /// one nonce.
     pub(super) calls: BTreeMap<Nonce, Calls>,
     /// The nonces given by callers that hold or wait: these may be repeated after their end, so
     /// the table must remember them. The ones drawn here are known to nobody who could repeat them.
@@ -27,20 +28,35 @@ pub(super) struct State {
     news: News,
 }
 
-/// The calls that wait with one nonce.
+/// The calls that wait for one acquisition.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) count: usize,
-    /// A call with this nonce has returned the lock: the others must not withdraw it.
+    /// A call has returned the lock: the others must not withdraw it.
     pub(super) taken: bool,
-    pub(super) woken: Arc<Notify>,
+    signal: Arc<Signal>,
+}
+
+/// What reaches the calls that wait for one acquisition. It is theirs alone: a later acquisition,
+/// also one of the same nonce, has another.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    pub(super) news: Notify,
+    ended: OnceLock<Ended>,
+}
+
+impl Signal {
+    /// How the acquisition ended: `Unlocked`, `Expired`, or `Waited` where it was never granted.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.ended.get().copied()
+    }
 }
 
 /// Who must be told, once the state's mutex is free: wakers run foreign code.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct News {
-    woken: Vec<Arc<Notify>>,
+    woken: Vec<Arc<Signal>>,
     lost: Vec<Nonce>,
 }
 
@@ -70,19 +86,18 @@ impl State {
                 Effect::Expired { nonce, token, .. } => {
                     tracing::info!(%nonce, token, "a lease ran out");
                     self.given.remove(nonce);
+                    self.news.end(&mut self.calls, *nonce, Ended::Expired);
                     self.news.lost.push(*nonce);
                 }
                 Effect::Unlocked { nonce, was: Ended::Held, .. } => {
                     self.given.remove(nonce);
+                    self.news.end(&mut self.calls, *nonce, Ended::Unlocked);
                     self.news.lost.push(*nonce);
                 }
-                Effect::Unlocked { key, nonce, was: Ended::Waited } => {
+                Effect::Unlocked { key, nonce, was: Ended::Waited }
+                | Effect::Dropped { key, nonce, .. } => {
                     self.given.remove(nonce);
-                    self.news.wake_head(&self.table, &self.calls, key);
-                }
-                Effect::Dropped { key, nonce, .. } => {
-                    self.given.remove(nonce);
-                    self.news.wake(&self.calls, *nonce);
+                    self.news.end(&mut self.calls, *nonce, Ended::Waited);
                     self.news.wake_head(&self.table, &self.calls, key);
                 }
                 Effect::Unlocked { .. }
@@ -106,20 +121,23 @@ impl State {
         self.given.insert(nonce);
     }
 
-    /// Joins the calls that wait with this nonce.
-    pub(super) fn join(&mut self, nonce: Nonce) -> Arc<Notify> {
+    /// Joins the calls that wait for the acquisition of this nonce.
+    pub(super) fn join(&mut self, nonce: Nonce) -> Arc<Signal> {
         let calls = self.calls.entry(nonce).or_insert_with(|| Calls {
             count: 0,
             taken: false,
-            woken: Arc::default(),
+            signal: Arc::default(),
         });
         calls.count += 1;
-        calls.woken.clone()
+        calls.signal.clone()
     }
 
-    /// Leaves them. Returns whether the acquisition is nobody's now.
-    pub(super) fn leave(&mut self, nonce: Nonce) -> bool {
-        let Some(calls) = self.calls.get_mut(&nonce) else { return false };
+    /// Leaves them. Returns whether the acquisition lives and is nobody's now.
+    pub(super) fn leave(&mut self, nonce: Nonce, signal: &Signal) -> bool {
+        if self.closed || signal.ended().is_some() {
+            return false;
+        }
+        let calls = self.calls.get_mut(&nonce).expect("who waits for it is counted");
         calls.count -= 1;
         let orphaned = calls.count == 0 && !calls.taken;
         if calls.count == 0 {
@@ -131,7 +149,7 @@ impl State {
     /// Ends everything: every call that waits is woken, and the table's memory is given back.
     pub(super) fn close(&mut self) {
         self.closed = true;
-        self.news.woken.extend(self.calls.values().map(|calls| calls.woken.clone()));
+        self.news.woken.extend(mem::take(&mut self.calls).into_values().map(|calls| calls.signal));
         self.given.clear();
         self.effects = Vec::new();
         self.table = LockTable::new(TableConfig::default());
@@ -145,7 +163,14 @@ impl State {
 impl News {
     fn wake(&mut self, calls: &BTreeMap<Nonce, Calls>, nonce: Nonce) {
         if let Some(calls) = calls.get(&nonce) {
-            self.woken.push(calls.woken.clone());
+            self.woken.push(calls.signal.clone());
+        }
+    }
+
+    fn end(&mut self, calls: &mut BTreeMap<Nonce, Calls>, nonce: Nonce, how: Ended) {
+        if let Some(calls) = calls.remove(&nonce) {
+            calls.signal.ended.set(how).expect("an acquisition ends once");
+            self.woken.push(calls.signal);
         }
     }
 
@@ -163,8 +188,8 @@ impl News {
         for nonce in self.lost {
             holds.lose(nonce);
         }
-        for woken in self.woken {
-            woken.notify_waiters();
+        for signal in self.woken {
+            signal.news.notify_waiters();
         }
     }
 }

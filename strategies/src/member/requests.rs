@@ -5,6 +5,8 @@
 
 mod pending;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,8 +94,16 @@ impl Requests {
         let nonce = call.nonce;
         if self.unlocks.contains_key(&nonce) {
             // Its withdrawal or unlock is under way: whatever it gets now, it will not keep.
-            self.answers.push((caller, Answer::Spent));
-            return;
+            return self.answers.push((caller, Answer::Spent));
+        }
+        if let Some(pending) = self.locks.get(&nonce) {
+            // One nonce names one acquisition: it cannot take a second key.
+            if pending.call.key != call.key {
+                return self.answers.push((caller, Answer::Spent));
+            }
+            if pending.queued && call.until == Until::Now {
+                return self.answers.push((caller, Answer::Held));
+            }
         }
         self.callers.insert(caller, nonce);
         if let Some(pending) = self.locks.get_mut(&nonce) {
@@ -237,10 +247,7 @@ impl Requests {
                 self.granted(now, grant);
             }
             Effect::Queued { nonce, process, .. } if *process == self.process => {
-                if let Some(pending) = self.locks.get_mut(nonce) {
-                    pending.queued = true;
-                    self.due.remove(Item::Lock(*nonce));
-                }
+                self.queued(*nonce);
             }
             Effect::Dropped { nonce, process, .. } if *process == self.process => {
                 self.dropped(now, *nonce);
@@ -262,6 +269,16 @@ impl Requests {
             }
             _ => {}
         }
+    }
+
+    fn queued(&mut self, nonce: Nonce) {
+        let Some(pending) = self.locks.get_mut(&nonce) else { return };
+        if pending.call.until == Until::Now {
+            // Another process waits with this nonce; these callers do not wait.
+            return self.end_lock(nonce, &Answer::Held);
+        }
+        pending.queued = true;
+        self.due.remove(Item::Lock(nonce));
     }
 
     fn granted(&mut self, now: Instant, grant: &Grant) {

@@ -2,6 +2,8 @@
 --
 -- Answers {now, own grants, false} or {now, own grants, value, remaining (ms), waiters}.
 
+read_time()
+read_settings()
 local value = settle(3)
 if not value then
   return {now, own, false}

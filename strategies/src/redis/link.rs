@@ -89,7 +89,41 @@ pub(super) struct Link {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    ended: Arc<AtomicBool>,
+    health: Arc<Health>,
+}
+
+/// What is known of a connection that looks open.
+#[derive(Debug, Default)]
+struct Health {
+    ended: AtomicBool,
+    /// When the first of the requests was sent that have gone without an answer since the last
+    /// answer, in nanoseconds of the local clock; zero if none.
+    silent_since: AtomicU64,
+}
+
+impl Health {
+    fn answered(&self) {
+        if self.silent_since.load(Ordering::Relaxed) != 0 {
+            self.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request sent at `sent` was given up at `now`. Returns for how long nothing was answered.
+    fn unanswered(&self, sent: Instant, now: Instant) -> Duration {
+        let nanos = u64::try_from(sent.since_origin().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let relaxed = Ordering::Relaxed;
+        let first = self.silent_since.compare_exchange(0, nanos, relaxed, relaxed);
+        let since = first.map_or_else(|earlier| earlier, |_| nanos);
+        now.since_origin().saturating_sub(Duration::from_nanos(since))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
 }
 
 impl Link {
@@ -143,6 +177,7 @@ impl Link {
                     tracing::info!("redis answers again");
                 }
             }
+            Err(Trouble::NoTime) => {}
             Err(trouble) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%trouble, "redis does not serve");
@@ -158,17 +193,23 @@ impl Link {
             Some(live) => live,
             None => self.connect(until).await?,
         };
-        let left = until.since(self.clock.now()).min(self.request_timeout);
-        let answer = match timeout(left, cmd.query_async::<Value>(&mut live.connection)).await {
-            Ok(Ok(value)) => return Ok(value),
+        let sent = self.clock.now();
+        let left = until.since(sent).min(self.request_timeout);
+        let trouble = match timeout(left, cmd.query_async::<Value>(&mut live.connection)).await {
+            Ok(Ok(value)) => {
+                live.health.answered();
+                return Ok(value);
+            }
             Ok(Err(error)) => Trouble::of_request(error),
+            Err(_) if live.health.unanswered(sent, self.clock.now()) * 2 < self.request_timeout => {
+                Trouble::NoTime
+            }
             Err(_) => Trouble::Silent,
         };
-        let silent = matches!(answer, Trouble::Silent) && left >= self.request_timeout;
-        if silent || answer.is_of_connection() {
+        if trouble.is_of_connection() {
             self.discard(&live);
         }
-        Err(answer)
+        Err(trouble)
     }
 
     /// What the last request met, if it failed.
@@ -180,12 +221,12 @@ impl Link {
     }
 
     fn live(&self) -> Option<Live> {
-        lock(&self.live).clone().filter(|live| !live.ended.load(Ordering::Acquire))
+        lock(&self.live).clone().filter(|live| !live.health.has_ended())
     }
 
     fn discard(&self, broken: &Live) {
-        broken.ended.store(true, Ordering::Release);
-        lock(&self.live).take_if(|live| live.ended.load(Ordering::Acquire));
+        broken.health.end();
+        lock(&self.live).take_if(|live| live.health.has_ended());
     }
 
     /// Waits for a connection until `until` at the most. The attempt itself runs on its own task,
@@ -212,12 +253,12 @@ impl Link {
         {
             return Err(trouble.clone());
         }
-        let ended = Arc::new(AtomicBool::new(false));
+        let health = Arc::new(Health::default());
         let on_push: OnPush = {
-            let ended = ended.clone();
+            let health = health.clone();
             Arc::new(move |info: PushInfo| {
                 if info.kind == PushKind::Disconnection {
-                    ended.store(true, Ordering::Release);
+                    health.end();
                 }
             })
         };
@@ -226,7 +267,7 @@ impl Link {
         match result {
             Ok(connection) => {
                 *last = None;
-                let live = Live { connection, ended };
+                let live = Live { connection, health };
                 if !self.closed.load(Ordering::Acquire) {
                     *lock(&self.live) = Some(live.clone());
                 }

@@ -12,12 +12,14 @@ use tokio::{
 
 use super::{
     acquire::back_off,
+    keys,
     link::OnPush,
     reply::{Answer, Found, Granted},
     shared::{Release, Shared, tell},
-    trouble::Trouble,
+    trouble::{Fate, Trouble},
     waiters::{Outcome, Waiting},
 };
+use crate::Lock;
 
 /// How many nonces one command carries: it bounds how long a script keeps the server.
 const NONCES_PER_COMMAND: usize = 512;
@@ -51,6 +53,7 @@ async fn stay_subscribed(shared: &Arc<Shared>) {
                 // What was published before the subscription is found by a poll.
                 shared.waiters().poll_all(shared.now());
                 shared.poke.notify_one();
+                check_holds(shared).await;
                 watch_subscription(shared, connection, &ended).await;
                 shared.subscribed.send_replace(false);
                 tracing::info!("the subscription has ended");
@@ -61,6 +64,27 @@ async fn stay_subscribed(shared: &Arc<Shared>) {
             }
         }
         sleep(back_off(failures + 1)).await;
+    }
+}
+
+/// Asks after the locks that somebody here watches: the server may have lost its memory together
+/// with the connection. What cannot be asked now is noticed by the next extend.
+async fn check_holds(shared: &Arc<Shared>) {
+    let mut held: Vec<_> =
+        shared.holds.locks().into_iter().map(|lock| (keys::bucket(lock.key()), lock)).collect();
+    held.sort_by_key(|(bucket, _)| *bucket);
+    for held in held.chunk_by(|(one, _), (other, _)| one == other) {
+        for held in held.chunks(NONCES_PER_COMMAND) {
+            let one = |(_, lock): &(_, Lock)| (lock.key().clone(), vec![lock.nonce()]);
+            let groups: Vec<_> = held.iter().map(one).collect();
+            let until = shared.now().after(shared.options.request_timeout);
+            let Ok(found) = shared.poll(held[0].0, &groups, until).await else { return };
+            for ((_, found), (_, lock)) in found.into_iter().zip(held) {
+                if matches!(found, Found::Spent | Found::Unknown) {
+                    shared.lost(lock);
+                }
+            }
+        }
     }
 }
 
@@ -203,7 +227,7 @@ async fn queue_again(
     if matches!(answers.as_deref(), Ok([Answer::Stale])) {
         answers = shared.ask_all(bucket, &waiting, until).await;
     }
-    if !matches!(&answers, Err(trouble) if trouble.fate() == super::trouble::Fate::Unanswered) {
+    if !matches!(&answers, Err(trouble) if trouble.fate() == Fate::Unanswered) {
         for (waiting, _) in &waiting {
             shared.waiters().settled(&waiting.request);
         }

@@ -161,3 +161,27 @@ async fn a_wait_whose_nonce_another_call_took_and_unlocked_is_spent() {
     assert_error!(slow.now_or_never().unwrap(), Error::Spent);
     assert_eq!(sizes(&local).keys, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_slept_through_its_end_knows_nothing_of_the_same_nonce_on_another_key() {
+    let local = local();
+    let holder = local.lock("a", options(1000, 0)).await.unwrap();
+    let asleep = waiting(&local, "a", named(100, 20)).await;
+    tokio::time::advance(ms(30)).await;
+    let elsewhere = local.lock("b", named(1000, 0)).await.unwrap();
+    assert_error!(asleep.now_or_never().unwrap(), Error::TimedOut);
+    local.unlock(&elsewhere).await.unwrap();
+    local.unlock(&holder).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_slept_through_its_end_does_not_withdraw_the_same_nonce_queued_anew() {
+    let local = local();
+    let holder = local.lock("a", options(1000, 0)).await.unwrap();
+    let asleep = waiting(&local, "a", named(100, 20)).await;
+    tokio::time::advance(ms(30)).await;
+    let anew = waiting(&local, "a", named(500, 5000)).await;
+    assert_error!(asleep.now_or_never().unwrap(), Error::TimedOut);
+    local.unlock(&holder).await.unwrap();
+    anew.now_or_never().unwrap().unwrap();
+}

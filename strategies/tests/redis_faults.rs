@@ -1,0 +1,268 @@
+//! Goal: what is lost between a process and its Redis costs time, never the lock (contract, rules
+//! 5, 6, 8 and "Redis, stated").
+//! Method: a `redis-server` of the test's own that is killed, flushed and restarted, and a proxy
+//! before it that loses answers and publications.
+// A test that meets an error has failed, and it reads the clock to say how long things took.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod redis_support;
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gaggle_strategies::{Error, KeyedMutex, LockOptions, Nonce, Redis, RedisOptions};
+use redis::Value;
+use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
+use tokio::task::JoinSet;
+
+async fn through(proxy: &Proxy) -> Redis {
+    Redis::open(RedisOptions::new(proxy.url())).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lost_publication_costs_at_most_one_poll() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let (first, second) = (server.open().await, through(&proxy).await);
+    for (duration, poll) in [(secs(20), secs(1)), (ms(600), ms(200))] {
+        let held = take(&first, "k", secs(20)).await;
+        let waiter = LockOptions::default().duration(duration).max_wait(secs(20));
+        let (next, unlocked) = tokio::join!(second.lock("k", waiter), async {
+            server.queued("k", 1).await;
+            proxy.lose_publications(true);
+            first.unlock(&held).await.unwrap();
+            Instant::now()
+        });
+        let took = unlocked.elapsed();
+        assert!(took < poll + ms(100), "{took:?} for a lease of {duration:?}");
+        proxy.lose_publications(false);
+        second.unlock(&next.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lost_subscription_is_made_again_and_asks_at_once() {
+    let server = Server::start().await;
+    let (first, second) = (server.open().await, server.open().await);
+    let held = take(&first, "k", secs(20)).await;
+    let (next, unlocked) = tokio::join!(second.lock("k", patient()), async {
+        server.queued("k", 1).await;
+        server.kill("pubsub").await;
+        first.unlock(&held).await.unwrap();
+        Instant::now()
+    });
+    assert!(unlocked.elapsed() < ms(500), "{:?}", unlocked.elapsed());
+    second.unlock(&next.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_script_flush_is_not_noticed() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    for _ in 0..3 {
+        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
+        let held = take(&redis, "k", secs(20)).await;
+        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
+        redis.extend(&held, secs(20)).await.unwrap();
+        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
+        redis.unlock(&held).await.unwrap();
+        assert_eq!(redis.inspect("k").await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_a_lock_is_lost_and_the_same_nonce_finds_the_same_grant() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let redis = through(&proxy).await;
+    for waits in [true, false] {
+        proxy.lose_next_answer();
+        let before: Option<u64> = None;
+        let held = if waits {
+            take(&redis, "k", secs(10)).await
+        } else {
+            redis.try_lock("k", secs(10)).await.unwrap()
+        };
+        assert!(proxy.has_lost_it() && before.is_none());
+        let shown = redis.inspect("k").await.unwrap().unwrap();
+        assert_eq!((shown.nonce, shown.fencing_token), (held.nonce(), held.fencing_token()));
+        redis.unlock(&held).await.unwrap();
+        assert_eq!(server.residue().await, Vec::<String>::new());
+        // A copy may be under way, so the end is remembered.
+        let remembered = server.keys().await.into_iter().filter(|key| key.ends_with("}:x")).count();
+        assert_eq!(remembered, 1);
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_an_unlock_is_lost_and_the_repeated_one_is_a_success() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let redis = through(&proxy).await;
+    let held = take(&redis, "k", secs(10)).await;
+    proxy.lose_next_answer();
+    redis.unlock(&held).await.unwrap();
+    assert!(proxy.has_lost_it());
+    assert!(matches!(redis.unlock(&held).await, Err(Error::NotHolder)));
+    let held = take(&redis, "k", secs(10)).await;
+    proxy.lose_next_answer();
+    let longer = redis.extend(&held, secs(20)).await.unwrap();
+    assert!(longer.deadline() > held.deadline());
+    redis.unlock(&longer).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_place_in_the_queue_outlives_the_connection() {
+    let server = Server::start().await;
+    let (first, second) = (server.open().await, server.open().await);
+    let held = take(&first, "k", secs(20)).await;
+    let (next, ()) = tokio::join!(second.lock("k", patient()), async {
+        server.queued("k", 1).await;
+        server.kill("normal").await;
+        server.kill("pubsub").await;
+        tokio::time::sleep(ms(100)).await;
+        server.queued("k", 1).await;
+        first.unlock(&held).await.unwrap();
+    });
+    second.unlock(&next.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unlock_before_its_delayed_lock_leaves_nothing_to_grant() {
+    // The scripts themselves, as a network that reorders would have them.
+    let server = Server::start().await;
+    let (redis, other) = (server.open().await, server.open().await);
+    let nonce = Nonce::random();
+    let held = take(&redis, "k", secs(20)).await;
+    let named = patient().nonce(nonce);
+    {
+        let waiting = redis.lock("k", named.clone());
+        let _ = tokio::time::timeout(ms(200), waiting).await;
+    }
+    server.queued("k", 0).await;
+    redis.unlock(&held).await.unwrap();
+    // The LOCK of the withdrawn nonce comes late, from another process.
+    assert!(matches!(other.lock("k", named).await, Err(Error::Spent)));
+    assert_eq!(other.inspect("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_lock_older_than_the_memory_is_repeated_at_once() {
+    let server = Server::start().await;
+    let redis = Redis::open(server.options().nonce_memory(secs(1))).await.unwrap();
+    tokio::time::sleep(ms(1200)).await;
+    let started = Instant::now();
+    let held = redis.try_lock("k", secs(10)).await.unwrap();
+    assert!(started.elapsed() < ms(100));
+    redis.unlock(&held).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_in_mid_queue_serves_every_waiter_once() {
+    let server = Server::start().await;
+    let handles = [Arc::new(server.open().await), Arc::new(server.open().await)];
+    let held = take(&handles[0], "k", secs(60)).await;
+    let mut tasks = JoinSet::new();
+    for waiter in 0..40 {
+        let redis = handles[waiter % 2].clone();
+        tasks.spawn(async move {
+            let options = patient().max_wait(secs(30));
+            let lock = redis.lock("k", options).await.unwrap();
+            redis.unlock(&lock).await.unwrap();
+            lock.fencing_token()
+        });
+        server.queued("k", waiter as u64 + 1).await;
+    }
+    server.down();
+    tokio::time::sleep(ms(300)).await;
+    server.up().await;
+    let tokens: BTreeSet<u64> = tasks.join_all().await.into_iter().collect();
+    assert_eq!(tokens.len(), 40);
+    assert!(tokens.iter().all(|token| *token > held.fencing_token()), "tokens rise all the same");
+    assert!(matches!(handles[0].unlock(&held).await, Err(Error::NotHolder)));
+    assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn tokens_rise_across_a_flush_and_a_lost_lock_is_noticed() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let held = take(&redis, "k", secs(20)).await;
+    let watch = redis.watch(&held);
+    let _: Value = server.command(&["FLUSHALL"]).await;
+    let next = take(&redis, "k", secs(20)).await;
+    assert!(next.fencing_token() > held.fencing_token());
+    assert!(matches!(redis.extend(&held, secs(1)).await, Err(Error::NotHolder)));
+    assert!(watch.is_lost());
+    redis.unlock(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_lost_with_the_servers_memory_is_noticed_at_the_reconnection() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let held = take(&redis, "k", secs(60)).await;
+    let watch = redis.watch(&held);
+    server.down();
+    server.up().await;
+    tokio::time::timeout(secs(5), watch.lost()).await.unwrap();
+}
+
+/// The call must end by its limit, as not served.
+async fn unavailable<T: std::fmt::Debug>(
+    what: &str,
+    limit: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) {
+    let started = Instant::now();
+    let result = call.await;
+    assert!(started.elapsed() <= limit + ms(150), "{what} took {:?}", started.elapsed());
+    assert!(matches!(result, Err(Error::Unavailable { source: Some(_) })), "{what}: {result:?}");
+}
+
+#[tokio::test]
+async fn every_call_ends_while_the_server_is_down_and_the_handle_recovers() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let held = take(&redis, "k", secs(60)).await;
+    server.down();
+    tokio::time::sleep(ms(20)).await;
+    let wait = |wait| LockOptions::default().max_wait(wait);
+    unavailable("lock", ms(300), redis.lock("k", wait(ms(300)))).await;
+    unavailable("try", secs(1), redis.try_lock("k", secs(1))).await;
+    unavailable("unlock", secs(1), redis.unlock(&held)).await;
+    unavailable("extend", secs(1), redis.extend(&held, secs(1))).await;
+    unavailable("inspect", secs(1), redis.inspect("k")).await;
+    // A call that began before the return is served by it.
+    let (lock, ()) = tokio::join!(redis.lock("other", wait(secs(10))), async {
+        tokio::time::sleep(ms(200)).await;
+        server.up().await;
+    });
+    redis.unlock(&lock.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_gives_unknown_and_is_reconnected_to() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let options = RedisOptions::new(proxy.url()).request_timeout(ms(200));
+    let redis = Redis::open(options).await.unwrap();
+    let held = take(&redis, "k", secs(60)).await;
+    proxy.swallow(true);
+    let started = Instant::now();
+    let tried = redis.try_lock("other", secs(60)).await;
+    assert!(matches!(tried, Err(Error::Unknown)), "{tried:?}");
+    assert!(started.elapsed() < ms(300), "{:?}", started.elapsed());
+    let unlocked = redis.unlock(&held).await;
+    assert!(matches!(unlocked, Err(Error::Unknown | Error::Unavailable { .. })), "{unlocked:?}");
+    proxy.swallow(false);
+    let limit = Instant::now() + secs(5);
+    while let Err(error) = redis.unlock(&held).await {
+        assert!(Instant::now() < limit, "{error:?}");
+    }
+    let next = redis.lock("other", patient()).await.unwrap();
+    redis.unlock(&next).await.unwrap();
+}

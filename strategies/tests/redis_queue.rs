@@ -1,0 +1,274 @@
+//! Goal: waiters queue in Redis, first come, first served across processes; the dead are skipped,
+//! those who leave are gone, and all of it leaves Redis again.
+//! Method: handles as processes against a `redis-server` of the test's own; a process that dies is
+//! a runtime that is shut down without a word.
+// A test that meets an error has failed, and it reads the clock to say how long things took.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod redis_support;
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Redis};
+use redis_support::{Doomed, Server, ms, patient, secs, take};
+use tokio::task::JoinSet;
+
+async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
+    let mut handles = Vec::new();
+    for _ in 0..count {
+        handles.push(Arc::new(server.open().await));
+    }
+    handles
+}
+
+#[tokio::test]
+async fn waiters_of_several_processes_are_granted_in_the_order_they_came() {
+    let server = Server::start().await;
+    let handles = handles(&server, 3).await;
+    let held = take(&handles[0], "k", secs(20)).await;
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for place in 0..30 {
+        let (redis, order) = (handles[place % 3].clone(), order.clone());
+        tokio::spawn(async move {
+            let lock = redis.lock("k", patient()).await.unwrap();
+            order.send((place, lock.fencing_token())).unwrap();
+            redis.unlock(&lock).await.unwrap();
+        });
+        server.queued("k", place as u64 + 1).await;
+    }
+    let started = Instant::now();
+    handles[0].unlock(&held).await.unwrap();
+    let mut last = held.fencing_token();
+    for place in 0..30 {
+        let (next, token) = served.recv().await.unwrap();
+        assert_eq!(next, place);
+        assert!(token > last, "tokens rise");
+        last = token;
+    }
+    assert!(started.elapsed() < ms(900), "told, not polled: {:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_waiters_are_each_served_once() {
+    let server = Server::start().await;
+    let handles = handles(&server, 3).await;
+    let held = take(&handles[0], "k", secs(60)).await;
+    let mut tasks = JoinSet::new();
+    for waiter in 0..1000 {
+        let redis = handles[waiter % 3].clone();
+        tasks.spawn(async move {
+            let options = patient().max_wait(secs(60));
+            let lock = redis.lock("k", options).await.unwrap();
+            redis.unlock(&lock).await.unwrap();
+            lock.fencing_token()
+        });
+    }
+    server.queued("k", 1000).await;
+    handles[0].unlock(&held).await.unwrap();
+    let tokens: BTreeSet<u64> = tasks.join_all().await.into_iter().collect();
+    assert_eq!(tokens.len(), 1000);
+    assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+/// Queues a waiter in a process that then dies.
+async fn dead_waiter(server: &Server, key: &'static str, place: u64, waiter_ttl: Duration) {
+    let doomed = Doomed::start();
+    let options = server.options().waiter_ttl(waiter_ttl);
+    let redis = doomed.run(async move { Redis::open(options).await.unwrap() }).await;
+    doomed.leave(async move { redis.lock(key, patient()).await });
+    server.queued(key, place).await;
+    doomed.die();
+}
+
+#[tokio::test]
+async fn a_dead_head_is_skipped_once_its_process_was_silent_for_waiter_ttl() {
+    let server = Server::start().await;
+    let handles = handles(&server, 2).await;
+    let held = take(&handles[0], "k", secs(20)).await;
+    dead_waiter(&server, "k", 1, ms(300)).await;
+    let waiting = tokio::spawn({
+        let redis = handles[1].clone();
+        async move { redis.lock("k", patient()).await.unwrap() }
+    });
+    server.queued("k", 2).await;
+    tokio::time::sleep(ms(400)).await;
+    let started = Instant::now();
+    handles[0].unlock(&held).await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(started.elapsed() < ms(200), "{:?}", started.elapsed());
+    handles[1].unlock(&next).await.unwrap();
+    assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_head_takes_the_key_when_a_dead_holders_lease_ends() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let doomed = Doomed::start();
+    let options = server.options();
+    let started = doomed
+        .run(async move {
+            let redis = Redis::open(options).await.unwrap();
+            take(&redis, "k", ms(700)).await;
+            std::mem::forget(redis);
+            Instant::now()
+        })
+        .await;
+    doomed.die();
+    let next = redis.lock("k", patient()).await.unwrap();
+    let took = started.elapsed();
+    assert!(took >= ms(690) && took < ms(800), "at the expiry it was told: {took:?}");
+    redis.unlock(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn everything_expires_after_the_death_of_all_clients() {
+    let server = Server::start().await;
+    let doomed = Doomed::start();
+    let options = server.options().waiter_ttl(ms(300)).nonce_memory(secs(1));
+    doomed
+        .run(async move {
+            let redis = Arc::new(Redis::open(options).await.unwrap());
+            for key in ["a", "b"] {
+                take(&redis, key, ms(500)).await;
+                for _ in 0..5 {
+                    let redis = redis.clone();
+                    let options = LockOptions::default().duration(ms(500)).max_wait(secs(20));
+                    tokio::spawn(async move { redis.lock(key, options).await });
+                }
+            }
+            std::mem::forget(redis);
+        })
+        .await;
+    server.queued("a", 5).await;
+    server.queued("b", 5).await;
+    doomed.die();
+    let limit = Instant::now() + secs(3);
+    while server.keys().await.iter().any(|key| !key.ends_with("}:t")) {
+        assert!(Instant::now() < limit, "left: {:?}", server.keys().await);
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn waiters_who_leave_leave_nothing() {
+    let server = Server::start().await;
+    let handles = handles(&server, 2).await;
+    let held = take(&handles[0], "k", secs(20)).await;
+    let mut waiters = Vec::new();
+    for waiter in 0..100 {
+        let redis = handles[waiter % 2].clone();
+        waiters.push(tokio::spawn(async move { redis.lock("k", patient()).await }));
+    }
+    server.queued("k", 100).await;
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
+    server.queued("k", 0).await;
+    let result = handles[1].lock("k", LockOptions::default().max_wait(ms(50))).await;
+    assert!(matches!(result, Err(Error::TimedOut)));
+    server.queued("k", 0).await;
+    handles[0].unlock(&held).await.unwrap();
+    assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_before_its_answer_holds_nothing() {
+    let server = Server::start().await;
+    let redis = Arc::new(server.open().await);
+    for step in 0..60_u64 {
+        let key = format!("k{step}");
+        let call = tokio::spawn({
+            let (redis, key) = (redis.clone(), key.clone());
+            async move { redis.lock(&key, patient()).await }
+        });
+        tokio::time::sleep(Duration::from_micros(step * 10)).await;
+        call.abort();
+        if let Ok(Ok(lock)) = call.await {
+            redis.unlock(&lock).await.unwrap();
+        }
+        let free = redis.lock(&key, LockOptions::default().max_wait(secs(2))).await.unwrap();
+        redis.unlock(&free).await.unwrap();
+    }
+    assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_released_without_waiting_is_freed() {
+    let server = Server::start().await;
+    let redis = Arc::new(server.open().await);
+    let held = take(&redis, "k", secs(20)).await;
+    // Outside any runtime, as a guard's drop may be.
+    let (handle, lock): (Arc<Redis>, Lock) = (redis.clone(), held);
+    std::thread::spawn(move || handle.release(&lock)).join().unwrap();
+    let next = redis.lock("k", LockOptions::default().max_wait(secs(1))).await.unwrap();
+    redis.unlock(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_same_processes_waiter_gets_the_key_in_the_unlocks_reply() {
+    let server = Server::start().await;
+    let redis = Arc::new(server.open().await);
+    let held = take(&redis, "k", secs(20)).await;
+    let waiting = tokio::spawn({
+        let redis = redis.clone();
+        async move { redis.lock("k", patient()).await.unwrap() }
+    });
+    server.queued("k", 1).await;
+    redis.unlock(&held).await.unwrap();
+    waiting.await.unwrap();
+    let stats: String = server.command(&["INFO", "commandstats"]).await;
+    assert!(!stats.contains("cmdstat_publish"), "{stats}");
+}
+
+#[tokio::test]
+async fn the_bounds_on_waiters_and_nonces_are_typed() {
+    let server = Server::start().await;
+    let options = server.options().waiters_max(2).nonces_max(1);
+    let redis = Arc::new(Redis::open(options).await.unwrap());
+    let held = take(&redis, "k", secs(20)).await;
+    for place in 1..=2 {
+        let redis = redis.clone();
+        tokio::spawn(async move { redis.lock("k", patient()).await });
+        server.queued("k", place).await;
+    }
+    let full = redis.lock("k", patient()).await;
+    assert!(matches!(full, Err(Error::Limit { what: "waiters per key", limit: 2 })), "{full:?}");
+    redis.unlock(&held).await.unwrap();
+
+    let nonce = gaggle_strategies::Nonce::random();
+    let named = redis.lock("n", LockOptions::default().nonce(nonce)).await.unwrap();
+    redis.unlock(&named).await.unwrap();
+    let full = redis.try_lock("n", secs(1)).await;
+    assert!(matches!(full, Err(Error::Limit { what: "nonces remembered", limit: 1 })), "{full:?}");
+}
+
+#[tokio::test]
+async fn a_closed_handle_frees_what_it_watched_and_ends_its_tasks() {
+    let server = Server::start().await;
+    let other = server.open().await;
+    // Its subscription is made after it was opened.
+    tokio::time::sleep(ms(200)).await;
+    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let redis = server.open().await;
+    let held = take(&redis, "k", secs(20)).await;
+    let watch = redis.watch(&held);
+    redis.close().await;
+    assert!(watch.is_lost());
+    let next = other.try_lock("k", secs(1)).await.unwrap();
+    other.unlock(&next).await.unwrap();
+    let limit = Instant::now() + secs(2);
+    while tokio::runtime::Handle::current().metrics().num_alive_tasks() > before {
+        assert!(Instant::now() < limit);
+        tokio::time::sleep(ms(5)).await;
+    }
+    drop(redis);
+    // Dropped without a close, a handle ends its tasks as well.
+    drop(server.open().await);
+    while tokio::runtime::Handle::current().metrics().num_alive_tasks() > before {
+        assert!(Instant::now() < limit);
+        tokio::time::sleep(ms(5)).await;
+    }
+}
