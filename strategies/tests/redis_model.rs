@@ -8,7 +8,7 @@
 //! A failure prints its commands; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
 //! redis_model` draws the same ones again, and `PROPTEST_CASES` draws more.
 
-#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
 

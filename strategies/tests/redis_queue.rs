@@ -5,8 +5,6 @@
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
-
 mod redis_support;
 
 use std::{
