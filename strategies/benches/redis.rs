@@ -10,7 +10,6 @@
 //!   the next holder's lock.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
 
 #[path = "../tests/redis_support/mod.rs"]
 mod redis_support;
