@@ -89,6 +89,16 @@ async fn guard_once_past_its_deadline_is_never_revived() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn extend_answered_after_the_deadline_does_not_revive_the_guard() {
+    let stub = Stub::new();
+    stub.delay_extends(ms(200));
+    let guard = Locker::new(stub).lock_with("k", lease(ms(100))).await.unwrap();
+    let (extended, ()) = tokio::join!(guard.extend(ms(9000)), guard.lost());
+    assert!(matches!(extended, Err(Error::Expired)), "{extended:?}");
+    assert!(!guard.is_valid(), "who was told lost is never told otherwise");
+}
+
+#[tokio::test(start_paused = true)]
 async fn unlock_tells_its_outcome_and_disarms_the_drop() {
     let stub = Stub::new();
     stub.answer_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);

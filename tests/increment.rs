@@ -155,15 +155,18 @@ fn real_strategy_that_loses_an_update_is_told_by_exit_code_1() {
 
     // Sets the counter back while the members increment it: what a broken lock would do.
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    wait_for(|| {
+    let counter = wait_for(|| {
         let keys: Vec<String> =
             redis::cmd("KEYS").arg("gaggle/increment/*").query(&mut connection).unwrap();
         let key = keys.first()?;
         let value: Option<u64> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
-        value.filter(|value| *value > 10)?;
-        redis::cmd("SET").arg(key).arg(0).exec(&mut connection).unwrap();
-        Some(())
+        value.filter(|value| *value > 10).map(|_| key.clone())
     });
+    // Again and again without a pause: an increment under way writes over it, and only what comes
+    // between one member's SET and the next one's GET lasts.
+    for _ in 0..2000 {
+        redis::cmd("SET").arg(&counter).arg(0).exec(&mut connection).unwrap();
+    }
     let output = run.wait_with_output().unwrap();
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");

@@ -42,12 +42,11 @@ async fn section_is_dropped_when_the_lock_is_lost() {
     let dropped = Arc::new(AtomicBool::new(false));
     let canary = Canary(Arc::clone(&dropped));
     let before = Instant::now();
-    let outcome = locker
-        .with_lock("k", lease(ms(700)), |_| async move {
-            let _canary = canary;
-            pending::<()>().await;
-        })
-        .await;
+    let section = locker.with_lock("k", lease(ms(700)), |_| async move {
+        let _canary = canary;
+        pending::<()>().await;
+    });
+    let outcome = timeout(ms(60_000), section).await.expect("it ends");
     assert!(matches!(outcome, Err(SectionError::Expired)), "{outcome:?}");
     assert!(matches!(Error::from(outcome.unwrap_err()), Error::Expired));
     assert_eq!(before.elapsed(), ms(700));

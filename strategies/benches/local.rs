@@ -2,6 +2,7 @@
 //! from task to task.
 //!
 //! `cargo bench -p gaggle-strategies --bench local`
+#![allow(clippy::disallowed_methods)] // a benchmark reads the clock
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -2,6 +2,7 @@
 //! logarithm of what the table holds.
 //!
 //! `cargo bench -p gaggle-strategies --bench lock_table`
+#![allow(clippy::disallowed_methods)] // a benchmark reads the clock
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use gaggle_strategies::{

@@ -1,7 +1,20 @@
-//! The Redis strategy.
+//! The Redis strategy: the lock table is a few keys in one Redis, and each verb one script.
+//!
+//! - `settle.lua` and one file a verb: what happens in Redis, all of it within one script each.
+//! - `script`, `keys`, `reply`: the scripts, the names of keys, and what comes back.
+//! - `link`: the shared connection for requests. `trouble`: what can go wrong with it.
+//! - `waiters`: who waits here; pure. `acquire`: one call of `lock`. `hold`: unlock and extend.
+//!   `tasks`: the subscriber, the poller and the releaser.
+//! - `shared`: what all of them hold. `greet`: the first words with a server.
+//!
+//! **One wait:** `acquire` joins `waiters`, then sends the LOCK from the calling task. A place in
+//! the queue parks the call until the subscriber hears of the grant (or an unlock of this process
+//! brings it along); the poller asks in case nobody does. Whoever leaves withdraws through the
+//! releaser.
 
 mod acquire;
 mod greet;
+mod hold;
 mod keys;
 mod link;
 mod options;
@@ -22,21 +35,138 @@ use futures_util::future::join_all;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use self::{
-    acquire::back_off,
+    hold::HandOver,
     link::Server,
-    shared::{Release, Shared, tell},
-    trouble::{Fate, Trouble},
+    shared::{Shared, tell},
 };
 pub use self::{
     keys::BUCKETS,
     options::{Queue, RedisOptions},
 };
 use crate::{
-    Capabilities, Clock, Error, Exclusion, Inspection, Instant, KeyedMutex, Lock, LockOptions,
-    LossWatch, Order, Survives, check_duration, check_key, extended_deadline, gone,
+    Capabilities, Clock, Error, Exclusion, Inspection, KeyedMutex, Lock, LockOptions, LossWatch,
+    Order, Survives, check_duration, check_key,
 };
 
-/// Locks in one Redis.
+/// Locks in one Redis: a free key costs one round trip; waiters queue in Redis, first come, first
+/// served across all processes, and are told of their turn.
+///
+/// ```no_run
+/// use gaggle_strategies::{KeyedMutex, LockOptions, Redis, RedisOptions};
+///
+/// # async fn example() -> Result<(), gaggle_strategies::Error> {
+/// let redis = Redis::open(RedisOptions::new("redis://127.0.0.1:6379")).await?;
+/// let lock = redis.lock("orders/42", LockOptions::default()).await?;
+/// // Hand lock.fencing_token() to the resource with every write.
+/// redis.unlock(&lock).await?;
+/// redis.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It works with Redis 7 and later and with Valkey. It belongs to the runtime in which it was
+/// opened: that drives its connections and tasks.
+///
+/// # Guarantees
+///
+/// **While that Redis keeps its memory** (no restart without its data, no failover to a replica, no
+/// eviction, no flush) and its wall clock is neither stepped nor slewed beyond
+/// [`RedisOptions::drift`]: at most one live lease per key, granted once per nonce, given up by its
+/// holder before Redis lets it go; waiters are served in the order in which their LOCKs reached
+/// Redis; a key becomes free within its lease and `waiter_ttl` after the death of everybody who
+/// wanted it.
+///
+/// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
+/// wall clock is not behind the last token: a token is the greater of the last one plus 1 and
+/// `TIME` in microseconds. A call ends by its deadline. An error of Redis is never reported as
+/// [`Error::Held`].
+///
+/// # Stated
+///
+/// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
+///   that its master granted, and a Redis that restarts without its data knows none. Then two
+///   holders can believe in their locks until the first one's lease ends or its next extend fails;
+///   what protects the resource is the fencing token. With `appendfsync always` a restart keeps
+///   leases. Where this will not do, use a strategy with a majority.
+/// - **Eviction.** A Redis that may evict can drop a lock under memory pressure: it is refused, by
+///   [`Error::InvalidOptions`] naming `maxmemory-policy`, unless
+///   [`RedisOptions::allow_eviction`]. Full memory without eviction refuses new locks
+///   ([`Error::Unavailable`]).
+/// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
+///   forward ends leases early.
+/// - **A lost publication** costs the waiter at most one poll: after the told end of the holder's
+///   lease, a third of its own lease, or 1 s, whichever comes first. One poll serves all waiters of
+///   a process in one bucket, and is its sign of life.
+/// - **A waiter's death.** A process that was silent for `waiter_ttl` has left all its queues. If it
+///   was alive after all, it queues again at the tail. A lock handed to a process that died less
+///   than `waiter_ttl` ago lasts for its lease.
+/// - **A Redis that comes back empty** in mid-queue: waiters queue again at their next poll, each
+///   process' in their old order; between processes the order is new. Watched locks that are gone
+///   are marked lost when the subscription is restored, and otherwise by the next extend.
+/// - **Forgetting.** A LOCK that Redis sees later than `nonce_memory` after the newest time its
+///   sender knew is refused and repeated at once: the first lock after an idle time of that length
+///   takes two round trips.
+/// - **Same nonce.** A nonce names one acquisition of one key. A call that is dropped withdraws its
+///   nonce, also where it was to ask after the outcome of an earlier call.
+/// - **What others may do to it.** Whoever can write to the namespace can break locks. The scripts
+///   need read and write access to `<namespace>:*`, publishing and subscribing there, `EVAL`,
+///   `TIME` and `INFO`.
+///
+/// # What is in Redis
+///
+/// Keys of users are spread over [`BUCKETS`] buckets by a fixed hash. All names of a key carry the
+/// hash tag of its bucket, so that they lie in one slot of a Redis Cluster, and end with the key
+/// itself, whatever it contains:
+///
+/// | name | what | expires |
+/// |---|---|---|
+/// | `gaggle:{b7}:t` | the bucket's last token | never |
+/// | `gaggle:{b7}:x` | ended nonces of which a copy may be under way | with the last of them |
+/// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
+/// | `gaggle:{b7}:q:<key>` | the queue | with its last waiter, or after two `waiter_ttl` of silence |
+/// | `gaggle:{b7}:w:<key>` | what the waiters asked for | with the queue |
+///
+/// Publications go to `gaggle:p:<process>`. With no queue ([`Queue::None`]) a waiter tries again
+/// every 150 to 300 ms and takes no place; it never overtakes processes that queue.
+///
+/// # The scripts
+///
+/// Sent by `EVALSHA`, and by `EVAL` where Redis does not know them (any more). Each includes the first
+/// part where it says so.
+///
+/// ```lua
+#[doc = include_str!("redis/settle.lua")]
+/// ```
+///
+/// ## LOCK
+///
+/// ```lua
+#[doc = include_str!("redis/lock.lua")]
+/// ```
+///
+/// ## UNLOCK
+///
+/// ```lua
+#[doc = include_str!("redis/unlock.lua")]
+/// ```
+///
+/// ## EXTEND
+///
+/// ```lua
+#[doc = include_str!("redis/extend.lua")]
+/// ```
+///
+/// ## POLL
+///
+/// ```lua
+#[doc = include_str!("redis/poll.lua")]
+/// ```
+///
+/// ## INSPECT
+///
+/// ```lua
+#[doc = include_str!("redis/inspect.lua")]
+/// ```
 #[derive(Debug)]
 pub struct Redis {
     shared: Arc<Shared>,
@@ -45,7 +175,16 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects.
+    /// Connects, checks the server, and starts the tasks of this handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] before any I/O, and for a server that may evict keys;
+    /// [`Error::Unavailable`] for one that cannot be reached, or is older than Redis 7.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
     pub async fn open(options: RedisOptions) -> Result<Self, Error> {
         options.check()?;
         let server = Server::new(&options.url, options.connect_timeout)?;
@@ -71,7 +210,7 @@ impl KeyedMutex for Redis {
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
         self.shared.open()?;
-        let handed_over = HandOver { shared: &self.shared, lock: Some(lock) };
+        let handed_over = HandOver::new(&self.shared, lock);
         let result = self.shared.unlock(lock).await;
         handed_over.disarm();
         result
@@ -152,126 +291,4 @@ impl Drop for Redis {
         self.shared.closed.store(true, Ordering::Release);
         self.stop.send_replace(true);
     }
-}
-
-/// An unlock whose caller goes before the answer is sent all the same.
-struct HandOver<'a> {
-    shared: &'a Shared,
-    lock: Option<&'a Lock>,
-}
-
-impl HandOver<'_> {
-    fn disarm(mut self) {
-        self.lock = None;
-    }
-}
-
-impl Drop for HandOver<'_> {
-    fn drop(&mut self) {
-        if let Some(lock) = self.lock {
-            self.shared.release_lock(lock);
-        }
-    }
-}
-
-impl Shared {
-    fn release_lock(&self, lock: &Lock) {
-        let memory = self.now().after(self.options.nonce_memory);
-        self.release(Release {
-            key: lock.key().clone(),
-            bucket: keys::bucket(lock.key()),
-            nonce: lock.nonce(),
-            copies: false,
-            until: lock.deadline().map_or(memory, |deadline| deadline.max(memory)),
-        });
-    }
-
-    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
-        let (key, nonce) = (lock.key(), lock.nonce());
-        let bucket = keys::bucket(key);
-        let until = self.now().after(self.options.request_timeout);
-        let mut tries = Tries::default();
-        loop {
-            match self.free(key, bucket, nonce, false, until).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    let gone = gone(lock, self.now());
-                    return match gone {
-                        // An earlier send of ours, whose answer was lost, may have done it.
-                        Error::NotHolder if tries.unanswered => Ok(()),
-                        _ if tries.unanswered => Err(Error::Unknown),
-                        gone => {
-                            tracing::info!(token = lock.fencing_token(), %gone, "unlock came too late");
-                            self.lost(lock);
-                            Err(gone)
-                        }
-                    };
-                }
-                Err(trouble) => self.try_again(&mut tries, trouble, until).await?,
-            }
-        }
-    }
-
-    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        let (key, nonce) = (lock.key(), lock.nonce());
-        let bucket = keys::bucket(key);
-        let limit = self.now().after(self.options.request_timeout);
-        let until = lock.deadline().map_or(limit, |deadline| deadline.min(limit));
-        let mut tries = Tries::default();
-        loop {
-            let sent = self.now();
-            if lock.deadline().is_some_and(|deadline| sent >= deadline) {
-                self.lost(lock);
-                return Err(Error::Expired);
-            }
-            match self.prolong(key, bucket, nonce, duration, until).await {
-                Ok(true) => {
-                    let drift = self.options.drift;
-                    let deadline = extended_deadline(lock.deadline(), sent, duration, drift);
-                    return Ok(lock.with_deadline(deadline));
-                }
-                Ok(false) => {
-                    self.lost(lock);
-                    return Err(gone(lock, self.now()));
-                }
-                Err(trouble) => self.try_again(&mut tries, trouble, until).await?,
-            }
-        }
-    }
-
-    /// Pauses before an unlock or extend is repeated, or says why it is not.
-    async fn try_again(
-        &self,
-        tries: &mut Tries,
-        trouble: Trouble,
-        until: Instant,
-    ) -> Result<(), Error> {
-        self.open()?;
-        tries.unanswered |= trouble.fate() == Fate::Unanswered;
-        tries.failures += 1;
-        let pause = back_off(tries.failures);
-        let left = until.since(self.now());
-        if !trouble.is_passing() || left <= pause {
-            return Err(self.failed(trouble, tries.unanswered));
-        }
-        tokio::time::sleep(pause).await;
-        Ok(())
-    }
-
-    /// The error for a request that is given up.
-    fn failed(&self, trouble: Trouble, unanswered: bool) -> Error {
-        match self.open() {
-            Err(closed) => closed,
-            Ok(()) if unanswered => Error::Unknown,
-            Ok(()) => Error::unavailable(trouble),
-        }
-    }
-}
-
-/// The requests of one unlock or extend so far.
-#[derive(Default)]
-struct Tries {
-    failures: u32,
-    /// One was sent, and its answer never came.
-    unanswered: bool,
 }

@@ -35,7 +35,7 @@ const GREETING: Bytes = Bytes::from_static(b"hello");
 
 /// Three connected nodes that have all heard each other.
 async fn three(connect: &Connect) -> Vec<Node> {
-    let nodes: Vec<Node> = names(3).iter().map(|name| connect(name)).collect();
+    let nodes: Vec<Node> = names(3).iter().map(connect).collect();
     for node in &nodes {
         node.connect().await.expect("connects");
     }

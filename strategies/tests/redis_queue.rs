@@ -2,6 +2,8 @@
 //! those who leave are gone, and all of it leaves Redis again.
 //! Method: handles as processes against a `redis-server` of the test's own; a process that dies is
 //! a runtime that is shut down without a word.
+// A test that meets an error has failed, and it reads the clock to say how long things took.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
 

@@ -41,6 +41,7 @@ struct State {
     calls: Vec<(Instant, Call)>,
     extends: VecDeque<Answer>,
     extend_always: Option<Answer>,
+    extend_delay: Duration,
     unlocks: VecDeque<Answer>,
     token: u64,
 }
@@ -61,6 +62,11 @@ impl Stub {
 
     pub(crate) fn answer_every_extend(&self, answer: Answer) {
         self.state.lock().unwrap().extend_always = Some(answer);
+    }
+
+    /// Answers extends this much later.
+    pub(crate) fn delay_extends(&self, delay: Duration) {
+        self.state.lock().unwrap().extend_delay = delay;
     }
 
     pub(crate) fn answer_unlocks(&self, answers: &[Answer]) {
@@ -106,12 +112,13 @@ impl KeyedMutex for Stub {
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         self.note(Call::Extend(duration));
-        let answer = {
-            let mut state = self.state.lock().unwrap();
-            state.extends.pop_front().or(state.extend_always)
-        };
-        answer.map_or(Ok(()), |answer| answer())?;
         let fresh = self.clock.now().after(duration);
+        let (answer, delay) = {
+            let mut state = self.state.lock().unwrap();
+            (state.extends.pop_front().or(state.extend_always), state.extend_delay)
+        };
+        tokio::time::sleep(delay).await;
+        answer.map_or(Ok(()), |answer| answer())?;
         Ok(lock.with_deadline(lock.deadline().map_or(fresh, |present| present.max(fresh))))
     }
 

@@ -7,9 +7,9 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Queue, keys,
     reply::Answer,
-    shared::{Shared, Wait, tell},
+    shared::{Shared, Tell, Wait, tell},
     trouble::{Fate, Trouble},
-    waiters::{CallerId, Grant, Outcome, Request},
+    waiters::{CallerId, Effects, Grant, NotJoined, Outcome, Request, Waiters},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, check_request, extended_deadline, lasts,
@@ -139,7 +139,6 @@ impl Call<'_> {
             let asked = self.shared.now();
             let copies = self.shared.waiters().sending(&self.request);
             let wait = if queues { Wait::until(self.until, asked) } else { Wait::No };
-            // Even a wait that is over has its one request.
             let patience = asked.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));
             let asking = self.shared.ask(&self.request, wait, copies, until);
@@ -170,7 +169,11 @@ impl Call<'_> {
             return Err(unavailable());
         }
         if !self.once {
-            return if self.is_over() { Err(unavailable()) } else { Ok(()) };
+            return match trouble {
+                _ if !self.is_over() => Ok(()),
+                Trouble::NoTime => Err(self.timed_out()),
+                _ => Err(unavailable()),
+            };
         }
         // One attempt: only to learn what became of it is it repeated.
         match trouble.fate() {
@@ -232,10 +235,8 @@ impl Call<'_> {
                 Ok(true) => deadline = extended_deadline(Some(deadline), now, duration, drift),
                 Ok(false) => {
                     // It has run out before we heard of it.
-                    let ended = |waiters: &mut super::waiters::Waiters<_>, _: &Request| {
-                        waiters.end(bucket, nonce, Outcome::Spent)
-                    };
-                    tell(ended(&mut self.shared.waiters(), &self.request));
+                    let ended = self.shared.waiters().end(bucket, nonce, Outcome::Spent);
+                    tell(ended);
                     return Ok(Err(UsedUp));
                 }
                 Err(trouble) if !trouble.is_passing() => return Err(Error::unavailable(trouble)),
@@ -264,7 +265,15 @@ impl<'a> Ticket<'a> {
         until: Option<Instant>,
     ) -> Result<Self, Error> {
         let (tell, told) = oneshot::channel();
-        let id = shared.waiters().join(request, shared.now(), until, tell).ok_or(Error::Closed)?;
+        let joined = shared.waiters().join(request, shared.now(), until, tell);
+        let id = joined.map_err(|refused| match refused {
+            NotJoined::Closed => Error::Closed,
+            NotJoined::OtherKey => Error::InvalidOptions {
+                field: "nonce",
+                value: request.nonce.to_string(),
+                limit: "one that names no acquisition of another key".into(),
+            },
+        })?;
         Ok(Self { shared, request: request.clone(), id: Some(id), told })
     }
 
@@ -290,10 +299,7 @@ impl<'a> Ticket<'a> {
     /// Notes a grant that answered our own LOCK, and tells others who wait for the same nonce.
     fn granted(
         &mut self,
-        note: impl FnOnce(
-            &mut super::waiters::Waiters<super::shared::Tell>,
-            &Request,
-        ) -> (Option<Grant>, super::waiters::Effects<super::shared::Tell>),
+        note: impl FnOnce(&mut Waiters<Tell>, &Request) -> (Option<Grant>, Effects<Tell>),
     ) -> Result<Grant, Error> {
         let (grant, effects) = note(&mut self.shared.waiters(), &self.request);
         tell(effects);

@@ -1,12 +1,18 @@
 -- EXTEND: ends the lease of a nonce at the later of its present end and `duration` from now.
 -- It never creates a lock again, and never shortens one.
 --
--- ARGV[5]  nonce
--- ARGV[6]  duration (ms)
+-- ARGV[3]  nonce
+-- ARGV[4]  duration (ms)
 --
 -- Answers {now, own grants, 'held' | 'gone'}.
 
-local nonce, duration = ARGV[5], ARGV[6]
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
+local nonce, duration = ARGV[3], ARGV[4]
 local value = settle(3)
 if not value or holder(value) ~= nonce then
   return {now, own, 'gone'}

@@ -2,6 +2,12 @@
 --
 -- Answers {now, own grants, false} or {now, own grants, value, remaining (ms), waiters}.
 
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local value = settle(3)
 if not value then
   return {now, own, false}

@@ -177,6 +177,7 @@ impl Link {
                     tracing::info!("redis answers again");
                 }
             }
+            Err(Trouble::NoTime) => {}
             Err(trouble) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%trouble, "redis does not serve");
@@ -200,11 +201,12 @@ impl Link {
                 return Ok(value);
             }
             Ok(Err(error)) => Trouble::of_request(error),
+            Err(_) if live.health.unanswered(sent, self.clock.now()) * 2 < self.request_timeout => {
+                Trouble::NoTime
+            }
             Err(_) => Trouble::Silent,
         };
-        let is_silent = matches!(trouble, Trouble::Silent)
-            && live.health.unanswered(sent, self.clock.now()) * 2 >= self.request_timeout;
-        if is_silent || trouble.is_of_connection() {
+        if trouble.is_of_connection() {
             self.discard(&live);
         }
         Err(trouble)

@@ -1,8 +1,7 @@
 -- LOCK: grants, queues or refuses each of several requests.
 --
--- ARGV[5]  waiter_ttl (ms)
--- ARGV[6]  the newest time of this server that the sender had seen (µs)
--- ARGV[7], ARGV[8]  how many may wait for one key, and be remembered in the bucket
+-- ARGV[3]  a time of this server (µs): later, the sender's knowledge of it is too old for what is
+--          remembered
 -- then five for each request: nonce, duration (ms), wait (ms; 0 not at all, -1 for ever),
 -- "c" if copies of this LOCK may be under way (else "-"), owner
 --
@@ -13,13 +12,30 @@
 --   {'held', remaining}           another holds it, and the request does not wait
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease ran out
 --   {'waiters', n} {'nonces', n}  a bound is reached
--- or {now, {}, {'stale'}}: the sender's time is too old for what is remembered.
+-- or {now, {}, {'stale'}}, if it is too late; or now alone: the only request was granted with that
+-- token.
 
-if now - tonumber(ARGV[6]) > tonumber(ARGV[3]) * 1000 then
-  return {now, own, {'stale'}}
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+if now > tonumber(ARGV[3]) then
+  return {now, {}, {'stale'}}
 end
 
-local waiter_ttl = tonumber(ARGV[5])
+-- The shortest way: one request for a free key, nobody waiting, nothing remembered.
+if #KEYS == 5 and ARGV[7] == '-' then
+  local found = call('MGET', KEYS[1], KEYS[3])
+  if not found[2] and call('EXISTS', KEYS[2], KEYS[4]) == 0 and (tonumber(found[1]) or 0) < now then
+    local token = string.format('%.0f', now)
+    call('SET', KEYS[1], token)
+    call('SET', KEYS[3], ARGV[4] .. ' - ' .. token .. ' ' .. token .. ' ' .. token .. ' ' .. ARGV[8],
+      'NX', 'PX', ARGV[5])
+    return now
+  end
+end
+
+-- include settle.lua
+
 local answers = {now, own}
 
 -- The nonce holds already. A copy was under way: its end must be remembered.
@@ -44,15 +60,15 @@ local function enqueue(at, nonce, duration, wait, copies, owner)
       copies = 'c'
     end
   else
-    if call('ZCARD', KEYS[at + 1]) >= tonumber(ARGV[7]) then
-      return {'waiters', tonumber(ARGV[7])}
+    if call('ZCARD', KEYS[at + 1]) >= waiters_max then
+      return {'waiters', waiters_max}
     end
     local place = call('HINCRBY', KEYS[at + 2], '#', 1)
     call('ZADD', KEYS[at + 1], place, nonce)
   end
   call('HSET', KEYS[at + 2], nonce, whole(deadline) .. ' ' .. duration .. ' ' .. whole(now) .. ' '
     .. (copies == 'c' and 'c' or 'q') .. ' ' .. ARGV[1] .. ' ' .. owner)
-  refresh(at, waiter_ttl)
+  refresh(at)
   return {'queued', remaining(at)}
 end
 
@@ -64,18 +80,17 @@ local function refused(at, nonce)
   if is_remembered(nonce) then
     return {'spent'}
   end
-  local most = tonumber(ARGV[8])
-  if call('ZCARD', KEYS[2]) >= most and not call('ZSCORE', KEYS[at + 1], nonce) then
+  if call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[at + 1], nonce) then
     call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now_ms))
-    if call('ZCARD', KEYS[2]) >= most then
-      return {'nonces', most}
+    if call('ZCARD', KEYS[2]) >= nonces_max then
+      return {'nonces', nonces_max}
     end
   end
 end
 
-for request = 0, (#ARGV - 8) / 5 - 1 do
+for request = 0, (#ARGV - 3) / 5 - 1 do
   local at = 3 + request * 3
-  local nonce, duration, wait, copies, owner = unpack(ARGV, 9 + request * 5, 13 + request * 5)
+  local nonce, duration, wait, copies, owner = unpack(ARGV, 4 + request * 5, 8 + request * 5)
   wait = tonumber(wait)
   local value, waiting = settle(at)
   local answer
@@ -86,7 +101,7 @@ for request = 0, (#ARGV - 8) / 5 - 1 do
     if answer then
       -- Judged.
     elseif not value and not waiting then
-      answer = {'granted', (grant(at, nonce, copies, now, duration, ARGV[1], owner))}
+      answer = {'granted', (grant(at, nonce, copies, now, duration, owner))}
     elseif wait == 0 then
       answer = {'held', remaining(at)}
     else

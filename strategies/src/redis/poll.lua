@@ -1,8 +1,7 @@
 -- POLL: the backstop. One sign of life of the calling process for each queue, and what became of
 -- its nonces.
 --
--- ARGV[5]  waiter_ttl (ms)
--- then for each key: how many nonces, and the nonces
+-- ARGV[3] and on, for each key: how many nonces, and the nonces
 --
 -- Answers {now, own grants, for each key {remaining (ms) of the holder's lease, and for each nonce
 -- that does not simply wait its number and what it is}}:
@@ -10,15 +9,20 @@
 --   number, 'spent'     it was granted and has run out, or was withdrawn
 --   number, 'unknown'   never seen, or dropped: queue again
 
-local waiter_ttl = tonumber(ARGV[5])
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local answers = {now, own}
-local at, arg = 3, 6
+local at, arg = 3, 3
 
 while at <= #KEYS do
   if call('EXISTS', KEYS[at + 1]) == 1 then
-    refresh(at, waiter_ttl)
+    refresh(at)
   end
-  local value, waiting = settle(at)
+  local value = settle(at)
   local answer = {value and remaining(at) or 0}
   for number = 1, tonumber(ARGV[arg]) do
     local nonce = ARGV[arg + number]

@@ -1,4 +1,4 @@
-//! The scripts: one for each verb, each after the part that all share.
+//! The scripts: one for each verb, with the part that all share in its place.
 
 use std::sync::LazyLock;
 
@@ -7,15 +7,18 @@ use redis::Cmd;
 /// One script: its text, and the hash by which the server knows it once it was loaded.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: &'static str,
+    text: String,
     hash: String,
 }
 
+/// What all share, and the line that says where.
+const SETTLE: &str = include_str!("settle.lua");
+const INCLUDE: &str = "-- include settle.lua\n";
+
 macro_rules! script {
     ($name:ident, $file:literal) => {
-        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(include_str!("settle.lua"), "\n", include_str!($file)))
-        });
+        pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!($file)));
     };
 }
 
@@ -31,12 +34,15 @@ pub(super) fn all() -> [&'static Script; 5] {
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    fn new(verb: &str) -> Self {
+        assert_eq!(verb.matches(INCLUDE).count(), 1, "a script includes what all share, once");
+        let text = verb.replace(INCLUDE, SETTLE);
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
     }
 
-    pub(super) fn text(&self) -> &'static str {
-        self.text
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Begins `EVALSHA`, which a server that does not know the script answers with `NOSCRIPT`.
@@ -49,7 +55,7 @@ impl Script {
     /// Begins `EVAL`, which teaches the server the script.
     pub(super) fn by_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("EVAL").arg(self.text);
+        cmd.arg("EVAL").arg(&self.text);
         cmd
     }
 }

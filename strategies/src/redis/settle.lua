@@ -1,26 +1,29 @@
--- Shared by every script: what a key looks like, and how it is settled.
+-- What every script shares, from where it says "include settle.lua": what a key looks like, and how
+-- it is settled. Before that stand `call`, `now`, and the shortest way through the script.
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
 -- KEYS[n], KEYS[n+1], KEYS[n+2]  of each key asked about, n = 3, 6, ...:
---   lock     "nonce flag token enqueued granted duration process owner"; its expiry is the lease
+--   lock     "nonce flag token enqueued granted owner"; its expiry is the lease
 --   queue    sorted set, nonce -> place
 --   waiters  hash, nonce -> "deadline duration enqueued flag process owner",
 --            "@process" -> alive until (ms), "#" -> last place
 -- ARGV[1]  the calling process
--- ARGV[2]  prefix of the processes' topics
--- ARGV[3]  nonce_memory (ms)
--- ARGV[4]  the bucket's number, for publications
+-- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the bucket's
+--          number, waiter_ttl (ms), how many may wait for a key and be remembered in the bucket,
+--          and what stands before a process in its topic's name
 --
--- Times are microseconds of this server's clock, read once, before anything else. A flag says what
+-- Times are microseconds of this server's clock, read once, before they are used. A flag says what
 -- is remembered of a grant: "-" nothing, "q" that it was made while its process was not asking,
 -- "c" the same, and that copies of its LOCK may be under way, so that its end is remembered too.
+-- Every reply but the shortest begins {now, own grants: those to waiters of the calling process}.
 
-local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now / 1000)
 local own = {}
+local now_ms = math.floor(now / 1000)
+local memory_ms, bucket, waiter_ttl, waiters_max, nonces_max, topics =
+  string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+memory_ms, waiter_ttl = tonumber(memory_ms), tonumber(waiter_ttl)
+waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
 
 -- Numbers below 2^53 are exact; %.0f prints them whole where tostring would not.
 local function whole(number)
@@ -31,7 +34,7 @@ end
 local function remember(nonce, from)
   local memory = KEYS[2]
   call('ZREMRANGEBYSCORE', memory, '-inf', whole(now_ms))
-  call('ZADD', memory, whole(math.ceil(from / 1000) + tonumber(ARGV[3])), nonce)
+  call('ZADD', memory, whole(math.ceil(from / 1000) + memory_ms), nonce)
   call('PEXPIREAT', memory, call('ZRANGE', memory, -1, -1, 'WITHSCORES')[2])
 end
 
@@ -41,11 +44,11 @@ local function is_remembered(nonce)
 end
 
 -- Gives the free key at `at` to a nonce.
-local function grant(at, nonce, flag, enqueued, duration, process, owner)
+local function grant(at, nonce, flag, enqueued, duration, owner)
   local token = math.max((tonumber(call('GET', KEYS[1])) or 0) + 1, now)
-  call('SET', KEYS[1], whole(token))
   local value = nonce .. ' ' .. flag .. ' ' .. whole(token) .. ' ' .. whole(enqueued) .. ' '
-    .. whole(now) .. ' ' .. duration .. ' ' .. process .. ' ' .. owner
+    .. whole(now) .. ' ' .. owner
+  call('SET', KEYS[1], whole(token))
   call('SET', KEYS[at], value, 'NX', 'PX', duration)
   if flag ~= '-' then
     remember(nonce, now + duration * 1000)
@@ -55,11 +58,11 @@ end
 
 -- Tells a process of a grant: in the reply if it is the one that asks, else on its topic.
 local function tell(process, nonce, token, enqueued)
+  local words = nonce .. ' ' .. whole(token) .. ' ' .. enqueued .. ' ' .. whole(now)
   if process == ARGV[1] then
-    own[#own + 1] = nonce .. ' ' .. whole(token) .. ' ' .. whole(enqueued) .. ' ' .. whole(now)
+    own[#own + 1] = words
   else
-    call('PUBLISH', ARGV[2] .. process, '1 ' .. ARGV[4] .. ' ' .. nonce .. ' ' .. whole(token)
-      .. ' ' .. whole(enqueued) .. ' ' .. whole(now))
+    call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
   end
 end
 
@@ -90,8 +93,7 @@ local function settle(at)
         string.match(record, '^(%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
       local alive = call('HGET', KEYS[at + 2], '@' .. process)
       if tonumber(deadline) > now and alive and tonumber(alive) >= now_ms then
-        enqueued = tonumber(enqueued)
-        local token, granted = grant(at, nonce, flag, enqueued, duration, process, owner)
+        local token, granted = grant(at, nonce, flag, tonumber(enqueued), duration, owner)
         sweep(at)
         tell(process, nonce, token, enqueued)
         return granted, false
@@ -103,7 +105,7 @@ local function settle(at)
 end
 
 -- A sign of life of the calling process in the queue at `at`; a queue that nobody refreshes goes.
-local function refresh(at, waiter_ttl)
+local function refresh(at)
   call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(now_ms + waiter_ttl))
   if call('PTTL', KEYS[at + 1]) < 2 * waiter_ttl then
     call('PEXPIRE', KEYS[at + 1], 2 * waiter_ttl)

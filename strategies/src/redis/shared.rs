@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::{
     RedisOptions,
-    keys::Names,
+    keys::{BUCKETS, Names},
     link::{Link, Server},
     reply::{Answer, Found, Reply},
     script::{self, Script},
@@ -49,7 +49,8 @@ pub(super) struct Shared {
     pub(super) names: Names,
     /// Names this handle among all that ever were: its waiters live and die together.
     pub(super) process: String,
-    topics: String,
+    /// What every script is told, by bucket.
+    settings: Vec<String>,
     waiters: Mutex<Waiters<Tell>>,
     /// Wakes the poller.
     pub(super) poke: Notify,
@@ -80,7 +81,7 @@ impl Shared {
         let owner = format!("{} {host}", owner.pid);
         let shared = Self {
             link: Arc::new(link),
-            topics: names.topics(),
+            settings: (0..BUCKETS).map(|bucket| settings(&options, &names, bucket)).collect(),
             names,
             process: Nonce::random().to_string(),
             waiters: Mutex::new(Waiters::new(options.drift, options.waiter_ttl)),
@@ -104,7 +105,7 @@ impl Shared {
     }
 
     pub(super) fn topic(&self) -> String {
-        format!("{}{}", self.topics, self.process)
+        format!("{}{}", self.names.topics(), self.process)
     }
 
     pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters<Tell>> {
@@ -144,8 +145,7 @@ impl Shared {
     {
         let whole = |cmd: &mut Cmd| {
             self.names.add(cmd, bucket, keys.clone());
-            cmd.arg(&self.process).arg(&self.topics);
-            cmd.arg(whole_ms(self.options.nonce_memory)).arg(bucket);
+            cmd.arg(&self.process).arg(&self.settings[bucket]);
             arguments(cmd);
         };
         let value = self.link.eval(script, whole, until).await?;
@@ -154,7 +154,9 @@ impl Shared {
 
     fn take(&self, bucket: usize, value: Value) -> Result<Reply, Trouble> {
         let mut reply = Reply::read(value)?;
-        self.saw(reply.now);
+        if let Some(now) = reply.now {
+            self.saw(now);
+        }
         if !reply.own.is_empty() {
             let now = self.now();
             for granted in std::mem::take(&mut reply.own) {
@@ -175,10 +177,14 @@ impl Shared {
     ) -> Result<Answer, Trouble> {
         let keys = [&*request.key].into_iter();
         let arguments = |cmd: &mut Cmd| {
-            self.add_limits(cmd);
+            cmd.arg(self.too_late());
             add_request(cmd, request, wait, copies);
         };
-        self.run(&script::LOCK, request.bucket, keys, arguments, until).await?.answer()
+        let mut reply = self.run(&script::LOCK, request.bucket, keys, arguments, until).await?;
+        let answer = reply.answer()?;
+        // The shortest answer brings its time only now.
+        reply.now.inspect(|now| self.saw(*now));
+        Ok(answer)
     }
 
     /// LOCK for several nonces of one bucket: their places are taken in this order.
@@ -191,7 +197,7 @@ impl Shared {
         let keys = waiting.iter().map(|(waiting, _)| &*waiting.request.key);
         let now = self.now();
         let arguments = |cmd: &mut Cmd| {
-            self.add_limits(cmd);
+            cmd.arg(self.too_late());
             for (waiting, copies) in waiting {
                 add_request(cmd, &waiting.request, Wait::until(waiting.until, now), *copies);
             }
@@ -208,9 +214,9 @@ impl Shared {
         Ok(answers)
     }
 
-    fn add_limits(&self, cmd: &mut Cmd) {
-        cmd.arg(whole_ms(self.options.waiter_ttl)).arg(self.seen.load(Ordering::Relaxed));
-        cmd.arg(self.options.waiters_max).arg(self.options.nonces_max);
+    /// After what time of the server a LOCK sent now is too old.
+    fn too_late(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed) + whole_ms(self.options.nonce_memory) * 1000
     }
 
     /// UNLOCK. Returns whether the nonce held the key.
@@ -252,7 +258,6 @@ impl Shared {
     ) -> Result<Vec<(Nonce, Found)>, Trouble> {
         let keys = groups.iter().map(|(key, _)| &**key);
         let arguments = |cmd: &mut Cmd| {
-            cmd.arg(whole_ms(self.options.waiter_ttl));
             for (_, nonces) in groups {
                 cmd.arg(nonces.len());
                 for nonce in nonces {
@@ -306,6 +311,13 @@ impl Shared {
             tracing::warn!(token = lock.fencing_token(), "a lock was lost");
         }
     }
+}
+
+/// What a script is told of the options, in one argument.
+fn settings(options: &RedisOptions, names: &Names, bucket: usize) -> String {
+    let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
+    let RedisOptions { waiters_max, nonces_max, .. } = options;
+    format!("{memory} {bucket} {ttl} {waiters_max} {nonces_max} {}", names.topics())
 }
 
 /// How long a LOCK queues.

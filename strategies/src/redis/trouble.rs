@@ -19,6 +19,9 @@ pub(super) enum Trouble {
     /// Sent, perhaps.
     #[error("redis has not answered in time")]
     Silent,
+    /// Sent, perhaps; the caller had little time, which says nothing about the server.
+    #[error("no time was left for redis to answer")]
+    NoTime,
     /// The server has answered, and done nothing.
     #[error("redis refused the request")]
     Refused(#[source] Arc<RedisError>),
@@ -48,7 +51,7 @@ impl Trouble {
     pub(super) fn fate(&self) -> Fate {
         match self {
             Self::Unreachable(_) | Self::ConnectTimeout => Fate::Unsent,
-            Self::Dropped(_) | Self::Silent | Self::Malformed(_) => Fate::Unanswered,
+            Self::Dropped(_) | Self::Silent | Self::NoTime | Self::Malformed(_) => Fate::Unanswered,
             Self::Refused(_) => Fate::Answered,
         }
     }
@@ -76,12 +79,12 @@ impl Trouble {
         }
     }
 
-    /// Whether this connection leads to a server that will not serve: another may be found behind
-    /// the same name.
+    /// Whether the connection is of no more use: broken, silent, or to a server that will not serve
+    /// while another may be found behind the same name.
     pub(super) fn is_of_connection(&self) -> bool {
         match self {
             Self::Refused(error) => matches!(error.code(), Some("READONLY" | "MASTERDOWN")),
-            Self::Dropped(_) => true,
+            Self::Dropped(_) | Self::Silent => true,
             _ => false,
         }
     }

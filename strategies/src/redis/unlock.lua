@@ -1,13 +1,28 @@
 -- UNLOCK: frees the acquisition of a nonce, whether it holds or waits, and hands the key on.
 --
--- ARGV[5]  nonce
--- ARGV[6]  "c" if a LOCK of this nonce may still be under way: its end is remembered, so that the
+-- ARGV[3]  nonce
+-- ARGV[4]  "c" if a LOCK of this nonce may still be under way: its end is remembered, so that the
 --          LOCK grants nothing when it arrives (else "-")
 --
--- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was.
+-- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was; or 1: it held, and
+-- nobody waits.
 
-local nonce, copies = ARGV[5], ARGV[6]
+local call = redis.call
+local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
+
+-- The shortest way.
+if value and copies == '-' and string.sub(value, 1, 34) == nonce .. ' -'
+  and call('EXISTS', KEYS[4]) == 0 then
+  call('DEL', KEYS[3])
+  return 1
+end
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include settle.lua
+
 local was = 'gone'
 if value and holder(value) == nonce then
   was = 'held'

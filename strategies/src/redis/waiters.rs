@@ -32,6 +32,14 @@ pub(super) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallerId(u64);
 
+/// Why a caller cannot wait here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotJoined {
+    Closed,
+    /// The nonce is in use for another key.
+    OtherKey,
+}
+
 /// A grant, as its caller needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
@@ -139,16 +147,20 @@ impl<C> Waiters<C> {
         }
     }
 
-    /// A caller comes, before the first send. `None` once closed.
+    /// A caller comes, before the first send.
     pub(super) fn join(
         &mut self,
         request: &Arc<Request>,
         sent: Instant,
         until: Option<Instant>,
         tell: C,
-    ) -> Option<CallerId> {
+    ) -> Result<CallerId, NotJoined> {
         if self.closed {
-            return None;
+            return Err(NotJoined::Closed);
+        }
+        let known = self.entry(request.bucket, request.nonce);
+        if known.is_some_and(|entry| entry.request.key != request.key) {
+            return Err(NotJoined::OtherKey);
         }
         self.last_caller += 1;
         let id = CallerId(self.last_caller);
@@ -169,7 +181,7 @@ impl<C> Waiters<C> {
             });
         entry.until = later(entry.until, until);
         entry.callers.push(Caller { id, tell: Some(tell), parked: false });
-        Some(id)
+        Ok(id)
     }
 
     /// A LOCK is about to be sent. Returns whether copies of it may be under way.
@@ -421,3 +433,6 @@ fn sooner(present: Option<Instant>, at: Instant) -> Option<Instant> {
 fn later(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     Some(one?.max(other?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,10 @@
 //! A `redis-server` of the test's own: a free loopback port, a directory of its own, no disk.
 
-#![allow(dead_code)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses a part, and any failure is its own"
+)]
 
 pub(crate) mod proxy;
 

@@ -178,6 +178,7 @@ fn every_one_of_a_thousand_waiters_is_served_once() {
 /// The bound is generous: a step that scans the queue takes minutes here. `benches/lock_table.rs`
 /// has the figures.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
 fn a_hundred_thousand_waiters_cost_no_more_each_than_a_few() {
     let count = 100_000;
     let mut bench = Bench::new();

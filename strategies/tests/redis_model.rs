@@ -1,0 +1,358 @@
+//! Goal: the scripts do what a lock table does (contract, rules 1, 4, 5, 6 and 11), in any order of
+//! commands.
+//! Method: random commands, one after the other, from three processes on two keys, sent to a
+//! `redis-server` of the test's own by the scripts themselves, and compared with a model of some
+//! forty lines. Leases are long, except where a command ends one by hand (`PEXPIRE 1`), so that time
+//! decides nothing by chance.
+//!
+//! A failure prints its commands; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
+//! redis_model` draws the same ones again, and `PROPTEST_CASES` draws more.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod redis_support;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use redis::{Value, aio::MultiplexedConnection};
+use redis_support::Server;
+
+const SETTLE: &str = include_str!("../src/redis/settle.lua");
+const LOCK: &str = include_str!("../src/redis/lock.lua");
+const UNLOCK: &str = include_str!("../src/redis/unlock.lua");
+const EXTEND: &str = include_str!("../src/redis/extend.lua");
+const POLL: &str = include_str!("../src/redis/poll.lua");
+
+/// A nonce, by its number; it belongs to process `n % 3` and key `n % 2`.
+type N = u8;
+
+#[derive(Clone, Debug)]
+enum Command {
+    Lock {
+        nonce: N,
+        waits: bool,
+        copies: bool,
+    },
+    Unlock {
+        nonce: N,
+        copies: bool,
+    },
+    Extend {
+        nonce: N,
+    },
+    Poll {
+        nonce: N,
+    },
+    /// The key's lease ends.
+    Expire {
+        key: u8,
+    },
+    /// The process is not heard for too long.
+    Silence {
+        process: u8,
+    },
+}
+
+fn commands() -> impl Strategy<Value = Vec<Command>> {
+    let nonce = || 0..8_u8;
+    let command = prop_oneof![
+        6 => (nonce(), any::<bool>(), any::<bool>())
+            .prop_map(|(nonce, waits, copies)| Command::Lock { nonce, waits, copies }),
+        4 => (nonce(), any::<bool>()).prop_map(|(nonce, copies)| Command::Unlock { nonce, copies }),
+        1 => nonce().prop_map(|nonce| Command::Extend { nonce }),
+        2 => nonce().prop_map(|nonce| Command::Poll { nonce }),
+        1 => (0..2_u8).prop_map(|key| Command::Expire { key }),
+        1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
+    ];
+    proptest::collection::vec(command, 1..40)
+}
+
+/// One key as it should be.
+#[derive(Default)]
+struct Key {
+    holder: Option<(N, Flag)>,
+    queue: VecDeque<(N, Flag)>,
+    alive: BTreeSet<u8>,
+}
+
+/// What is remembered of a grant.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Flag {
+    Nothing,
+    Queued,
+    Copies,
+}
+
+#[derive(Default)]
+struct Model {
+    keys: [Key; 2],
+    remembered: BTreeSet<N>,
+    /// Grants to waiters that the last command made.
+    told: Vec<N>,
+}
+
+impl Model {
+    fn settle(&mut self, key: u8) {
+        let Self { keys, remembered, told } = self;
+        let key = &mut keys[usize::from(key)];
+        while key.holder.is_none() {
+            let Some((nonce, flag)) = key.queue.pop_front() else { return };
+            if key.alive.contains(&(nonce % 3)) {
+                key.holder = Some((nonce, flag));
+                remembered.insert(nonce);
+                told.push(nonce);
+            }
+        }
+    }
+
+    fn apply(&mut self, command: &Command) -> &'static str {
+        self.told.clear();
+        match *command {
+            Command::Lock { nonce, waits, copies } => {
+                self.settle(nonce % 2);
+                let key = &mut self.keys[usize::from(nonce % 2)];
+                if let Some((holder, flag)) = &mut key.holder
+                    && *holder == nonce
+                {
+                    if copies {
+                        *flag = Flag::Copies;
+                        self.remembered.insert(nonce);
+                    }
+                    return "again";
+                }
+                if self.remembered.contains(&nonce) {
+                    return "spent";
+                }
+                if key.holder.is_none() {
+                    key.holder = Some((nonce, if copies { Flag::Copies } else { Flag::Nothing }));
+                    if copies {
+                        self.remembered.insert(nonce);
+                    }
+                    return "granted";
+                }
+                if !waits {
+                    return "held";
+                }
+                let flag = if copies { Flag::Copies } else { Flag::Queued };
+                match key.queue.iter_mut().find(|(queued, _)| *queued == nonce) {
+                    Some((_, present)) if *present < flag => *present = flag,
+                    Some(_) => {}
+                    None => key.queue.push_back((nonce, flag)),
+                }
+                key.alive.insert(nonce % 3);
+                "queued"
+            }
+            Command::Unlock { nonce, mut copies } => {
+                let key = &mut self.keys[usize::from(nonce % 2)];
+                let was = match key.holder {
+                    Some((holder, flag)) if holder == nonce => {
+                        key.holder = None;
+                        copies |= flag == Flag::Copies;
+                        if !copies {
+                            self.remembered.remove(&nonce);
+                        }
+                        "held"
+                    }
+                    _ => {
+                        let before = key.queue.len();
+                        key.queue.retain(|(queued, _)| *queued != nonce);
+                        if key.queue.len() < before { "waited" } else { "gone" }
+                    }
+                };
+                if copies {
+                    self.remembered.insert(nonce);
+                }
+                self.settle(nonce % 2);
+                was
+            }
+            Command::Extend { nonce } => {
+                self.settle(nonce % 2);
+                self.state(nonce, ["held", "gone", "gone", "gone"])
+            }
+            Command::Poll { nonce } => {
+                let key = &mut self.keys[usize::from(nonce % 2)];
+                if !key.queue.is_empty() {
+                    key.alive.insert(nonce % 3);
+                }
+                self.settle(nonce % 2);
+                self.state(nonce, ["granted", "waits", "spent", "unknown"])
+            }
+            Command::Expire { key } => {
+                self.keys[usize::from(key)].holder = None;
+                ""
+            }
+            Command::Silence { process } => {
+                self.keys.iter_mut().for_each(|key| key.alive.retain(|alive| *alive != process));
+                ""
+            }
+        }
+    }
+
+    fn state(&self, nonce: N, [held, waits, spent, unknown]: [&'static str; 4]) -> &'static str {
+        let key = &self.keys[usize::from(nonce % 2)];
+        if key.holder.is_some_and(|(holder, _)| holder == nonce) {
+            held
+        } else if key.queue.iter().any(|(queued, _)| *queued == nonce) {
+            waits
+        } else if self.remembered.contains(&nonce) {
+            spent
+        } else {
+            unknown
+        }
+    }
+}
+
+/// The server, and who hears what it publishes.
+struct Real {
+    connection: MultiplexedConnection,
+    run: u32,
+}
+
+impl Real {
+    fn names(&self, key: u8) -> [String; 5] {
+        let prefix = format!("run{}:{{b0}}:", self.run);
+        let own = |part: &str| format!("{prefix}{part}:k{key}");
+        [format!("{prefix}t"), format!("{prefix}x"), own("l"), own("q"), own("w")]
+    }
+
+    async fn eval(&mut self, script: &str, nonce: N, arguments: &[String]) -> Value {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(script.replace("-- include settle.lua\n", SETTLE))
+            .arg(5)
+            .arg(&self.names(nonce % 2));
+        cmd.arg(process(nonce % 3)).arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
+        cmd.arg(arguments).query_async(&mut self.connection).await.unwrap()
+    }
+
+    async fn command<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut cmd = redis::Cmd::new();
+        cmd.arg(words).query_async(&mut self.connection).await.unwrap()
+    }
+
+    /// Runs a command; returns what the model returns.
+    async fn apply(&mut self, command: &Command) -> String {
+        match *command {
+            Command::Lock { nonce, waits, copies } => {
+                let wait = if waits { "-1" } else { "0" };
+                let late = "9000000000000000";
+                let arguments = [late, &hex(nonce), "600000", wait, flag(copies), "1 host -"];
+                let answer = self.eval(LOCK, nonce, &arguments.map(str::to_owned)).await;
+                match answer {
+                    Value::Int(_) => "granted".into(),
+                    answer => word(&parts(&parts(&answer)[2])[0]),
+                }
+            }
+            Command::Unlock { nonce, copies } => {
+                let arguments = [hex(nonce), flag(copies).to_owned()];
+                match self.eval(UNLOCK, nonce, &arguments).await {
+                    Value::Int(_) => "held".into(),
+                    answer => word(&parts(&answer)[2]),
+                }
+            }
+            Command::Extend { nonce } => {
+                let answer = self.eval(EXTEND, nonce, &[hex(nonce), "600000".into()]).await;
+                word(&parts(&answer)[2])
+            }
+            Command::Poll { nonce } => {
+                let answer = self.eval(POLL, nonce, &["1".into(), hex(nonce)]).await;
+                let found = parts(&parts(&answer)[2]).to_vec();
+                found.get(1).map_or_else(|| "waits".into(), |found| word(&parts(found)[1]))
+            }
+            Command::Expire { key } => {
+                let [.., lock, _, _] = self.names(key);
+                self.command::<Value>(&["DEL", &lock]).await;
+                String::new()
+            }
+            Command::Silence { process: silent } => {
+                for key in 0..2 {
+                    let [.., waiters] = self.names(key);
+                    let field = format!("@{}", process(silent));
+                    self.command::<Value>(&["HDEL", &waiters, &field]).await;
+                }
+                String::new()
+            }
+        }
+    }
+
+    /// Who holds, who waits, and what is remembered.
+    async fn state(&mut self) -> (Vec<(Option<String>, Vec<String>)>, BTreeSet<String>) {
+        let mut keys = Vec::new();
+        for key in 0..2 {
+            let [_, _, lock, queue, waiters] = self.names(key);
+            let holder: Option<String> = self.command(&["GET", &lock]).await;
+            let holder = holder.map(|value| value[..32].to_owned());
+            let waiting: Vec<String> = self.command(&["ZRANGE", &queue, "0", "-1"]).await;
+            let there: bool = self.command(&["EXISTS", &waiters]).await;
+            assert_eq!(there, !waiting.is_empty(), "the waiters' data live with the queue");
+            keys.push((holder, waiting));
+        }
+        let [_, nonces, ..] = self.names(0);
+        let remembered: Vec<String> = self.command(&["ZRANGE", &nonces, "0", "-1"]).await;
+        (keys, remembered.into_iter().collect())
+    }
+}
+
+fn process(process: u8) -> String {
+    format!("{process:032x}")
+}
+
+fn hex(nonce: N) -> String {
+    format!("{:032x}", u32::from(nonce) + 100)
+}
+
+fn flag(copies: bool) -> &'static str {
+    if copies { "c" } else { "-" }
+}
+
+fn parts(value: &Value) -> &[Value] {
+    let Value::Array(parts) = value else { panic!("no array: {value:?}") };
+    parts
+}
+
+fn word(value: &Value) -> String {
+    let Value::BulkString(bytes) = value else { panic!("no word: {value:?}") };
+    String::from_utf8(bytes.clone()).unwrap()
+}
+
+async fn compare(real: &mut Real, commands: &[Command]) -> Result<(), TestCaseError> {
+    let (mut model, mut last_token) = (Model::default(), 0_u64);
+    for (step, command) in commands.iter().enumerate() {
+        let expected = model.apply(command);
+        let got = real.apply(command).await;
+        prop_assert_eq!(&got, expected, "step {}: {:?}", step, command);
+        let (keys, remembered) = real.state().await;
+        for (key, (holder, waiting)) in model.keys.iter().zip(keys) {
+            prop_assert_eq!(holder, key.holder.map(|(nonce, _)| hex(nonce)), "step {}", step);
+            let queue: Vec<_> = key.queue.iter().map(|(nonce, _)| hex(*nonce)).collect();
+            prop_assert_eq!(waiting, queue, "step {}", step);
+        }
+        let expected: BTreeSet<_> = model.remembered.iter().map(|nonce| hex(*nonce)).collect();
+        prop_assert_eq!(remembered, expected, "step {}", step);
+        let [tokens, ..] = real.names(0);
+        let token: Option<u64> = real.command(&["GET", &tokens]).await;
+        let token = token.unwrap_or_default();
+        let granted =
+            !model.told.is_empty() || got == "granted" && !matches!(command, Command::Poll { .. });
+        prop_assert_eq!(token > last_token, granted, "a token a grant; step {}", step);
+        last_token = token;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_scripts_agree_with_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(Server::start());
+    let connection = runtime.block_on(server.connection());
+    let runs = std::cell::Cell::new(0);
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&commands(), |commands| {
+        runs.set(runs.get() + 1);
+        let mut real = Real { connection: connection.clone(), run: runs.get() };
+        runtime.block_on(compare(&mut real, &commands))
+    });
+    if let Err(error) = result {
+        panic!("{error}\n{error:?}");
+    }
+}
