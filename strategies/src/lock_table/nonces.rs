@@ -91,6 +91,11 @@ impl Nonces {
         }
     }
 
+    /// From when on the oldest remembered nonce may be forgotten.
+    pub(super) fn next_forget(&self, memory_ms: u64) -> Option<ClusterTime> {
+        self.ended.front().map(|(at, _)| at.after(memory_ms).after(1))
+    }
+
     /// Forgets what no accepted LOCK can repeat any more, the oldest first.
     pub(super) fn purge(&mut self, now: ClusterTime, memory_ms: u64) {
         for _ in 0..FORGOTTEN_PER_STEP {

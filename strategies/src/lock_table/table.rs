@@ -99,6 +99,13 @@ impl LockTable {
         lease.into_iter().chain(deadline).min()
     }
 
+    /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:
+    /// a time that has passed tells of a backlog.
+    #[must_use]
+    pub fn next_forget(&self) -> Option<ClusterTime> {
+        self.nonces.next_forget(self.config.nonce_memory_ms)
+    }
+
     /// Whether any key is held.
     #[must_use]
     pub fn has_leases(&self) -> bool {

@@ -1,3 +1,6 @@
+mod asking;
+mod view;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -7,10 +10,12 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::{Channel, NodeName};
+use gaggle_channels::Channel;
 use rand::RngExt;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::asking::{Asking, Cancel};
+pub use self::view::{MemberSizes, MemberStatus};
 use super::{
     driver::{Driver, Failure, Mail},
     node::{Node, Status},
@@ -21,7 +26,7 @@ use crate::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LockOptions,
     LossWatch, MaxWait, Nonce, Order, Owner, Survives, check_duration, check_key, check_request,
     extended_deadline, gone, granted_deadline,
-    lock_table::{Ended, Grant, Sizes},
+    lock_table::{Ended, Grant},
     wait::{lasts, whole_ms},
 };
 
@@ -36,36 +41,6 @@ pub(crate) enum Policy {
     Queue,
     /// A caller refused retries with jitter.
     CompareAndSet,
-}
-
-/// What a member knows of its group: for operators and tests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberStatus {
-    /// This member votes, in a group that has a leader and is not in the middle of changing its
-    /// members: the next one may be restarted.
-    pub ready: bool,
-    /// The leader's name, as far as this member knows.
-    pub leader: Option<NodeName>,
-    /// Whether this member leads.
-    pub leads: bool,
-    /// The group's random id; a group that is formed anew has another.
-    pub group: Option<u128>,
-    /// The term.
-    pub term: u64,
-}
-
-/// How much a member remembers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberSizes {
-    /// The lock table's sizes.
-    pub table: Sizes,
-    /// Entries in the log.
-    pub log: usize,
-    /// Requests of this process under way.
-    pub pending: usize,
-    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
-    /// broke a rule.
-    pub frames_dropped: u64,
 }
 
 /// A running member, as its strategy holds it.
@@ -437,44 +412,6 @@ impl Member {
 
     fn end_error(&self) -> Error {
         self.failure.get().map_or(Error::Closed, Failure::to_error)
-    }
-}
-
-/// A request under way. Dropped before it is disarmed, it is taken back.
-struct Asking<'a> {
-    member: &'a Member,
-    caller: CallerId,
-    reply: oneshot::Receiver<Answer>,
-    cancel: Option<Cancel>,
-}
-
-enum Cancel {
-    Withdraw { key: Arc<str>, nonce: Nonce },
-    GiveUp,
-}
-
-impl Asking<'_> {
-    /// The request succeeded: nothing to take back.
-    fn disarm(mut self) {
-        self.cancel = None;
-    }
-
-    /// The request was answered with `error`: nothing to take back.
-    fn ended(self, error: Error) -> Error {
-        self.disarm();
-        error
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let caller = self.caller;
-        let call = match self.cancel.take() {
-            Some(Cancel::Withdraw { key, nonce }) => Call::Cancel { caller, key, nonce },
-            Some(Cancel::GiveUp) => Call::GiveUp { caller },
-            None => return,
-        };
-        let _ = self.member.mail.send(Mail::Call { call, reply: None });
     }
 }
 

@@ -12,6 +12,10 @@ pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 /// Leases that nobody waits for, and nonces that may be forgotten, are swept at least this often.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
+/// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a
+/// limited number, so that none stops a member for long.
+const FORGET_EVERY: Duration = Duration::from_millis(10);
+
 /// A leader's cluster time: it continues from the greatest stamp in the leader's log, uncommitted
 /// tail and snapshot included, at the rate of the local clock (contract, rule 3).
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +58,12 @@ impl LeaderClock {
         // What is due up to the newest stamp ends when that entry is applied.
         let contended = table.next_due().filter(|due| *due > last);
         let stamp = table.has_leases().then(|| next(STAMP_EVERY));
-        let sizes = table.sizes();
-        let leftovers = table.next_sweep().is_some() || sizes.nonces_remembered > 0;
-        let sweep = leftovers.then(|| next(SWEEP_EVERY));
-        [contended, stamp, sweep].into_iter().flatten().min()
+        let sweep = table.next_sweep().map(|_| next(SWEEP_EVERY));
+        let forget = table.next_forget().map(|at| {
+            let backlog = at <= last;
+            if backlog { next(FORGET_EVERY) } else { at.max(next(SWEEP_EVERY)) }
+        });
+        [contended, stamp, sweep, forget].into_iter().flatten().min()
     }
 }
 

@@ -169,3 +169,19 @@ fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
     }
     assert_eq!(world.node(&leader).sizes().0.nonces_remembered, 0);
 }
+
+#[test]
+fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    for nonce in 0..20_000 {
+        world.unlock(&follower, "k", nonce);
+    }
+    world.run(1_000);
+    let remembered = |world: &mut World| world.node(&leader).sizes().0.nonces_remembered;
+    assert_eq!(remembered(&mut world), 20_000);
+    world.run(28_000);
+    assert_eq!(remembered(&mut world), 20_000, "they are remembered");
+    world.run(12_000);
+    assert_eq!(remembered(&mut world), 0);
+}

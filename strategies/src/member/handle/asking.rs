@@ -1,0 +1,44 @@
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{Answer, Call, CallerId, Mail, Member};
+use crate::{Error, Nonce};
+
+/// A request under way. Dropped before it is disarmed, it is taken back.
+pub(super) struct Asking<'a> {
+    pub(super) member: &'a Member,
+    pub(super) caller: CallerId,
+    pub(super) reply: oneshot::Receiver<Answer>,
+    pub(super) cancel: Option<Cancel>,
+}
+
+pub(super) enum Cancel {
+    Withdraw { key: Arc<str>, nonce: Nonce },
+    GiveUp,
+}
+
+impl Asking<'_> {
+    /// The request succeeded: nothing to take back.
+    pub(super) fn disarm(mut self) {
+        self.cancel = None;
+    }
+
+    /// The request was answered with `error`: nothing to take back.
+    pub(super) fn ended(self, error: Error) -> Error {
+        self.disarm();
+        error
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let caller = self.caller;
+        let call = match self.cancel.take() {
+            Some(Cancel::Withdraw { key, nonce }) => Call::Cancel { caller, key, nonce },
+            Some(Cancel::GiveUp) => Call::GiveUp { caller },
+            None => return,
+        };
+        let _ = self.member.mail.send(Mail::Call { call, reply: None });
+    }
+}

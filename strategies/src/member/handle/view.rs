@@ -1,0 +1,33 @@
+use gaggle_channels::NodeName;
+
+use crate::lock_table::Sizes;
+
+/// What a member knows of its group: for operators and tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// This member votes, in a group that has a leader and is not in the middle of changing its
+    /// members: the next one may be restarted.
+    pub ready: bool,
+    /// The leader's name, as far as this member knows.
+    pub leader: Option<NodeName>,
+    /// Whether this member leads.
+    pub leads: bool,
+    /// The group's random id; a group that is formed anew has another.
+    pub group: Option<u128>,
+    /// The term.
+    pub term: u64,
+}
+
+/// How much a member remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSizes {
+    /// The lock table's sizes.
+    pub table: Sizes,
+    /// Entries in the log.
+    pub log: usize,
+    /// Requests of this process under way.
+    pub pending: usize,
+    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
+    /// broke a rule.
+    pub frames_dropped: u64,
+}
