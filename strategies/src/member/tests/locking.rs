@@ -177,10 +177,10 @@ fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
     for nonce in 0..20_000 {
         world.unlock(&follower, "k", nonce);
     }
-    world.run(1_000);
+    world.run(4_000);
     let remembered = |world: &mut World| world.node(&leader).sizes().0.nonces_remembered;
     assert_eq!(remembered(&mut world), 20_000);
-    world.run(28_000);
+    world.run(25_000);
     assert_eq!(remembered(&mut world), 20_000, "they are remembered");
     world.run(12_000);
     assert_eq!(remembered(&mut world), 0);
