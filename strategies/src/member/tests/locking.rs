@@ -174,14 +174,14 @@ fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
 fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
-    for nonce in 0..20_000 {
+    for nonce in 0..5_000 {
         world.unlock(&follower, "k", nonce);
     }
     world.run(4_000);
     let remembered = |world: &mut World| world.node(&leader).sizes().0.nonces_remembered;
-    assert_eq!(remembered(&mut world), 20_000);
+    assert_eq!(remembered(&mut world), 5_000);
     world.run(25_000);
-    assert_eq!(remembered(&mut world), 20_000, "they are remembered");
+    assert_eq!(remembered(&mut world), 5_000, "they are remembered");
     world.run(12_000);
     assert_eq!(remembered(&mut world), 0);
 }
