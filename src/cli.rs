@@ -2,6 +2,8 @@
 
 mod failure;
 mod increment;
+#[cfg(feature = "simulator")]
+mod simulate;
 
 use std::{future::Future, process::ExitCode};
 
@@ -25,6 +27,11 @@ enum Command {
     /// writes it back. Without a lock, updates are lost. Exits with 1 if a real strategy lost an
     /// update, and with 2 on any other failure.
     Increment(increment::Args),
+    /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
+    ///
+    /// Exits with 1 if an invariant broke in any seed, and prints the command that replays it.
+    #[cfg(feature = "simulator")]
+    Simulate(simulate::Args),
     /// One member of an increment run with --processes; started by it, not by people.
     #[command(hide = true)]
     IncrementWorker,
@@ -34,6 +41,8 @@ impl Cli {
     pub(crate) fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Increment(args) => block_on(increment::run(args)),
+            #[cfg(feature = "simulator")]
+            Command::Simulate(args) => simulate::run(&args),
             Command::IncrementWorker => block_on(increment::run_worker()),
         };
         outcome.unwrap_or_else(|failure| {

@@ -62,6 +62,11 @@ macro_rules! member_strategy {
                 Ok(Self { member: Member::open(channel, options, $policy).await? })
             }
 
+            #[cfg(any(test, feature = "testing"))]
+            pub(crate) fn of(member: Member) -> Self {
+                Self { member }
+            }
+
             /// What this member knows of its group now.
             #[must_use]
             pub fn status(&self) -> MemberStatus {

@@ -18,6 +18,8 @@ mod formation;
 mod group;
 mod handle;
 mod log_store;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod machine;
 mod membership;
 mod node;
 mod options;

@@ -117,6 +117,11 @@ impl LockTable {
         self.index.waiting.keys().copied()
     }
 
+    /// The keys that are held, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.keys().map(Key::text)
+    }
+
     /// Who holds `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<HolderView> {

@@ -67,10 +67,12 @@ pub(super) struct Driver {
     pub(super) holds: Holds,
     pub(super) failure: Arc<OnceLock<Failure>>,
     pub(super) replies: BTreeMap<CallerId, oneshot::Sender<Answer>>,
+    pub(super) next_tick: Instant,
+    pub(super) closing: Option<Closing>,
 }
 
 /// A member that is closing.
-struct Closing {
+pub(super) struct Closing {
     until: Instant,
     handed_over: bool,
     done: oneshot::Sender<()>,
@@ -79,12 +81,8 @@ struct Closing {
 impl Driver {
     /// Runs until closed, until every handle is gone, or until the member fails.
     pub(super) async fn run(mut self) {
-        let mut next_tick = self.clock.now();
-        let mut closing: Option<Closing> = None;
         loop {
-            // Not before a millisecond: what is due and cannot be done yet must not spin.
-            let soonest = self.clock.now().after(Duration::from_millis(1));
-            let wake = self.node.next_wake().map_or(next_tick, |at| at.max(soonest).min(next_tick));
+            let wake = self.next_wake();
             let mut first = None;
             tokio::select! {
                 biased;
@@ -98,34 +96,49 @@ impl Driver {
                 },
                 () = self.clock.sleep_until(wake) => {}
             }
-            match self.turn(first, &mut next_tick, &mut closing) {
-                Ok(outputs) => self.deliver(outputs),
-                Err(failure) => break self.fail(failure),
-            }
-            if closing.as_mut().is_some_and(|closing| self.is_done(closing)) {
+            if self.step(first) == Next::End {
                 break;
             }
         }
+        self.end().await;
+    }
+
+    /// When a turn must come although nothing arrives. Not before a millisecond: what is due and
+    /// cannot be done yet must not spin.
+    pub(super) fn next_wake(&self) -> Instant {
+        let soonest = self.clock.now().after(Duration::from_millis(1));
+        let due = self.node.next_wake().map(|at| at.max(soonest));
+        due.map_or(self.next_tick, |at| at.min(self.next_tick))
+    }
+
+    /// One turn and its deliveries: everything between two waits. `first` is what ended the wait.
+    pub(super) fn step(&mut self, first: Option<Arrived>) -> Next {
+        match self.turn(first) {
+            Ok(outputs) => self.deliver(outputs),
+            Err(failure) => {
+                self.fail(failure);
+                return Next::End;
+            }
+        }
+        if self.is_closed() { Next::End } else { Next::Wait }
+    }
+
+    pub(super) async fn end(mut self) {
         // Whoever still waits for an answer sees its sender go.
         self.replies.clear();
         self.holds.lose_all();
         self.status.send_replace(Status::default());
         self.channel.disconnect().await;
-        if let Some(closing) = closing {
+        if let Some(closing) = self.closing {
             let _ = closing.done.send(());
         }
     }
 
     /// One turn. The engine panics on broken invariants: that ends this member and nothing else.
-    fn turn(
-        &mut self,
-        first: Option<Arrived>,
-        next_tick: &mut Instant,
-        closing: &mut Option<Closing>,
-    ) -> Result<Vec<Output>, Failure> {
+    fn turn(&mut self, first: Option<Arrived>) -> Result<Vec<Output>, Failure> {
         let turn = AssertUnwindSafe(|| {
-            self.gather(first, closing);
-            self.run_ticks(next_tick);
+            self.gather(first);
+            self.run_ticks();
             // Read after the last request was taken (contract, rule 3).
             self.node.flush(self.clock.now())
         });
@@ -139,11 +152,11 @@ impl Driver {
         }
     }
 
-    fn gather(&mut self, first: Option<Arrived>, closing: &mut Option<Closing>) {
+    fn gather(&mut self, first: Option<Arrived>) {
         let now = self.clock.now();
         match first {
             Some(Arrived::Frame(received)) => self.take_frame(now, received),
-            Some(Arrived::Mail(mail)) => self.take_mail(now, mail, closing),
+            Some(Arrived::Mail(mail)) => self.take_mail(now, mail),
             None => {}
         }
         for _ in 0..BATCH {
@@ -153,7 +166,7 @@ impl Driver {
         // A request's deadline counts from before it was sent: its own time, not the turn's.
         for _ in 0..BATCH {
             let Ok(mail) = self.mailbox.try_recv() else { break };
-            self.take_mail(now, mail, closing);
+            self.take_mail(now, mail);
         }
     }
 
@@ -165,7 +178,7 @@ impl Driver {
         }
     }
 
-    fn take_mail(&mut self, now: Instant, mail: Mail, closing: &mut Option<Closing>) {
+    fn take_mail(&mut self, now: Instant, mail: Mail) {
         match mail {
             Mail::Call { call, reply } => self.take_call(now, call, reply),
             Mail::Inspect { key, reply } => {
@@ -185,7 +198,7 @@ impl Driver {
                     let (key, nonce) = (lock.key().clone(), lock.nonce());
                     self.node.call(now, Call::Unlock { caller: None, key, nonce, until });
                 }
-                *closing = Some(Closing { until, handed_over: false, done });
+                self.closing = Some(Closing { until, handed_over: false, done });
             }
         }
     }
@@ -214,18 +227,18 @@ impl Driver {
         self.node.call(now, call);
     }
 
-    fn run_ticks(&mut self, next_tick: &mut Instant) {
+    fn run_ticks(&mut self) {
         let now = self.clock.now();
-        if now < *next_tick {
+        if now < self.next_tick {
             return;
         }
-        let missed = now.since(*next_tick).as_nanos() / self.tick.as_nanos();
+        let missed = now.since(self.next_tick).as_nanos() / self.tick.as_nanos();
         let ticks = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
         for _ in 0..ticks.min(TICKS_AT_ONCE) {
             self.node.tick(now, self.clock.wall_nanos());
         }
-        let next = next_tick.after(self.tick * ticks.min(TICKS_AT_ONCE));
-        *next_tick = if next > now { next } else { now.after(self.tick) };
+        let next = self.next_tick.after(self.tick * ticks.min(TICKS_AT_ONCE));
+        self.next_tick = if next > now { next } else { now.after(self.tick) };
     }
 
     fn deliver(&mut self, outputs: Vec<Output>) {
@@ -261,7 +274,9 @@ impl Driver {
         });
     }
 
-    fn is_done(&mut self, closing: &mut Closing) -> bool {
+    /// Whether a closing has come to its end: all is answered, and leadership passed on.
+    fn is_closed(&mut self) -> bool {
+        let Some(closing) = &mut self.closing else { return false };
         let now = self.clock.now();
         if self.node.pending() > 0 && now < closing.until {
             return false;
@@ -284,10 +299,18 @@ impl Driver {
     }
 }
 
+/// What ended a wait.
 #[derive(Debug)]
-enum Arrived {
+pub(super) enum Arrived {
     Frame(Received),
     Mail(Mail),
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    End,
 }
 
 impl Failure {

@@ -6,6 +6,8 @@
 mod apply;
 mod leader_clock;
 mod validate;
+#[cfg(any(test, feature = "testing"))]
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -216,6 +218,7 @@ impl Group {
         self.raw.tick();
         self.pin_election_timeout();
         self.cure_stuck_snapshots(now);
+        self.compact();
     }
 
     pub(super) fn report_unreachable(&mut self, id: u64) {

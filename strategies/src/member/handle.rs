@@ -20,11 +20,12 @@ use super::{
     driver::{Driver, Failure, Mail},
     node::{Node, Status},
     options::{MemberOptions, Members},
+    random::Draws,
     requests::{Answer, Call, CallerId, LockCall, Until},
 };
 use crate::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LockOptions,
-    LossWatch, MaxWait, Nonce, Order, Owner, Survives, check_duration, check_key, check_request,
+    LossWatch, MaxWait, Order, Owner, Survives, check_duration, check_key, check_request,
     extended_deadline, gone, granted_deadline,
     lock_table::{Ended, Grant},
     wait::{lasts, whole_ms},
@@ -59,6 +60,7 @@ pub(crate) struct Member {
     holds: Holds,
     failure: Arc<OnceLock<Failure>>,
     owner: Arc<Owner>,
+    draws: Draws,
 }
 
 impl Member {
@@ -70,6 +72,17 @@ impl Member {
     ) -> Result<Self, Error> {
         options.validate(channel.name())?;
         channel.connect().await.map_err(Error::unavailable)?;
+        let (mut member, driver) = Self::assemble(channel, options, policy);
+        member.ended = tokio::sync::Mutex::new(Some(tokio::spawn(driver.run())));
+        Ok(member)
+    }
+
+    /// A member and the driver that somebody must run.
+    pub(super) fn assemble(
+        channel: Arc<dyn Channel>,
+        options: MemberOptions,
+        policy: Policy,
+    ) -> (Self, Driver) {
         let seed = options.seed.unwrap_or_else(|| rand::rng().random());
         let frame_limit = channel.frame_limit();
         let node = Node::new(channel.name().clone(), &options, frame_limit, seed);
@@ -88,9 +101,10 @@ impl Member {
             holds: holds.clone(),
             failure: failure.clone(),
             replies: BTreeMap::new(),
+            next_tick: options.clock.now(),
+            closing: None,
         };
-        let task = tokio::spawn(driver.run());
-        Ok(Self {
+        let member = Self {
             policy,
             clock: options.clock,
             drift: options.drift,
@@ -99,12 +113,14 @@ impl Member {
             mail,
             callers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
-            ended: tokio::sync::Mutex::new(Some(task)),
+            ended: tokio::sync::Mutex::new(None),
             status: shown,
             holds,
             failure,
-            owner: Arc::new(Owner::this_process(None)),
-        })
+            owner: Arc::new(options.owner.unwrap_or_else(|| Owner::this_process(None))),
+            draws: options.seed.map_or(Draws::System, Draws::seeded),
+        };
+        (member, driver)
     }
 
     pub(crate) async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
@@ -138,7 +154,7 @@ impl Member {
                 // Granted and run out before this process learned of it: a new acquisition.
                 Some(Answer::Spent) if call.drawn => {
                     caller.disarm();
-                    call.nonce = Nonce::random();
+                    call.nonce = self.draws.nonce();
                     self.pause_before_retry(end).await?;
                 }
                 Some(Answer::Spent) => break Err(caller.ended(Error::Spent)),
@@ -160,7 +176,7 @@ impl Member {
         };
         LockCall {
             key: key.into(),
-            nonce: options.nonce.unwrap_or_else(Nonce::random),
+            nonce: options.nonce.unwrap_or_else(|| self.draws.nonce()),
             drawn: options.nonce.is_none(),
             duration_ms: whole_ms(options.duration),
             until: if self.policy == Policy::CompareAndSet { Until::Now } else { until },
@@ -192,7 +208,7 @@ impl Member {
     }
 
     async fn pause_before_retry(&self, end: Option<Instant>) -> Result<(), Error> {
-        let pause = rand::rng().random_range(RETRY.0..RETRY.1);
+        let pause = self.draws.between(RETRY.0, RETRY.1);
         let wake = self.clock.now().after(pause);
         match end {
             Some(end) if wake >= end => {

@@ -120,7 +120,7 @@ impl VolatileLog {
         }
     }
 
-    fn at(&self, index: u64) -> Option<&Entry> {
+    pub(super) fn at(&self, index: u64) -> Option<&Entry> {
         let place = index.checked_sub(self.start.0 + 1)?;
         self.entries.get(usize::try_from(place).ok()?)
     }

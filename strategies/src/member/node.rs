@@ -136,6 +136,22 @@ impl Node {
         self.requests.withdraw_all(now);
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// How this process stands in a forming, and what it knows of the others.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn forming(&self) -> String {
+        format!("{:?} incarnation {:x} {:?}", self.formation, self.incarnation, self.peers)
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn group_mut(&mut self) -> Option<&mut Group> {
+        self.group.as_mut()
+    }
+
     /// How many requests of this process are under way.
     pub(crate) fn pending(&self) -> usize {
         self.requests.len()

@@ -2,7 +2,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaggle_channels::NodeName;
 
-use crate::{BootClock, Clock, Drift, Error, REQUEST_TIMEOUT, lock_table::TableConfig};
+use crate::{BootClock, Clock, Drift, Error, Owner, REQUEST_TIMEOUT, lock_table::TableConfig};
 
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
@@ -66,6 +66,8 @@ pub struct MemberOptions {
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
     pub(crate) seed: Option<u64>,
+    /// Who locks are taken in the name of; this process unless a simulation says otherwise.
+    pub(crate) owner: Option<Owner>,
 }
 
 impl MemberOptions {
@@ -98,6 +100,7 @@ impl MemberOptions {
             compact_keep: 1_000,
             table: TableConfig::default(),
             seed: None,
+            owner: None,
         }
     }
 

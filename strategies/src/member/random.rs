@@ -1,3 +1,12 @@
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rand::RngExt;
+
+use crate::Nonce;
+
 /// A well-mixed function of its inputs (splitmix64 over them in turn): where a drawn number must be
 /// the same for the same seed, whatever else was drawn before.
 pub(super) fn mix(inputs: &[u64]) -> u64 {
@@ -30,5 +39,41 @@ impl Ids {
     /// A 128-bit id that is not zero.
     pub(super) fn draw_wide(&mut self) -> u128 {
         (u128::from(self.draw()) << 64) | u128::from(self.draw())
+    }
+}
+
+/// What a handle draws: nonces and jitter. From the system, unless a seed was given.
+#[derive(Debug)]
+pub(super) enum Draws {
+    System,
+    Seeded(Mutex<Ids>),
+}
+
+impl Draws {
+    pub(super) fn seeded(seed: u64) -> Self {
+        // Another stream than the node's, which draws from the seed itself.
+        Self::Seeded(Mutex::new(Ids::new(mix(&[seed, 1]))))
+    }
+
+    pub(super) fn nonce(&self) -> Nonce {
+        match self {
+            Self::System => Nonce::random(),
+            Self::Seeded(ids) => {
+                let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+                Nonce::from_u128(ids.draw_wide())
+            }
+        }
+    }
+
+    /// A span of at least `low` and less than `high`, to the microsecond.
+    pub(super) fn between(&self, low: Duration, high: Duration) -> Duration {
+        match self {
+            Self::System => rand::rng().random_range(low..high),
+            Self::Seeded(ids) => {
+                let draw = ids.lock().unwrap_or_else(PoisonError::into_inner).draw();
+                let span = u64::try_from((high - low).as_micros()).unwrap_or(u64::MAX).max(1);
+                low + Duration::from_micros(draw % span)
+            }
+        }
     }
 }

@@ -27,6 +27,8 @@ use crate::{
 /// The first pause before a request is sent again; it doubles up to [`RESEND_MAX`].
 const RESEND_MIN: Duration = Duration::from_millis(100);
 const RESEND_MAX: Duration = Duration::from_secs(1);
+/// The pause before a LOCK that was refused as stale more than once is sent again.
+const RESTATE: Duration = Duration::from_millis(1);
 
 /// How long a withdrawal of a wait-for-ever is repeated beyond its lease: past that, the waiter is
 /// dropped with its process.
@@ -328,9 +330,13 @@ impl Requests {
     fn refused(&mut self, now: Instant, nonce: Nonce, reason: Refusal) {
         let answer = match reason {
             Refusal::Stale { .. } => {
-                // Repeated at once, with the time that this process has seen by now.
-                if self.locks.contains_key(&nonce) {
-                    self.due.set(Item::Lock(nonce), now);
+                // Repeated at once, with the time that this process has seen by now. Where that was
+                // no newer (the table's floor stands at the present time), cluster time must move
+                // on first.
+                if let Some(pending) = self.locks.get_mut(&nonce) {
+                    let again = std::mem::replace(&mut pending.stale, true);
+                    let at = if again { now.after(RESTATE) } else { now };
+                    self.due.set(Item::Lock(nonce), at);
                 }
                 return;
             }

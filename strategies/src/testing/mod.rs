@@ -74,6 +74,7 @@
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
+//! - [`simulator`]: whole clusters of the code that ships, in virtual time, under faults.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
 pub mod broken;
@@ -83,8 +84,10 @@ mod fixture;
 pub mod increment;
 mod report;
 pub mod resource;
+pub mod simulator;
 mod suite;
 
+pub(crate) use self::simulator::digest;
 pub use self::{
     fixture::{Fixture, Lacking},
     report::{CaseReport, Outcome, Report},

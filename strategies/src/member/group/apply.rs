@@ -72,7 +72,6 @@ impl Group {
         }
         self.follow_role(now);
         self.provide_snapshot();
-        self.compact();
         Ok(())
     }
 
@@ -174,7 +173,7 @@ impl Group {
     }
 
     /// Keeps a tail, so that a follower slightly behind needs no snapshot.
-    fn compact(&mut self) {
+    pub(super) fn compact(&mut self) {
         let applied = self.raw.raft.raft_log.applied;
         let first = self.raw.store().first_index().unwrap_or(0);
         if applied.saturating_sub(first) >= self.timing.compact_after {

@@ -108,6 +108,8 @@ pub(super) struct PendingLock {
     pub(super) sends: u32,
     pub(super) over_channel: bool,
     pub(super) first_sent: Option<Instant>,
+    /// It was refused as stale before.
+    pub(super) stale: bool,
     /// The table is known to hold its place: nothing to repeat.
     pub(super) queued: bool,
 }
@@ -120,6 +122,7 @@ impl PendingLock {
             sends: 0,
             over_channel: false,
             first_sent: None,
+            stale: false,
             queued: false,
         }
     }

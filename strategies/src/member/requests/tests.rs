@@ -191,3 +191,31 @@ fn leaving_the_group_loses_what_is_held_and_asks_the_next_for_what_is_pending() 
     let asked = pair.take_due(10);
     assert!(matches!(&asked[..], [Command::Lock(lock)] if lock.process == ProcessId(2)));
 }
+
+/// With a memory that is full, a withdrawal raises the table's floor to the present time, and a
+/// LOCK that has seen no later time is refused as stale however often it is repeated. A leader that
+/// alone commits would never have come to the end of its turn.
+#[test]
+fn a_lock_refused_as_stale_twice_waits_for_time_to_pass() {
+    let mut pair = Pair::new();
+    let config = TableConfig { nonces_max: 1, ..TableConfig::default() };
+    pair.table = LockTable::new(config);
+    pair.requests.call(at(5), lock(1, "k", 1, Until::At(at(500))));
+    pair.turn(5);
+    let other = Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(9), forget: false };
+    pair.apply(5, &[other]);
+    pair.requests.call(at(5), lock(2, "other", 2, Until::At(at(500))));
+    let turns = (0..10).take_while(|_| {
+        let due = pair.take_due(5);
+        pair.apply(5, &due);
+        !due.is_empty()
+    });
+    assert_eq!(turns.count(), 2, "once, and once more with the time it was told");
+    pair.turn(6);
+    pair.apply(7, &[Command::Noop]);
+    pair.turn(8);
+    let limited = |(caller, answer): &(CallerId, Answer)| {
+        *caller == 2 && matches!(answer, Answer::Limit { .. })
+    };
+    assert!(pair.requests.take_answers().iter().any(limited), "the memory is full");
+}

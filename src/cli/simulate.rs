@@ -1,0 +1,153 @@
+//! `gaggle simulate`: the deterministic simulator, for any number of seeds.
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::failure::Failure;
+
+/// Below this many seeds a batch need not have reached every rare event.
+const COMPLETE: u64 = 2_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed; drawn, and printed, if not given.
+    #[arg(long)]
+    from: Option<u64>,
+    /// Run this one seed and show what it did.
+    #[arg(long, conflicts_with_all = ["seeds", "from", "jobs", "json"])]
+    seed: Option<u64>,
+    /// With --seed: print every event.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
+    /// tokens must not.
+    #[arg(long)]
+    beyond_bound: bool,
+    /// Threads; as many as the machine has, if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Stop after this many seconds, however many seeds were run.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// One JSON object at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // A broken invariant is reported by its seed, not by a backtrace for each.
+    std::panic::set_hook(Box::new(|_| {}));
+    let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
+    match args.seed {
+        Some(seed) => Ok(one(seed, &Settings { clocks, trace: args.trace })),
+        None => many(args, clocks),
+    }
+}
+
+fn one(seed: u64, settings: &Settings) -> ExitCode {
+    let run = simulate(seed, settings);
+    if let Some(trace) = &run.trace {
+        print!("{trace}");
+    }
+    println!("{run}");
+    for (what, count) in run.coverage.iter() {
+        println!("  {what:<44}{count:>8}");
+    }
+    ExitCode::from(u8::from(run.violation.is_some()))
+}
+
+fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
+    let from = args.from.unwrap_or_else(|| u64::from(rand::random::<u32>()) << 8);
+    let jobs = match args.jobs {
+        Some(jobs) => jobs.max(1),
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
+    if !args.json {
+        println!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds);
+    }
+    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
+    bar.set_style(
+        ProgressStyle::with_template(style)
+            .map_err(|error| Failure::new("no progress bar").because(&error))?,
+    );
+    let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
+    let stop = || args.seconds.is_some_and(|most| bar.elapsed() >= Duration::from_secs(most));
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                let settings = Settings { clocks, trace: false };
+                while !stop() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= args.seeds {
+                        break;
+                    }
+                    let run = simulate(from + number, &settings);
+                    if let Some(violation) = &run.violation {
+                        bar.println(format!("seed {}: {violation}", run.seed));
+                    }
+                    batch.lock().unwrap_or_else(PoisonError::into_inner).add(&run);
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    let took = bar.elapsed();
+    bar.finish_and_clear();
+    let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let missing = if batch.seeds >= COMPLETE { batch.missing() } else { Vec::new() };
+    if args.json {
+        println!("{}", json(&batch, from, took, &missing));
+    } else {
+        show(&batch, took, &missing, flags);
+    }
+    Ok(ExitCode::from(u8::from(!batch.violations.is_empty() || !missing.is_empty())))
+}
+
+fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
+    let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
+    println!("{batch}");
+    println!("{took:.1?}: {times:.0} times real time");
+    for (seed, _) in batch.violations.iter().take(10) {
+        println!("replay: gaggle simulate --seed {seed}{flags} --trace");
+    }
+    for what in missing {
+        println!("never happened: {what}");
+    }
+}
+
+fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_json::Value {
+    let coverage: serde_json::Map<_, _> =
+        batch.coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
+    let violations = batch.violations.iter();
+    serde_json::json!({
+        "from": from,
+        "seeds": batch.seeds,
+        "seconds": took.as_secs_f64(),
+        "virtual_hours": batch.virtual_time.as_secs_f64() / 3600.0,
+        "events": batch.events,
+        "committed": batch.committed,
+        "operations": batch.operations,
+        "granted": batch.granted,
+        "unknown": batch.unknown,
+        "two_believed": batch.two_believed,
+        "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
+        "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),
+        "missing": missing,
+        "coverage": coverage,
+    })
+}

@@ -1,0 +1,56 @@
+//! What a simulation sees of a group between turns.
+
+use raft::{Storage, eraftpb::EntryType};
+
+use super::{Group, LockTable, Stamped, entry};
+use crate::member::machine::{EntryView, GroupView};
+
+impl Group {
+    pub(in crate::member) fn view(&self) -> GroupView {
+        let (store, raft) = (self.raw.store(), &self.raw.raft);
+        let before = store.first_index().map_or(0, |first| first - 1);
+        let last = store.last_index().unwrap_or(before);
+        let term = |index| store.term(index).unwrap_or(0);
+        GroupView {
+            id: self.id,
+            me: self.me,
+            term: raft.term,
+            leads: self.is_leader(),
+            votes: self.votes(),
+            commit: raft.raft_log.committed,
+            applied: raft.raft_log.applied,
+            start: (before, term(before)),
+            last: (last, term(last)),
+        }
+    }
+
+    pub(in crate::member) fn entry(&self, index: u64) -> Option<EntryView> {
+        let context = raft::GetEntriesContext::empty(false);
+        let found = self.raw.store().entries(index, index + 1, None, context).ok()?.pop()?;
+        let normal = found.entry_type == EntryType::EntryNormal && !found.data.is_empty();
+        let stamped: Option<Stamped> =
+            normal.then(|| entry::decode(&found.data).expect("an entry of this build decodes"));
+        Some(EntryView {
+            term: found.term,
+            data: found.data.to_vec(),
+            context: found.context.to_vec(),
+            command: stamped.map(|Stamped { stamp, command }| (stamp, command)),
+        })
+    }
+
+    pub(in crate::member) fn term_at(&self, index: u64) -> Option<u64> {
+        self.raw.store().term(index).ok()
+    }
+
+    pub(in crate::member) fn entry_digest(&self, index: u64) -> Option<(u64, u64)> {
+        let found = self.raw.store().at(index)?;
+        let kind = found.entry_type as u64;
+        let digest = crate::testing::digest(&found.data) ^ crate::testing::digest(&found.context);
+        Some((found.term, digest.rotate_left(1) ^ kind))
+    }
+
+    pub(in crate::member) fn restore_table(&mut self) {
+        let bytes = self.table.snapshot();
+        self.table = LockTable::restore(&bytes).expect("a table's own snapshot restores");
+    }
+}

@@ -1,0 +1,145 @@
+//! A member that somebody else drives: the strategy's handle, the driver and the node as they
+//! ship, without a runtime. A simulator takes each turn itself and looks inside between turns.
+
+use std::sync::Arc;
+
+use gaggle_channels::{Channel, NodeName};
+
+use super::{
+    driver::{Driver, Next},
+    handle::{Member, Policy},
+    options::MemberOptions,
+};
+use crate::{
+    Gaggle, Instant, KeyedMutex, Owner, Raft,
+    lock_table::{ClusterTime, Command, LockTable},
+};
+
+/// A driver with its node, one turn at a time.
+pub(crate) struct Machine {
+    driver: Driver,
+}
+
+/// What a member's group looks like between two turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupView {
+    pub(crate) id: u128,
+    /// This member's incarnation: its Raft id.
+    pub(crate) me: u64,
+    pub(crate) term: u64,
+    pub(crate) leads: bool,
+    pub(crate) votes: bool,
+    pub(crate) commit: u64,
+    pub(crate) applied: u64,
+    /// The index and term before the first entry kept.
+    pub(crate) start: (u64, u64),
+    /// The index and term of the last entry.
+    pub(crate) last: (u64, u64),
+}
+
+/// One entry of a member's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryView {
+    pub(crate) term: u64,
+    /// Its bytes, and those of a change of members.
+    pub(crate) data: Vec<u8>,
+    pub(crate) context: Vec<u8>,
+    /// What it does to the lock table; `None` for the engine's own entries.
+    pub(crate) command: Option<(ClusterTime, Command)>,
+}
+
+impl Machine {
+    /// A member under `policy` as the strategy that users see, and the driver to be turned. The
+    /// options carry the clock and the seed.
+    pub(crate) fn start(
+        channel: Arc<dyn Channel>,
+        options: MemberOptions,
+        policy: Policy,
+    ) -> (Arc<dyn KeyedMutex>, Self) {
+        options.validate(channel.name()).expect("a simulation's options are valid");
+        let (member, driver) = Member::assemble(channel, options, policy);
+        let strategy: Arc<dyn KeyedMutex> = match policy {
+            Policy::Queue => Arc::new(Gaggle::of(member)),
+            Policy::CompareAndSet => Arc::new(Raft::of(member)),
+        };
+        (strategy, Self { driver })
+    }
+
+    /// One turn: takes what has arrived, ticks, appends, applies, sends. Whether it goes on.
+    pub(crate) fn step(&mut self) -> bool {
+        self.driver.step(None) == Next::Wait
+    }
+
+    /// When the next turn must come although nothing arrives.
+    pub(crate) fn next_wake(&self) -> Instant {
+        self.driver.next_wake()
+    }
+
+    /// Why the member failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.driver.failure.get().map(ToString::to_string)
+    }
+
+    /// Whether this member votes in a settled group with a leader.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.driver.node.status().ready
+    }
+
+    pub(crate) fn leader(&self) -> Option<NodeName> {
+        self.driver.node.status().leader
+    }
+
+    /// How many requests of this process are under way.
+    pub(crate) fn pending(&self) -> usize {
+        self.driver.node.pending()
+    }
+
+    pub(crate) fn group(&self) -> Option<GroupView> {
+        self.driver.node.group().map(super::group::Group::view)
+    }
+
+    pub(crate) fn table(&self) -> Option<&LockTable> {
+        self.driver.node.group().map(super::group::Group::table)
+    }
+
+    pub(crate) fn log_len(&self) -> usize {
+        self.driver.node.group().map_or(0, super::group::Group::log_len)
+    }
+
+    /// The entry at `index`, unless it was compacted or does not exist.
+    pub(crate) fn entry(&self, index: u64) -> Option<EntryView> {
+        self.driver.node.group()?.entry(index)
+    }
+
+    /// Term and digest of the entry at `index`.
+    pub(crate) fn entry_digest(&self, index: u64) -> Option<(u64, u64)> {
+        self.driver.node.group()?.entry_digest(index)
+    }
+
+    /// The term of the entry at `index`, also of the one before the first.
+    pub(crate) fn term(&self, index: u64) -> Option<u64> {
+        self.driver.node.group()?.term_at(index)
+    }
+
+    /// How this process stands in a forming, and what it knows of the others.
+    pub(crate) fn forming(&self) -> String {
+        self.driver.node.forming()
+    }
+
+    /// Passes leadership on, if this member leads.
+    pub(crate) fn transfer_leadership(&mut self) {
+        self.driver.node.transfer_leadership();
+    }
+
+    /// Replaces the lock table by what its own snapshot restores to.
+    pub(crate) fn restore_table(&mut self) {
+        if let Some(group) = self.driver.node.group_mut() {
+            group.restore_table();
+        }
+    }
+}
+
+/// An owner that is the same on every host and in every process, so that logs are.
+pub(crate) fn owner(name: &str) -> Owner {
+    Owner { host: name.into(), pid: 0, label: None }
+}

@@ -1,0 +1,45 @@
+//! A deterministic simulator: whole clusters of the code that ships, in virtual time, under faults.
+//!
+//! A seed decides everything. Each process runs a [`Raft`](crate::Raft) or
+//! [`Gaggle`](crate::Gaggle) as users hold it, with its driver, its node, the engine and the lock
+//! table; what is simulated is what lies around them: the channel, the clock, and who runs when.
+//!
+//! ```
+//! use gaggle_strategies::testing::simulator::{Settings, simulate};
+//!
+//! let run = simulate(7, &Settings::default());
+//! assert!(run.violation.is_none(), "{run}");
+//! ```
+//!
+//! - `plan`: what a seed draws before it begins: sizes, options, which faults and how hard.
+//! - `world`: the heap of events, and what each does; `process`, `network`, `clock`, `channel`,
+//!   `executor`: its parts; `faults`: what goes wrong; `heal`: what must come right afterwards.
+//! - `client`, `recorder`: users of the strategy, and what they saw.
+//! - `invariants`: what must hold after every event, one a file.
+//! - `coverage`: what must have happened in a batch, lest a silent fault looks like a pass.
+
+mod batch;
+mod channel;
+mod client;
+mod clock;
+mod coverage;
+mod draw;
+mod executor;
+mod faults;
+mod heal;
+mod invariants;
+mod network;
+mod plan;
+mod process;
+mod recorder;
+mod run;
+mod trace;
+mod world;
+
+pub(crate) use self::trace::digest;
+pub use self::{
+    batch::Batch,
+    coverage::{Coverage, FAULTS, SOMETIMES},
+    plan::Clocks,
+    run::{Run, Settings, simulate},
+};

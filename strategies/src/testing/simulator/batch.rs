@@ -1,0 +1,94 @@
+use std::{fmt, time::Duration};
+
+use super::{
+    coverage::{Coverage, FAULTS, SOMETIMES},
+    run::Run,
+};
+
+/// The sum of many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Seeds in which an invariant broke, with what broke; the first thousand.
+    pub violations: Vec<(u64, String)>,
+    /// Events that happened.
+    pub events: u64,
+    /// Virtual time that passed.
+    pub virtual_time: Duration,
+    /// The longest time from the end of the faults until all followed one leader.
+    pub settled_after_max: Duration,
+    /// Calls that clients made.
+    pub operations: u64,
+    /// Locks that were granted.
+    pub granted: u64,
+    /// Calls whose outcome their caller could not know.
+    pub unknown: u64,
+    /// How often two holders of one key believed at one time.
+    pub two_believed: u64,
+    /// Entries that were committed.
+    pub committed: u64,
+    /// What happened how often.
+    pub coverage: Coverage,
+}
+
+/// Violations kept by name.
+const VIOLATIONS_MAX: usize = 1_000;
+
+impl Batch {
+    /// Adds one run.
+    pub fn add(&mut self, run: &Run) {
+        self.seeds += 1;
+        if let Some(violation) = &run.violation
+            && self.violations.len() < VIOLATIONS_MAX
+        {
+            self.violations.push((run.seed, violation.clone()));
+        }
+        self.events += run.events;
+        self.virtual_time += run.virtual_time;
+        self.settled_after_max = self.settled_after_max.max(run.settled_after);
+        self.operations += run.operations;
+        self.granted += run.granted;
+        self.unknown += run.unknown;
+        self.two_believed += run.two_believed;
+        self.committed += run.committed;
+        self.coverage.add(&run.coverage);
+    }
+
+    /// Which faults were never injected and which rare events never reached.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.coverage.missing()
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = self.virtual_time.as_secs_f64() / 3600.0;
+        let share = 100.0 * self.unknown as f64 / self.operations.max(1) as f64;
+        writeln!(f, "seeds            {:>14}", self.seeds)?;
+        writeln!(f, "virtual hours    {hours:>14.1}")?;
+        writeln!(f, "events           {:>14}", self.events)?;
+        writeln!(f, "entries committed{:>14}", self.committed)?;
+        writeln!(
+            f,
+            "calls            {:>14}   {share:.1} % with an outcome unknown",
+            self.operations
+        )?;
+        writeln!(f, "locks granted    {:>14}", self.granted)?;
+        writeln!(f, "healed within    {:>14}", format!("{:.2?}", self.settled_after_max))?;
+        if self.two_believed > 0 {
+            writeln!(f, "two believed     {:>14}", self.two_believed)?;
+        }
+        writeln!(f, "violations       {:>14}", self.violations.len())?;
+        writeln!(f, "\nfaults injected")?;
+        for what in FAULTS {
+            writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
+        }
+        writeln!(f, "\nrare events")?;
+        for what in SOMETIMES {
+            writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+use std::{future::Future, sync::Arc, time::Duration};
+
+use super::{
+    draw::Draw,
+    plan::WorkPlan,
+    recorder::{Answered, Called, Observation, Recorder},
+};
+use crate::{
+    Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, Nonce,
+    REQUEST_TIMEOUT,
+};
+
+/// A user of the strategy: takes locks, holds, extends, gives up, comes back, dies.
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) strategy: Arc<dyn KeyedMutex>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) work: WorkPlan,
+    pub(super) keys: Vec<Arc<str>>,
+    pub(super) draw: Draw,
+    /// Checks that calls end by their deadline; how long its process stood still must be known.
+    pub(super) standstill: Arc<Standstill>,
+}
+
+/// For how long a process could not run, in nanoseconds of virtual time.
+#[derive(Debug, Default)]
+pub(super) struct Standstill(std::sync::atomic::AtomicU64);
+
+impl Standstill {
+    pub(super) fn add(&self, nanos: u64) {
+        self.0.fetch_add(nanos, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn so_far(&self) -> Duration {
+        Duration::from_nanos(self.0.load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// How far a call may overrun its deadline: scheduling in the simulation, and rounding.
+const OVERRUN: Duration = Duration::from_millis(3);
+
+impl Client {
+    /// Works until the simulation stops its clients.
+    pub(super) async fn run(mut self) {
+        loop {
+            let think = self.draw.between(0, self.work.think_max);
+            self.sleep(Duration::from_nanos(think)).await;
+            if self.recorder.is_stopped() {
+                return;
+            }
+            self.attempt().await;
+        }
+    }
+
+    async fn attempt(&mut self) {
+        let key = self.keys[self.draw.index(self.keys.len())].clone();
+        let (low, high) = self.work.lease_ms;
+        let duration_ms = self.draw.spread(low, high);
+        let max_wait = if self.draw.chance(self.work.try_lock) {
+            MaxWait::AtMost(Duration::ZERO)
+        } else if self.draw.chance(self.work.forever) {
+            MaxWait::Forever
+        } else {
+            MaxWait::AtMost(Duration::from_millis(self.draw.spread(1, self.work.wait_ms_max)))
+        };
+        // A nonce that the caller gives may be asked for again.
+        let nonce = self.draw.nonce();
+        let again = self.draw.chance(self.work.retry);
+        let options = LockOptions { max_wait, ..LockOptions::default() }
+            .duration(Duration::from_millis(duration_ms))
+            .nonce(nonce);
+        for _ in 0..=usize::from(again) * 2 {
+            match self.lock(&key, &options).await {
+                Some(Ok(lock)) => return self.hold(lock, &options).await,
+                Some(Err(Error::Closed)) => return self.sleep(Duration::from_millis(50)).await,
+                Some(Err(Error::Spent)) => {
+                    return self.note(Observation::Reached("a spent nonce is refused"));
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+    }
+
+    /// One call of lock; `None` where it was cancelled.
+    async fn lock(&mut self, key: &Arc<str>, options: &LockOptions) -> Option<Result<Lock, Error>> {
+        let nonce = options.nonce.expect("every nonce of a simulation is known");
+        let wait = match options.max_wait {
+            MaxWait::AtMost(wait) => Some(wait),
+            MaxWait::Forever => None,
+        };
+        let call = Called::Lock {
+            duration_ms: crate::whole_ms(options.duration),
+            wait_ms: wait.map(crate::whole_ms),
+        };
+        self.called(key, nonce, call);
+        let limit = wait.map(|wait| if wait.is_zero() { REQUEST_TIMEOUT } else { wait });
+        let patience = self.patience(self.work.cancel);
+        let strategy = self.strategy.clone();
+        let outcome = self.bounded(limit, patience, strategy.lock(key, options.clone())).await;
+        let answered = match &outcome {
+            None => Answered::Cancelled,
+            Some(Err(error)) => Answered::of(error),
+            Some(Ok(lock)) => {
+                let until = lock.deadline().expect("a fresh lock has its deadline");
+                if !crate::lasts(until, self.clock.now(), options.duration) {
+                    self.broken(format!("less than half of the lease remains of {lock:?}"));
+                }
+                Answered::Granted { token: lock.fencing_token(), until }
+            }
+        };
+        self.answered(answered);
+        outcome
+    }
+
+    async fn hold(&mut self, mut lock: Lock, options: &LockOptions) {
+        let watch = self.strategy.watch(&lock);
+        let lost = watch.is_lost();
+        let nonce = lock.nonce();
+        self.note(Observation::Holds { client: self.id, lock: lock.clone(), watch });
+        if lost {
+            self.note(Observation::Reached("a lock is lost before its caller has it"));
+        }
+        let lease = crate::whole_ms(options.duration);
+        for _ in 0..3 {
+            // Some stay past their lease: nothing may be theirs then.
+            let stay = if self.draw.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
+            let stay = self.draw.between(0, stay * 1_000_000);
+            self.sleep(Duration::from_nanos(stay)).await;
+            if !self.draw.chance(self.work.extend) {
+                break;
+            }
+            let duration = Duration::from_millis(self.draw.spread(1, lease * 2));
+            match self.extend(&lock, duration).await {
+                Some(Ok(extended)) => lock = extended,
+                Some(Err(Error::Expired | Error::NotHolder)) => break,
+                _ => {}
+            }
+        }
+        if self.draw.chance(self.work.abandon) {
+            // Dies without a word: the end of the lease frees the key.
+            return self.note(Observation::LetsGo { client: self.id, nonce });
+        }
+        self.note(Observation::LetsGo { client: self.id, nonce });
+        if self.draw.chance(self.work.release) {
+            self.called(lock.key(), nonce, Called::Unlock);
+            self.strategy.release(&lock);
+            return self.answered(Answered::Cancelled);
+        }
+        self.unlock(&lock).await;
+        if self.draw.chance(self.work.retry / 4) {
+            // A LOCK of a nonce that is over, while copies of the first may be under way.
+            let options =
+                LockOptions { max_wait: MaxWait::AtMost(Duration::ZERO), ..options.clone() };
+            if let Some(Ok(lock)) = self.lock(&lock.key().clone(), &options).await {
+                let watch = self.strategy.watch(&lock);
+                self.note(Observation::Holds { client: self.id, lock, watch });
+            }
+        }
+    }
+
+    async fn extend(&mut self, lock: &Lock, duration: Duration) -> Option<Result<Lock, Error>> {
+        let call = Called::Extend { duration_ms: crate::whole_ms(duration) };
+        self.called(lock.key(), lock.nonce(), call);
+        let patience = self.patience(self.work.cancel);
+        let strategy = self.strategy.clone();
+        let outcome =
+            self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.extend(lock, duration)).await;
+        let answered = match &outcome {
+            None => Answered::Cancelled,
+            Some(Err(error)) => Answered::of(error),
+            Some(Ok(extended)) => {
+                let until = extended.deadline().expect("an extended lock has its deadline");
+                let (client, nonce) = (self.id, lock.nonce());
+                self.note(Observation::Extends { client, nonce, deadline: until });
+                Answered::Extended { until }
+            }
+        };
+        self.answered(answered);
+        outcome
+    }
+
+    async fn unlock(&mut self, lock: &Lock) {
+        // A second watch on the same acquisition: whether the loss was told by now.
+        let watch = self.strategy.watch(lock);
+        self.called(lock.key(), lock.nonce(), Called::Unlock);
+        let patience = self.patience(self.work.cancel);
+        let strategy = self.strategy.clone();
+        let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
+        if let Some(Err(Error::NotHolder)) = &outcome {
+            self.gone_while_valid(lock, &watch);
+        }
+        self.answered(match &outcome {
+            None => Answered::Cancelled,
+            Some(Ok(())) => Answered::Done,
+            Some(Err(error)) => Answered::of(error),
+        });
+    }
+
+    /// The granting side no longer knew a holder that could rely on its lock.
+    fn gone_while_valid(&self, lock: &Lock, watch: &LossWatch) {
+        let valid = lock.deadline().is_some_and(|deadline| self.clock.now() < deadline);
+        if valid && !watch.is_lost() {
+            self.broken(format!("unlock says not holder before the deadline of {lock:?}"));
+        }
+    }
+
+    /// Drops the call after `patience`, and checks that it ends by `limit` otherwise.
+    async fn bounded<T>(
+        &self,
+        limit: Option<Duration>,
+        patience: Option<Duration>,
+        call: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (began, stood) = (self.clock.now(), self.standstill.so_far());
+        let cancelled = async {
+            match patience {
+                Some(patience) => self.sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = call => Some(outcome),
+            () = cancelled => None,
+        };
+        let took = self.clock.now().since(began);
+        let stood = self.standstill.so_far().saturating_sub(stood);
+        // A clock may run faster than virtual time, by which standstill is counted.
+        let allowed = limit.map(|limit| limit + stood + stood / 50 + OVERRUN);
+        if let Some(allowed) = allowed
+            && took > allowed
+        {
+            self.broken(format!("a call that may take {allowed:?} took {took:?}"));
+        }
+        outcome
+    }
+
+    /// After how long this caller drops its call, if it does.
+    fn patience(&mut self, chance: u64) -> Option<Duration> {
+        let patience = self.draw.spread(1, 3_000_000_000);
+        self.draw.chance(chance).then(|| Duration::from_nanos(patience))
+    }
+
+    fn called(&self, key: &Arc<str>, nonce: Nonce, call: Called) {
+        self.note(Observation::Called { client: self.id, key: key.clone(), nonce, call });
+    }
+
+    fn answered(&self, outcome: Answered) {
+        self.note(Observation::Answered { client: self.id, outcome });
+    }
+
+    fn broken(&self, what: String) {
+        self.note(Observation::Broken(what));
+    }
+
+    fn note(&self, observation: Observation) {
+        self.recorder.note(observation);
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        let at: Instant = self.clock.now().after(duration);
+        self.clock.sleep_until(at).await;
+    }
+}

@@ -1,0 +1,204 @@
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use super::draw::Draw;
+use crate::{Clock, Instant};
+
+/// Where virtual time begins on every process's own clock.
+const LOCAL_ORIGIN: u64 = 1_000_000_000;
+/// What the wall clocks show at the beginning of virtual time.
+const WALL_ORIGIN: u64 = 1_700_000_000_000_000_000;
+/// A clock that runs as it should, in parts per million.
+pub(super) const TRUE_RATE: u64 = 1_000_000;
+
+/// Virtual time in nanoseconds, and the sleepers that wait for it.
+#[derive(Debug, Default)]
+pub(super) struct VirtualTime {
+    now: AtomicU64,
+    sleepers: Mutex<Vec<(u64, Waker)>>,
+}
+
+impl VirtualTime {
+    pub(super) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, now: u64) {
+        self.now.store(now, Ordering::Relaxed);
+    }
+
+    /// Those that went to sleep since the last call, with the times to wake them.
+    pub(super) fn take_sleepers(&self) -> Vec<(u64, Waker)> {
+        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        if sleepers.is_empty() { Vec::new() } else { std::mem::take(&mut sleepers) }
+    }
+}
+
+/// The clock of one process: it runs at its own rate, and while a turn stalls its readings are
+/// those of moments within the turn.
+#[derive(Debug)]
+pub(super) struct SimClock {
+    time: Arc<VirtualTime>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// A virtual time and what this clock showed then.
+    base: (u64, u64),
+    rate: u64,
+    stall: Option<Stall>,
+}
+
+/// A turn that takes time: it begins, has taken the last frame at `drained`, and ends.
+#[derive(Clone, Debug)]
+pub(super) struct Stall {
+    pub(super) begun: u64,
+    pub(super) drained: u64,
+    pub(super) ended: u64,
+    pub(super) draw: Draw,
+}
+
+impl Stall {
+    /// Readings never fall, and all after the first come after the last frame was taken.
+    fn read(&mut self) -> u64 {
+        let read = self.draw.between(self.begun, self.drained);
+        self.begun = if self.drained == self.ended { read } else { self.drained };
+        self.drained = self.ended;
+        read
+    }
+}
+
+impl State {
+    fn local(&self, virtual_time: u64) -> u64 {
+        let passed = u128::from(virtual_time.saturating_sub(self.base.0));
+        let shown = passed * u128::from(self.rate) / u128::from(TRUE_RATE);
+        self.base.1 + u64::try_from(shown).unwrap_or(u64::MAX)
+    }
+
+    /// The first virtual time at which this clock shows `local`; the end of time if it stands.
+    fn virtual_time(&self, local: u64) -> u64 {
+        let ahead = u128::from(local.saturating_sub(self.base.1));
+        if self.rate == 0 && ahead > 0 {
+            return u64::MAX;
+        }
+        let passed = (ahead * u128::from(TRUE_RATE)).div_ceil(u128::from(self.rate.max(1)));
+        self.base.0.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+}
+
+impl SimClock {
+    pub(super) fn new(time: Arc<VirtualTime>, rate: u64) -> Self {
+        let base = (time.now(), LOCAL_ORIGIN + time.now());
+        Self { time, state: Mutex::new(State { base, rate, stall: None }) }
+    }
+
+    /// From now on the clock runs at this rate.
+    pub(super) fn set_rate(&self, rate: u64) {
+        let now = self.time.now();
+        let mut state = self.state();
+        state.base = (now, state.local(now));
+        state.rate = rate;
+    }
+
+    pub(super) fn begin_turn(&self, stall: Option<Stall>) {
+        self.state().stall = stall;
+    }
+
+    pub(super) fn end_turn(&self) {
+        self.state().stall = None;
+    }
+
+    pub(super) fn virtual_time(&self, at: Instant) -> u64 {
+        let local = u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX);
+        self.state().virtual_time(local)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Instant {
+        let mut state = self.state();
+        let at = match &mut state.stall {
+            None => self.time.now(),
+            Some(stall) => stall.read(),
+        };
+        Instant::from_origin(Duration::from_nanos(state.local(at)))
+    }
+
+    fn wall_nanos(&self) -> u64 {
+        WALL_ORIGIN + self.time.now()
+    }
+
+    fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(Sleep { clock: self, at, wakes: None })
+    }
+}
+
+struct Sleep<'a> {
+    clock: &'a SimClock,
+    at: Instant,
+    /// The virtual time at which a waking is due.
+    wakes: Option<u64>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.at {
+            return Poll::Ready(());
+        }
+        let wakes = self.clock.virtual_time(self.at);
+        if self.wakes != Some(wakes) {
+            self.wakes = Some(wakes);
+            let mut sleepers =
+                self.clock.time.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+            sleepers.push((wakes, context.waker().clone()));
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_reaches_a_reading_at_the_virtual_time_that_it_names() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = SimClock::new(time.clone(), 995_100);
+        let at = clock.now().after(Duration::from_millis(777));
+        let virtual_time = clock.virtual_time(at);
+        time.set(virtual_time - 1);
+        assert!(clock.now() < at);
+        time.set(virtual_time);
+        assert!(clock.now() >= at);
+    }
+
+    #[test]
+    fn readings_within_a_stalled_turn_never_fall() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = SimClock::new(time.clone(), TRUE_RATE);
+        time.set(50);
+        for seed in 0..100 {
+            let stall = Stall { begun: 10, drained: 20, ended: 50, draw: Draw::new(seed, 0) };
+            clock.begin_turn(Some(stall));
+            let read = [clock.now(), clock.now(), clock.now()];
+            let nanos = read.map(|at| at.since_origin().as_nanos() - u128::from(LOCAL_ORIGIN));
+            assert!((10..=20).contains(&nanos[0]), "{nanos:?}");
+            assert!(20 <= nanos[1] && nanos[1] <= nanos[2] && nanos[2] <= 50, "{nanos:?}");
+        }
+    }
+}

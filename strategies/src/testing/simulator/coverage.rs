@@ -1,0 +1,93 @@
+use std::collections::BTreeMap;
+
+/// The faults that a batch must have injected, each at least once: a fault that does not fire looks
+/// like a pass.
+pub const FAULTS: [&str; 21] = [
+    "frame lost",
+    "frame repeated",
+    "frame held up",
+    "frame overtaken",
+    "one-way partition",
+    "two-way partition",
+    "swizzled partition",
+    "slow node",
+    "pause",
+    "pause beyond a lease",
+    "crash",
+    "crash of all",
+    "restart",
+    "leave",
+    "transfer of leadership",
+    "clock rate changed",
+    "table restored from its snapshot",
+    "client died",
+    "call cancelled",
+    "turn stalled",
+    "connection down",
+];
+
+/// Rare events that a batch must have reached, each at least once.
+pub const SOMETIMES: [&str; 24] = [
+    "grant across a change of leader",
+    "waiter expired at the head",
+    "waiter dropped with its process",
+    "repeated nonce after its unlock",
+    "repeated nonce while it holds",
+    "repeated nonce while it waits",
+    "withdrawal before its LOCK",
+    "stale LOCK refused",
+    "lease expired with a waiter",
+    "lease expired with none",
+    "lease extended",
+    "extend of a lost lock refused",
+    "snapshot installed",
+    "snapshot with a queue installed",
+    "snapshot installed on a returning member",
+    "log compacted",
+    "leader changed while leases live",
+    "member replaced",
+    "group formed anew",
+    "uncommitted entry overwritten",
+    "limit reached",
+    "lock lost before its deadline",
+    "lock passed on after its caller had gone",
+    "a spent nonce is refused",
+];
+
+/// How often each named thing happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    /// Counts one.
+    pub(super) fn reach(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// How often `what` happened.
+    #[must_use]
+    pub fn count(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Everything that happened, with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.iter().map(|(what, count)| (*what, *count))
+    }
+
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Self) {
+        for (what, count) in &other.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+    }
+
+    /// Which faults and rare events of the lists never happened.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let wanted = FAULTS.iter().chain(&SOMETIMES);
+        wanted.filter(|what| self.count(what) == 0).copied().collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Seeded randomness, one stream for each purpose, so that a new fault does not shift all others.
+
+use crate::Nonce;
+
+/// One step of splitmix64.
+pub(super) const fn mixed(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A stream of draws.
+#[derive(Clone, Debug)]
+pub(super) struct Draw {
+    state: u64,
+}
+
+impl Draw {
+    /// The stream of `purpose` under `seed`.
+    pub(super) const fn new(seed: u64, purpose: u64) -> Self {
+        Self { state: mixed(mixed(seed) ^ purpose) }
+    }
+
+    pub(super) const fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.state)
+    }
+
+    /// From `low` to `high`, both included.
+    pub(super) const fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    pub(super) const fn index(&mut self, len: usize) -> usize {
+        (self.next() % len as u64) as usize
+    }
+
+    /// True `ppm` times in a million.
+    pub(super) const fn chance(&mut self, ppm: u64) -> bool {
+        self.next() % 1_000_000 < ppm
+    }
+
+    /// From `low` to `high`, small values as likely as large ones.
+    pub(super) fn spread(&mut self, low: u64, high: u64) -> u64 {
+        let (small, large) = (u64::from(low.max(1).ilog2()), u64::from(high.max(1).ilog2()));
+        let top = 1_u64 << self.between(small, large);
+        self.between(top.clamp(low, high), (top * 2 - 1).clamp(low, high))
+    }
+
+    pub(super) fn nonce(&mut self) -> Nonce {
+        Nonce::from_u128((u128::from(self.next()) << 64) | u128::from(self.next()))
+    }
+}

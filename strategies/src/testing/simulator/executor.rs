@@ -1,0 +1,91 @@
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Wake, Waker},
+};
+
+/// Names a task of the simulation.
+pub(super) type TaskId = u64;
+
+/// The futures of all processes, polled one at a time in the order in which they were woken.
+#[derive(Default)]
+pub(super) struct Executor {
+    tasks: BTreeMap<TaskId, Task>,
+    made: TaskId,
+    ready: Arc<Mutex<Vec<TaskId>>>,
+}
+
+struct Task {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    waker: Arc<TaskWaker>,
+}
+
+struct TaskWaker {
+    id: TaskId,
+    woken: AtomicBool,
+    ready: Arc<Mutex<Vec<TaskId>>>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.woken.swap(true, Ordering::Relaxed) {
+            self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        }
+    }
+}
+
+impl Executor {
+    /// Adds a task, ready to be polled.
+    pub(super) fn spawn(&mut self, future: impl Future<Output = ()> + Send + 'static) -> TaskId {
+        self.made += 1;
+        let id = self.made;
+        let waker =
+            Arc::new(TaskWaker { id, woken: AtomicBool::new(false), ready: self.ready.clone() });
+        waker.clone().wake();
+        self.tasks.insert(id, Task { future: Box::pin(future), waker });
+        id
+    }
+
+    /// Drops a task wherever it stands.
+    pub(super) fn kill(&mut self, id: TaskId) {
+        self.tasks.remove(&id);
+    }
+
+    pub(super) fn lives(&self, id: TaskId) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
+    /// Those that were woken since the last call.
+    pub(super) fn take_ready(&self) -> Vec<TaskId> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if ready.is_empty() { Vec::new() } else { std::mem::take(&mut ready) }
+    }
+
+    pub(super) fn wake(&self, id: TaskId) {
+        if let Some(task) = self.tasks.get(&id) {
+            task.waker.clone().wake();
+        }
+    }
+
+    /// The task could not be polled now, and will be woken again.
+    pub(super) fn put_off(&self, id: TaskId) {
+        if let Some(task) = self.tasks.get(&id) {
+            task.waker.woken.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Polls a task once, and drops it if it has come to its end.
+    pub(super) fn poll(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.waker.woken.store(false, Ordering::Relaxed);
+        let waker = Waker::from(task.waker.clone());
+        if task.future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            self.tasks.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+use super::{
+    draw::Draw,
+    network::Ways,
+    plan::{FaultPlan, Plan},
+    world::{Event, MS, World, rate},
+};
+
+/// The kinds of faults that come at times of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Partition,
+    Slow,
+    Pause,
+    Crash,
+    CrashAll,
+    Leave,
+    Transfer,
+    Drift,
+    Restore,
+    ClientDeath,
+}
+
+const ALL: [Fault; 10] = [
+    Fault::Partition,
+    Fault::Slow,
+    Fault::Pause,
+    Fault::Crash,
+    Fault::CrashAll,
+    Fault::Leave,
+    Fault::Transfer,
+    Fault::Drift,
+    Fault::Restore,
+    Fault::ClientDeath,
+];
+
+/// When which fault comes next.
+#[derive(Debug)]
+pub(super) struct Faults {
+    plan: FaultPlan,
+    over: bool,
+    draw: Draw,
+}
+
+impl Faults {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { plan: plan.faults.clone(), over: false, draw: Draw::new(plan.seed, 5) }
+    }
+
+    const fn mean(&self, fault: Fault) -> u64 {
+        let plan = &self.plan;
+        match fault {
+            Fault::Partition => plan.partition,
+            Fault::Slow => plan.slow,
+            Fault::Pause => plan.pause,
+            Fault::Crash => plan.crash,
+            Fault::CrashAll => plan.crash_all,
+            Fault::Leave => plan.leave,
+            Fault::Transfer => plan.transfer,
+            Fault::Drift => plan.drift,
+            Fault::Restore => plan.restore,
+            Fault::ClientDeath => plan.client_death,
+        }
+    }
+
+    pub(super) const fn are_over(&self) -> bool {
+        self.over
+    }
+
+    pub(super) fn first(&mut self) -> Vec<(u64, Fault)> {
+        ALL.into_iter().filter_map(|fault| Some((self.pause(fault)?, fault))).collect()
+    }
+
+    fn pause(&mut self, fault: Fault) -> Option<u64> {
+        let mean = self.mean(fault);
+        (mean > 0 && !self.over).then(|| self.draw.between(mean / 4, mean * 7 / 4))
+    }
+}
+
+impl World {
+    pub(super) fn inject(&mut self, fault: Fault) {
+        let Some(pause) = self.faults.pause(fault) else { return };
+        let now = self.now();
+        self.schedule(now + pause, Event::Fault(fault));
+        self.trace.note(now, &[8, fault as u64], format_args!("fault: {fault:?}"));
+        let slot = self.faults.draw.index(self.slots.len());
+        match fault {
+            Fault::Partition => self.partition(),
+            Fault::Slow => {
+                let times = self.faults.draw.between(3, 30);
+                let long = self.faults.draw.spread(50, 2_000) * MS;
+                self.invariants.coverage.reach("slow node");
+                self.network.set_slow(slot, times);
+                self.schedule(now + long, Event::Slow { slot, times: 1 });
+            }
+            Fault::Pause => self.pause(slot),
+            Fault::Crash => {
+                if self.may_lose(slot) {
+                    self.invariants.coverage.reach("crash");
+                    self.crash(slot);
+                }
+            }
+            Fault::CrashAll => {
+                if self.plan.named {
+                    self.invariants.coverage.reach("crash of all");
+                    (0..self.slots.len()).for_each(|slot| self.crash(slot));
+                }
+            }
+            Fault::Leave => self.leave(slot),
+            Fault::Transfer => {
+                let leader = self.slots.iter_mut().filter_map(|slot| slot.process.as_mut());
+                let mut leaders = leader.filter(|p| p.machine.group().is_some_and(|g| g.leads));
+                if let Some(process) = leaders.find(|p| p.paused_until.is_none()) {
+                    self.invariants.coverage.reach("transfer of leadership");
+                    process.machine.transfer_leadership();
+                }
+            }
+            Fault::Drift => {
+                let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
+                self.invariants.coverage.reach("clock rate changed");
+                self.set_rate(slot, rate);
+                if rate == 0 {
+                    let long = self.faults.draw.spread(20, 4_000) * MS;
+                    self.schedule(now + long, Event::Rate { slot, rate: 1_000_000 });
+                }
+            }
+            Fault::Restore => {
+                if let Some(process) = &mut self.slots[slot].process {
+                    self.invariants.coverage.reach("table restored from its snapshot");
+                    process.machine.restore_table();
+                }
+            }
+            Fault::ClientDeath => self.client_death(slot),
+        }
+    }
+
+    /// A nameless cluster cannot know a lost majority from a silent one, so there only one process
+    /// is lost at a time.
+    fn may_lose(&self, slot: usize) -> bool {
+        let lives = self.slots[slot].process.is_some();
+        lives && (self.plan.named || (self.plan.members >= 3 && self.is_settled()))
+    }
+
+    fn crash(&mut self, slot: usize) {
+        if self.slots[slot].process.is_none() {
+            return;
+        }
+        self.kill(slot);
+        self.tell_links(slot, false);
+        let down = self.faults.draw.spread(1, 3_000) * MS;
+        let at = self.now() + down;
+        self.schedule(at, Event::Start { slot });
+    }
+
+    fn pause(&mut self, slot: usize) {
+        let now = self.now();
+        let long = self.faults.draw.spread(MS, self.faults.plan.pause_max);
+        let lease = self.plan.work.lease_ms.1 * MS;
+        let Some(process) = &mut self.slots[slot].process else { return };
+        if process.paused_until.is_some() {
+            return;
+        }
+        self.invariants.coverage.reach("pause");
+        if long > lease {
+            self.invariants.coverage.reach("pause beyond a lease");
+        }
+        process.paused_until = Some(now + long);
+        process.paused_at = now;
+        let run = process.run;
+        self.schedule(now + long, Event::Resume { slot, run });
+    }
+
+    fn leave(&mut self, slot: usize) {
+        if !self.may_lose(slot) {
+            return;
+        }
+        let Some(process) = &mut self.slots[slot].process else { return };
+        if process.closing || process.paused_until.is_some() {
+            return;
+        }
+        process.closing = true;
+        self.invariants.coverage.reach("leave");
+        let strategy = process.strategy.clone();
+        self.spawn(slot, 0, async move { strategy.close().await });
+    }
+
+    fn client_death(&mut self, slot: usize) {
+        let Some(process) = &self.slots[slot].process else { return };
+        let tasks: Vec<_> = process.tasks.iter().copied().collect();
+        if tasks.is_empty() || process.closing {
+            return;
+        }
+        let task = tasks[self.faults.draw.index(tasks.len())];
+        self.invariants.coverage.reach("client died");
+        self.kill_client(slot, task);
+        self.start_client(slot);
+    }
+
+    fn partition(&mut self) {
+        let (now, count) = (self.now(), self.slots.len());
+        if count < 2 {
+            return;
+        }
+        let draw = &mut self.faults.draw;
+        let long = draw.spread(30, 4_000) * MS;
+        let one = draw.index(count);
+        let pairs = |cut: &dyn Fn(usize, usize) -> bool| -> Ways {
+            let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+            all.filter(|(from, to)| from != to && cut(*from, *to)).collect()
+        };
+        match draw.index(5) {
+            0 => {
+                self.invariants.coverage.reach("one-way partition");
+                let deaf = self.faults.draw.chance(500_000);
+                let ways = pairs(&|from, to| if deaf { to == one } else { from == one });
+                self.cut_for(ways, now, now + long);
+            }
+            1 => {
+                self.invariants.coverage.reach("two-way partition");
+                self.cut_for(pairs(&|from, to| from == one || to == one), now, now + long);
+            }
+            2 => {
+                self.invariants.coverage.reach("two-way partition");
+                let sides = self.faults.draw.next();
+                let side = |slot: usize| sides >> (slot % 64) & 1;
+                self.cut_for(pairs(&|from, to| side(from) != side(to)), now, now + long);
+            }
+            3 => {
+                // Two halves that one member still hears: the bridge.
+                self.invariants.coverage.reach("two-way partition");
+                let sides = self.faults.draw.next();
+                let side = |slot: usize| sides >> (slot % 64) & 1;
+                let ways = pairs(&|a, b| a != one && b != one && side(a) != side(b));
+                self.cut_for(ways, now, now + long);
+            }
+            _ => {
+                // Swizzled: cut off one by one, mended in another order.
+                self.invariants.coverage.reach("swizzled partition");
+                for slot in 0..count {
+                    let from = now + self.faults.draw.between(0, long);
+                    let to = from + self.faults.draw.between(1, long);
+                    if self.faults.draw.chance(600_000) {
+                        self.cut_for(pairs(&|a, b| a == slot || b == slot), from, to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn cut_for(&mut self, ways: Ways, from: u64, to: u64) {
+        self.schedule(from, Event::Cut(ways.clone()));
+        self.schedule(to, Event::Mend(ways));
+    }
+
+    /// Faults stop: nothing is cut, lost, slow, paused or dead any more, and all clocks run within
+    /// the bound.
+    pub(super) fn calm(&mut self) {
+        self.faults.over = true;
+        self.plan.faults = FaultPlan::default();
+        let plan = self.plan.calm_network();
+        self.network.calm(plan);
+        self.recorder.stop();
+        let now = self.now();
+        for slot in 0..self.slots.len() {
+            let rate = rate(&mut self.draw, super::plan::Clocks::WithinBound, true);
+            self.set_rate(slot, rate);
+            match &mut self.slots[slot].process {
+                Some(process) if process.paused_until.is_some() => {
+                    process.paused_until = Some(now);
+                    let run = process.run;
+                    self.schedule(now, Event::Resume { slot, run });
+                }
+                Some(_) => {}
+                None => self.schedule(now, Event::Start { slot }),
+            }
+        }
+        self.trace.note(now, &[9], format_args!("faults stop"));
+    }
+}

@@ -1,0 +1,126 @@
+//! After the faults: what must come right, and within which time.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    recorder::Observation,
+    world::{MS, World},
+};
+use crate::LockOptions;
+
+/// A leader that all follow, and every process a voter: the engine's elections, a forming after
+/// the loss of a majority, a member that starts over because its joining went silent.
+const SETTLED_WITHIN: u64 = 20_000 * MS;
+/// Beyond the longest wait and the leases before it.
+const ANSWERED_WITHIN: u64 = 200_000 * MS;
+/// Leases nobody waits for are swept at least every ten seconds.
+const SWEPT_WITHIN: u64 = 12_000 * MS;
+
+impl World {
+    /// Exactly one leader, whom all follow, and every member votes.
+    pub(super) fn is_settled(&self) -> bool {
+        let mut leader = None;
+        self.slots.iter().all(|slot| {
+            let Some(process) = &slot.process else { return false };
+            let follows = process.machine.leader();
+            let same = leader.is_none() || leader == follows;
+            leader.clone_from(&follows);
+            same && follows.is_some() && process.machine.is_ready() && !process.closing
+        })
+    }
+
+    /// Stops the faults and asserts that everything heals. Returns how long until all followed one
+    /// leader.
+    pub(super) fn heal(&mut self) -> Duration {
+        self.calm();
+        let began = self.now();
+        // Those that were closing come back by themselves.
+        let settled = self.run_until(began + SETTLED_WITHIN, Self::is_settled);
+        assert!(
+            settled,
+            "not healed: no leader that all follow after {SETTLED_WITHIN} ns\n{}",
+            self.state()
+        );
+        let took = self.now() - began;
+        let answered = self.run_until(self.now() + ANSWERED_WITHIN, |world| !world.clients_run());
+        assert!(answered, "not healed: a caller was never answered\n{}", self.state());
+        // A lease may have been extended to twice the longest; clocks drift meanwhile.
+        let lease = self.plan.work.lease_ms.1 * 2 * MS * 102 / 100;
+        let free = self.run_until(self.now() + lease + SWEPT_WITHIN, Self::is_free);
+        assert!(
+            free,
+            "not healed: keys are held or awaited after the last lease\n{}",
+            self.state()
+        );
+        self.probe();
+        if self.plan.seed.is_multiple_of(8) {
+            let memory = self.plan.options.nonce_memory_ms * MS * 102 / 100;
+            let end = self.now() + memory + SWEPT_WITHIN;
+            let forgotten = self.run_until(end, Self::has_forgotten);
+            assert!(forgotten, "not healed: nonces are remembered for too long\n{}", self.state());
+        }
+        let longest = self.plan.options.compact_after + 2_000;
+        let log = self.processes().map(|process| process.machine.log_len() as u64).max();
+        assert!(log.unwrap_or(0) <= longest, "a log of {log:?} entries was not compacted");
+        Duration::from_nanos(took)
+    }
+
+    fn is_free(&self) -> bool {
+        self.processes().all(|process| {
+            let sizes = process.machine.table().map(crate::lock_table::LockTable::sizes);
+            let idle = process.machine.pending() == 0;
+            idle && sizes.is_some_and(|sizes| sizes.keys == 0 && sizes.waiters == 0)
+        })
+    }
+
+    fn has_forgotten(&self) -> bool {
+        self.processes().all(|process| {
+            process.machine.table().is_some_and(|table| table.sizes().nonces_remembered == 0)
+        })
+    }
+
+    /// Every member takes and frees the same key, one after the other.
+    fn probe(&mut self) {
+        for slot in 0..self.slots.len() {
+            let Some(process) = &self.slots[slot].process else { continue };
+            let (strategy, recorder) = (process.strategy.clone(), Arc::clone(&self.recorder));
+            self.spawn(slot, 0, async move {
+                let options = LockOptions::default().max_wait(Duration::from_secs(3));
+                let outcome = match strategy.lock("probe", options).await {
+                    Ok(lock) => strategy.unlock(&lock).await,
+                    Err(error) => Err(error),
+                };
+                // A memory that was drawn small is full until it forgets.
+                if let Err(error) = outcome
+                    && !matches!(error, crate::Error::Limit { .. })
+                {
+                    recorder.note(Observation::Broken(format!("healed, and yet: {error}")));
+                }
+            });
+            let done = self.run_until(self.now() + 4_000 * MS, |world| !world.clients_run());
+            assert!(done, "not healed: a probe was never answered\n{}", self.state());
+        }
+        let free = self.run_until(self.now() + 2_000 * MS, Self::is_free);
+        assert!(free, "not healed: a probe left something behind\n{}", self.state());
+    }
+
+    /// What a failure shows of every process.
+    pub(super) fn state(&self) -> String {
+        let lines = self.slots.iter().map(|slot| match &slot.process {
+            None => format!("  {}: down", slot.name),
+            Some(p) => format!(
+                "  {}: ready {}, leader {:?}, closing {}, pending {}, tasks {}, {:?}, {:?}\n    {}",
+                slot.name,
+                p.machine.is_ready(),
+                p.machine.leader(),
+                p.closing,
+                p.machine.pending(),
+                p.tasks.len(),
+                p.machine.group(),
+                p.machine.table().map(crate::lock_table::LockTable::sizes),
+                p.machine.forming(),
+            ),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,224 @@
+//! What must hold after every event. One invariant a file; a broken one panics with its name.
+
+mod belief;
+mod committed;
+mod election;
+mod ledger;
+mod log;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub(super) use self::belief::{Belief, TwoBelieve};
+use self::{
+    belief::Beliefs,
+    committed::Committed,
+    election::ElectionSafety,
+    ledger::Ledger,
+    log::{LogMatching, Mirror},
+};
+use super::{coverage::Coverage, draw::mixed, trace::digest};
+use crate::{
+    Instant, Nonce,
+    lock_table::{Command, LockTable, Sizes},
+    member::machine::{GroupView, Machine},
+};
+
+/// All that is known of all groups and all members so far.
+#[derive(Default)]
+pub(super) struct Invariants {
+    elections: ElectionSafety,
+    logs: LogMatching,
+    groups: BTreeMap<u128, GroupHistory>,
+    members: BTreeMap<usize, Watched>,
+    beliefs: Beliefs,
+    last_tokens: BTreeMap<Arc<str>, u64>,
+    pub(super) coverage: Coverage,
+    /// Entries of the log that were committed.
+    pub(super) committed: u64,
+}
+
+/// A member as it was after its last turn.
+#[derive(Default)]
+struct Watched {
+    mirror: Mirror,
+    group: u128,
+    me: u64,
+    checked: u64,
+    applied: u64,
+}
+
+/// A group's committed past, applied once more to a table of our own.
+struct GroupHistory {
+    committed: Committed,
+    ledger: Ledger,
+    table: LockTable,
+    /// By applied index, from 1: what the table then looked like.
+    looks: Vec<Look>,
+    /// The whole table at the last index.
+    digest: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    now: u64,
+    last_token: u64,
+    sizes: Sizes,
+}
+
+impl Look {
+    fn of(table: &LockTable) -> Self {
+        Self { now: table.now().0, last_token: table.last_token(), sizes: table.sizes() }
+    }
+}
+
+impl GroupHistory {
+    fn begin(table: &LockTable) -> Self {
+        let table = LockTable::new(table.config().clone());
+        Self {
+            committed: Committed::default(),
+            ledger: Ledger::default(),
+            looks: vec![Look::of(&table)],
+            table,
+            digest: None,
+        }
+    }
+
+    fn digest(&mut self) -> u64 {
+        let last = self.committed.last();
+        match self.digest {
+            Some((index, digest)) if index == last => digest,
+            _ => {
+                let found = digest(&self.table.snapshot());
+                self.digest = Some((last, found));
+                found
+            }
+        }
+    }
+}
+
+impl Invariants {
+    /// Looks at a member after its turn.
+    pub(super) fn after_turn(&mut self, slot: usize, run: u64, machine: &Machine) {
+        let Some(view) = machine.group() else { return };
+        let table = machine.table().expect("a group has a table");
+        if !self.groups.contains_key(&view.id) {
+            let founds = view.votes && view.start == (1, 1);
+            assert!(founds, "a group is first seen at one of its founders");
+            if !self.groups.is_empty() {
+                self.coverage.reach("group formed anew");
+            }
+            self.groups.insert(view.id, GroupHistory::begin(table));
+        }
+        let group = self.groups.get_mut(&view.id).expect("it was just put in");
+        let watched = self.members.entry(slot).or_default();
+        if (watched.group, watched.me) != (view.id, view.me) {
+            *watched = Watched { group: view.id, me: view.me, ..Watched::default() };
+        }
+        let change = self.logs.check(&mut watched.mirror, machine, &view);
+        let coverage = &mut self.coverage;
+        if change.overwritten {
+            coverage.reach("uncommitted entry overwritten");
+        }
+        if change.compacted {
+            coverage.reach("log compacted");
+        }
+        if change.installed {
+            coverage.reach("snapshot installed");
+            if table.sizes().waiters > 0 {
+                coverage.reach("snapshot with a queue installed");
+            }
+            if run > 1 {
+                coverage.reach("snapshot installed on a returning member");
+            }
+        }
+        if self.elections.check(&view) {
+            group.committed.check_leader(&watched.mirror, &view);
+            if group.ledger.has_leases() {
+                coverage.reach("leader changed while leases live");
+            }
+        }
+        let new = group.committed.check(watched.checked, &watched.mirror, machine, &view);
+        watched.checked = watched.checked.max(view.commit);
+        self.committed += new.len() as u64;
+        for entry in new {
+            Self::commit(group, &entry, &mut self.last_tokens, coverage);
+        }
+        let applied = std::mem::replace(&mut watched.applied, view.applied);
+        assert!(view.applied >= applied, "a member's applied index never falls");
+        if view.applied != applied {
+            Self::compare(group, table, &view, change.installed);
+        }
+    }
+
+    fn commit(
+        group: &mut GroupHistory,
+        entry: &committed::NewlyCommitted,
+        last_tokens: &mut BTreeMap<Arc<str>, u64>,
+        coverage: &mut Coverage,
+    ) {
+        if let Some(stamped) = &entry.command {
+            let mut effects = Vec::new();
+            let heads = Self::heads(&group.table, &stamped.1);
+            group.table.apply(stamped.0, &stamped.1, &mut effects);
+            let head = |key: &str| heads.get(key).copied();
+            group.ledger.check(entry.term, stamped, &effects, last_tokens, head, coverage);
+            if mixed(entry.index).is_multiple_of(8) {
+                group.table.check();
+            }
+        } else {
+            coverage.reach("the engine's own entry");
+        }
+        group.looks.push(Look::of(&group.table));
+    }
+
+    /// Who was next on each key before the entry.
+    fn heads(table: &LockTable, _command: &Command) -> BTreeMap<Arc<str>, Nonce> {
+        let keys = table.keys();
+        keys.filter_map(|key| Some((key.clone(), table.next_waiter(&key)?))).collect()
+    }
+
+    /// Tables are equal at equal applied index.
+    fn compare(group: &mut GroupHistory, table: &LockTable, view: &GroupView, whole: bool) {
+        let place = usize::try_from(view.applied - 1).expect("an index fits");
+        let look = group.looks.get(place).expect("what is applied was committed");
+        assert_eq!(*look, Look::of(table), "tables differ at applied index {}", view.applied);
+        let newest = view.applied == group.committed.last();
+        if newest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8)) {
+            let ours = group.digest();
+            assert_eq!(
+                digest(&table.snapshot()),
+                ours,
+                "tables differ at applied index {}",
+                view.applied
+            );
+        }
+    }
+
+    pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
+        self.beliefs.begin(belief)
+    }
+
+    pub(super) fn believe_longer(
+        &mut self,
+        client: u64,
+        nonce: Nonce,
+        deadline: Instant,
+    ) -> Result<(), TwoBelieve> {
+        self.beliefs.extend(client, nonce, deadline)
+    }
+
+    pub(super) fn let_go(&mut self, client: u64, nonce: Nonce) {
+        if self.beliefs.end(client, nonce) {
+            self.coverage.reach("lock lost before its deadline");
+        }
+    }
+
+    pub(super) fn client_gone(&mut self, client: u64) {
+        self.beliefs.forget(|belief| belief.client == client);
+    }
+
+    pub(super) fn process_gone(&mut self, slot: usize) {
+        self.beliefs.forget(|belief| belief.slot == slot);
+        self.members.remove(&slot);
+    }
+}

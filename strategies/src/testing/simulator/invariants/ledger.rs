@@ -1,0 +1,173 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    Nonce,
+    lock_table::{ClusterTime, Command, Effect, Ended, Grant},
+    testing::simulator::coverage::Coverage,
+};
+
+/// What the committed log promises, written down grant by grant: one live lease per key in cluster
+/// time (contract, rule 1), rising tokens (5), nothing for a nonce that has ended (6), cluster time
+/// that never goes back (3).
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    now: ClusterTime,
+    holders: BTreeMap<Arc<str>, Held>,
+    /// Never forgotten, unlike the table's own memory.
+    ended: BTreeSet<Nonce>,
+    waiting: BTreeMap<Nonce, u64>,
+}
+
+#[derive(Debug)]
+struct Held {
+    nonce: Nonce,
+    token: u64,
+    expires_at: ClusterTime,
+    /// The term in which the lock was asked for.
+    contended: bool,
+}
+
+impl Ledger {
+    /// Takes what one committed entry did. `last_tokens` are those of all groups there ever were;
+    /// `heads` are the waiters that were next before this entry.
+    pub(super) fn check(
+        &mut self,
+        term: u64,
+        (stamp, command): &(ClusterTime, Command),
+        effects: &[Effect],
+        last_tokens: &mut BTreeMap<Arc<str>, u64>,
+        head: impl Fn(&str) -> Option<Nonce>,
+        coverage: &mut Coverage,
+    ) {
+        assert!(*stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
+        self.now = *stamp;
+        for effect in effects {
+            match effect {
+                Effect::Granted(grant) => self.granted(term, grant, last_tokens, coverage),
+                Effect::Queued { key, nonce, .. } => {
+                    assert!(self.holders.contains_key(key), "a waiter stands behind a holder");
+                    if self.waiting.insert(*nonce, term).is_some() {
+                        coverage.reach("repeated nonce while it waits");
+                    }
+                }
+                Effect::Unlocked { key, nonce, was } => self.unlocked(key, *nonce, *was, coverage),
+                Effect::Extended { nonce, expires_at: Some(end), .. } => {
+                    let held = self.holders.values_mut().find(|held| held.nonce == *nonce);
+                    let held = held.expect("only a holder is extended");
+                    assert!(*end >= held.expires_at, "an extend shortened a lease");
+                    held.expires_at = *end;
+                    coverage.reach("lease extended");
+                }
+                Effect::Extended { expires_at: None, .. } => {
+                    coverage.reach("extend of a lost lock refused");
+                }
+                Effect::Expired { key, nonce, .. } => {
+                    let held = self.holders.remove(key).expect("what expires was held");
+                    assert_eq!(held.nonce, *nonce, "a lease ends in its holder's name");
+                    assert!(held.expires_at <= self.now, "a lease ended before its time");
+                    self.ended.insert(*nonce);
+                    let next = if head(key).is_some() { "with a waiter" } else { "with none" };
+                    coverage.reach(match next {
+                        "with a waiter" => "lease expired with a waiter",
+                        _ => "lease expired with none",
+                    });
+                }
+                Effect::Dropped { key, nonce, .. } => {
+                    self.waiting.remove(nonce);
+                    let gone = matches!(command, Command::Gone { .. });
+                    if gone {
+                        coverage.reach("waiter dropped with its process");
+                    } else if head(key) == Some(*nonce) {
+                        coverage.reach("waiter expired at the head");
+                    }
+                }
+                Effect::Refused { reason, .. } => coverage.refused(reason),
+            }
+        }
+        for (key, held) in &self.holders {
+            assert!(held.expires_at > self.now, "the lease on {key} outlived its end");
+        }
+    }
+
+    fn granted(
+        &mut self,
+        term: u64,
+        grant: &Grant,
+        last_tokens: &mut BTreeMap<Arc<str>, u64>,
+        coverage: &mut Coverage,
+    ) {
+        if let Some(held) = self.holders.get(&grant.key) {
+            assert!(
+                held.nonce == grant.nonce && held.token == grant.token,
+                "two live leases on {}: token {} while {} holds",
+                grant.key,
+                grant.token,
+                held.token
+            );
+            coverage.reach("repeated nonce while it holds");
+            return;
+        }
+        assert!(!self.ended.contains(&grant.nonce), "a nonce that had ended was granted");
+        let last = last_tokens.entry(grant.key.clone()).or_insert(0);
+        assert!(grant.token > *last, "tokens fell on {}: {} after {last}", grant.key, grant.token);
+        *last = grant.token;
+        assert!(grant.expires_at > grant.granted_at, "a lease of nothing");
+        assert_eq!(grant.granted_at, self.now, "a grant counts from its own stamp");
+        let asked_in = self.waiting.remove(&grant.nonce);
+        if asked_in.is_some_and(|asked| asked != term) {
+            coverage.reach("grant across a change of leader");
+        }
+        let held = Held {
+            nonce: grant.nonce,
+            token: grant.token,
+            expires_at: grant.expires_at,
+            contended: asked_in.is_some(),
+        };
+        self.holders.insert(grant.key.clone(), held);
+    }
+
+    fn unlocked(&mut self, key: &Arc<str>, nonce: Nonce, was: Ended, coverage: &mut Coverage) {
+        let holds = self.holders.get(key).filter(|held| held.nonce == nonce);
+        assert_eq!(holds.is_some(), was == Ended::Held, "an unlock frees its own nonce alone");
+        match was {
+            Ended::Held => {
+                let held = self.holders.remove(key).expect("it was just found");
+                if held.contended {
+                    coverage.reach("a waiter's turn ended by unlock");
+                }
+                self.ended.insert(nonce);
+            }
+            Ended::Waited => {
+                self.waiting.remove(&nonce);
+                self.ended.insert(nonce);
+            }
+            Ended::Unknown => {
+                // Withdrawn before its LOCK arrived, or forgotten long ago: over in both cases.
+                if self.ended.insert(nonce) {
+                    coverage.reach("withdrawal before its LOCK");
+                }
+            }
+            Ended::Unlocked | Ended::Withdrawn | Ended::Expired => {}
+        }
+    }
+
+    /// Whether any lease lives.
+    pub(super) fn has_leases(&self) -> bool {
+        !self.holders.is_empty()
+    }
+}
+
+impl Coverage {
+    fn refused(&mut self, reason: &crate::lock_table::Refusal) {
+        use crate::lock_table::Refusal;
+        match reason {
+            Refusal::Stale { .. } => self.reach("stale LOCK refused"),
+            Refusal::Spent(Ended::Unlocked) => self.reach("repeated nonce after its unlock"),
+            Refusal::Limit { .. } => self.reach("limit reached"),
+            Refusal::Spent(_) | Refusal::Held => {}
+        }
+    }
+}

@@ -1,0 +1,240 @@
+use std::{fmt, time::Duration};
+
+use super::draw::Draw;
+use crate::{Drift, MemberOptions, Replicate, lock_table::TableConfig, member::Policy};
+
+const MS: u64 = 1_000_000;
+
+/// Which clocks a simulation runs with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clocks {
+    /// Rates differ by no more than the drift bound, as the contract asks.
+    #[default]
+    WithinBound,
+    /// Rates differ by far more, and clocks stand still at times: no holder's belief is safe, but
+    /// one live lease and rising tokens still are.
+    BeyondBound,
+}
+
+/// Everything that a seed decides before a run begins: swarm testing, in which each seed draws
+/// which faults are on and how hard they are.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) clocks: Clocks,
+    pub(super) policy: Policy,
+    pub(super) members: usize,
+    pub(super) named: bool,
+    pub(super) clients: usize,
+    pub(super) keys: usize,
+    /// How long faults are injected, in nanoseconds.
+    pub(super) chaos: u64,
+    pub(super) options: Timing,
+    pub(super) network: NetworkPlan,
+    pub(super) faults: FaultPlan,
+    pub(super) work: WorkPlan,
+}
+
+/// The members' options that are drawn.
+#[derive(Clone, Debug)]
+pub(super) struct Timing {
+    pub(super) heartbeat_ms: u64,
+    pub(super) at_heartbeat: bool,
+    pub(super) compact_after: u64,
+    pub(super) compact_keep: u64,
+    pub(super) frame_limit: usize,
+    pub(super) nonce_memory_ms: u64,
+    pub(super) waiter_ttl_ms: u64,
+    pub(super) waiters_max: u64,
+    pub(super) nonces_max: u64,
+}
+
+/// What the network does to frames; times in nanoseconds, chances in a million.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NetworkPlan {
+    pub(super) delay: (u64, u64),
+    /// Order is kept per pair, as on a connection.
+    pub(super) in_order: bool,
+    pub(super) loss: u64,
+    pub(super) repeat: u64,
+    /// A few frames are held up for much longer.
+    pub(super) spike: u64,
+    pub(super) spike_max: u64,
+}
+
+/// What happens to processes: the mean time between two faults of a kind, in nanoseconds; zero
+/// where the kind is off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FaultPlan {
+    pub(super) partition: u64,
+    pub(super) slow: u64,
+    pub(super) pause: u64,
+    pub(super) pause_max: u64,
+    pub(super) crash: u64,
+    pub(super) crash_all: u64,
+    pub(super) leave: u64,
+    pub(super) transfer: u64,
+    pub(super) drift: u64,
+    pub(super) restore: u64,
+    pub(super) client_death: u64,
+    /// How many turns in a million take time, and how long at most.
+    pub(super) stall: u64,
+    pub(super) stall_max: u64,
+}
+
+/// What clients do; times in nanoseconds, chances in a million.
+#[derive(Clone, Debug)]
+pub(super) struct WorkPlan {
+    pub(super) think_max: u64,
+    pub(super) lease_ms: (u64, u64),
+    pub(super) wait_ms_max: u64,
+    pub(super) try_lock: u64,
+    pub(super) forever: u64,
+    pub(super) cancel: u64,
+    pub(super) retry: u64,
+    pub(super) extend: u64,
+    pub(super) abandon: u64,
+    pub(super) release: u64,
+    pub(super) overstay: u64,
+}
+
+impl Plan {
+    /// Draws a plan. Of every sixteen seeds eight have every fault on, one has none, and the others
+    /// draw which are on.
+    pub(super) fn draw(seed: u64, clocks: Clocks) -> Self {
+        let mut draw = Draw::new(seed, 1);
+        let all = seed.is_multiple_of(2);
+        let none = seed % 16 == 1 && clocks == Clocks::WithinBound;
+        let policy = if draw.chance(650_000) { Policy::Queue } else { Policy::CompareAndSet };
+        let members = [1, 2, 3, 3, 3, 3, 4, 5, 5, 7][draw.index(10)];
+        let clients = draw.spread(1, 16) as usize;
+        let heartbeat_ms = [50, 50, 100, 100, 200][draw.index(5)];
+        let compact_after = draw.spread(8, 512);
+        let options = Timing {
+            heartbeat_ms,
+            at_heartbeat: draw.chance(60_000),
+            compact_after,
+            compact_keep: draw.between(0, compact_after - 1) / 2,
+            frame_limit: [4096, 4096, 16 * 1024, 1 << 20][draw.index(4)],
+            nonce_memory_ms: draw.spread(1_000, 30_000),
+            waiter_ttl_ms: draw.between(400, 3_000),
+            waiters_max: if draw.chance(100_000) { draw.between(1, 3) } else { 1 << 17 },
+            nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
+        };
+        let lease_low = draw.spread(10, 200);
+        let lease_high = draw.spread(lease_low, 2_500);
+        let work = WorkPlan {
+            think_max: draw.spread(1, 600) * MS,
+            lease_ms: (lease_low, lease_high),
+            wait_ms_max: draw.spread(50, 5_000),
+            try_lock: draw.between(0, 300_000),
+            forever: draw.between(0, 60_000),
+            cancel: draw.between(0, 250_000),
+            retry: draw.between(0, 300_000),
+            extend: draw.between(0, 500_000),
+            abandon: draw.between(0, 120_000),
+            release: draw.between(0, 400_000),
+            overstay: draw.between(0, 200_000),
+        };
+        let base = draw.spread(10, 3_000) * 1_000;
+        let calm =
+            NetworkPlan { delay: (base, base * 2), in_order: true, ..NetworkPlan::default() };
+        let on = |draw: &mut Draw| all || (!none && draw.chance(500_000));
+        let some = |draw: &mut Draw, value: u64| if on(draw) { value } else { 0 };
+        let mut network = calm;
+        let (jitter, loss) = (draw.spread(100, 40_000) * 1_000, draw.spread(1_000, 300_000));
+        network.delay.1 += some(&mut draw, jitter);
+        network.in_order = some(&mut draw, 1) == 0;
+        network.loss = some(&mut draw, loss);
+        let repeat = draw.spread(1_000, 200_000);
+        network.repeat = some(&mut draw, repeat);
+        let spike = draw.spread(500, 50_000);
+        network.spike = some(&mut draw, spike);
+        network.spike_max = draw.spread(50, 4_000) * MS;
+        let every = |draw: &mut Draw, low: u64, high: u64| {
+            let mean = draw.spread(low, high) * MS;
+            some(draw, mean)
+        };
+        let mut faults = FaultPlan {
+            partition: every(&mut draw, 300, 4_000),
+            slow: every(&mut draw, 500, 4_000),
+            pause: every(&mut draw, 400, 5_000),
+            pause_max: 0,
+            crash: every(&mut draw, 400, 5_000),
+            crash_all: every(&mut draw, 4_000, 40_000),
+            leave: every(&mut draw, 800, 8_000),
+            transfer: every(&mut draw, 300, 4_000),
+            drift: every(&mut draw, 300, 4_000),
+            restore: every(&mut draw, 100, 2_000),
+            client_death: every(&mut draw, 300, 4_000),
+            stall: 0,
+            stall_max: 0,
+        };
+        faults.pause_max = draw.spread(50, 2 * lease_high.max(2_000)) * MS;
+        let stall = draw.spread(200, 30_000);
+        faults.stall = some(&mut draw, stall);
+        faults.stall_max = draw.spread(1, 1_500) * MS;
+        Self {
+            seed,
+            clocks,
+            policy,
+            members,
+            named: !draw.chance(120_000),
+            clients,
+            keys: draw.between(1, 4) as usize,
+            chaos: draw.between(2_000, 9_000) * MS,
+            options,
+            network,
+            faults,
+            work,
+        }
+    }
+
+    /// The options of a member of this plan.
+    pub(super) fn member_options(&self, names: &[gaggle_channels::NodeName]) -> MemberOptions {
+        let Timing { heartbeat_ms, .. } = self.options;
+        let heartbeat = Duration::from_millis(heartbeat_ms);
+        let size = u32::try_from(self.members).expect("a handful");
+        let mut options = match self.named {
+            true => MemberOptions::named("simulated", names.iter().cloned()),
+            false => MemberOptions::sized("simulated", size),
+        };
+        debug_assert_eq!(options.members.count(), self.members);
+        options = options
+            .heartbeat(heartbeat)
+            .election_timeout(heartbeat * 3, heartbeat * 6)
+            .compaction(self.options.compact_after, self.options.compact_keep)
+            .waiter_ttl(Duration::from_millis(self.options.waiter_ttl_ms))
+            .drift(Drift::default());
+        if self.options.at_heartbeat {
+            options = options.replicate(Replicate::AtHeartbeat);
+        }
+        options.table(TableConfig {
+            nonce_memory_ms: self.options.nonce_memory_ms,
+            waiters_per_key_max: self.options.waiters_max,
+            nonces_max: self.options.nonces_max,
+            ..TableConfig::default()
+        })
+    }
+
+    /// What a calm network does: the plan's own delays, nothing else.
+    pub(super) fn calm_network(&self) -> NetworkPlan {
+        let low = self.network.delay.0;
+        NetworkPlan { delay: (low, low * 2), in_order: true, ..NetworkPlan::default() }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, policy, members, clients, keys, .. } = self;
+        let kind = if self.named { "named" } else { "nameless" };
+        writeln!(
+            f,
+            "seed {seed}: {policy:?}, {members} {kind} members, {clients} clients, {keys} keys"
+        )?;
+        writeln!(f, "  {:?}", self.options)?;
+        writeln!(f, "  {:?}", self.network)?;
+        writeln!(f, "  {:?}", self.faults)?;
+        write!(f, "  {:?}", self.work)
+    }
+}

@@ -1,0 +1,110 @@
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use super::{
+    coverage::Coverage,
+    plan::{Clocks, Plan},
+    world::World,
+};
+
+/// How seeds are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Which clocks.
+    pub clocks: Clocks,
+    /// Keep the trace as text, a line for each event.
+    pub trace: bool,
+}
+
+/// What came of one seed.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The seed.
+    pub seed: u64,
+    /// What was drawn from it.
+    pub plan: String,
+    /// The invariant that broke, if one did.
+    pub violation: Option<String>,
+    /// Events that happened.
+    pub events: u64,
+    /// Virtual time that passed.
+    pub virtual_time: Duration,
+    /// From the end of the faults until all followed one leader.
+    pub settled_after: Duration,
+    /// Calls that clients made.
+    pub operations: u64,
+    /// Locks that were granted.
+    pub granted: u64,
+    /// Calls whose outcome their caller could not know.
+    pub unknown: u64,
+    /// How often two holders of one key believed at one time; only with clocks beyond the bound.
+    pub two_believed: u64,
+    /// Entries that were committed.
+    pub committed: u64,
+    /// What happened how often.
+    pub coverage: Coverage,
+    /// The digest of the trace: equal for two runs of one seed.
+    pub digest: u64,
+    /// The trace, if it was wanted.
+    pub trace: Option<String>,
+}
+
+/// Runs one seed: faults, then healing, with every invariant checked after every event.
+///
+/// A broken invariant is returned, not thrown.
+#[must_use]
+pub fn simulate(seed: u64, settings: &Settings) -> Run {
+    let plan = Plan::draw(seed, settings.clocks);
+    let text = plan.to_string();
+    let mut world = World::new(plan, settings.trace);
+    let mut settled_after = Duration::ZERO;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        world.run_until(world.plan.chaos, |_| false);
+        settled_after = world.heal();
+    }));
+    let violation = outcome.err().map(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        text.unwrap_or("a panic without a message").to_owned()
+    });
+    let tally = world.tally;
+    Run {
+        seed,
+        plan: text,
+        violation,
+        events: tally.events,
+        virtual_time: Duration::from_nanos(world.now()),
+        settled_after,
+        operations: tally.operations,
+        granted: tally.granted,
+        unknown: tally.unknown,
+        two_believed: tally.two_believed,
+        committed: world.invariants.committed,
+        coverage: world.invariants.coverage.clone(),
+        digest: world.trace.digest(),
+        trace: world.trace.into_text(),
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.plan)?;
+        writeln!(
+            f,
+            "  {} events in {:?}, {} calls, {} granted, {} unknown, settled after {:?}",
+            self.events,
+            self.virtual_time,
+            self.operations,
+            self.granted,
+            self.unknown,
+            self.settled_after
+        )?;
+        match &self.violation {
+            None => write!(f, "  no violation, digest {:016x}", self.digest),
+            Some(violation) => write!(f, "  VIOLATION: {violation}"),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+use std::fmt::{Arguments, Write};
+
+use super::draw::mixed;
+
+/// What a run did, event by event: always as a digest, on request also as text.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    digest: u64,
+    text: Option<String>,
+}
+
+impl Trace {
+    pub(super) fn new(text: bool) -> Self {
+        Self { digest: 0, text: text.then(String::new) }
+    }
+
+    /// Notes one event by its numbers, and writes its line if text is wanted.
+    pub(super) fn note(&mut self, now: u64, numbers: &[u64], line: Arguments<'_>) {
+        let start = mixed(self.digest ^ now);
+        self.digest = numbers.iter().fold(start, |digest, number| mixed(digest ^ number));
+        if let Some(text) = &mut self.text {
+            let (ms, us) = (now / 1_000_000, now / 1_000 % 1_000);
+            let _ = writeln!(text, "{ms:>6}.{us:03} {line}");
+        }
+    }
+
+    pub(super) const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    pub(super) fn into_text(self) -> Option<String> {
+        self.text
+    }
+}
+
+/// A digest of bytes.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    let mut digest = bytes.len() as u64;
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        digest = mixed(digest ^ word);
+    }
+    let rest = chunks.remainder().iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    mixed(digest ^ rest)
+}
