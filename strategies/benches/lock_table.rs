@@ -54,6 +54,7 @@ impl Bench {
         Command::Lock(LockRequest {
             key,
             nonce: spread(nonce),
+            request: 0,
             process: ProcessId(nonce % 16),
             duration_ms: 10_000 + nonce % 1000,
             wait,

@@ -87,6 +87,7 @@ impl<'a> Call<'a> {
             key: self.key.clone(),
             nonce: self.nonce,
             process: ProcessId(0),
+            request: 0,
             duration_ms: whole_ms(self.duration),
             wait: table_wait(self.sent, options.max_wait),
             seen: Seen::Now,

@@ -81,6 +81,10 @@ pub struct LockRequest {
     pub nonce: Nonce,
     /// Who asks.
     pub process: ProcessId,
+    /// Names this LOCK among the requests of `process`: copies of one have the same, and a later
+    /// LOCK of the same nonce has a greater one. An answer carries it, because a late copy of an
+    /// earlier LOCK says nothing about when this one was sent.
+    pub request: u64,
     /// The lease, from the grant on.
     pub duration_ms: u64,
     /// How long to queue.
@@ -133,6 +137,8 @@ pub enum Effect {
         nonce: Nonce,
         /// Who asked.
         process: ProcessId,
+        /// Which request.
+        request: u64,
     },
     /// The LOCK grants nothing. A refusal is not an outcome of the nonce: it is judged anew when
     /// repeated.
@@ -141,6 +147,8 @@ pub enum Effect {
         nonce: Nonce,
         /// Who asked.
         process: ProcessId,
+        /// Which request.
+        request: u64,
         /// Why.
         reason: Refusal,
     },
@@ -199,6 +207,8 @@ pub struct Grant {
     pub nonce: Nonce,
     /// Who holds.
     pub process: ProcessId,
+    /// The newest LOCK of the nonce that `process` sent.
+    pub request: u64,
     /// The fencing token, greater than every token before it in this table.
     pub token: u64,
     /// The stamp of the newest LOCK of this nonce. The holder counts its deadline from its own

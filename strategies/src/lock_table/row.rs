@@ -21,6 +21,8 @@ pub(super) struct Claim {
     pub(super) nonce: Nonce,
     /// Who asked last.
     pub(super) process: ProcessId,
+    /// The newest of its LOCKs.
+    pub(super) request: u64,
     pub(super) owner: Arc<Owner>,
     pub(super) duration_ms: u64,
     /// Moves with every LOCK of the nonce; the place does not.
@@ -69,10 +71,19 @@ impl Claim {
             place,
             nonce: request.nonce,
             process: request.process,
+            request: request.request,
             owner: request.owner.clone(),
             duration_ms: lease_ms(request.duration_ms),
             asked_at: now,
         }
+    }
+
+    /// The nonce was asked for again. A late copy of an earlier LOCK does not hide the newest.
+    pub(super) fn asked_again(&mut self, request: &LockRequest, now: ClusterTime) {
+        let late = self.process == request.process && request.request < self.request;
+        self.request = if late { self.request } else { request.request };
+        self.process = request.process;
+        self.asked_at = now;
     }
 }
 
@@ -87,6 +98,7 @@ impl Hold {
             key: key.clone(),
             nonce: self.claim.nonce,
             process: self.claim.process,
+            request: self.claim.request,
             token: self.token,
             asked_at: self.claim.asked_at,
             granted_at: self.granted_at,

@@ -189,8 +189,7 @@ impl LockTable {
 
     fn grant_again(&mut self, key: &Key, request: &LockRequest) -> Effect {
         let row = self.rows.get_mut(key).expect("a nonce that holds has its row");
-        row.holder.claim.process = request.process;
-        row.holder.claim.asked_at = self.now;
+        row.holder.claim.asked_again(request, self.now);
         Effect::Granted(row.holder.grant(key.text()))
     }
 
@@ -204,8 +203,7 @@ impl LockTable {
         waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
         self.index.set_deadline(key, waiter);
         self.index.unset_process(waiter);
-        waiter.claim.process = request.process;
-        waiter.claim.asked_at = self.now;
+        waiter.claim.asked_again(request, self.now);
         self.index.set_process(key, waiter);
         queued(request)
     }
@@ -371,9 +369,11 @@ fn bounded(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
 }
 
 fn queued(request: &LockRequest) -> Effect {
-    Effect::Queued { key: request.key.clone(), nonce: request.nonce, process: request.process }
+    let LockRequest { key, nonce, process, request, .. } = request;
+    Effect::Queued { key: key.clone(), nonce: *nonce, process: *process, request: *request }
 }
 
 fn refused(request: &LockRequest, reason: Refusal) -> Effect {
-    Effect::Refused { nonce: request.nonce, process: request.process, reason }
+    let LockRequest { nonce, process, request, .. } = *request;
+    Effect::Refused { nonce, process, request, reason }
 }

@@ -148,6 +148,7 @@ impl Member {
                 }
                 Some(Answer::Held) if until != Until::Now => {
                     caller.disarm();
+                    call.unused = false;
                     self.pause_before_retry(end).await?;
                 }
                 Some(Answer::Held) => break Err(caller.ended(Error::Held)),
@@ -155,6 +156,7 @@ impl Member {
                 Some(Answer::Spent) if call.drawn => {
                     caller.disarm();
                     call.nonce = self.draws.nonce();
+                    call.unused = true;
                     self.pause_before_retry(end).await?;
                 }
                 Some(Answer::Spent) => break Err(caller.ended(Error::Spent)),
@@ -178,6 +180,7 @@ impl Member {
             key: key.into(),
             nonce: options.nonce.unwrap_or_else(|| self.draws.nonce()),
             drawn: options.nonce.is_none(),
+            unused: options.nonce.is_none(),
             duration_ms: whole_ms(options.duration),
             until: if self.policy == Policy::CompareAndSet { Until::Now } else { until },
             owner,

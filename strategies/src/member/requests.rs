@@ -50,7 +50,7 @@ pub(super) struct Requests {
     extends: BTreeMap<u64, PendingExtend>,
     held: BTreeMap<Nonce, Held>,
     due: Schedule<Item>,
-    extends_made: u64,
+    requests_made: u64,
     answers: Vec<(CallerId, Answer)>,
     lost: Vec<Nonce>,
 }
@@ -58,6 +58,11 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(process: ProcessId) -> Self {
         Self { process, ..Self::default() }
+    }
+
+    fn next_request(&mut self) -> u64 {
+        self.requests_made += 1;
+        self.requests_made
     }
 
     /// How many requests are under way.
@@ -81,8 +86,7 @@ impl Requests {
                 self.unlock(now, caller, key, nonce, until);
             }
             Call::Extend { caller, key, nonce, duration_ms } => {
-                self.extends_made += 1;
-                let id = self.extends_made;
+                let id = self.next_request();
                 let extend =
                     PendingExtend { caller, key, nonce, duration_ms, sends: 0, first_sent: None };
                 self.extends.insert(id, extend);
@@ -112,7 +116,8 @@ impl Requests {
             pending.callers.insert(caller);
             pending.call.until = pending.call.until.later(call.until);
         } else {
-            self.locks.insert(nonce, PendingLock::new(call, caller));
+            let request = self.next_request();
+            self.locks.insert(nonce, PendingLock::new(call, caller, request));
         }
         // Sent also where the nonce is pending: the later deadline must reach the table.
         self.due.set(Item::Lock(nonce), now);
@@ -248,14 +253,14 @@ impl Requests {
             Effect::Granted(grant) if grant.process == self.process => {
                 self.granted(now, grant);
             }
-            Effect::Queued { nonce, process, .. } if *process == self.process => {
-                self.queued(*nonce);
+            Effect::Queued { nonce, process, request, .. } if *process == self.process => {
+                self.queued(*nonce, *request);
             }
             Effect::Dropped { nonce, process, .. } if *process == self.process => {
                 self.dropped(now, *nonce);
             }
-            Effect::Refused { nonce, process, reason } if *process == self.process => {
-                self.refused(now, *nonce, *reason);
+            Effect::Refused { nonce, process, request, reason } if *process == self.process => {
+                self.refused(now, *nonce, *request, *reason);
             }
             Effect::Unlocked { nonce, was, .. } => self.unlocked(*nonce, *was),
             Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
@@ -273,8 +278,8 @@ impl Requests {
         }
     }
 
-    fn queued(&mut self, nonce: Nonce) {
-        let Some(pending) = self.locks.get_mut(&nonce) else { return };
+    fn queued(&mut self, nonce: Nonce, request: u64) {
+        let Some(pending) = self.asked_by(nonce, request) else { return };
         if pending.call.until == Until::Now {
             // Another process waits with this nonce; these callers do not wait.
             return self.end_lock(nonce, &Answer::Held);
@@ -283,13 +288,21 @@ impl Requests {
         self.due.remove(Item::Lock(nonce));
     }
 
+    /// The request that is pending for this nonce, if this is an answer to it. A late copy of an
+    /// earlier LOCK of the nonce may have been stamped before this one was sent: counted from
+    /// this send, the lease that it began would seem to last too long.
+    fn asked_by(&mut self, nonce: Nonce, request: u64) -> Option<&mut PendingLock> {
+        self.locks.get_mut(&nonce).filter(|pending| pending.request == request)
+    }
+
     fn granted(&mut self, now: Instant, grant: &Grant) {
-        let Some(pending) = self.locks.remove(&grant.nonce) else {
+        if self.asked_by(grant.nonce, grant.request).is_none() {
             return self.pass_on_ghost(now, grant);
-        };
+        }
+        let pending = self.locks.remove(&grant.nonce).expect("it was just found");
         self.due.remove(Item::Lock(grant.nonce));
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
-            sole: pending.call.drawn && pending.sends == 1 && !pending.over_channel,
+            sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
             duration_ms: pending.call.duration_ms,
             receivers: BTreeSet::new(),
         });
@@ -310,7 +323,10 @@ impl Requests {
     /// Something was granted that nobody here waits for or holds: a late copy of a LOCK that was
     /// answered otherwise. The key goes on to the next at once.
     fn pass_on_ghost(&mut self, now: Instant, grant: &Grant) {
-        let known = self.held.contains_key(&grant.nonce) || self.unlocks.contains_key(&grant.nonce);
+        // Pending under a newer request: its own answer comes.
+        let known = self.locks.contains_key(&grant.nonce)
+            || self.held.contains_key(&grant.nonce)
+            || self.unlocks.contains_key(&grant.nonce);
         if !known {
             let lease = Duration::from_millis(grant.expires_at.since(grant.granted_at));
             self.unlock(now, None, grant.key.clone(), grant.nonce, now.after(lease));
@@ -327,7 +343,10 @@ impl Requests {
         }
     }
 
-    fn refused(&mut self, now: Instant, nonce: Nonce, reason: Refusal) {
+    fn refused(&mut self, now: Instant, nonce: Nonce, request: u64, reason: Refusal) {
+        if self.asked_by(nonce, request).is_none() {
+            return;
+        }
         let answer = match reason {
             Refusal::Stale { .. } => {
                 // Repeated at once, with the time that this process has seen by now. Where that was

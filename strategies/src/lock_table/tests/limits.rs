@@ -13,7 +13,7 @@ fn small() -> Bench {
 
 fn limit(nonce: u128, what: Bound, limit: u64) -> String {
     let (nonce, process) = (Nonce::from_u128(nonce), ProcessId(1));
-    tell(&Effect::Refused { nonce, process, reason: Refusal::Limit { what, limit } })
+    tell(&Effect::Refused { nonce, process, request: 1, reason: Refusal::Limit { what, limit } })
 }
 
 fn on(key: &str, nonce: u128) -> Command {

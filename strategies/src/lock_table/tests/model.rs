@@ -122,7 +122,8 @@ impl Model {
 
     fn lock(&mut self, request: &LockRequest) -> Effect {
         let (nonce, process, key) = (request.nonce, request.process, &request.key);
-        let refuse = |reason| Effect::Refused { nonce, process, reason };
+        let number = request.request;
+        let refuse = |reason| Effect::Refused { nonce, process, request: request.request, reason };
         if let Some((_, _, how)) = self.ended.iter().find(|(_, other, _)| *other == nonce) {
             return refuse(Refusal::Spent(*how));
         }
@@ -135,12 +136,15 @@ impl Model {
             if a.request.key != *key {
                 return refuse(Refusal::Spent(Ended::Unknown));
             }
+            if a.request.process != process || number > a.request.request {
+                a.request.request = number;
+            }
             a.request.process = process;
             a.asked_at = self.now;
             a.deadline = a.deadline.max(asked);
             return match a.granted {
                 Some(_) => Effect::Granted(a.grant()),
-                None => Effect::Queued { key: key.clone(), nonce, process },
+                None => Effect::Queued { key: key.clone(), nonce, process, request: number },
             };
         }
         let TableConfig { group, nonce_memory_ms, .. } = self.config;
@@ -179,7 +183,7 @@ impl Model {
             granted: None,
         });
         if ahead > 0 {
-            return Effect::Queued { key: key.clone(), nonce, process };
+            return Effect::Queued { key: key.clone(), nonce, process, request: number };
         }
         let mut out = Vec::new();
         self.promote(key, &mut out);
@@ -285,6 +289,7 @@ impl Acquisition {
             key: self.request.key.clone(),
             nonce: self.request.nonce,
             process: self.request.process,
+            request: self.request.request,
             token,
             asked_at: ClusterTime(self.asked_at),
             granted_at: ClusterTime(granted_at),

@@ -12,6 +12,7 @@ fn stale(nonce: u128, now: u64) -> String {
     tell(&Effect::Refused {
         nonce: Nonce::from_u128(nonce),
         process: ProcessId(1),
+        request: 1,
         reason: Refusal::Stale { group: GROUP, now: ClusterTime(now) },
     })
 }
@@ -150,4 +151,18 @@ fn one_step_forgets_no_more_than_its_bound() {
     );
     assert_eq!(bench.table.sizes().nonces_remembered, 0);
     assert_eq!(bench.holder(), Some(first_left));
+}
+
+#[test]
+fn a_late_copy_of_an_earlier_lock_does_not_hide_the_newest() {
+    let mut table = Bench::new();
+    let ask = |number| LockRequest { request: number, ..request(2, 100, Wait::Ms(500)) };
+    table.apply(0, &lock(1, 100, Wait::No));
+    table.apply(1, &Command::Lock(ask(7)));
+    table.apply(2, &Command::Lock(ask(6)));
+    let told = table.apply(100, &Command::Noop);
+    assert!(matches!(&told[1], Effect::Granted(grant) if grant.request == 7), "{told:?}");
+    let other = LockRequest { process: ProcessId(9), ..ask(3) };
+    let told = table.apply(101, &Command::Lock(other));
+    assert!(matches!(&told[0], Effect::Granted(grant) if grant.request == 3), "{told:?}");
 }

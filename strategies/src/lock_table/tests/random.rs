@@ -55,10 +55,10 @@ fn wait() -> impl Strategy<Value = Wait> {
 
 fn lock_request() -> impl Strategy<Value = LockRequest> {
     let seen = prop_oneof![5 => Just(Seen::Now), 1 => Just(Seen::Never)];
-    let parts = (key(), nonce(), process(), 1..25_u64, wait(), seen, 0..3_u32);
-    parts.prop_map(|(key, nonce, process, duration_ms, wait, seen, pid)| {
+    let parts = (key(), nonce(), process(), 1..25_u64, wait(), seen, 0..3_u32, 0..3_u64);
+    parts.prop_map(|(key, nonce, process, duration_ms, wait, seen, pid, request)| {
         let owner = Arc::new(Owner { pid, ..Owner::default() });
-        LockRequest { key, nonce, process, duration_ms, wait, seen, owner }
+        LockRequest { key, nonce, process, request, duration_ms, wait, seen, owner }
     })
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct LockCall {
     pub(crate) nonce: Nonce,
     /// Whether this process drew the nonce: then nobody will ask after it later.
     pub(crate) drawn: bool,
+    /// Whether no LOCK of the nonce was sent before: no copy of one can be under way.
+    pub(crate) unused: bool,
     pub(crate) duration_ms: u64,
     pub(crate) until: Until,
     pub(crate) owner: Arc<Owner>,
@@ -108,6 +110,8 @@ pub(super) struct PendingLock {
     pub(super) sends: u32,
     pub(super) over_channel: bool,
     pub(super) first_sent: Option<Instant>,
+    /// Names this request; answers to an earlier one of the same nonce are not for it.
+    pub(super) request: u64,
     /// It was refused as stale before.
     pub(super) stale: bool,
     /// The table is known to hold its place: nothing to repeat.
@@ -115,9 +119,10 @@ pub(super) struct PendingLock {
 }
 
 impl PendingLock {
-    pub(super) fn new(call: LockCall, caller: CallerId) -> Self {
+    pub(super) fn new(call: LockCall, caller: CallerId, request: u64) -> Self {
         Self {
             call,
+            request,
             callers: BTreeSet::from([caller]),
             sends: 0,
             over_channel: false,
@@ -137,6 +142,7 @@ impl PendingLock {
             key: self.call.key.clone(),
             nonce: self.call.nonce,
             process,
+            request: self.request,
             duration_ms: self.call.duration_ms,
             wait,
             seen,

@@ -19,6 +19,7 @@ fn lock(caller: CallerId, key: &str, nonce: u128, until: Until) -> Call {
         key: key.into(),
         nonce: Nonce::from_u128(nonce),
         drawn: true,
+        unused: true,
         duration_ms: 1000,
         until,
         owner: Arc::new(Owner::default()),
@@ -218,4 +219,35 @@ fn a_lock_refused_as_stale_twice_waits_for_time_to_pass() {
         *caller == 2 && matches!(answer, Answer::Limit { .. })
     };
     assert!(pair.requests.take_answers().iter().any(limited), "the memory is full");
+}
+
+/// A nonce that was refused may be asked for again, by the caller or by plain compare-and-set. A
+/// copy of the first LOCK may have been stamped long before the second was sent: what it is granted
+/// counts from then, so it is no answer to the second.
+#[test]
+fn a_grant_to_a_late_copy_of_a_refused_lock_is_no_answer_to_the_next() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Now));
+    let first = pair.take_due(0);
+    let refused = Effect::Refused {
+        nonce: Nonce::from_u128(1),
+        process: ME,
+        request: 1,
+        reason: Refusal::Held,
+    };
+    pair.requests.observe(at(1), &refused);
+    pair.requests.call(at(500), lock(2, "k", 1, Until::Now));
+    let second = pair.take_due(500);
+    // The copy was stamped at 10, when the leader's followers were silent.
+    pair.apply(10, &first);
+    let granted = |answers: &[(CallerId, Answer)]| {
+        answers.iter().any(|(_, answer)| matches!(answer, Answer::Granted { .. }))
+    };
+    assert!(!granted(&pair.requests.take_answers()), "counted from 500, it would last too long");
+    pair.apply(501, &second);
+    let answers = pair.requests.take_answers();
+    let Some((2, Answer::Granted { grant, sent, .. })) = answers.first() else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((*sent, grant.asked_at), (at(500), ClusterTime(501)));
 }

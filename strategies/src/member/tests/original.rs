@@ -125,6 +125,7 @@ fn lock(nonce: u128) -> LockRequest {
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),
         process: ProcessId(1),
+        request: 1,
         duration_ms: 10_000,
         wait: Wait::Forever,
         seen: Seen::Now,

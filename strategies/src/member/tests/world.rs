@@ -195,6 +195,7 @@ impl World {
             key: key.into(),
             nonce: Nonce::from_u128(nonce),
             drawn: true,
+            unused: true,
             duration_ms: 10_000,
             until,
             owner: Arc::new(Owner::default()),

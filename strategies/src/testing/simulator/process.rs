@@ -49,8 +49,7 @@ pub(super) struct Turn {
 impl Process {
     /// Whether its tasks can run at `now`.
     pub(super) fn runs_at(&self, now: u64) -> bool {
-        self.paused_until.is_none()
-            && self.turn.is_none_or(|turn| now <= turn.drained || now >= turn.ended)
+        self.paused_until.is_none() && self.turn.is_none_or(|turn| now <= turn.drained)
     }
 
     /// Runs the turn that ends now.

@@ -1,11 +1,8 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Nonce,
-    lock_table::{ClusterTime, Command, Effect, Ended, Grant},
+    lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockRequest, Seen},
     testing::simulator::coverage::Coverage,
 };
 
@@ -16,8 +13,8 @@ use crate::{
 pub(super) struct Ledger {
     now: ClusterTime,
     holders: BTreeMap<Arc<str>, Held>,
-    /// Never forgotten, unlike the table's own memory.
-    ended: BTreeSet<Nonce>,
+    /// When each nonce ended; not forgotten by age, unlike in the table's own memory.
+    ended: BTreeMap<Nonce, ClusterTime>,
     waiting: BTreeMap<Nonce, u64>,
 }
 
@@ -44,6 +41,9 @@ impl Ledger {
     ) {
         assert!(*stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
         self.now = *stamp;
+        if let Command::Lock(request) = command {
+            self.judge(request, effects);
+        }
         for effect in effects {
             match effect {
                 Effect::Granted(grant) => self.granted(term, grant, last_tokens, coverage),
@@ -68,7 +68,7 @@ impl Ledger {
                     let held = self.holders.remove(key).expect("what expires was held");
                     assert_eq!(held.nonce, *nonce, "a lease ends in its holder's name");
                     assert!(held.expires_at <= self.now, "a lease ended before its time");
-                    self.ended.insert(*nonce);
+                    self.ended.insert(*nonce, self.now);
                     let next = if head(key).is_some() { "with a waiter" } else { "with none" };
                     coverage.reach(match next {
                         "with a waiter" => "lease expired with a waiter",
@@ -92,6 +92,23 @@ impl Ledger {
         }
     }
 
+    /// A LOCK whose sender cannot have known the end of its nonce gets nothing.
+    fn judge(&mut self, request: &LockRequest, effects: &[Effect]) {
+        let nonce = request.nonce;
+        let accepted = effects.iter().any(|effect| match effect {
+            Effect::Granted(grant) => grant.nonce == nonce,
+            Effect::Queued { nonce: queued, .. } => *queued == nonce,
+            _ => false,
+        });
+        if !accepted {
+            return;
+        }
+        if let Some(ended) = self.ended.remove(&nonce) {
+            let knew = matches!(request.seen, Seen::At { time, .. } if time > ended);
+            assert!(knew, "a nonce was granted that had ended at {ended:?}: {request:?}");
+        }
+    }
+
     fn granted(
         &mut self,
         term: u64,
@@ -110,7 +127,6 @@ impl Ledger {
             coverage.reach("repeated nonce while it holds");
             return;
         }
-        assert!(!self.ended.contains(&grant.nonce), "a nonce that had ended was granted");
         let last = last_tokens.entry(grant.key.clone()).or_insert(0);
         assert!(grant.token > *last, "tokens fell on {}: {} after {last}", grant.key, grant.token);
         *last = grant.token;
@@ -138,15 +154,15 @@ impl Ledger {
                 if held.contended {
                     coverage.reach("a waiter's turn ended by unlock");
                 }
-                self.ended.insert(nonce);
+                self.ended.insert(nonce, self.now);
             }
             Ended::Waited => {
                 self.waiting.remove(&nonce);
-                self.ended.insert(nonce);
+                self.ended.insert(nonce, self.now);
             }
             Ended::Unknown => {
                 // Withdrawn before its LOCK arrived, or forgotten long ago: over in both cases.
-                if self.ended.insert(nonce) {
+                if self.ended.insert(nonce, self.now).is_none() {
                     coverage.reach("withdrawal before its LOCK");
                 }
             }
