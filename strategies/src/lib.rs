@@ -35,6 +35,8 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
+#[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
+pub mod planted;
 mod redis;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -12,7 +12,10 @@ use super::{
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter, lease_ms},
 };
-use crate::Nonce;
+use crate::{
+    Nonce,
+    planted::{Bug, planted},
+};
 
 /// Who holds what, who waits, and what has ended lately: a pure state machine.
 ///
@@ -61,6 +64,12 @@ impl LockTable {
     /// Applies one command stamped `stamp`, and appends what happened to `effects`, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
         self.now = self.now.max(stamp);
+        if planted(Bug::ClusterTimeFalls) {
+            self.now = stamp;
+        }
+        if planted(Bug::TokenReset) && self.rows.is_empty() {
+            self.last_token = self.config.first_token - 1;
+        }
         self.drop_dead_waiters(effects);
         self.end_due_leases(effects);
         self.nonces.purge(self.now, self.config.nonce_memory_ms);
@@ -190,6 +199,10 @@ impl LockTable {
     fn grant_again(&mut self, key: &Key, request: &LockRequest) -> Effect {
         let row = self.rows.get_mut(key).expect("a nonce that holds has its row");
         row.holder.claim.asked_again(request, self.now);
+        if planted(Bug::GrantedTwice) {
+            self.last_token += 1;
+            row.holder.token = self.last_token;
+        }
         Effect::Granted(row.holder.grant(key.text()))
     }
 
@@ -250,6 +263,12 @@ impl LockTable {
 
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
         let place = self.nonces.place(nonce).cloned();
+        if planted(Bug::UnlockByAnyone) && place.is_none() && self.row(key).is_some() {
+            let key = Key::new(key);
+            let holder = self.rows[&key].holder.claim.nonce;
+            self.end_nonce(holder, Ended::Unlocked, false);
+            return self.hand_over(&key, effects);
+        }
         let was = match &place {
             Some(Place::Holds { key: held }) if held.text() == key => Ended::Held,
             Some(Place::Waits { key: awaited, .. }) if awaited.text() == key => Ended::Waited,
@@ -260,6 +279,13 @@ impl LockTable {
         match (was, place) {
             (Ended::Held, Some(Place::Holds { key })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
+                if planted(Bug::NoHandOver) {
+                    let places: Vec<u64> = self.rows[&key].queue.keys().copied().collect();
+                    for place in places {
+                        let claim = self.leave_queue(&key, place);
+                        self.nonces.forget(claim.nonce);
+                    }
+                }
                 self.hand_over(&key, effects);
             }
             (Ended::Waited, Some(Place::Waits { key, place })) => {
@@ -307,12 +333,26 @@ impl LockTable {
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
         let places = self.index.waiting.remove(&process).unwrap_or_default();
+        if planted(Bug::HashOrder) {
+            return self.drop_in_hash_order(places, effects);
+        }
         for (place, key) in places {
             self.drop_waiter(&key, place, effects);
         }
     }
 
+    #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
+    fn drop_in_hash_order(&mut self, places: BTreeMap<u64, Key>, effects: &mut Vec<Effect>) {
+        let hashed: std::collections::HashMap<u64, Key> = places.into_iter().collect();
+        for (place, key) in hashed {
+            self.drop_waiter(&key, place, effects);
+        }
+    }
+
     fn drop_dead_waiters(&mut self, effects: &mut Vec<Effect>) {
+        if planted(Bug::DeadWaiterGranted) {
+            return;
+        }
         while let Some((key, place)) = self.index.due_waiter(self.now) {
             self.drop_waiter(&key, place, effects);
         }
@@ -332,6 +372,9 @@ impl LockTable {
     }
 
     fn end_due_leases(&mut self, effects: &mut Vec<Effect>) {
+        if planted(Bug::ExpiryIgnored) {
+            return;
+        }
         while let Some(key) = self.index.due_lease(self.now) {
             let row = self.rows.get(&key).expect("a lease that is indexed has its row");
             let Claim { nonce, process, .. } = row.holder.claim;

@@ -28,7 +28,8 @@ use super::{
 };
 use crate::{
     Instant,
-    lock_table::{Command, LockTable, TableConfig},
+    lock_table::{Command, Effect, LockTable, TableConfig},
+    planted::{Bug, planted},
 };
 
 /// How long a peer may stay in the engine's snapshot state without progress before the leader
@@ -64,7 +65,9 @@ impl Group {
         timing: &Timing,
         seed: u64,
     ) -> Self {
-        let log = VolatileLog::founding(roster.keys().copied().collect());
+        let voters =
+            if planted(Bug::QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
+        let log = VolatileLog::founding(voters);
         let config = TableConfig { group: id, first_token, ..timing.table.clone() };
         Self::new(id, me, log, LockTable::new(config), roster, timing, seed)
     }
@@ -281,6 +284,19 @@ impl Group {
             clock.stamped(stamp);
         }
         appended
+    }
+
+    /// What the commands that are about to be appended would do, were they committed by now.
+    fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
+        let (mut table, mut effects) = (self.table.clone(), Vec::new());
+        let stamp = self.clock?.read(now);
+        self.commands.iter().for_each(|command| table.apply(stamp, command, &mut effects));
+        Some(effects)
+    }
+
+    /// For [`Bug::AnswerBeforeCommit`].
+    pub(super) fn foretell(&self, now: Instant) -> Vec<Effect> {
+        self.foretold(now).unwrap_or_default()
     }
 
     /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that

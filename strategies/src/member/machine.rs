@@ -41,9 +41,8 @@ pub(crate) struct GroupView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryView {
     pub(crate) term: u64,
-    /// Its bytes, and those of a change of members.
-    pub(crate) data: Vec<u8>,
-    pub(crate) context: Vec<u8>,
+    /// Whether it puts one incarnation in another's place.
+    pub(crate) replaces: bool,
     /// What it does to the lock table; `None` for the engine's own entries.
     pub(crate) command: Option<(ClusterTime, Command)>,
 }

@@ -30,6 +30,7 @@ use super::{
 use crate::{
     Inspection, Instant, Nonce,
     lock_table::{Command, Effect, Known, ProcessId, Seen},
+    planted::{Bug, planted},
 };
 
 /// A member that joins and hears nothing of its group for this long starts over.
@@ -96,7 +97,10 @@ impl Node {
         seed: u64,
     ) -> Self {
         let mut ids = Ids::new(seed);
-        let incarnation = ids.draw();
+        let mut incarnation = ids.draw();
+        if planted(Bug::IncarnationReused) {
+            incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
+        }
         Self {
             formation: Formation::new(name.clone(), options.members.clone()),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
@@ -201,7 +205,14 @@ impl Node {
             self.follow_leader(now);
             let asked = self.ask(now);
             let group = self.group.as_mut().filter(|group| heartbeat && group.is_leader());
-            let proposed = group.is_some_and(|group| group.flush(now));
+            let mut early = Vec::new();
+            let proposed = group.is_some_and(|group| {
+                if planted(Bug::AnswerBeforeCommit) {
+                    early = group.foretell(now);
+                }
+                group.flush(now)
+            });
+            early.iter().for_each(|effect| self.requests.observe(now, effect));
             if !busy && !asked && !proposed {
                 break;
             }
@@ -358,7 +369,9 @@ impl Node {
     fn leave(&mut self, now: Instant, rest: std::time::Duration) {
         self.group = None;
         self.leader = None;
-        self.incarnation = self.ids.draw();
+        if !planted(Bug::IncarnationKept) {
+            self.incarnation = self.ids.draw();
+        }
         self.requests.left_group(now, ProcessId(self.incarnation));
         self.transfers.clear();
         self.outbox.clear();

@@ -17,7 +17,10 @@ use redis::{
 use tokio::time::timeout;
 
 use super::{script::Script, trouble::Trouble};
-use crate::{Clock, Error, Instant};
+use crate::{
+    Clock, Error, Instant,
+    planted::{Bug, planted},
+};
 
 /// How many requests wait for the connection's task, at the most; a caller beyond waits its turn,
 /// within its deadline.
@@ -153,7 +156,9 @@ impl Link {
         let mut cmd = script.by_hash();
         arguments(&mut cmd);
         match self.request(&cmd, until).await {
-            Err(Trouble::Refused(error)) if error.code() == Some("NOSCRIPT") => {
+            Err(Trouble::Refused(error))
+                if error.code() == Some("NOSCRIPT") && !planted(Bug::NoScriptFallback) =>
+            {
                 let mut cmd = script.by_text();
                 arguments(&mut cmd);
                 self.request(&cmd, until).await

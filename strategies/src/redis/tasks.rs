@@ -19,7 +19,10 @@ use super::{
     trouble::{Fate, Trouble},
     waiters::{Outcome, Waiting},
 };
-use crate::Lock;
+use crate::{
+    Lock,
+    planted::{Bug, planted},
+};
 
 /// How many nonces one command carries: it bounds how long a script keeps the server.
 const NONCES_PER_COMMAND: usize = 512;
@@ -55,6 +58,10 @@ async fn stay_subscribed(shared: &Arc<Shared>) {
                 shared.poke.notify_one();
                 check_holds(shared).await;
                 watch_subscription(shared, connection, &ended).await;
+                if planted(Bug::SubscriptionLost) {
+                    // Believes that it is subscribed for ever after.
+                    return std::future::pending().await;
+                }
                 shared.subscribed.send_replace(false);
                 tracing::info!("the subscription has ended");
             }

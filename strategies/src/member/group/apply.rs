@@ -15,6 +15,7 @@ use crate::{
     Instant,
     lock_table::{ClusterTime, Effect, LockTable},
     member::wire::Voters,
+    planted::{Bug, planted},
 };
 
 /// What came out of a group in one turn.
@@ -132,7 +133,13 @@ impl Group {
     /// with the commands it had not appended.
     fn follow_role(&mut self, now: Instant) {
         match (self.raw.raft.state == StateRole::Leader, &self.clock) {
-            (true, None) => self.clock = Some(LeaderClock::new(self.greatest_stamp(), now)),
+            (true, None) => {
+                let greatest = match planted(Bug::ClusterTimeFalls) {
+                    true => own_clock(now),
+                    false => self.greatest_stamp(),
+                };
+                self.clock = Some(LeaderClock::new(greatest, now));
+            }
             (false, Some(_)) => {
                 self.clock = None;
                 self.commands.clear();
@@ -181,6 +188,11 @@ impl Group {
         }
         self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
     }
+}
+
+/// What a leader that continues from nothing would stamp with.
+fn own_clock(now: Instant) -> ClusterTime {
+    ClusterTime(u64::try_from(now.since_origin().as_millis()).unwrap_or(u64::MAX))
 }
 
 fn collect(messages: Vec<Message>, out: &mut Output) {

@@ -2,7 +2,7 @@
 
 use raft::{Storage, eraftpb::EntryType};
 
-use super::{Group, LockTable, Stamped, entry};
+use super::{Group, LockTable, MemberChange, Stamped, entry};
 use crate::member::machine::{EntryView, GroupView};
 
 impl Group {
@@ -30,10 +30,10 @@ impl Group {
         let normal = found.entry_type == EntryType::EntryNormal && !found.data.is_empty();
         let stamped: Option<Stamped> =
             normal.then(|| entry::decode(&found.data).expect("an entry of this build decodes"));
+        let change = (!found.context.is_empty()).then(|| entry::decode(&found.context));
         Some(EntryView {
             term: found.term,
-            data: found.data.to_vec(),
-            context: found.context.to_vec(),
+            replaces: matches!(change, Some(Ok(MemberChange::Replace { .. }))),
             command: stamped.map(|Stamped { stamp, command }| (stamp, command)),
         })
     }

@@ -77,6 +77,10 @@ impl Client {
                 Some(Err(Error::Spent)) => {
                     return self.note(Observation::Reached("a spent nonce is refused"));
                 }
+                // Until others have gone, the same again would only be refused again.
+                Some(Err(Error::Limit { .. })) => {
+                    return self.sleep(Duration::from_millis(100)).await;
+                }
                 Some(Err(_)) | None => {}
             }
         }

@@ -6,7 +6,10 @@ mod election;
 mod ledger;
 mod log;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 pub(super) use self::belief::{Belief, TwoBelieve};
 use self::{
@@ -19,7 +22,7 @@ use self::{
 use super::{coverage::Coverage, draw::mixed, trace::digest};
 use crate::{
     Instant, Nonce,
-    lock_table::{Command, LockTable, Sizes},
+    lock_table::{Effect, Ended, LockTable, Sizes},
     member::machine::{GroupView, Machine},
 };
 
@@ -32,6 +35,8 @@ pub(super) struct Invariants {
     members: BTreeMap<usize, Watched>,
     beliefs: Beliefs,
     last_tokens: BTreeMap<Arc<str>, u64>,
+    /// Every nonce that a client ever held.
+    believed: BTreeSet<Nonce>,
     pub(super) coverage: Coverage,
     /// Entries of the log that were committed.
     pub(super) committed: u64,
@@ -141,7 +146,8 @@ impl Invariants {
         watched.checked = watched.checked.max(view.commit);
         self.committed += new.len() as u64;
         for entry in new {
-            Self::commit(group, &entry, &mut self.last_tokens, coverage);
+            let believed = &self.believed;
+            Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
         }
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
@@ -154,13 +160,24 @@ impl Invariants {
         group: &mut GroupHistory,
         entry: &committed::NewlyCommitted,
         last_tokens: &mut BTreeMap<Arc<str>, u64>,
+        believed: &BTreeSet<Nonce>,
         coverage: &mut Coverage,
     ) {
+        if entry.replaces {
+            coverage.reach("member replaced");
+        }
         if let Some(stamped) = &entry.command {
             let mut effects = Vec::new();
-            let heads = Self::heads(&group.table, &stamped.1);
+            let heads = Self::heads(&group.table);
             group.table.apply(stamped.0, &stamped.1, &mut effects);
             let head = |key: &str| heads.get(key).copied();
+            let passed_on = |effect: &Effect| {
+                matches!(effect, Effect::Unlocked { nonce, was: Ended::Held, .. }
+                    if !believed.contains(nonce))
+            };
+            if effects.iter().any(passed_on) {
+                coverage.reach("lock passed on after its caller had gone");
+            }
             group.ledger.check(entry.term, stamped, &effects, last_tokens, head, coverage);
             if mixed(entry.index).is_multiple_of(8) {
                 group.table.check();
@@ -172,7 +189,7 @@ impl Invariants {
     }
 
     /// Who was next on each key before the entry.
-    fn heads(table: &LockTable, _command: &Command) -> BTreeMap<Arc<str>, Nonce> {
+    fn heads(table: &LockTable) -> BTreeMap<Arc<str>, Nonce> {
         let keys = table.keys();
         keys.filter_map(|key| Some((key.clone(), table.next_waiter(&key)?))).collect()
     }
@@ -195,6 +212,7 @@ impl Invariants {
     }
 
     pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
+        self.believed.insert(belief.lock.nonce());
         self.beliefs.begin(belief)
     }
 

@@ -124,7 +124,7 @@ impl Plan {
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
         let work = WorkPlan {
-            think_max: draw.spread(1, 600) * MS,
+            think_max: draw.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),
             wait_ms_max: draw.spread(50, 5_000),
             try_lock: draw.between(0, 300_000),

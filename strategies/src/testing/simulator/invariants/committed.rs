@@ -1,7 +1,7 @@
 use super::log::Mirror;
 use crate::{
     lock_table::{ClusterTime, Command},
-    member::machine::{GroupView, Machine},
+    member::machine::{EntryView, GroupView, Machine},
 };
 
 /// The index of a group's first entry: founders begin as after a snapshot at index 1.
@@ -21,6 +21,7 @@ pub(super) struct Committed {
 pub(super) struct NewlyCommitted {
     pub(super) index: u64,
     pub(super) term: u64,
+    pub(super) replaces: bool,
     pub(super) command: Option<(ClusterTime, Command)>,
 }
 
@@ -66,7 +67,8 @@ impl Committed {
                     self.entries.push(entry);
                     self.seen_in.push(view_term);
                     let view = machine.entry(index).expect("what was mirrored is there");
-                    new.push(NewlyCommitted { index, term: view.term, command: view.command });
+                    let EntryView { term, replaces, command } = view;
+                    new.push(NewlyCommitted { index, term, replaces, command });
                 }
             }
         }

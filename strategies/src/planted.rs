@@ -1,0 +1,89 @@
+//! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
+//!
+//! Compiled only under the feature `planted-bugs`, which nothing but the tests' own runs turns on;
+//! without it [`planted`] is the constant `false`, and no trace of a bug is left. Under the feature,
+//! the environment variable `GAGGLE_BUG` names the bug of the process.
+
+macro_rules! bugs {
+    ($($(#[doc = $what:literal])+ $bug:ident = $name:literal,)+) => {
+        /// A mistake that somebody could have made, and that some layer must find.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[doc = $what])+ $bug,)+
+        }
+
+        impl Bug {
+            /// Every bug.
+            pub const ALL: &[Self] = &[$(Self::$bug),+];
+
+            /// The name by which `GAGGLE_BUG` calls it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$bug => $name,)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A repeated LOCK is granted once more, under a new token.
+    GrantedTwice = "granted-twice",
+    /// Cluster time follows every stamp, and a new leader stamps with its own clock.
+    ClusterTimeFalls = "cluster-time-falls",
+    /// An UNLOCK frees the key whoever holds it.
+    UnlockByAnyone = "unlock-by-anyone",
+    /// An unlock frees the key and forgets those who wait.
+    NoHandOver = "no-hand-over",
+    /// Tokens begin again when no key is held.
+    TokenReset = "token-reset",
+    /// Leases never end.
+    ExpiryIgnored = "expiry-ignored",
+    /// A waiter past its deadline is granted all the same.
+    DeadWaiterGranted = "dead-waiter-granted",
+    /// Every founder counts itself alone as the majority.
+    QuorumOfOne = "quorum-of-one",
+    /// A restarted process comes back as the incarnation it was, without its log and its vote.
+    IncarnationReused = "incarnation-reused",
+    /// A process that leaves its group keeps its incarnation.
+    IncarnationKept = "incarnation-kept",
+    /// A snapshot leaves out who waits.
+    SnapshotWithoutQueue = "snapshot-without-queue",
+    /// A leader answers what it has appended, before it is committed.
+    AnswerBeforeCommit = "answer-before-commit",
+    /// A LOCK is accepted however old it is.
+    StaleLockAccepted = "stale-lock-accepted",
+    /// The script unlocks without comparing the nonce: GET and DEL.
+    RedisUnlockByAnyone = "redis-unlock-by-anyone",
+    /// A server that does not know a script is not taught it.
+    NoScriptFallback = "no-script-fallback",
+    /// A connection that comes back is not subscribed again.
+    SubscriptionLost = "subscription-lost",
+    /// A caller that goes away leaves its place in the queue behind.
+    CancelLeavesWaiter = "cancel-leaves-waiter",
+    /// The holder counts its lease from when the answer came.
+    DeadlineFromReply = "deadline-from-reply",
+    /// Effects come in the order of a hash map.
+    HashOrder = "hash-order",
+    /// Any grant of the nonce answers a LOCK, also one to a copy of an earlier LOCK.
+    AnswerToAnyCopy = "answer-to-any-copy",
+}
+
+/// Whether this process runs with `bug`.
+#[cfg(feature = "planted-bugs")]
+pub(crate) fn planted(bug: Bug) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| {
+        let name = std::env::var("GAGGLE_BUG").ok()?;
+        let found = Bug::ALL.iter().find(|bug| bug.name() == name);
+        Some(*found.unwrap_or_else(|| panic!("GAGGLE_BUG={name}: there is no such bug")))
+    });
+    *chosen == Some(bug)
+}
+
+/// Without the feature there are none.
+#[cfg(not(feature = "planted-bugs"))]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
