@@ -74,12 +74,14 @@
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
+//! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
 pub mod broken;
 mod cases;
 mod context;
 mod fixture;
+pub mod history;
 pub mod increment;
 mod report;
 pub mod resource;

@@ -1,0 +1,179 @@
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+
+use super::{Call, History, Operation, Outcome, Refusal};
+use crate::Drift;
+
+/// What a history says about one nonce, which is one acquisition of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Acquisition {
+    /// Its operations, in [`Acquisitions::order`].
+    pub(super) operations: Range<usize>,
+    /// The earliest invocation of a LOCK that may have taken effect.
+    pub(super) asked: Option<Duration>,
+    /// The grant that was known first.
+    pub(super) grant: Option<Granted>,
+    /// The latest deadline that its holder was told.
+    pub(super) until: Duration,
+    /// The earliest two calls that may have ended it, with their invocations: unlocks, and LOCKs of
+    /// the same nonce that failed, which withdraw it.
+    pub(super) endings: [Option<(Duration, u32)>; 2],
+    /// The unlock that succeeded and was known first: it ended by then.
+    pub(super) done: Option<(Duration, u32)>,
+    /// The latest invocation of a call that found it holding (an unlock or extend with success).
+    pub(super) found: Option<(Duration, u32)>,
+}
+
+/// A grant that its caller has seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    /// The operation.
+    pub(super) operation: u32,
+    /// When it was known.
+    pub(super) completed: Duration,
+    /// Its token.
+    pub(super) token: u64,
+    /// The first deadline told.
+    pub(super) until: Duration,
+}
+
+/// All acquisitions of a history, key by key.
+pub(super) struct Acquisitions<'h> {
+    pub(super) history: &'h History,
+    /// The numbers of all operations, those of one nonce together and in order of invocation.
+    pub(super) order: Vec<u32>,
+    /// All acquisitions, those of one key together.
+    pub(super) all: Vec<Acquisition>,
+    /// Of each key, its acquisitions; in the order of the keys.
+    pub(super) keys: Vec<Range<usize>>,
+}
+
+impl<'h> Acquisitions<'h> {
+    /// Groups the operations. Deadlines count as certain only less `drift` over the time from the
+    /// answer to the deadline.
+    pub(super) fn of(history: &'h History, drift: Drift) -> Self {
+        let operations = history.operations();
+        let mut order: Vec<(u128, u32)> = (0..)
+            .zip(operations)
+            .map(|(number, operation)| (operation.nonce.as_u128(), number))
+            .collect();
+        order.sort_unstable();
+
+        let mut by_key: BTreeMap<&str, Vec<Acquisition>> = BTreeMap::new();
+        let mut start = 0;
+        for group in order.chunk_by(|one, other| one.0 == other.0) {
+            let end = start + group.len();
+            let mut acquisition = Acquisition::new(start..end);
+            for &(_, number) in group {
+                acquisition.take_in(number, &operations[number as usize], drift);
+            }
+            let key = &*operations[group[0].1 as usize].key;
+            by_key.entry(key).or_default().push(acquisition);
+            start = end;
+        }
+
+        let (mut all, mut keys) = (Vec::new(), Vec::with_capacity(by_key.len()));
+        for mut acquisitions in by_key.into_values() {
+            let start = all.len();
+            all.append(&mut acquisitions);
+            keys.push(start..all.len());
+        }
+        let order = order.into_iter().map(|(_, number)| number).collect();
+        Self { history, order, all, keys }
+    }
+
+    /// The key at `place`.
+    pub(super) fn key(&self, place: usize) -> Arc<str> {
+        let first = &self.all[self.keys[place].start];
+        Arc::clone(&self.operation(self.order[first.operations.start]).key)
+    }
+
+    /// An operation by its number.
+    pub(super) fn operation(&self, number: u32) -> &'h Operation {
+        &self.history.operations()[number as usize]
+    }
+
+    /// The operations of one acquisition, with their numbers, in order of invocation.
+    pub(super) fn operations(
+        &self,
+        acquisition: &Acquisition,
+    ) -> impl Iterator<Item = (u32, &'h Operation)> + use<'_, 'h> {
+        self.order[acquisition.operations.clone()]
+            .iter()
+            .map(|&number| (number, self.operation(number)))
+    }
+}
+
+impl Acquisition {
+    fn new(operations: Range<usize>) -> Self {
+        Self {
+            operations,
+            asked: None,
+            grant: None,
+            until: Duration::ZERO,
+            endings: [None; 2],
+            done: None,
+            found: None,
+        }
+    }
+
+    /// Takes in the operation with this number; in order of invocation.
+    fn take_in(&mut self, number: u32, operation: &Operation, drift: Drift) {
+        let invoked = operation.invoked;
+        let completed = operation.completed.unwrap_or(Duration::MAX);
+        match (operation.call, operation.outcome) {
+            (Call::Lock { .. }, Outcome::Granted { token, until }) => {
+                let until = certain(completed, until, drift);
+                self.asked.get_or_insert(invoked);
+                self.until = self.until.max(until);
+                if self.grant.is_none_or(|grant| completed < grant.completed) {
+                    self.grant = Some(Granted { operation: number, completed, token, until });
+                }
+            }
+            (
+                Call::Lock { .. },
+                Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn),
+            ) => {
+                self.asked.get_or_insert(invoked);
+                self.may_end(invoked, number);
+            }
+            (Call::Unlock, Outcome::Done) => {
+                self.may_end(invoked, number);
+                self.found = self.found.max(Some((invoked, number)));
+                if self.done.is_none_or(|(done, _)| completed < done) {
+                    self.done = Some((completed, number));
+                }
+            }
+            (Call::Unlock, outcome) if outcome != Outcome::Refused(Refusal::NoEffect) => {
+                self.may_end(invoked, number);
+            }
+            (Call::Extend { .. }, Outcome::Extended { until }) => {
+                self.found = self.found.max(Some((invoked, number)));
+                self.until = self.until.max(certain(completed, until, drift));
+            }
+            _ => {}
+        }
+    }
+
+    fn may_end(&mut self, invoked: Duration, number: u32) {
+        if let Some(place) = self.endings.iter_mut().find(|place| place.is_none()) {
+            *place = Some((invoked, number));
+        }
+    }
+
+    /// The first invocation of a call that may have ended it.
+    pub(super) fn ending(&self) -> Duration {
+        self.endings[0].map_or(Duration::MAX, |(invoked, _)| invoked)
+    }
+
+    /// The same, the operation `number` left aside.
+    pub(super) fn ending_but(&self, number: u32) -> Duration {
+        let other = self.endings.iter().flatten().find(|(_, ending)| *ending != number);
+        other.map_or(Duration::MAX, |(invoked, _)| *invoked)
+    }
+}
+
+/// How much of a lease that ends at `until`, told at `completed`, is certain if the clock of the
+/// history and that of the holder drift apart.
+pub(super) fn certain(completed: Duration, until: Duration, drift: Drift) -> Duration {
+    until.saturating_sub(drift.over(until.saturating_sub(completed)))
+}
