@@ -13,8 +13,10 @@ struct Hold {
     /// When the nonce was first asked for: its grant took effect between this and `from`.
     asked: Duration,
     grant: u32,
-    /// What shows that it lasted past its deadline, if something must.
-    found: Option<u32>,
+    /// The deadline told with the grant, where deadlines count.
+    deadline: Duration,
+    /// The last call that found it holding, with its invocation.
+    found: Option<(Duration, u32)>,
 }
 
 pub(super) fn check(key: &Key<'_, '_>, rules: Rules, found: &mut Found) {
@@ -26,18 +28,18 @@ pub(super) fn check(key: &Key<'_, '_>, rules: Rules, found: &mut Found) {
 }
 
 fn hold(nonce: &Acquisition, grant: Granted, rules: Rules) -> Hold {
-    let believed = if rules.no_expiry {
-        Duration::MAX
+    let (deadline, believed) = if rules.no_expiry {
+        (Duration::MAX, Duration::MAX)
     } else if rules.leases {
-        nonce.until
+        (grant.until, nonce.until)
     } else {
-        Duration::ZERO
+        (Duration::ZERO, Duration::ZERO)
     };
-    let (seen, call) = nonce.found.unwrap_or_default();
+    let seen = nonce.found.map_or(Duration::ZERO, |(invoked, _)| invoked);
     let to = believed.max(seen).min(nonce.ending()).max(grant.completed);
     let asked = nonce.asked.unwrap_or(grant.completed);
-    let found = (to > believed && nonce.found.is_some()).then_some(call);
-    Hold { from: grant.completed, to, asked, grant: grant.operation, found }
+    let (from, grant, found) = (grant.completed, grant.operation, nonce.found);
+    Hold { from, to, asked, grant, deadline, found }
 }
 
 /// Sorted by their beginnings, each hold begins after the latest end before it.
@@ -76,11 +78,11 @@ fn grants_within(key: &Key<'_, '_>, holds: &mut [Hold], found: &mut Found) {
 fn note(key: &Key<'_, '_>, before: Hold, hold: Hold, found: &mut Found) {
     let mut operations = vec![before.grant, hold.grant];
     let rule = match before.found {
-        Some(call) => {
+        Some((seen, call)) if seen > hold.from && hold.from >= before.deadline => {
             operations.push(call);
             Rule::Revived
         }
-        None => Rule::Overlap,
+        _ => Rule::Overlap,
     };
     found.note(key, rule, &operations);
 }

@@ -88,17 +88,14 @@ fn check_refusal(
         operation.invoked > grant.completed && completed < end
     };
     match refusal {
-        Refusal::NotHolder | Refusal::Spent | Refusal::Expired
-            if rules.no_expiry && held(Duration::MAX) =>
+        Refusal::NotHolder | Refusal::Spent
+            if (rules.no_expiry && held(Duration::MAX)) || (rules.leases && held(nonce.until)) =>
         {
             found.note(key, Rule::HolderRefused, &[grant.operation, number]);
         }
-        // The latest deadline may have been told by an extend of a later time.
-        Refusal::NotHolder | Refusal::Spent if rules.leases && held(grant.until) => {
-            found.note(key, Rule::HolderRefused, &[grant.operation, number]);
-        }
-        // A copy of the lock without a later extension has the first deadline.
-        Refusal::Expired if rules.leases && held(grant.until) => {
+        // From its deadline on, the caller's own clock says this without asking; and a copy of the
+        // lock that has seen no extension has the first deadline.
+        Refusal::Expired if (rules.leases || rules.no_expiry) && held(grant.until) => {
             found.note(key, Rule::ExpiredEarly, &[grant.operation, number]);
         }
         _ => {}
