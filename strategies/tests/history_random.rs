@@ -353,14 +353,21 @@ fn corrupt(
             operations[place].outcome = Outcome::Refused(Refusal::Held);
         }
         Corruption::DeadlineLonger => {
-            // Of one that ran out: who unlocked in time has no use for it.
-            let unlocked: Vec<Nonce> = operations
-                .iter()
-                .filter(|operation| operation.call == Call::Unlock)
-                .map(|operation| operation.nonce)
-                .collect();
-            let place =
-                pick(&|operation| is_grant(operation) && !unlocked.contains(&operation.nonce))?;
+            // Of one that ran out, and after which somebody was granted: else nobody sees it.
+            let others = operations.clone();
+            let place = pick(&|operation| {
+                let Outcome::Granted { until, .. } = operation.outcome else { return false };
+                let last = until + ms(SHORT / 2);
+                let ran_out = others.iter().all(|other| {
+                    other.nonce != operation.nonce || other.invoked == operation.invoked
+                });
+                ran_out
+                    && others.iter().any(|other| {
+                        is_grant(other)
+                            && other.invoked > operation.invoked
+                            && other.completed.is_some_and(|at| at > until && at < last)
+                    })
+            })?;
             if let Outcome::Granted { until, .. } = &mut operations[place].outcome {
                 *until += ms(SHORT / 2);
             }
