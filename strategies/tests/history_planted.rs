@@ -123,7 +123,8 @@ fn a_token_falls_against_the_order_that_an_unlock_shows() {
         extended(2, 9, 10, 200),
     ];
     assert_eq!(broken(Fenced, &bad), [Rule::Unexplained(Fenced)]);
-    passes(&[Owner], &bad);
+    // Tokens that do not contradict real time are taken at their word by all models.
+    assert_eq!(broken(Owner, &bad), [Rule::Unexplained(Owner)]);
 }
 
 #[test]
@@ -281,4 +282,17 @@ fn explanations_hold_only_the_operations_that_matter() {
         .find(|violation| violation.rule == Rule::Unexplained(Leased))
         .unwrap();
     assert_eq!(search.operations, operations[100 - 1..=100], "{report}");
+}
+
+#[test]
+fn a_refusal_that_nobody_explains_is_explained_by_itself() {
+    let mut operations = Vec::new();
+    for n in 0..30 {
+        operations.push(granted(n, 0, 1000, u64::from(n) + 1, 1000));
+        operations.push(by(100 + n, unlocked(n, 0, 1000)));
+    }
+    operations.push(held(99, 1002, 1003));
+    let report = check_as(Leased, &operations);
+    let kept: Vec<_> = report.violations.iter().map(|found| found.operations.len()).collect();
+    assert_eq!(kept, [1, 1], "{report}");
 }

@@ -58,8 +58,8 @@ use crate::Drift;
 /// How a history is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The steps that the search for one key and model may take; 5,000,000 by default, some seconds
-    /// and at most some hundred megabytes. The explanation of a breach may take as many again.
+    /// The steps that the search for one key and model may take; 2,000,000 by default, a second
+    /// or two and at most some hundred megabytes. The explanation of a breach may take as many again.
     pub budget: u64,
     /// How far the rates of a holder's clock and of the history's differ; 1 % by default. A deadline
     /// is certain only less this part of the time from its answer to it. None
@@ -73,7 +73,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { budget: 5_000_000, drift: Drift::default(), search_all: false }
+        Self { budget: 2_000_000, drift: Drift::default(), search_all: false }
     }
 }
 
@@ -118,7 +118,7 @@ fn search_key(
 ) {
     let keys = acquisitions.keys[place].clone();
     let of_key = (0..).zip(&acquisitions.all[keys.clone()]);
-    let timeline = Timeline::of(acquisitions, of_key, Excerpt::ALL, settings.drift);
+    let timeline = Timeline::of(acquisitions, of_key, &Excerpt::all(), settings.drift);
     for &model in models {
         let mut budget = settings.budget;
         let verdict = search_as(model, &timeline, &mut budget);

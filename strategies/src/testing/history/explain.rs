@@ -11,8 +11,8 @@ use super::{
 /// The few operations that show why no order explains the key at `place`: the shortest beginning of
 /// its history that is illegal, and of that the acquisitions without which it would be legal.
 ///
-/// An acquisition that is left out may have held once, at any time; so what is left is illegal only
-/// if the whole is. A search that ends by the budget counts as legal: the explanation then is
+/// With an acquisition all of its calls are left out, and the refusals that it may have caused; so
+/// what is left is illegal only if the whole is. A search that ends by the budget counts as legal: the explanation then is
 /// longer than it need be, and still right.
 pub(super) fn explain(
     acquisitions: &Acquisitions<'_>,
@@ -23,11 +23,19 @@ pub(super) fn explain(
     let mut budget = settings.budget;
     let keys = acquisitions.keys[place].clone();
     let all: Vec<usize> = keys.collect();
+    let operations: u64 =
+        all.iter().map(|&place| acquisitions.all[place].operations.len() as u64).sum();
     let mut illegal = |kept: &[usize], until: Duration| {
+        // Laying out the timeline costs as well.
+        budget = budget.saturating_sub(operations);
+        if budget == 0 {
+            return false;
+        }
         let of_key = (0..).zip(kept.iter().map(|&place| &acquisitions.all[place]));
-        let left_out = all.len() - kept.len();
-        let timeline =
-            Timeline::of(acquisitions, of_key, Excerpt { until, left_out }, settings.drift);
+        // Both are in the order of the key's acquisitions.
+        let left_out = all.iter().filter(|place| kept.binary_search(place).is_err());
+        let excerpt = Excerpt::new(until, left_out.map(|&place| &acquisitions.all[place]));
+        let timeline = Timeline::of(acquisitions, of_key, &excerpt, settings.drift);
         search_as(model, &timeline, &mut budget) == Verdict::Illegal
     };
 

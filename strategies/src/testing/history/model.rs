@@ -112,6 +112,8 @@ pub enum Action {
         /// From when on it may have ended by a call without an answer: an unlock, or a LOCK of the
         /// same nonce that failed and withdraws it.
         released: Option<Duration>,
+        /// How many other actions must find it holding: it does not end before them.
+        finds: u32,
         /// Whether more than one LOCK of this nonce may have taken effect.
         repeated: bool,
     },
@@ -124,6 +126,8 @@ pub enum Action {
         token: Option<u64>,
         /// As in a grant.
         released: Option<Duration>,
+        /// As in a grant.
+        finds: u32,
         /// As in a grant.
         repeated: bool,
     },

@@ -1,6 +1,14 @@
-use std::{collections::BTreeMap, time::Duration};
+mod links;
+mod order;
 
+use std::{
+    hash::{BuildHasherDefault, DefaultHasher},
+    time::Duration,
+};
+
+use self::{links::Links, order::Order};
 use super::{
+    ModelKind,
     model::{Action, Model},
     timeline::{Step, Timeline},
 };
@@ -19,24 +27,26 @@ pub(super) enum Verdict {
 /// Looks for an order of the timeline's actions that `model` takes, each within its time: the
 /// search of Wing and Gong, with Lowe's memory of what was tried.
 ///
+/// Where tokens can be trusted they give the order of the grants, which leaves hardly a choice.
+/// Where they cannot, only the fenced model keeps to them: the others are right or wrong without.
+///
 /// Steps taken are subtracted from `budget`.
 pub(super) fn search<M: Model>(model: &M, timeline: &Timeline, budget: &mut u64) -> Verdict {
-    // The order by tokens is nearly always the right one, and leaves the search no choice.
-    match Search::new(model, timeline, true).run(budget) {
-        Verdict::Illegal if M::KIND != super::ModelKind::Fenced => {
-            // Wrong tokens are another model's finding.
-            Search::new(model, timeline, false).run(budget)
-        }
-        verdict => verdict,
-    }
+    let by_token = timeline.by_token || M::KIND == ModelKind::Fenced;
+    Search::new(model, timeline, by_token).run(budget)
 }
+
+/// Places in the search that were tried: the steps taken, as one number, and the state; with the
+/// earliest time at which it was reached, as an earlier time allows all that a later one does.
+#[expect(clippy::disallowed_types, reason = "its order is never seen, and its hash has no key")]
+type Tried<S> = std::collections::HashMap<(u128, S), Duration, BuildHasherDefault<DefaultHasher>>;
 
 struct Search<'a, M: Model> {
     model: &'a M,
     timeline: &'a Timeline,
-    /// Steps that must be taken and are not, by `from`.
+    /// Steps that must be taken and are not, by `from`; but for those that `order` holds.
     required: Links,
-    /// The same, by `to`: the first bounds every time.
+    /// All that must be taken, by `to`: the first bounds every time.
     by_end: Links,
     /// The place of each step in `by_end`.
     end_places: Vec<usize>,
@@ -44,12 +54,9 @@ struct Search<'a, M: Model> {
     ends: Vec<usize>,
     /// Steps that may be taken and are not, by `from`.
     optional: Links,
-    /// Of each step that takes the key, the rank of its token; `None` where tokens order nothing.
-    ranks: Vec<Option<usize>>,
+    order: Order,
     taken: Vec<Taken<M::State>>,
-    /// What was tried: the steps taken, as one number, and the state; with the earliest time at
-    /// which it was reached, as an earlier time allows all that a later one does.
-    tried: BTreeMap<u128, Vec<(M::State, Duration)>>,
+    tried: Tried<M::State>,
 }
 
 /// A step taken, and what to return to.
@@ -87,17 +94,20 @@ impl<'a, M: Model> Search<'a, M> {
         for (place, &step) in ends.iter().enumerate() {
             end_places[step] = place;
         }
+        let order = if by_token { Order::by_token(steps) } else { Order::none(steps) };
         Self {
             model,
             timeline,
-            required: Links::new(steps.len(), |step| steps[step].to.is_some()),
+            required: Links::new(steps.len(), |step| {
+                steps[step].to.is_some() && !order.is_in_turn(step)
+            }),
             by_end: Links::new(ends.len(), |_| true),
             end_places,
             ends,
             optional: Links::new(steps.len(), |step| steps[step].to.is_none()),
-            ranks: ranks(steps, by_token),
+            order,
             taken: Vec::new(),
-            tried: BTreeMap::new(),
+            tried: Tried::default(),
         }
     }
 
@@ -127,8 +137,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// The next step that can be taken at `at`, after the step `after` was tried; required ones
-    /// come before optional ones.
+    /// The next step that can be taken at `at`, after the step `after` was tried: first those that
+    /// must be taken, then the grant whose turn it is, then those that may be taken.
     fn next(
         &mut self,
         at: &At<M::State>,
@@ -136,29 +146,53 @@ impl<'a, M: Model> Search<'a, M> {
         limit: Duration,
         budget: &mut u64,
     ) -> Result<Option<Chosen<M::State>>, OutOfBudget> {
-        let was_optional = after.is_some_and(|step| self.timeline.steps[step].to.is_none());
-        for optional in [false, true] {
-            if was_optional && !optional {
+        let mut candidate = match after {
+            Some(step) => self.follow(at, step),
+            None => self.start(at, List::Required),
+        };
+        while let Some((list, step)) = candidate {
+            if self.timeline.steps[step].from > limit {
+                candidate = self.start_after(at, list);
                 continue;
             }
-            let links = if optional { &self.optional } else { &self.required };
-            let mut candidate = match after {
-                Some(step) if was_optional == optional => links.after(step),
-                _ => links.first(),
-            };
-            while let Some(step) = candidate {
-                if self.timeline.steps[step].from > limit {
-                    break;
-                }
-                let links = if optional { &self.optional } else { &self.required };
-                candidate = links.after(step);
-                *budget = budget.checked_sub(1).ok_or(OutOfBudget)?;
-                if let Some(chosen) = self.attempt(at, step, limit) {
-                    return Ok(Some(chosen));
-                }
+            *budget = budget.checked_sub(1).ok_or(OutOfBudget)?;
+            if let Some(chosen) = self.attempt(at, step, limit) {
+                return Ok(Some(chosen));
             }
+            candidate = self.follow(at, step);
         }
         Ok(None)
+    }
+
+    /// The candidate after `step`.
+    fn follow(&self, at: &At<M::State>, step: usize) -> Option<(List, usize)> {
+        let (list, next) = if self.order.is_in_turn(step) {
+            (List::Turn, None)
+        } else if self.timeline.steps[step].to.is_some() {
+            (List::Required, self.required.after(step))
+        } else {
+            (List::Optional, self.optional.after(step))
+        };
+        next.map(|next| (list, next)).or_else(|| self.start_after(at, list))
+    }
+
+    /// The first candidate of `list`, or of those after it.
+    fn start(&self, at: &At<M::State>, list: List) -> Option<(List, usize)> {
+        let first = match list {
+            List::Required => self.required.first(),
+            List::Turn => self.order.turn(at.rank),
+            List::Optional => self.optional.first(),
+        };
+        first.map(|step| (list, step)).or_else(|| self.start_after(at, list))
+    }
+
+    /// The first candidate of the lists after `list`.
+    fn start_after(&self, at: &At<M::State>, list: List) -> Option<(List, usize)> {
+        match list {
+            List::Required => self.start(at, List::Turn),
+            List::Turn => self.start(at, List::Optional),
+            List::Optional => None,
+        }
     }
 
     fn attempt(
@@ -168,14 +202,7 @@ impl<'a, M: Model> Search<'a, M> {
         limit: Duration,
     ) -> Option<Chosen<M::State>> {
         let Step { action, from, .. } = self.timeline.steps[step];
-        let mut rank = at.rank;
-        if let Some(own) = self.ranks[step] {
-            if own > rank {
-                return None;
-            }
-            // One below it is a repetition, which the model judges.
-            rank = rank.max(own + 1);
-        }
+        let rank = self.order.after(step, at.rank)?;
         let ghosts = &self.timeline.ghosts;
         let (state, now) = self.model.step(&at.state, &action, at.now.max(from), ghosts)?;
         if now > limit {
@@ -192,52 +219,44 @@ impl<'a, M: Model> Search<'a, M> {
 
     /// Whether this place is new, or is reached at an earlier time than before.
     fn remember(&mut self, set: u128, state: &M::State, now: Duration) -> bool {
-        let tried = self.tried.entry(set).or_default();
-        match tried.iter_mut().find(|(known, _)| known == state) {
-            Some((_, earliest)) if *earliest <= now => false,
-            Some((_, earliest)) => {
-                *earliest = now;
-                true
-            }
-            None => {
-                tried.push((state.clone(), now));
-                true
-            }
-        }
+        let earliest = self.tried.entry((set, state.clone())).or_insert(Duration::MAX);
+        let earlier = now < *earliest;
+        *earliest = now.min(*earliest);
+        earlier
     }
 
     fn take_out(&mut self, step: usize) {
-        if self.timeline.steps[step].to.is_some() {
-            self.required.take_out(step);
-            self.by_end.take_out(self.end_places[step]);
-        } else {
+        if self.timeline.steps[step].to.is_none() {
             self.optional.take_out(step);
+            return;
+        }
+        self.by_end.take_out(self.end_places[step]);
+        if !self.order.is_in_turn(step) {
+            self.required.take_out(step);
         }
     }
 
     /// In the reverse order of taking out.
     fn put_back(&mut self, step: usize) {
-        if self.timeline.steps[step].to.is_some() {
-            self.by_end.put_back(self.end_places[step]);
-            self.required.put_back(step);
-        } else {
+        if self.timeline.steps[step].to.is_none() {
             self.optional.put_back(step);
+            return;
+        }
+        self.by_end.put_back(self.end_places[step]);
+        if !self.order.is_in_turn(step) {
+            self.required.put_back(step);
         }
     }
 }
 
 struct OutOfBudget;
 
-/// The rank of each step's token among all tokens.
-fn ranks(steps: &[Step], by_token: bool) -> Vec<Option<usize>> {
-    if !by_token {
-        return vec![None; steps.len()];
-    }
-    // Only grants must happen: a ghost's token counts because a grant has shown it.
-    let mut tokens: Vec<u64> = steps.iter().filter_map(|step| step.token).collect();
-    tokens.sort_unstable();
-    tokens.dedup();
-    steps.iter().map(|step| tokens.binary_search(&step.token?).ok()).collect()
+/// Where candidates stand.
+#[derive(Clone, Copy)]
+enum List {
+    Required,
+    Turn,
+    Optional,
 }
 
 /// A random-looking number for a step. A set of steps is the exclusive or of its numbers: two sets
@@ -250,43 +269,4 @@ fn mark(step: usize) -> u128 {
         mixed ^ (mixed >> 31)
     };
     (u128::from(half(0x2545_f491_4f6c_dd1d)) << 64) | u128::from(half(0))
-}
-
-/// A list of numbers in order, from which any can be taken out and put back in reverse.
-struct Links {
-    next: Vec<usize>,
-    previous: Vec<usize>,
-}
-
-impl Links {
-    /// Those of `0..len` that are in the list. Place 0 is the list's own; number `n` has place
-    /// `n + 1`.
-    fn new(len: usize, contains: impl Fn(usize) -> bool) -> Self {
-        let mut links = Self { next: vec![0; len + 1], previous: vec![0; len + 1] };
-        let mut last = 0;
-        for place in (1..=len).filter(|place| contains(place - 1)) {
-            (links.next[last], links.previous[place]) = (place, last);
-            last = place;
-        }
-        (links.next[last], links.previous[0]) = (0, last);
-        links
-    }
-
-    fn first(&self) -> Option<usize> {
-        self.next[0].checked_sub(1)
-    }
-
-    fn after(&self, number: usize) -> Option<usize> {
-        self.next[number + 1].checked_sub(1)
-    }
-
-    fn take_out(&mut self, number: usize) {
-        let (previous, next) = (self.previous[number + 1], self.next[number + 1]);
-        (self.next[previous], self.previous[next]) = (next, previous);
-    }
-
-    fn put_back(&mut self, number: usize) {
-        let (previous, next) = (self.previous[number + 1], self.next[number + 1]);
-        (self.next[previous], self.previous[next]) = (number + 1, number + 1);
-    }
 }

@@ -14,6 +14,9 @@ pub(super) struct Timeline {
     pub(super) steps: Vec<Step>,
     /// The invocations of calls that may have held without anybody seeing it, in order.
     pub(super) ghosts: Vec<Duration>,
+    /// Whether tokens give the order of the grants: they do (contract, rule 5) unless two nonces
+    /// have one token, or tokens contradict real time.
+    pub(super) by_token: bool,
 }
 
 /// One action with the time in which it took effect.
@@ -29,16 +32,44 @@ pub(super) struct Step {
 }
 
 /// Which part of a key's history is looked at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Excerpt {
     /// Nothing after this is known: later calls are left out, later answers unknown.
     pub(super) until: Duration,
-    /// How many acquisitions are left out. Each may have held once.
-    pub(super) left_out: usize,
+    /// When each acquisition that is left out may have held, by the beginning; the end is the latest
+    /// of all up to there. Whoever was refused as held meanwhile may have been refused for it.
+    left_out: Vec<(Duration, Duration)>,
 }
 
 impl Excerpt {
-    pub(super) const ALL: Self = Self { until: Duration::MAX, left_out: 0 };
+    pub(super) fn new<'a>(
+        until: Duration,
+        left_out: impl Iterator<Item = &'a Acquisition>,
+    ) -> Self {
+        let mut left_out: Vec<(Duration, Duration)> = left_out
+            .filter_map(|acquisition| {
+                let end = acquisition.done.map_or(Duration::MAX, |(done, _)| done);
+                Some((acquisition.asked?, end))
+            })
+            .collect();
+        left_out.sort_unstable();
+        let mut latest = Duration::ZERO;
+        for (_, end) in &mut left_out {
+            latest = latest.max(*end);
+            *end = latest;
+        }
+        Self { until, left_out }
+    }
+
+    pub(super) fn all() -> Self {
+        Self::new(Duration::MAX, std::iter::empty())
+    }
+
+    /// Whether one that is left out may have held between these times.
+    fn may_hide_holder(&self, from: Duration, to: Duration) -> bool {
+        let begun = self.left_out.partition_point(|(asked, _)| *asked <= to);
+        begun.checked_sub(1).is_some_and(|last| self.left_out[last].1 >= from)
+    }
 }
 
 impl Timeline {
@@ -46,11 +77,10 @@ impl Timeline {
     pub(super) fn of<'a>(
         acquisitions: &Acquisitions<'_>,
         of_key: impl Iterator<Item = (u32, &'a Acquisition)>,
-        excerpt: Excerpt,
+        excerpt: &Excerpt,
         drift: Drift,
     ) -> Self {
         let mut timeline = Self::default();
-        timeline.ghosts.resize(excerpt.left_out, Duration::ZERO);
         let mut calls = Vec::new();
         for (number, acquisition) in of_key {
             calls.clear();
@@ -61,20 +91,28 @@ impl Timeline {
             );
             timeline.take_in(number, &calls, drift);
         }
+        timeline.steps.retain(|step| match (step.action, step.to) {
+            (Action::Held { .. }, Some(to)) => !excerpt.may_hide_holder(step.from, to),
+            _ => true,
+        });
         timeline.steps.sort_by_key(|step| step.from);
         timeline.ghosts.sort_unstable();
+        timeline.by_token = tokens_order(&timeline.steps);
         timeline
     }
 
     /// Takes in the calls of one acquisition, in order of invocation.
     fn take_in(&mut self, acquisition: u32, calls: &[Seen<'_>], drift: Drift) {
         let nonce = Nonce::of(calls);
+        let unlocks = self.steps.len();
         let released = self.take_in_endings(acquisition, calls, nonce);
+        let unlocks = u32::try_from(self.steps.len() - unlocks).unwrap_or(u32::MAX);
+        let finds = nonce.finds.saturating_add(unlocks);
         if let Some(ghost) = nonce.ghost {
             if nonce.matters {
                 let token = nonce.token;
                 let repeated = nonce.locks > 1;
-                let action = Action::Ghost { acquisition, token, released, repeated };
+                let action = Action::Ghost { acquisition, token, released, finds, repeated };
                 self.steps.push(Step { action, from: ghost, to: None, token });
             } else {
                 self.ghosts.push(ghost);
@@ -91,6 +129,8 @@ impl Timeline {
                     asked: nonce.asked.unwrap_or(from),
                     queued: call.operation.queued,
                     released,
+                    // One grant is the first and not found by another.
+                    finds: finds - 1,
                     repeated: nonce.locks > 1,
                 },
                 (_, Outcome::Extended { until }) => {
@@ -156,6 +196,32 @@ impl Timeline {
     }
 }
 
+/// Whether no two nonces have one token, none has two, and no token contradicts real time. By
+/// `from`, each grant comes after all that had ended by then.
+fn tokens_order(steps: &[Step]) -> bool {
+    let mut grants: Vec<(u64, u32, Duration, Duration)> = steps
+        .iter()
+        .filter_map(|step| match step.action {
+            Action::Grant { acquisition, token, asked, .. } => {
+                Some((token, acquisition, asked, step.to?))
+            }
+            _ => None,
+        })
+        .collect();
+    grants.sort_unstable();
+    // From the last one back: no grant was known before one with a smaller token was asked for.
+    let mut earliest = Duration::MAX;
+    let mut ordered = true;
+    for &(_, _, asked, to) in grants.iter().rev() {
+        ordered &= asked <= earliest;
+        earliest = earliest.min(to);
+    }
+    let one_each = grants.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 == pair[1].1);
+    grants.sort_unstable_by_key(|grant| grant.1);
+    let one_token = grants.windows(2).all(|pair| pair[0].1 != pair[1].1 || pair[0].0 == pair[1].0);
+    ordered && one_each && one_token
+}
+
 /// An operation as it is known at the excerpt's end.
 #[derive(Clone, Copy)]
 struct Seen<'h> {
@@ -196,6 +262,8 @@ struct Nonce {
     done: Option<Duration>,
     /// How many actions could take the key for it.
     locks: u32,
+    /// How many grants and extensions must find it holding.
+    finds: u32,
     /// Whether anybody saw that it held.
     matters: bool,
 }
@@ -212,6 +280,7 @@ impl Nonce {
                     nonce.first_until =
                         Some(nonce.first_until.map_or(until, |first| first.min(until)));
                     nonce.locks += 1;
+                    nonce.finds += 1;
                     nonce.matters = true;
                 }
                 Outcome::Done => {
@@ -220,7 +289,10 @@ impl Nonce {
                     });
                     nonce.matters = true;
                 }
-                Outcome::Extended { .. } => nonce.matters = true,
+                Outcome::Extended { .. } => {
+                    nonce.finds += 1;
+                    nonce.matters = true;
+                }
                 _ if call.is_ghost() => {
                     nonce.asked.get_or_insert(from);
                     if nonce.ghost.is_none() {

@@ -26,6 +26,9 @@ pub struct Hold {
     pub told: bool,
     /// From when on an unlock without an answer may have ended it.
     pub released: Option<Duration>,
+    /// How many actions are still to find it holding. It cannot end by itself before they have: said
+    /// here, it cuts off at once what a search would find out much later.
+    finds: u32,
     /// Whether its nonce could be asked for again.
     repeated: bool,
 }
@@ -39,6 +42,7 @@ impl Hold {
             until: Duration::ZERO,
             told: false,
             released: None,
+            finds: 0,
             repeated: false,
         }
     }
@@ -66,24 +70,27 @@ impl Mutex {
     ) -> Option<(Self, Duration)> {
         let mut next = self.clone();
         let at = match *action {
-            Action::Grant { acquisition, token, until, released, repeated, .. } => {
+            Action::Grant { acquisition, token, until, released, finds, repeated, .. } => {
                 if let Some(hold) = next.hold.as_mut()
                     && hold.acquisition == Some(acquisition)
                 {
                     hold.until = hold.until.max(until);
                     (hold.told, hold.token) = (true, Some(token));
+                    hold.finds = hold.finds.saturating_sub(1);
                     return Some((next, at));
                 }
                 let (acquisition, token) = (Some(acquisition), Some(token));
-                let hold = Hold { acquisition, token, until, told: true, released, repeated };
+                let hold =
+                    Hold { acquisition, token, until, told: true, released, finds, repeated };
                 next.take(hold, at, ends)?
             }
-            Action::Ghost { acquisition, token, released, repeated } => {
+            Action::Ghost { acquisition, token, released, finds, repeated } => {
                 if next.holds(acquisition) {
                     return None;
                 }
                 let (acquisition, until) = (Some(acquisition), Duration::ZERO);
-                let hold = Hold { acquisition, token, until, told: false, released, repeated };
+                let hold =
+                    Hold { acquisition, token, until, told: false, released, finds, repeated };
                 next.take(hold, at, ends)?
             }
             Action::Unlock { acquisition } => {
@@ -98,6 +105,7 @@ impl Mutex {
                     next.hold.as_mut().filter(|hold| hold.acquisition == Some(acquisition))?;
                 hold.until = hold.until.max(until);
                 hold.told = true;
+                hold.finds = hold.finds.saturating_sub(1);
                 at
             }
             Action::NotHolder { acquisition } => {
@@ -144,6 +152,7 @@ impl Mutex {
         ends: fn(&Hold, Duration) -> Option<Duration>,
     ) -> Option<Duration> {
         let at = match &self.hold {
+            Some(hold) if hold.finds > 0 => return None,
             Some(hold) if hold.told => {
                 let released = hold.released.map(|released| at.max(released));
                 [ends(hold, at), released].into_iter().flatten().min()?
