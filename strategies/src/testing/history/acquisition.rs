@@ -10,6 +10,8 @@ pub(super) struct Acquisition {
     pub(super) operations: Range<usize>,
     /// The earliest invocation of a LOCK that may have taken effect.
     pub(super) asked: Option<Duration>,
+    /// How many LOCKs may have taken effect.
+    pub(super) locks: u32,
     /// The grant that was known first.
     pub(super) grant: Option<Granted>,
     /// The latest deadline that its holder was told.
@@ -32,7 +34,7 @@ pub(super) struct Granted {
     pub(super) completed: Duration,
     /// Its token.
     pub(super) token: u64,
-    /// The first deadline told.
+    /// The first deadline told with a grant of this nonce.
     pub(super) until: Duration,
 }
 
@@ -108,6 +110,7 @@ impl Acquisition {
         Self {
             operations,
             asked: None,
+            locks: 0,
             grant: None,
             until: Duration::ZERO,
             endings: [None; 2],
@@ -124,9 +127,14 @@ impl Acquisition {
             (Call::Lock { .. }, Outcome::Granted { token, until }) => {
                 let until = certain(completed, until, drift);
                 self.asked.get_or_insert(invoked);
+                self.locks += 1;
                 self.until = self.until.max(until);
+                let least = self.grant.map_or(until, |grant| grant.until.min(until));
                 if self.grant.is_none_or(|grant| completed < grant.completed) {
-                    self.grant = Some(Granted { operation: number, completed, token, until });
+                    self.grant =
+                        Some(Granted { operation: number, completed, token, until: least });
+                } else if let Some(grant) = &mut self.grant {
+                    grant.until = least;
                 }
             }
             (
@@ -134,6 +142,7 @@ impl Acquisition {
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn),
             ) => {
                 self.asked.get_or_insert(invoked);
+                self.locks += 1;
                 self.may_end(invoked, number);
             }
             (Call::Unlock, Outcome::Done) => {

@@ -264,7 +264,7 @@ struct Nonce {
     locks: u32,
     /// How many grants and extensions must find it holding.
     finds: u32,
-    /// Whether anybody saw that it held.
+    /// Whether it is not just anybody: its own calls saw it hold, or saw another hold.
     matters: bool,
 }
 
@@ -293,6 +293,8 @@ impl Nonce {
                     nonce.finds += 1;
                     nonce.matters = true;
                 }
+                // It cannot itself be the other that was seen.
+                Outcome::Refused(Refusal::Held) => nonce.matters = true,
                 _ if call.is_ghost() => {
                     nonce.asked.get_or_insert(from);
                     if nonce.ghost.is_none() {

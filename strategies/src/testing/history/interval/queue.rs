@@ -13,7 +13,8 @@ pub(super) fn check(key: &Key<'_, '_>, found: &mut Found) {
         .iter()
         .filter_map(|nonce| {
             let grant = nonce.grant?;
-            let queued = key.operation(grant.operation).queued;
+            // With two LOCKs of one nonce it is open which of them had the place.
+            let queued = key.operation(grant.operation).queued.filter(|_| nonce.locks == 1);
             Some((grant.token, nonce.asked?, queued, grant.operation))
         })
         .collect();
