@@ -132,12 +132,6 @@ impl Naive<'_> {
         match (operation.call, operation.outcome) {
             (Call::Lock { .. }, Outcome::Granted { token, until }) => {
                 let until = at(until);
-                if let Some(holder) = life.holder.filter(|_| holds) {
-                    let until = holder.until.max(until);
-                    let same = holder.token.is_none_or(|known| known == token);
-                    let holder = Some(Holder { told: true, until, ..holder });
-                    return same.then_some(Life { holder, ..life });
-                }
                 let asked = self
                     .of_nonce(nonce)
                     .filter(|other| {
@@ -145,12 +139,18 @@ impl Naive<'_> {
                     })
                     .map(|other| at(other.invoked))
                     .min()?;
+                let latest_asked = life.latest_asked.max(asked);
+                if let Some(holder) = life.holder.filter(|_| holds) {
+                    let until = holder.until.max(until);
+                    let same = holder.token.is_none_or(|known| known == token);
+                    let holder = Some(Holder { told: true, until, ..holder });
+                    return same.then_some(Life { holder, latest_asked, ..life });
+                }
                 let overtaken =
                     operation.queued.is_some_and(|queued| at(queued) < life.latest_asked);
                 if self.model == Queued && overtaken {
                     return None;
                 }
-                let latest_asked = life.latest_asked.max(asked);
                 let life = self.grant(life, nonce, Some(token))?;
                 let holder = life.holder.map(|holder| Holder { told: true, until, ..holder });
                 Some(Life { holder, latest_asked, ..life })

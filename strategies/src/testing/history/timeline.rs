@@ -264,7 +264,7 @@ struct Nonce {
     locks: u32,
     /// How many grants and extensions must find it holding.
     finds: u32,
-    /// Whether it is not just anybody: its own calls saw it hold, or saw another hold.
+    /// Whether it is not just anybody: its own calls saw it hold or not hold.
     matters: bool,
 }
 
@@ -293,8 +293,10 @@ impl Nonce {
                     nonce.finds += 1;
                     nonce.matters = true;
                 }
-                // It cannot itself be the other that was seen.
-                Outcome::Refused(Refusal::Held) => nonce.matters = true,
+                // It cannot itself be the other that was seen, nor hold when it was seen not to.
+                Outcome::Refused(Refusal::Held | Refusal::NotHolder | Refusal::Spent) => {
+                    nonce.matters = true;
+                }
                 _ if call.is_ghost() => {
                     nonce.asked.get_or_insert(from);
                     if nonce.ghost.is_none() {

@@ -28,10 +28,10 @@ impl Model for Queued {
         ghosts: &[Duration],
     ) -> Option<(State, Duration)> {
         let mut latest_asked = state.latest_asked;
-        if let Action::Grant { acquisition, asked, queued, .. } = *action
-            && !state.mutex.holds(acquisition)
-        {
-            if queued.is_some_and(|queued| queued < latest_asked) {
+        if let Action::Grant { acquisition, asked, queued, .. } = *action {
+            // A repetition that finds its grant had its turn before.
+            let first = !state.mutex.holds(acquisition);
+            if first && queued.is_some_and(|queued| queued < latest_asked) {
                 return None;
             }
             latest_asked = latest_asked.max(asked);
