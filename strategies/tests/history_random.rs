@@ -1,7 +1,6 @@
-//! Goal: the history checker accepts every history of a correct lock and finds most corruptions.
-//! Method: a tiny sequential lock, written apart from the models, runs random calls; each takes
-//! effect at a random moment, in an interval drawn around it. Such a history is legal by
-//! construction. Then one random corruption is made.
+//! Goal: the history checker accepts every history of a correct lock, and finds most of those in
+//! which one answer is corrupted. Method: histories of a sequential lock, legal by construction; of
+//! each kind of corruption one, at a random place. The share that is found is printed.
 //!
 //! A failure prints its seed, cut to the fewest calls that show it, and the command that replays it:
 //! `GAGGLE_SEED=<seed> cargo test -p gaggle-strategies --test history_random`.
@@ -10,214 +9,16 @@
 
 mod history_support;
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use gaggle_strategies::{
-    Nonce,
-    testing::history::{Call, History, ModelKind, Operation, Outcome, Refusal, Report, check},
+use gaggle_strategies::testing::history::{
+    Call, History, ModelKind, Operation, Outcome, Refusal, Report, check,
 };
-use history_support::{exact, ms};
+use history_support::{
+    exact, ms,
+    sequential::{LONG, Run, SHORT},
+};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-
-/// A lease that runs out often.
-const SHORT: u64 = 1000;
-/// One that outlives every run, for the model without expiry.
-const LONG: u64 = 100_000_000;
-
-/// The lock: one key, first come, first served, whole milliseconds. It writes what it did.
-struct Run {
-    rng: StdRng,
-    lease: u64,
-    now: u64,
-    operations: Vec<Operation>,
-    /// Who holds and until when, with the place of its LOCK.
-    holder: Option<(u32, u64)>,
-    /// Nonces in the queue.
-    queue: VecDeque<u32>,
-    last_token: u64,
-    nonces: u32,
-    /// Nonces that were granted and may unlock or extend: what their callers were told.
-    told: Vec<(u32, u64)>,
-    clients: u32,
-}
-
-impl Run {
-    fn new(seed: u64, lease: u64) -> Self {
-        Self {
-            rng: StdRng::seed_from_u64(seed),
-            lease,
-            now: 100,
-            operations: Vec::new(),
-            holder: None,
-            queue: VecDeque::new(),
-            last_token: 0,
-            nonces: 0,
-            told: Vec::new(),
-            clients: 0,
-        }
-    }
-
-    fn history(mut self, calls: usize) -> Vec<Operation> {
-        for _ in 0..calls {
-            self.now += self.rng.random_range(0..200);
-            self.expire();
-            match self.rng.random_range(0..10) {
-                0..4 => self.lock(),
-                4..5 => self.try_lock(),
-                5..8 => self.unlock(),
-                _ => self.extend(),
-            }
-        }
-        // Whoever still waits gets no answer.
-        self.operations
-    }
-
-    /// An interval around the present, of a client of its own.
-    fn record(&mut self, nonce: u32, call: Call, outcome: Outcome, unknown: f64) -> usize {
-        let invoked = self.now - self.rng.random_range(0..100);
-        let completed = self.now + self.rng.random_range(0..100);
-        let lost = self.rng.random_bool(unknown);
-        self.clients += 1;
-        self.operations.push(Operation {
-            client: self.clients,
-            key: "k".into(),
-            nonce: Nonce::from_u128(nonce.into()),
-            call,
-            invoked: ms(invoked),
-            queued: None,
-            completed: (!lost).then_some(ms(completed)),
-            outcome: if lost { Outcome::Unknown } else { outcome },
-        });
-        self.operations.len() - 1
-    }
-
-    fn expire(&mut self) {
-        // The granting side may be late.
-        let late = self.rng.random_range(0..50);
-        if let Some((_, until)) = self.holder
-            && until + late <= self.now
-        {
-            self.holder = None;
-            self.hand_over();
-        }
-    }
-
-    fn hand_over(&mut self) {
-        while self.holder.is_none() {
-            let Some(next) = self.queue.pop_front() else { return };
-            let place = self.operations.iter().position(|operation| {
-                operation.nonce == Nonce::from_u128(next.into()) && operation.call.is_lock()
-            });
-            let place = place.unwrap();
-            if self.rng.random_bool(0.2) {
-                // It gave up meanwhile, and held for nobody.
-                let completed = self.now + self.rng.random_range(0..100);
-                self.operations[place].completed = Some(ms(completed));
-                self.operations[place].outcome = Outcome::Refused(Refusal::TimedOut);
-                if self.rng.random_bool(0.5) {
-                    self.holder = Some((next, self.now));
-                }
-                continue;
-            }
-            self.grant(next, place);
-        }
-    }
-
-    fn grant(&mut self, nonce: u32, place: usize) {
-        self.last_token += self.rng.random_range(1..3);
-        let until = self.now + self.lease;
-        self.holder = Some((nonce, until));
-        let completed = self.now + self.rng.random_range(0..100);
-        let told = until - self.rng.random_range(0..50);
-        self.operations[place].completed = Some(ms(completed));
-        self.operations[place].outcome =
-            Outcome::Granted { token: self.last_token, until: ms(told) };
-        self.told.push((nonce, told));
-    }
-
-    fn lock(&mut self) {
-        let nonce = self.nonces;
-        self.nonces += 1;
-        let call = Call::Lock { duration: ms(2 * self.lease), max_wait: None };
-        let place = self.record(nonce, call, Outcome::Unknown, 0.0);
-        (self.operations[place].completed, self.operations[place].outcome) =
-            (None, Outcome::Unknown);
-        if self.holder.is_none() {
-            if self.rng.random_bool(0.1) {
-                // Granted, and the answer is lost.
-                self.last_token += 1;
-                self.holder = Some((nonce, self.now + SHORT));
-            } else {
-                self.grant(nonce, place);
-            }
-        } else {
-            if self.rng.random_bool(0.7) {
-                self.operations[place].queued = Some(ms(self.now));
-            }
-            self.queue.push_back(nonce);
-        }
-    }
-
-    fn try_lock(&mut self) {
-        let nonce = self.nonces;
-        self.nonces += 1;
-        let call = Call::Lock { duration: ms(2 * self.lease), max_wait: Some(Duration::ZERO) };
-        if self.holder.is_some() {
-            self.record(nonce, call, Outcome::Refused(Refusal::Held), 0.05);
-        } else {
-            let place = self.record(nonce, call, Outcome::Unknown, 0.0);
-            self.grant(nonce, place);
-        }
-    }
-
-    /// One of those that were granted once, mostly the present holder.
-    fn somebody(&mut self) -> Option<(u32, u64)> {
-        match self.holder {
-            Some((nonce, _)) if self.rng.random_bool(0.7) => {
-                self.told.iter().rev().find(|(told, _)| *told == nonce).copied()
-            }
-            _ if self.told.is_empty() => None,
-            _ => Some(self.told[self.rng.random_range(0..self.told.len())]),
-        }
-    }
-
-    fn gone(&self, told: u64) -> Outcome {
-        Outcome::Refused(if self.now >= told { Refusal::Expired } else { Refusal::NotHolder })
-    }
-
-    fn unlock(&mut self) {
-        let Some((nonce, told)) = self.somebody() else { return };
-        if self.holder.is_some_and(|(holder, _)| holder == nonce) {
-            self.record(nonce, Call::Unlock, Outcome::Done, 0.2);
-            let lost = self.operations.last().is_some_and(|unlock| unlock.completed.is_none());
-            // Without an answer it may also have had no effect, and the lease runs out.
-            if !lost || self.lease == LONG || self.rng.random_bool(0.5) {
-                self.holder = None;
-                self.hand_over();
-            }
-        } else {
-            let gone = self.gone(told);
-            self.record(nonce, Call::Unlock, gone, 0.1);
-        }
-    }
-
-    fn extend(&mut self) {
-        let Some((nonce, told)) = self.somebody() else { return };
-        let call = Call::Extend { duration: ms(2 * self.lease) };
-        match self.holder {
-            Some((holder, until)) if holder == nonce => {
-                let until = until.max(self.now + self.lease);
-                self.holder = Some((nonce, until));
-                let outcome = Outcome::Extended { until: ms(until) };
-                self.record(nonce, call, outcome, 0.1);
-            }
-            _ => {
-                let gone = self.gone(told);
-                self.record(nonce, call, gone, 0.1);
-            }
-        }
-    }
-}
 
 const WITH_EXPIRY: [ModelKind; 3] = [ModelKind::Fenced, ModelKind::Leased, ModelKind::Queued];
 const WITHOUT: [ModelKind; 1] = [ModelKind::Owner];
@@ -277,17 +78,20 @@ enum Corruption {
     OperationForgotten,
 }
 
-const CORRUPTIONS: [Corruption; 10] = [
-    Corruption::TokensSwapped,
-    Corruption::TokenRepeated,
-    Corruption::UnlockOfAnother,
-    Corruption::RefusalOfHolder,
-    Corruption::GrantOfWaiter,
-    Corruption::GrantInsteadOfHeld,
-    Corruption::HeldInsteadOfGrant,
-    Corruption::DeadlineLonger,
-    Corruption::GrantEarlier,
-    Corruption::OperationForgotten,
+/// Each with the least share that must be found, in percent, a little below what was measured. The
+/// rest is legal by chance: an unlock said done that could have been, an operation that proves
+/// nothing.
+const CORRUPTIONS: [(Corruption, u64); 10] = [
+    (Corruption::TokensSwapped, 95),
+    (Corruption::TokenRepeated, 100),
+    (Corruption::UnlockOfAnother, 80),
+    (Corruption::RefusalOfHolder, 70),
+    (Corruption::GrantOfWaiter, 95),
+    (Corruption::GrantInsteadOfHeld, 95),
+    (Corruption::HeldInsteadOfGrant, 95),
+    (Corruption::DeadlineLonger, 95),
+    (Corruption::GrantEarlier, 90),
+    (Corruption::OperationForgotten, 30),
 ];
 
 /// Makes it at a random place; `None` where nothing of its kind happened.
@@ -405,7 +209,7 @@ fn grant_after_the_last(operations: &mut [Operation], place: usize) {
 #[test]
 fn most_corruptions_are_found() {
     let (mut made_in_all, mut found_in_all) = (0, 0);
-    for corruption in CORRUPTIONS {
+    for (corruption, least) in CORRUPTIONS {
         let (mut made, mut found) = (0_u64, 0_u64);
         for seed in 0..200 {
             let mut rng = StdRng::seed_from_u64(seed);
@@ -416,9 +220,11 @@ fn most_corruptions_are_found() {
             found += u64::from(!report.passed());
         }
         println!("{corruption:?}: {found} of {made} found");
-        assert!(found * 10 > made, "{corruption:?}: {found} of {made} found");
+        assert!(
+            made > 20 && found * 100 >= made * least,
+            "{corruption:?}: {found} of {made} found"
+        );
         (made_in_all, found_in_all) = (made_in_all + made, found_in_all + found);
     }
     println!("{found_in_all} of {made_in_all} found");
-    assert!(found_in_all * 10 > made_in_all * 6, "{found_in_all} of {made_in_all} found");
 }

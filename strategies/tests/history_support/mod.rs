@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod sequential;
+
 use std::time::Duration;
 
 use gaggle_strategies::{
