@@ -12,6 +12,8 @@ pub(super) struct Acquisition {
     pub(super) asked: Option<Duration>,
     /// How many LOCKs may have taken effect.
     pub(super) locks: u32,
+    /// Whether a call of it was refused as held.
+    pub(super) held: bool,
     /// The grant that was known first.
     pub(super) grant: Option<Granted>,
     /// The latest deadline that its holder was told.
@@ -41,11 +43,11 @@ pub(super) struct Granted {
 /// All acquisitions of a history, key by key.
 pub(super) struct Acquisitions<'h> {
     pub(super) history: &'h History,
-    /// The numbers of all operations, those of one nonce together and in order of invocation.
-    pub(super) order: Vec<u32>,
+    /// [`History::by_nonce`].
+    pub(super) order: &'h [u32],
     /// All acquisitions, those of one key together.
     pub(super) all: Vec<Acquisition>,
-    /// Of each key, its acquisitions; in the order of the keys.
+    /// Of each key, its acquisitions.
     pub(super) keys: Vec<Range<usize>>,
 }
 
@@ -54,32 +56,34 @@ impl<'h> Acquisitions<'h> {
     /// answer to the deadline.
     pub(super) fn of(history: &'h History, drift: Drift) -> Self {
         let operations = history.operations();
-        let mut order: Vec<(u128, u32)> = (0..)
-            .zip(operations)
-            .map(|(number, operation)| (operation.nonce.as_u128(), number))
-            .collect();
-        order.sort_unstable();
-
-        let mut by_key: BTreeMap<&str, Vec<Acquisition>> = BTreeMap::new();
+        let operation = |number: u32| &operations[number as usize];
+        // Each nonce's operations, and the number of its key in order of appearance.
+        let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut groups: Vec<(u32, Range<usize>)> = Vec::new();
         let mut start = 0;
-        for group in order.chunk_by(|one, other| one.0 == other.0) {
+        let order = history.by_nonce();
+        for group in order.chunk_by(|one, other| operation(*one).nonce == operation(*other).nonce) {
             let end = start + group.len();
-            let mut acquisition = Acquisition::new(start..end);
-            for &(_, number) in group {
-                acquisition.take_in(number, &operations[number as usize], drift);
-            }
-            let key = &*operations[group[0].1 as usize].key;
-            by_key.entry(key).or_default().push(acquisition);
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            let key = *numbers.entry(&*operation(group[0]).key).or_insert(next);
+            groups.push((key, start..end));
             start = end;
         }
+        groups.sort_by_key(|(key, _)| *key);
 
-        let (mut all, mut keys) = (Vec::new(), Vec::with_capacity(by_key.len()));
-        for mut acquisitions in by_key.into_values() {
+        let mut keys: Vec<Range<usize>> = Vec::with_capacity(numbers.len());
+        let mut all: Vec<Acquisition> = Vec::with_capacity(groups.len());
+        for of_key in groups.chunk_by(|one, other| one.0 == other.0) {
             let start = all.len();
-            all.append(&mut acquisitions);
+            for (_, group) in of_key {
+                let mut acquisition = Acquisition::new(group.clone());
+                for &number in &order[group.clone()] {
+                    acquisition.take_in(number, operation(number), drift);
+                }
+                all.push(acquisition);
+            }
             keys.push(start..all.len());
         }
-        let order = order.into_iter().map(|(_, number)| number).collect();
         Self { history, order, all, keys }
     }
 
@@ -111,6 +115,7 @@ impl Acquisition {
             operations,
             asked: None,
             locks: 0,
+            held: false,
             grant: None,
             until: Duration::ZERO,
             endings: [None; 2],
@@ -145,6 +150,7 @@ impl Acquisition {
                 self.locks += 1;
                 self.may_end(invoked, number);
             }
+            (_, Outcome::Refused(Refusal::Held)) => self.held = true,
             (Call::Unlock, Outcome::Done) => {
                 self.may_end(invoked, number);
                 self.found = self.found.max(Some((invoked, number)));

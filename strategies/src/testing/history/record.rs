@@ -192,6 +192,8 @@ impl Recorder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     operations: Vec<Operation>,
+    /// The numbers of all operations, those of one nonce together, in order of invocation.
+    by_nonce: Vec<u32>,
 }
 
 impl History {
@@ -205,16 +207,23 @@ impl History {
             return Err(Malformed::TooLong { limit: u32::MAX });
         }
         operations.iter().try_for_each(check_alone)?;
+        operations.sort_by_key(|operation| {
+            (operation.invoked, operation.completed.unwrap_or(Duration::MAX))
+        });
         check_clients(&operations)?;
-        check_nonces(&operations)?;
-        operations.sort_by_key(|operation| operation.invoked);
-        Ok(Self { operations })
+        let by_nonce = group_by_nonce(&operations)?;
+        Ok(Self { operations, by_nonce })
     }
 
     /// The operations, in the order of their invocations.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
         &self.operations
+    }
+
+    /// The numbers of all operations, those of one nonce together, in order of invocation.
+    pub(super) fn by_nonce(&self) -> &[u32] {
+        &self.by_nonce
     }
 }
 
@@ -239,34 +248,31 @@ fn check_alone(operation: &Operation) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// In order of invocation, each client's call comes after the end of its last.
 fn check_clients(operations: &[Operation]) -> Result<(), Malformed> {
-    let mut calls: Vec<(u32, Duration, Duration)> = operations
-        .iter()
-        .map(|operation| {
-            let end = operation.completed.unwrap_or(Duration::MAX);
-            (operation.client, operation.invoked, end)
-        })
-        .collect();
-    calls.sort_unstable();
-    for pair in calls.windows(2) {
-        let ((client, open, end), (next, at, _)) = (pair[0], pair[1]);
-        if client == next && at < end {
-            return Err(Malformed::TwoOpenCalls { client, at, open });
+    let mut last: BTreeMap<u32, &Operation> = BTreeMap::new();
+    for operation in operations {
+        let Operation { client, invoked: at, .. } = *operation;
+        if let Some(before) = last.insert(client, operation)
+            && before.completed.is_none_or(|end| at < end)
+        {
+            return Err(Malformed::TwoOpenCalls { client, at, open: before.invoked });
         }
     }
     Ok(())
 }
 
-fn check_nonces(operations: &[Operation]) -> Result<(), Malformed> {
-    let mut uses: Vec<(Nonce, &Arc<str>)> =
-        operations.iter().map(|operation| (operation.nonce, &operation.key)).collect();
-    uses.sort_unstable_by_key(|(nonce, _)| *nonce);
-    for pair in uses.windows(2) {
-        let ((nonce, one), (next, other)) = (pair[0], pair[1]);
-        if nonce == next && one != other {
+fn group_by_nonce(operations: &[Operation]) -> Result<Vec<u32>, Malformed> {
+    let mut order: Vec<(Nonce, u32)> =
+        (0..).zip(operations).map(|(number, operation)| (operation.nonce, number)).collect();
+    order.sort_unstable();
+    for pair in order.windows(2) {
+        let ((nonce, number), (next, other)) = (pair[0], pair[1]);
+        let (one, other) = (&operations[number as usize].key, &operations[other as usize].key);
+        if nonce == next && !Arc::ptr_eq(one, other) && one != other {
             let (one, other) = (Arc::clone(one), Arc::clone(other));
             return Err(Malformed::NonceOfTwoKeys { nonce, one, other });
         }
     }
-    Ok(())
+    Ok(order.into_iter().map(|(_, number)| number).collect())
 }

@@ -106,7 +106,7 @@ fn check_refusal(
 /// certainly ended before its beginning.
 pub(super) fn check_held(key: &Key<'_, '_>, found: &mut Found) {
     let mut refused: Vec<(u32, &Acquisition)> = Vec::new();
-    for nonce in key.of_key {
+    for nonce in key.of_key.iter().filter(|nonce| nonce.held) {
         for (number, operation) in key.acquisitions.operations(nonce) {
             if operation.outcome == Outcome::Refused(Refusal::Held) {
                 refused.push((number, nonce));
