@@ -144,6 +144,8 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "operations": batch.operations,
         "granted": batch.granted,
         "unknown": batch.unknown,
+        "searches": batch.searches,
+        "undecided": batch.undecided,
         "two_believed": batch.two_believed,
         "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
         "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),

@@ -291,6 +291,7 @@ impl Group {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
         let stamp = self.clock?.read(now);
         self.commands.iter().for_each(|command| table.apply(stamp, command, &mut effects));
+        effects.retain(|effect| matches!(effect, Effect::Granted(_)));
         Some(effects)
     }
 

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use gaggle_channels::NodeName;
+
 use super::{entry::MemberChange, group::Group, options::Members, peers::Peers, wire::Standing};
 use crate::Instant;
 
@@ -96,10 +98,27 @@ fn silent_voter(now: Instant, me: u64, group: &Group, peers: &Peers) -> Option<u
 
 /// Whether fresh incarnations show that a majority of the group's voters is gone, so that it can
 /// never commit again.
-pub(super) fn majority_is_gone(group: &Group, peers: &Peers) -> bool {
+///
+/// A fresh incarnation that is a member itself has taken the old one's place, as far as is known
+/// where the change of members may not have been applied yet. But a joint configuration needs a
+/// majority of both its halves, and the old incarnation votes in one of them: where no leader has
+/// been heard for long (`leaderless`), no news of a configuration beyond it is on its way, and the
+/// old one counts as gone.
+pub(super) fn majority_is_gone(
+    (name, me): (&NodeName, u64),
+    group: &Group,
+    peers: &Peers,
+    leaderless: bool,
+) -> bool {
+    let replaced = |voter: &NodeName, id: u64| {
+        let now = if voter == name { Some(me) } else { peers.get(voter).map(|p| p.incarnation) };
+        now.is_some_and(|now| now != id && group.roster().contains_key(&now))
+    };
     group.halves().any(|voters| {
-        let gone = voters.iter().filter(|id| {
-            group.name_of(**id).is_some_and(|name| peers.is_gone(name, **id, group.id()))
+        let gone = voters.iter().filter(|&&id| {
+            group.name_of(id).is_some_and(|voter| {
+                peers.is_gone(voter, id, group.id()) || (leaderless && replaced(voter, id))
+            })
         });
         voters.len() - gone.count() < voters.len() / 2 + 1
     })

@@ -33,6 +33,9 @@ use crate::{
     planted::{Bug, planted},
 };
 
+/// Without a leader for this long, no news of a newer configuration is on its way: the longest
+/// election timeout several times over.
+const LEADERLESS: std::time::Duration = std::time::Duration::from_secs(3);
 /// A member that joins and hears nothing of its group for this long starts over.
 const JOIN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -383,7 +386,9 @@ impl Node {
 
     fn leave_if_over(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
-        if membership::majority_is_gone(group, &self.peers) {
+        let leaderless = self.leader.is_none() && now.since(self.leading_since) >= LEADERLESS;
+        let me = (&self.name, self.incarnation);
+        if membership::majority_is_gone(me, group, &self.peers, leaderless) {
             tracing::warn!("a majority of the group is gone: resigning, all locks are lost");
             self.leave(now, self.timing.resign_grace);
         } else if !group.votes() && now.since(self.group_heard) >= JOIN_PATIENCE {

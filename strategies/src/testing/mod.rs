@@ -75,12 +75,14 @@
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
 //! - [`simulator`]: whole clusters of the code that ships, in virtual time, under faults.
+//! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
 pub mod broken;
 mod cases;
 mod context;
 mod fixture;
+pub mod history;
 pub mod increment;
 mod report;
 pub mod resource;

@@ -15,10 +15,12 @@
 //! - `world`: the heap of events, and what each does; `process`, `network`, `clock`, `channel`,
 //!   `executor`: its parts; `faults`: what goes wrong; `heal`: what must come right afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they saw.
+//! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: what must hold after every event, one a file.
 //! - `coverage`: what must have happened in a batch, lest a silent fault looks like a pass.
 
 mod batch;
+mod calls;
 mod channel;
 mod client;
 mod clock;
@@ -29,6 +31,7 @@ mod faults;
 mod heal;
 mod invariants;
 mod network;
+mod observe;
 mod plan;
 mod process;
 mod recorder;

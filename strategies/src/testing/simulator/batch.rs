@@ -24,6 +24,10 @@ pub struct Batch {
     pub granted: u64,
     /// Calls whose outcome their caller could not know.
     pub unknown: u64,
+    /// Searches of the history checker, one for each key and model.
+    pub searches: u64,
+    /// Searches that ended by their budget: neither legal nor illegal.
+    pub undecided: u64,
     /// How often two holders of one key believed at one time.
     pub two_believed: u64,
     /// Entries that were committed.
@@ -50,6 +54,8 @@ impl Batch {
         self.operations += run.operations;
         self.granted += run.granted;
         self.unknown += run.unknown;
+        self.searches += run.searches;
+        self.undecided += run.undecided;
         self.two_believed += run.two_believed;
         self.committed += run.committed;
         self.coverage.add(&run.coverage);
@@ -77,6 +83,7 @@ impl fmt::Display for Batch {
         )?;
         writeln!(f, "locks granted    {:>14}", self.granted)?;
         writeln!(f, "healed within    {:>14}", format!("{:.2?}", self.settled_after_max))?;
+        writeln!(f, "searches         {:>14}   {} undecided", self.searches, self.undecided)?;
         if self.two_believed > 0 {
             writeln!(f, "two believed     {:>14}", self.two_believed)?;
         }

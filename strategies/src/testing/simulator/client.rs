@@ -3,16 +3,17 @@ use std::{future::Future, sync::Arc, time::Duration};
 use super::{
     draw::Draw,
     plan::WorkPlan,
-    recorder::{Answered, Called, Observation, Recorder},
+    recorder::{Answered, Observation, Recorder},
 };
 use crate::{
     Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, Nonce,
     REQUEST_TIMEOUT,
+    testing::history::{Call, Outcome},
 };
 
 /// A user of the strategy: takes locks, holds, extends, gives up, comes back, dies.
 pub(super) struct Client {
-    pub(super) id: u64,
+    pub(super) id: u32,
     pub(super) strategy: Arc<dyn KeyedMutex>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) recorder: Arc<Recorder>,
@@ -93,10 +94,7 @@ impl Client {
             MaxWait::AtMost(wait) => Some(wait),
             MaxWait::Forever => None,
         };
-        let call = Called::Lock {
-            duration_ms: crate::whole_ms(options.duration),
-            wait_ms: wait.map(crate::whole_ms),
-        };
+        let call = Call::Lock { duration: options.duration, max_wait: wait };
         self.called(key, nonce, call);
         let limit = wait.map(|wait| if wait.is_zero() { REQUEST_TIMEOUT } else { wait });
         let patience = self.patience(self.work.cancel);
@@ -104,7 +102,7 @@ impl Client {
         let outcome = self.bounded(limit, patience, strategy.lock(key, options.clone())).await;
         let answered = match &outcome {
             None => Answered::Cancelled,
-            Some(Err(error)) => Answered::of(error),
+            Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(lock)) => {
                 let until = lock.deadline().expect("a fresh lock has its deadline");
                 if !crate::lasts(until, self.clock.now(), options.duration) {
@@ -142,17 +140,19 @@ impl Client {
             }
         }
         if self.draw.chance(self.work.abandon) {
-            // Dies without a word: the end of the lease frees the key.
-            return self.note(Observation::LetsGo { client: self.id, nonce });
+            // Goes without a word: the end of the lease frees the key.
+            self.note(Observation::LetsGo { client: self.id, nonce });
+            self.called(lock.key(), nonce, Call::Unlock);
+            return self.answered(Answered::Cancelled);
         }
         self.note(Observation::LetsGo { client: self.id, nonce });
         if self.draw.chance(self.work.release) {
-            self.called(lock.key(), nonce, Called::Unlock);
+            self.called(lock.key(), nonce, Call::Unlock);
             self.strategy.release(&lock);
             return self.answered(Answered::Cancelled);
         }
         self.unlock(&lock).await;
-        if self.draw.chance(self.work.retry / 4) {
+        if self.work.repeats_ended && self.draw.chance(self.work.retry / 4) {
             // A LOCK of a nonce that is over, while copies of the first may be under way.
             let options =
                 LockOptions { max_wait: MaxWait::AtMost(Duration::ZERO), ..options.clone() };
@@ -164,7 +164,7 @@ impl Client {
     }
 
     async fn extend(&mut self, lock: &Lock, duration: Duration) -> Option<Result<Lock, Error>> {
-        let call = Called::Extend { duration_ms: crate::whole_ms(duration) };
+        let call = Call::Extend { duration };
         self.called(lock.key(), lock.nonce(), call);
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
@@ -172,7 +172,7 @@ impl Client {
             self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.extend(lock, duration)).await;
         let answered = match &outcome {
             None => Answered::Cancelled,
-            Some(Err(error)) => Answered::of(error),
+            Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
                 let until = extended.deadline().expect("an extended lock has its deadline");
                 let (client, nonce) = (self.id, lock.nonce());
@@ -187,7 +187,7 @@ impl Client {
     async fn unlock(&mut self, lock: &Lock) {
         // A second watch on the same acquisition: whether the loss was told by now.
         let watch = self.strategy.watch(lock);
-        self.called(lock.key(), lock.nonce(), Called::Unlock);
+        self.called(lock.key(), lock.nonce(), Call::Unlock);
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
@@ -196,8 +196,10 @@ impl Client {
         }
         self.answered(match &outcome {
             None => Answered::Cancelled,
-            Some(Ok(())) => Answered::Done,
-            Some(Err(error)) => Answered::of(error),
+            // Told of the loss before it asked, or meanwhile: no news about who holds.
+            Some(Err(Error::NotHolder)) if watch.is_lost() => Answered::Cancelled,
+            Some(Ok(())) => Answered::Otherwise(Outcome::Done),
+            Some(Err(error)) => Answered::Otherwise(Call::Unlock.failed(error)),
         });
     }
 
@@ -246,7 +248,7 @@ impl Client {
         self.draw.chance(chance).then(|| Duration::from_nanos(patience))
     }
 
-    fn called(&self, key: &Arc<str>, nonce: Nonce, call: Called) {
+    fn called(&self, key: &Arc<str>, nonce: Nonce, call: Call) {
         self.note(Observation::Called { client: self.id, key: key.clone(), nonce, call });
     }
 

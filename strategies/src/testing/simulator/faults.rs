@@ -1,7 +1,7 @@
 use super::{
     draw::Draw,
     network::Ways,
-    plan::{FaultPlan, Plan},
+    plan::{Clocks, FaultPlan, Plan},
     world::{Event, MS, World, rate},
 };
 
@@ -261,8 +261,10 @@ impl World {
         self.recorder.stop();
         let now = self.now();
         for slot in 0..self.slots.len() {
-            let rate = rate(&mut self.draw, super::plan::Clocks::WithinBound, true);
-            self.set_rate(slot, rate);
+            if self.plan.clocks == Clocks::BeyondBound {
+                let rate = rate(&mut self.draw, Clocks::WithinBound, true);
+                self.set_rate(slot, rate);
+            }
             match &mut self.slots[slot].process {
                 Some(process) if process.paused_until.is_some() => {
                     process.paused_until = Some(now);

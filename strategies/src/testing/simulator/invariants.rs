@@ -21,7 +21,7 @@ use self::{
 };
 use super::{coverage::Coverage, draw::mixed, trace::digest};
 use crate::{
-    Instant, Nonce,
+    Instant, Lock, Nonce,
     lock_table::{Effect, Ended, LockTable, Sizes},
     member::machine::{GroupView, Machine},
 };
@@ -37,6 +37,7 @@ pub(super) struct Invariants {
     last_tokens: BTreeMap<Arc<str>, u64>,
     /// Every nonce that a client ever held.
     believed: BTreeSet<Nonce>,
+    queued: Vec<Nonce>,
     pub(super) coverage: Coverage,
     /// Entries of the log that were committed.
     pub(super) committed: u64,
@@ -147,7 +148,11 @@ impl Invariants {
         self.committed += new.len() as u64;
         for entry in new {
             let believed = &self.believed;
-            Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
+            let effects = Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
+            self.queued.extend(effects.iter().filter_map(|effect| match effect {
+                Effect::Queued { nonce, .. } => Some(*nonce),
+                _ => None,
+            }));
         }
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
@@ -162,12 +167,12 @@ impl Invariants {
         last_tokens: &mut BTreeMap<Arc<str>, u64>,
         believed: &BTreeSet<Nonce>,
         coverage: &mut Coverage,
-    ) {
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
         if entry.replaces {
             coverage.reach("member replaced");
         }
         if let Some(stamped) = &entry.command {
-            let mut effects = Vec::new();
             let heads = Self::heads(&group.table);
             group.table.apply(stamped.0, &stamped.1, &mut effects);
             let head = |key: &str| heads.get(key).copied();
@@ -186,6 +191,7 @@ impl Invariants {
             coverage.reach("the engine's own entry");
         }
         group.looks.push(Look::of(&group.table));
+        effects
     }
 
     /// Who was next on each key before the entry.
@@ -218,25 +224,39 @@ impl Invariants {
 
     pub(super) fn believe_longer(
         &mut self,
-        client: u64,
+        client: u32,
         nonce: Nonce,
         deadline: Instant,
     ) -> Result<(), TwoBelieve> {
         self.beliefs.extend(client, nonce, deadline)
     }
 
-    pub(super) fn let_go(&mut self, client: u64, nonce: Nonce) {
-        if self.beliefs.end(client, nonce) {
+    pub(super) fn let_go(&mut self, client: u32, nonce: Nonce) {
+        self.beliefs.end(client, nonce);
+    }
+
+    /// The client is no more. Returns the locks that it held.
+    pub(super) fn client_gone(&mut self, client: u32) -> Vec<Lock> {
+        self.beliefs.forget(|belief| belief.client == client)
+    }
+
+    /// The process is no more. Returns the locks that it held.
+    pub(super) fn process_gone(&mut self, slot: usize) -> Vec<Lock> {
+        self.members.remove(&slot);
+        self.beliefs.forget(|belief| belief.slot == slot)
+    }
+
+    /// The locks of a process that it was told to have lost since the last call.
+    pub(super) fn take_lost(&mut self, slot: usize) -> Vec<Lock> {
+        let lost = self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost());
+        if !lost.is_empty() {
             self.coverage.reach("lock lost before its deadline");
         }
+        lost
     }
 
-    pub(super) fn client_gone(&mut self, client: u64) {
-        self.beliefs.forget(|belief| belief.client == client);
-    }
-
-    pub(super) fn process_gone(&mut self, slot: usize) {
-        self.beliefs.forget(|belief| belief.slot == slot);
-        self.members.remove(&slot);
+    /// The waiters that were seen to have a place in a queue since the last call.
+    pub(super) fn take_queued(&mut self) -> Vec<Nonce> {
+        std::mem::take(&mut self.queued)
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Plan {
     pub(super) options: Timing,
     pub(super) network: NetworkPlan,
     pub(super) faults: FaultPlan,
+    /// Clocks change their rates while the run lasts.
+    pub(super) drifts: bool,
     pub(super) work: WorkPlan,
 }
 
@@ -96,6 +98,8 @@ pub(super) struct WorkPlan {
     pub(super) abandon: u64,
     pub(super) release: u64,
     pub(super) overstay: u64,
+    /// Whether nonces are asked for again after their end: only where the table remembers them.
+    pub(super) repeats_ended: bool,
 }
 
 impl Plan {
@@ -116,7 +120,7 @@ impl Plan {
             compact_after,
             compact_keep: draw.between(0, compact_after - 1) / 2,
             frame_limit: [4096, 4096, 16 * 1024, 1 << 20][draw.index(4)],
-            nonce_memory_ms: draw.spread(1_000, 30_000),
+            nonce_memory_ms: draw.spread(200, 30_000),
             waiter_ttl_ms: draw.between(400, 3_000),
             waiters_max: if draw.chance(100_000) { draw.between(1, 3) } else { 1 << 17 },
             nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
@@ -130,11 +134,12 @@ impl Plan {
             try_lock: draw.between(0, 300_000),
             forever: draw.between(0, 60_000),
             cancel: draw.between(0, 250_000),
-            retry: draw.between(0, 300_000),
+            retry: draw.between(0, 600_000),
             extend: draw.between(0, 500_000),
             abandon: draw.between(0, 120_000),
             release: draw.between(0, 400_000),
             overstay: draw.between(0, 200_000),
+            repeats_ended: options.nonce_memory_ms >= 15_000,
         };
         let base = draw.spread(10, 3_000) * 1_000;
         let calm =
@@ -185,6 +190,7 @@ impl Plan {
             chaos: draw.between(2_000, 9_000) * MS,
             options,
             network,
+            drifts: faults.drift > 0 || clocks == Clocks::BeyondBound,
             faults,
             work,
         }

@@ -3,7 +3,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{Error, Instant, Lock, LossWatch, Nonce};
+use crate::{
+    Instant, Lock, LossWatch, Nonce,
+    testing::history::{Call, Outcome},
+};
 
 /// What clients tell the simulation, in the order in which it happened.
 #[derive(Debug, Default)]
@@ -16,28 +19,28 @@ pub(super) struct Recorder {
 #[derive(Debug)]
 pub(super) enum Observation {
     Called {
-        client: u64,
+        client: u32,
         key: Arc<str>,
         nonce: Nonce,
-        call: Called,
+        call: Call,
     },
     Answered {
-        client: u64,
+        client: u32,
         outcome: Answered,
     },
     /// The client relies on the lock from now on until its deadline, unless the watch fires.
     Holds {
-        client: u64,
+        client: u32,
         lock: Lock,
         watch: LossWatch,
     },
     Extends {
-        client: u64,
+        client: u32,
         nonce: Nonce,
         deadline: Instant,
     },
     LetsGo {
-        client: u64,
+        client: u32,
         nonce: Nonce,
     },
     /// Something that the contract forbids.
@@ -46,29 +49,17 @@ pub(super) enum Observation {
     Reached(&'static str),
 }
 
-/// What a client asks for; times in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Called {
-    Lock { duration_ms: u64, wait_ms: Option<u64> },
-    Unlock,
-    Extend { duration_ms: u64 },
-}
-
-/// How a call ended.
+/// How a call ended; deadlines are on the client's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
     Granted {
         token: u64,
         until: Instant,
     },
-    Done,
     Extended {
         until: Instant,
     },
-    /// Without effect.
-    Refused(&'static str),
-    /// Perhaps with effect.
-    Unknown(&'static str),
+    Otherwise(Outcome),
     /// The caller did not wait for the end.
     Cancelled,
 }
@@ -90,24 +81,5 @@ impl Recorder {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
-    }
-}
-
-impl Answered {
-    pub(super) fn of(error: &Error) -> Self {
-        match error {
-            Error::Held => Self::Refused("held"),
-            Error::NotHolder => Self::Refused("not holder"),
-            Error::Expired => Self::Refused("expired"),
-            Error::Spent => Self::Refused("spent"),
-            Error::Limit { .. } => Self::Refused("limit"),
-            // A withdrawal was sent; until it lands the key may be taken in the nonce's name.
-            Error::TimedOut => Self::Unknown("timed out"),
-            Error::Unavailable { .. } => Self::Unknown("unavailable"),
-            Error::Unknown => Self::Unknown("unknown"),
-            Error::Closed => Self::Unknown("closed"),
-            Error::Failed { .. } => Self::Unknown("failed"),
-            _ => Self::Refused("invalid"),
-        }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     plan::{Clocks, Plan},
     world::World,
 };
+use crate::testing::history::Report;
 
 /// How seeds are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,10 @@ pub struct Run {
     pub granted: u64,
     /// Calls whose outcome their caller could not know.
     pub unknown: u64,
+    /// Searches of the history checker, one for each key and model.
+    pub searches: u64,
+    /// Searches that ended by their budget: neither legal nor illegal.
+    pub undecided: u64,
     /// How often two holders of one key believed at one time; only with clocks beyond the bound.
     pub two_believed: u64,
     /// Entries that were committed.
@@ -71,6 +76,16 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
         text.unwrap_or("a panic without a message").to_owned()
     });
     let tally = world.tally;
+    let calls = std::mem::take(&mut world.calls);
+    let (violation, report) = match (violation, calls.check(&world.plan)) {
+        (None, Ok(report)) if report.violations_found == 0 => (None, report),
+        (None, Ok(report)) => (Some(format!("history: {report}")), report),
+        (None, Err(malformed)) => {
+            (Some(format!("malformed history: {malformed}")), Report::default())
+        }
+        // What an invariant stopped half-way is no history to judge.
+        (violation, _) => (violation, Report::default()),
+    };
     Run {
         seed,
         plan: text,
@@ -80,7 +95,9 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
         settled_after,
         operations: tally.operations,
         granted: tally.granted,
-        unknown: tally.unknown,
+        unknown: report.unknown,
+        searches: report.searches,
+        undecided: report.undecided.len() as u64,
         two_believed: tally.two_believed,
         committed: world.invariants.committed,
         coverage: world.invariants.coverage.clone(),

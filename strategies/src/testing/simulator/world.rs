@@ -9,17 +9,18 @@ use bytes::Bytes;
 use gaggle_channels::{NodeName, Received};
 
 use super::{
+    calls::Calls,
     channel::SimChannel,
     client::Client,
     clock::{SimClock, TRUE_RATE, VirtualTime},
     draw::{Draw, mixed},
     executor::{Executor, TaskId},
     faults::{Fault, Faults},
-    invariants::{Belief, Invariants},
+    invariants::Invariants,
     network::{Network, Ways},
     plan::{Clocks, Plan},
     process::{Process, Slot, Turn},
-    recorder::{Observation, Recorder},
+    recorder::Recorder,
     trace::{Trace, digest},
 };
 use crate::member::machine::{self, Machine};
@@ -36,14 +37,16 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) executor: Executor,
     /// The slot and run that each task belongs to, and its client.
-    owners: BTreeMap<TaskId, (usize, u64, u64)>,
+    owners: BTreeMap<TaskId, (usize, u64, u32)>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) invariants: Invariants,
     pub(super) trace: Trace,
     pub(super) draw: Draw,
     stalls: Draw,
     pub(super) faults: Faults,
-    clients: u64,
+    clients: u32,
+    /// Every call, for the history checker.
+    pub(super) calls: Calls,
     pub(super) tally: Tally,
 }
 
@@ -53,7 +56,6 @@ pub(super) struct Tally {
     pub(super) events: u64,
     pub(super) operations: u64,
     pub(super) granted: u64,
-    pub(super) unknown: u64,
     pub(super) two_believed: u64,
 }
 
@@ -125,6 +127,7 @@ impl World {
             stalls: Draw::new(seed, 4),
             faults: Faults::new(&plan),
             clients: 0,
+            calls: Calls::default(),
             tally: Tally::default(),
             plan,
         };
@@ -282,7 +285,7 @@ impl World {
             recorder: self.recorder.clone(),
             work: self.plan.work.clone(),
             keys,
-            draw: Draw::new(self.plan.seed, mixed(1000 + id)),
+            draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
             standstill: process.standstill.clone(),
         };
         self.spawn(slot, id, client.run());
@@ -291,7 +294,7 @@ impl World {
     pub(super) fn spawn(
         &mut self,
         slot: usize,
-        client: u64,
+        client: u32,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> TaskId {
         let task = self.executor.spawn(future);
@@ -346,6 +349,7 @@ impl World {
         let sent = process.channel.take_sent();
         self.trace.note(now, &[3, slot as u64, sent.len() as u64], format_args!("turn of {slot}"));
         self.invariants.after_turn(slot, run, &process.machine);
+        self.note_losses(slot);
         self.schedule(wake.max(now + 1), Event::Wake { slot, run, number });
         for frame in sent {
             self.send(slot, frame.to.as_ref(), &frame.frame);
@@ -423,67 +427,18 @@ impl World {
             return self.executor.put_off(task);
         }
         self.executor.poll(task);
-        self.trace.note(now, &[5, slot as u64, client], format_args!("client {client} of {slot}"));
+        self.trace.note(
+            now,
+            &[5, slot as u64, u64::from(client)],
+            format_args!("client {client} of {slot}"),
+        );
         if !self.executor.lives(task) {
             process.tasks.remove(&task);
             self.owners.remove(&task);
         }
         self.observe(slot);
+        self.note_losses(slot);
         self.request_turn(slot);
-    }
-
-    /// Takes what the client that was just polled has to say.
-    fn observe(&mut self, slot: usize) {
-        let now = self.now();
-        for observation in self.recorder.take() {
-            let line = format_args!("{observation:?}");
-            self.trace.note(now, &[6, slot as u64], line);
-            let beyond = match observation {
-                Observation::Called { .. } => {
-                    self.tally.operations += 1;
-                    Ok(())
-                }
-                Observation::Answered { outcome, .. } => {
-                    self.count(outcome);
-                    Ok(())
-                }
-                Observation::Holds { client, lock, watch } => {
-                    let process = self.slots[slot].process.as_ref().expect("it was just polled");
-                    let clock = process.clock.clone();
-                    self.invariants.believe(Belief { client, slot, clock, lock, watch })
-                }
-                Observation::Extends { client, nonce, deadline } => {
-                    self.invariants.believe_longer(client, nonce, deadline)
-                }
-                Observation::LetsGo { client, nonce } => {
-                    self.invariants.let_go(client, nonce);
-                    Ok(())
-                }
-                Observation::Broken(what) if self.plan.clocks == Clocks::WithinBound => {
-                    panic!("{what}")
-                }
-                Observation::Broken(_) => Ok(()),
-                Observation::Reached(what) => {
-                    self.invariants.coverage.reach(what);
-                    Ok(())
-                }
-            };
-            match beyond {
-                Ok(()) => {}
-                Err(_) if self.plan.clocks == Clocks::BeyondBound => self.tally.two_believed += 1,
-                Err(two) => panic!("{}", two.what),
-            }
-        }
-    }
-
-    fn count(&mut self, outcome: super::recorder::Answered) {
-        use super::recorder::Answered;
-        match outcome {
-            Answered::Granted { .. } => self.tally.granted += 1,
-            Answered::Unknown(_) => self.tally.unknown += 1,
-            Answered::Cancelled => self.invariants.coverage.reach("call cancelled"),
-            _ => {}
-        }
     }
 
     /// A process is gone from one moment to the next: nothing of it is polled again.
@@ -491,7 +446,8 @@ impl World {
         let now = self.now();
         let Some(process) = self.slots[slot].process.take() else { return };
         self.trace.note(now, &[7, slot as u64], format_args!("end of {slot}"));
-        self.invariants.process_gone(slot);
+        let held = self.invariants.process_gone(slot);
+        self.calls.gave_up(now, &held);
         for task in &process.tasks {
             self.executor.kill(*task);
             self.owners.remove(task);
@@ -514,7 +470,9 @@ impl World {
             process.tasks.remove(&task);
         }
         self.executor.kill(task);
-        self.invariants.client_gone(client);
+        let held = self.invariants.client_gone(client);
+        self.calls.gave_up(self.now(), &held);
+        self.calls.forget(client);
         self.recorder.take();
         self.request_turn(slot);
     }

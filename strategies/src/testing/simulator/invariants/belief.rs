@@ -11,7 +11,7 @@ pub(super) struct Beliefs {
 
 #[derive(Debug)]
 pub(in crate::testing::simulator) struct Belief {
-    pub(in crate::testing::simulator) client: u64,
+    pub(in crate::testing::simulator) client: u32,
     pub(in crate::testing::simulator) slot: usize,
     pub(in crate::testing::simulator) clock: Arc<SimClock>,
     pub(in crate::testing::simulator) lock: Lock,
@@ -48,7 +48,7 @@ impl Beliefs {
 
     pub(super) fn extend(
         &mut self,
-        client: u64,
+        client: u32,
         nonce: Nonce,
         deadline: Instant,
     ) -> Result<(), TwoBelieve> {
@@ -76,27 +76,23 @@ impl Beliefs {
         }
     }
 
-    /// The client no longer relies on it. Returns whether it had been told of a loss before the
-    /// deadline.
-    pub(super) fn end(&mut self, client: u64, nonce: Nonce) -> bool {
-        let mut lost = false;
-        for all in self.keys.values_mut() {
-            all.retain(|belief| {
-                let ends = belief.client == client && belief.nonce() == nonce;
-                if ends {
-                    let deadline = belief.lock.deadline().expect("a holder has a deadline");
-                    lost |= belief.watch.is_lost() && belief.clock.now() < deadline;
-                }
-                !ends
-            });
-        }
-        lost
+    /// The client no longer relies on it.
+    pub(super) fn end(&mut self, client: u32, nonce: Nonce) {
+        self.forget(|belief| belief.client == client && belief.nonce() == nonce);
     }
 
-    /// The client, or its process, is no more.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) {
+    /// Those for which this holds believe no more. Returns their locks.
+    pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<Lock> {
+        let mut locks = Vec::new();
         for all in self.keys.values_mut() {
-            all.retain(|belief| !gone(belief));
+            all.retain(|belief| {
+                let gone = gone(belief);
+                if gone {
+                    locks.push(belief.lock.clone());
+                }
+                !gone
+            });
         }
+        locks
     }
 }

@@ -1,0 +1,147 @@
+//! The history checker: were the answers that clients got those of a lock?
+//!
+//! A [`History`] is what clients saw: calls with the times of their invocations and answers, on one
+//! clock (a simulator's, or that of one host). [`check`] looks for breaches in two ways:
+//!
+//! 1. **Intervals.** What must hold for every order of the operations: certain holds do not overlap,
+//!    tokens rise, a nonce lives once ([`Rule`] lists all). Costs a sort, whatever the contention.
+//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a [model](Model)
+//!    answers as the lock did. It also sees wrong refusals and chains of consequences. It has a
+//!    budget; a search that ends by it is [`Undecided`], is counted, and is no pass. Keys on which
+//!    the first way found something are not searched.
+//!
+//! # What must be in a history
+//!
+//! *Every* call on its keys; a holder that is not recorded looks like a breach. What the four
+//! [models](ModelKind) conclude stands with each. What nobody answered may have taken effect at any
+//! time after its invocation, or never; so may a LOCK that timed out or was withdrawn, whose hold
+//! ends at any time after (its withdrawal may be under way). A nonce of which one call was granted
+//! and another failed is certain of nothing from the failing call's invocation on, because a failed
+//! call withdraws its nonce.
+//!
+//! Two things at one instant happened in either order.
+//!
+//! # Layout
+//!
+//! - `operation`, `record`, `event`: what a recorder sees. Malformed histories are refused.
+//! - `acquisition`: operations grouped by nonce. `interval`: the first way.
+//! - `timeline`, `model`, `search`, `explain`: the second.
+//! - `report`: what comes out.
+
+mod acquisition;
+mod event;
+mod explain;
+mod interval;
+mod model;
+mod nanos;
+mod operation;
+mod record;
+mod report;
+mod search;
+mod timeline;
+
+use self::{
+    acquisition::Acquisitions,
+    interval::Rules,
+    search::Verdict,
+    timeline::{Excerpt, Timeline},
+};
+pub use self::{
+    event::{Event, ReadError},
+    model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Owner, Queued},
+    operation::{Call, Operation, Outcome, Refusal},
+    record::{History, Malformed, Recorder},
+    report::{Report, Rule, Undecided, VIOLATIONS_KEPT, Violation},
+};
+use crate::Drift;
+
+/// How a history is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The steps that the search for one key and model may take; 2,000,000 by default, a second
+    /// or two and at most some hundred megabytes. The explanation of a breach may take as many again.
+    pub budget: u64,
+    /// How far the rates of a holder's clock and of the history's differ; 1 % by default. A deadline
+    /// is certain only less this part of the time from its answer to it. None
+    /// (`Drift::from_ppm(0)`), which sees more, where deadlines are exact on the history's clock: a
+    /// simulator that converts them, or processes of one host.
+    pub drift: Drift,
+    /// Whether keys are searched on which the interval check found something; not by default, as
+    /// that costs most and adds little.
+    pub search_all: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { budget: 2_000_000, drift: Drift::default(), search_all: false }
+    }
+}
+
+/// Checks `history` against all of `models`: intervals first, then a search for each key and model.
+#[must_use]
+pub fn check(history: &History, models: &[ModelKind], settings: &Settings) -> Report {
+    let mut report = Report::new(history);
+    let acquisitions = Acquisitions::of(history, settings.drift);
+    report.keys = acquisitions.keys.len() as u64;
+    let rules = Rules::of(models);
+    for place in 0..acquisitions.keys.len() {
+        let found = interval::check(&acquisitions, place, rules);
+        let clean = found.total == 0;
+        report.add(found.total, found.kept);
+        if clean || settings.search_all {
+            search_key(&acquisitions, place, models, settings, &mut report);
+        }
+    }
+    report
+}
+
+/// Only the interval check, with the rules that belong to `models`: linear, for histories of
+/// millions of operations. [`check`] makes it too.
+#[must_use]
+pub fn check_intervals(history: &History, models: &[ModelKind], drift: Drift) -> Report {
+    let mut report = Report::new(history);
+    let acquisitions = Acquisitions::of(history, drift);
+    report.keys = acquisitions.keys.len() as u64;
+    for place in 0..acquisitions.keys.len() {
+        let found = interval::check(&acquisitions, place, Rules::of(models));
+        report.add(found.total, found.kept);
+    }
+    report
+}
+
+fn search_key(
+    acquisitions: &Acquisitions<'_>,
+    place: usize,
+    models: &[ModelKind],
+    settings: &Settings,
+    report: &mut Report,
+) {
+    let keys = acquisitions.keys[place].clone();
+    let of_key = (0..).zip(&acquisitions.all[keys.clone()]);
+    let timeline = Timeline::of(acquisitions, of_key, &Excerpt::all(), settings.drift);
+    for &model in models {
+        let mut budget = settings.budget;
+        let verdict = search_as(model, &timeline, &mut budget);
+        report.searches += 1;
+        report.steps += settings.budget - budget;
+        let key = acquisitions.key(place);
+        match verdict {
+            Verdict::Legal => {}
+            Verdict::Illegal => {
+                let operations = explain::explain(acquisitions, place, model, settings);
+                let rule = Rule::Unexplained(model);
+                report.add(1, vec![Violation { rule, key, operations }]);
+            }
+            Verdict::Undecided => report.undecided.push(Undecided { key, model }),
+        }
+    }
+}
+
+fn search_as(model: ModelKind, timeline: &Timeline, budget: &mut u64) -> Verdict {
+    match model {
+        ModelKind::Owner => search::search(&Owner, timeline, budget),
+        ModelKind::Fenced => search::search(&Fenced, timeline, budget),
+        ModelKind::Leased => search::search(&Leased, timeline, budget),
+        ModelKind::Queued => search::search(&Queued, timeline, budget),
+    }
+}

@@ -1,0 +1,156 @@
+//! The models: what one lock that does everything in one place, one step at a time, would answer.
+
+mod fenced;
+mod leased;
+mod mutex;
+mod owner;
+mod queued;
+
+use std::{fmt, hash::Hash, time::Duration};
+
+pub use self::{
+    fenced::Fenced,
+    leased::Leased,
+    mutex::{Hold, Mutex},
+    owner::Owner,
+    queued::Queued,
+};
+
+/// A lock as a state machine, for the search: it says which actions are possible in a state.
+pub trait Model {
+    /// The state of one key.
+    type State: Clone + Eq + Hash + Default + fmt::Debug;
+
+    /// Which model this is.
+    const KIND: ModelKind;
+
+    /// Takes `action` at `at` or as soon after it as it can be taken: the state after it and the
+    /// time at which it took effect, or `None` if it cannot be taken in this state.
+    ///
+    /// `ghosts` holds the invocations, in order, of the calls that may have held the key at some
+    /// time since without anybody seeing it.
+    fn step(
+        &self,
+        state: &Self::State,
+        action: &Action,
+        at: Duration,
+        ghosts: &[Duration],
+    ) -> Option<(Self::State, Duration)>;
+}
+
+/// Which model a history is checked against.
+///
+/// All four know the owner: only the nonce that holds is unlocked or extended. They differ in when
+/// a hold may end without an unlock, and in what orders the grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ModelKind {
+    /// **No expiry**: a hold ends by its unlock and by nothing else (and that of a call that failed,
+    /// by its withdrawal). For histories in which no lease runs out: leases longer than the run,
+    /// and no holder that dies.
+    Owner,
+    /// **Expiry at any time**: a hold may end by itself at any moment, whatever its deadline. What
+    /// is checked is the tokens: each grant has a greater one than all before, and a nonce has one.
+    /// It trusts no clock: for runs with frozen clocks and drift beyond the bound, where the
+    /// holder's deadline promises nothing, and for a Redis that lost its memory.
+    Fenced,
+    /// **Expiry from the deadline on**: a hold may end by itself, but not before the deadline that
+    /// its holder was told (contract, rule 2). How much later, a change of leader and a sweep
+    /// decide: the end is possible from then on and never forced.
+    ///
+    /// Sound for a strategy while clock rates differ by no more than the drift that its deadlines
+    /// allow for; for Redis also only while it keeps its memory and its wall clock is not stepped.
+    Leased,
+    /// [`Leased`](Self::Leased), and **first come, first served**: whoever was in the queue before
+    /// another even asked is granted before it. A call that was invoked long ago is not yet queued,
+    /// because requests are delayed; so each LOCK that waits needs the stamp
+    /// [`Operation::queued`](super::Operation::queued), and one without a stamp is never counted as
+    /// overtaken. What is sound evidence:
+    ///
+    /// - `Local`: the first poll of the call returned *pending*.
+    /// - `Gaggle`: any member has applied the entry of this LOCK, and its table holds it as a
+    ///   waiter.
+    /// - `Redis` (with its queue): the script answered that the nonce has a place.
+    /// - `Raft`, and Redis with `queue = none`: none; they promise no order. Not for them.
+    ///
+    /// A waiter whose process was silent for `waiter_ttl` has left the queue and, if it lives,
+    /// queues again at the tail: stamp it again (the last stamp counts), or not at all. The order
+    /// of the grants is that of their tokens.
+    Queued,
+}
+
+impl ModelKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Owner, Self::Fenced, Self::Leased, Self::Queued];
+}
+
+impl fmt::Display for ModelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Owner => "an owner-aware mutex without expiry",
+            Self::Fenced => "a fenced lock",
+            Self::Leased => "a lock with leases",
+            Self::Queued => "a queue of leases",
+        })
+    }
+}
+
+/// One thing that happened, or may have, to a key. Acquisitions are numbered within the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A caller was granted.
+    Grant {
+        /// Who.
+        acquisition: u32,
+        /// With this token.
+        token: u64,
+        /// Certainly until then, unless it is unlocked.
+        until: Duration,
+        /// The first invocation of a LOCK of this nonce.
+        asked: Duration,
+        /// When it was known to be in the queue.
+        queued: Option<Duration>,
+        /// From when on it may have ended by a call without an answer: an unlock, or a LOCK of the
+        /// same nonce that failed and withdraws it.
+        released: Option<Duration>,
+        /// How many other actions must find it holding: it does not end before them.
+        finds: u32,
+        /// Whether more than one LOCK of this nonce may have taken effect.
+        repeated: bool,
+    },
+    /// A LOCK without a grant took effect; it matters because a later call shows it. It is being
+    /// withdrawn, so its hold can end at any time.
+    Ghost {
+        /// Who.
+        acquisition: u32,
+        /// The token, where a repetition was granted and showed it.
+        token: Option<u64>,
+        /// As in a grant.
+        released: Option<Duration>,
+        /// As in a grant.
+        finds: u32,
+        /// As in a grant.
+        repeated: bool,
+    },
+    /// The nonce held and was unlocked.
+    Unlock {
+        /// Who.
+        acquisition: u32,
+    },
+    /// The nonce held and its lease was made longer.
+    Extend {
+        /// Who.
+        acquisition: u32,
+        /// Certainly until then.
+        until: Duration,
+    },
+    /// The nonce was seen not to hold.
+    NotHolder {
+        /// Who.
+        acquisition: u32,
+    },
+    /// Somebody else was seen to hold.
+    Held {
+        /// Who asked.
+        acquisition: u32,
+    },
+}

@@ -1,0 +1,52 @@
+use std::time::Duration;
+
+use super::{Action, Model, ModelKind, Mutex};
+
+/// A lock whose tokens rise; see [`ModelKind::Fenced`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fenced;
+
+/// Who holds, and the token of the last grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    mutex: Mutex,
+    last_token: u64,
+}
+
+impl Model for Fenced {
+    type State = State;
+
+    const KIND: ModelKind = ModelKind::Fenced;
+
+    fn step(
+        &self,
+        state: &State,
+        action: &Action,
+        at: Duration,
+        ghosts: &[Duration],
+    ) -> Option<(State, Duration)> {
+        let mut last_token = state.last_token;
+        match *action {
+            Action::Grant { acquisition, token, .. } if state.mutex.holds(acquisition) => {
+                let known = state.mutex.hold.and_then(|hold| hold.token);
+                // A ghost took the key before anybody saw its token.
+                if known.is_some_and(|known| known != token) {
+                    return None;
+                }
+                if known.is_none() && token <= last_token {
+                    return None;
+                }
+                last_token = last_token.max(token);
+            }
+            Action::Grant { token, .. } | Action::Ghost { token: Some(token), .. } => {
+                if token <= last_token {
+                    return None;
+                }
+                last_token = token;
+            }
+            _ => {}
+        }
+        let (mutex, at) = state.mutex.step(action, at, ghosts, |_, at| Some(at))?;
+        Some((State { mutex, last_token }, at))
+    }
+}

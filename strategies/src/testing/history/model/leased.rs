@@ -1,0 +1,29 @@
+use std::time::Duration;
+
+use super::{Action, Hold, Model, ModelKind, Mutex};
+
+/// A lock with leases; see [`ModelKind::Leased`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Leased;
+
+impl Model for Leased {
+    type State = Mutex;
+
+    const KIND: ModelKind = ModelKind::Leased;
+
+    fn step(
+        &self,
+        state: &Mutex,
+        action: &Action,
+        at: Duration,
+        ghosts: &[Duration],
+    ) -> Option<(Mutex, Duration)> {
+        state.step(action, at, ghosts, expires)
+    }
+}
+
+/// From its deadline on.
+#[expect(clippy::unnecessary_wraps, reason = "other models say never")]
+pub(super) fn expires(hold: &Hold, at: Duration) -> Option<Duration> {
+    Some(at.max(hold.until))
+}

@@ -1,0 +1,42 @@
+use std::time::Duration;
+
+use super::{Action, Model, ModelKind, Mutex, leased::expires};
+
+/// A queue of leases; see [`ModelKind::Queued`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Queued;
+
+/// Who holds, and who was served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    mutex: Mutex,
+    /// When the latest to ask, of all that were granted so far, asked. Whoever was queued before
+    /// that and comes after was overtaken.
+    latest_asked: Duration,
+}
+
+impl Model for Queued {
+    type State = State;
+
+    const KIND: ModelKind = ModelKind::Queued;
+
+    fn step(
+        &self,
+        state: &State,
+        action: &Action,
+        at: Duration,
+        ghosts: &[Duration],
+    ) -> Option<(State, Duration)> {
+        let mut latest_asked = state.latest_asked;
+        if let Action::Grant { acquisition, asked, queued, .. } = *action {
+            // A repetition that finds its grant had its turn before.
+            let first = !state.mutex.holds(acquisition);
+            if first && queued.is_some_and(|queued| queued < latest_asked) {
+                return None;
+            }
+            latest_asked = latest_asked.max(asked);
+        }
+        let (mutex, at) = state.mutex.step(action, at, ghosts, expires)?;
+        Some((State { mutex, latest_asked }, at))
+    }
+}

@@ -1,0 +1,190 @@
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use super::{History, ModelKind, Operation, Outcome, Refusal};
+
+/// Of the violations found, so many are kept with their operations; all are counted.
+pub const VIOLATIONS_KEPT: usize = 100;
+
+/// A rule that a history breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Two nonces certainly held one key at once (contract, rules 1 and 2).
+    Overlap,
+    /// A nonce was found holding (an unlock or extend succeeded) after another one had held since.
+    Revived,
+    /// A later grant has a smaller token, or a token is zero (rule 5).
+    TokenOrder,
+    /// Two nonces have one token (rule 5).
+    TokenReused,
+    /// One nonce was granted with two tokens (rule 6).
+    TokenChanged,
+    /// A nonce was granted to a call made after its unlock (rules 6 and 7).
+    GrantAfterUnlock,
+    /// An unlock or extend succeeded for a nonce that nobody can have locked.
+    NeverLocked,
+    /// A nonce was unlocked twice, one after the other, with success.
+    UnlockedTwice,
+    /// A nonce was extended after its unlock (rule 4).
+    ExtendedAfterUnlock,
+    /// An unlock or extend of a certain holder said `NotHolder` (rules 1 and 4).
+    HolderRefused,
+    /// An unlock or extend said `Expired` before the local deadline.
+    ExpiredEarly,
+    /// A deadline is later than the longest lease asked for, counted from the answer (rule 2).
+    DeadlineTooLate,
+    /// `Held` was said where nobody can have held.
+    HeldByNobody,
+    /// A waiter was passed by one that asked when it was queued already.
+    Overtaken,
+    /// No order of the operations explains them all by this model.
+    Unexplained(ModelKind),
+}
+
+/// One breach of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule.
+    pub rule: Rule,
+    /// The key.
+    pub key: Arc<str>,
+    /// The operations that break it; few, and enough to see it.
+    pub operations: Vec<Operation>,
+}
+
+/// A search that ended by its budget: neither legal nor illegal, and no pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The key.
+    pub key: Arc<str>,
+    /// The model.
+    pub model: ModelKind,
+}
+
+/// What was checked, and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations in the history.
+    pub operations: u64,
+    /// Keys in the history.
+    pub keys: u64,
+    /// Locks granted.
+    pub granted: u64,
+    /// Unlocks done.
+    pub unlocked: u64,
+    /// Leases extended.
+    pub extended: u64,
+    /// Calls refused, by the reason.
+    pub refused: BTreeMap<Refusal, u64>,
+    /// Calls whose outcome is unknown, those never answered included.
+    pub unknown: u64,
+    /// Searches made: one for each key and model, where the interval check found nothing.
+    pub searches: u64,
+    /// Steps of all searches.
+    pub steps: u64,
+    /// Searches that ended by their budget.
+    pub undecided: Vec<Undecided>,
+    /// How many violations were found.
+    pub violations_found: u64,
+    /// The first [`VIOLATIONS_KEPT`] of them.
+    pub violations: Vec<Violation>,
+}
+
+impl Report {
+    /// Counts the operations of a history; nothing is checked yet.
+    pub(super) fn new(history: &History) -> Self {
+        let mut report = Self { operations: history.operations().len() as u64, ..Self::default() };
+        for operation in history.operations() {
+            match operation.outcome {
+                Outcome::Granted { .. } => report.granted += 1,
+                Outcome::Done => report.unlocked += 1,
+                Outcome::Extended { .. } => report.extended += 1,
+                Outcome::Refused(refusal) => *report.refused.entry(refusal).or_default() += 1,
+                Outcome::Unknown => report.unknown += 1,
+            }
+        }
+        report
+    }
+
+    /// Adds `found` violations, of which some are at hand.
+    pub(super) fn add(&mut self, found: u64, kept: Vec<Violation>) {
+        self.violations_found += found;
+        let room = VIOLATIONS_KEPT - self.violations.len();
+        self.violations.extend(kept.into_iter().take(room));
+    }
+
+    /// Whether everything was decided, and legal.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.violations_found == 0 && self.undecided.is_empty()
+    }
+
+    /// The part of the operations whose outcome is unknown, from 0 to 1.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    pub fn unknown_share(&self) -> f64 {
+        if self.operations == 0 { 0.0 } else { self.unknown as f64 / self.operations as f64 }
+    }
+
+    /// Panics with the whole report unless it [passed](Self::passed).
+    ///
+    /// # Panics
+    ///
+    /// On a violation, and on a search that was not decided.
+    pub fn assert_passed(&self) {
+        assert!(self.passed(), "{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operations, keys, granted, unlocked, extended, unknown, .. } = self;
+        write!(f, "{operations} operations on {keys} keys: {granted} granted, ")?;
+        write!(f, "{unlocked} unlocked, {extended} extended, ")?;
+        for (refusal, count) in &self.refused {
+            write!(f, "{count} refused ({refusal}), ")?;
+        }
+        writeln!(f, "{unknown} unknown ({:.1} %)", self.unknown_share() * 100.0)?;
+        let (undecided, found) = (self.undecided.len(), self.violations_found);
+        write!(f, "{} searches, {} steps, {undecided} undecided, ", self.searches, self.steps)?;
+        writeln!(f, "{found} violations")?;
+        for Undecided { key, model } in &self.undecided {
+            writeln!(f, "undecided: {key:?} as {model}")?;
+        }
+        for violation in &self.violations {
+            write!(f, "{violation}")?;
+        }
+        if found > self.violations.len() as u64 {
+            writeln!(f, "… and {} more", found - self.violations.len() as u64)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "VIOLATION on {:?}: {}", self.key, self.rule)?;
+        self.operations.iter().try_for_each(|operation| writeln!(f, "    {operation}"))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlap => "two hold at once",
+            Self::Revived => "found holding after another had held since",
+            Self::TokenOrder => "tokens do not rise",
+            Self::TokenReused => "one token for two grants",
+            Self::TokenChanged => "two tokens for one nonce",
+            Self::GrantAfterUnlock => "granted after its unlock",
+            Self::NeverLocked => "success for a nonce that nobody locked",
+            Self::UnlockedTwice => "unlocked twice",
+            Self::ExtendedAfterUnlock => "extended after its unlock",
+            Self::HolderRefused => "the holder was told that it does not hold",
+            Self::ExpiredEarly => "expired before its deadline",
+            Self::DeadlineTooLate => "a deadline after the end of the lease",
+            Self::HeldByNobody => "refused as held where nobody held",
+            Self::Overtaken => "a queued waiter was overtaken",
+            Self::Unexplained(model) => return write!(f, "no order explains this as {model}"),
+        })
+    }
+}

@@ -1,0 +1,88 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::plan::{Clocks, Plan};
+use crate::{
+    Drift, Lock, Nonce,
+    member::Policy,
+    testing::history::{self, Call, History, Malformed, ModelKind, Outcome, Recorder, Report},
+};
+
+/// Every call of a run with its outcome, for the history checker; times are virtual.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    recorder: Recorder,
+    /// Whose LOCK of the nonce has no answer so far.
+    asking: BTreeMap<Nonce, u32>,
+    nonces: BTreeMap<u32, Nonce>,
+    /// Counts those that gave up without a word.
+    silent: u32,
+}
+
+/// Steps for one key and model: what is undecided then is counted, and no pass.
+const BUDGET: u64 = 2_000_000;
+
+impl Calls {
+    pub(super) fn invoke(
+        &mut self,
+        now: u64,
+        client: u32,
+        key: Arc<str>,
+        nonce: Nonce,
+        call: Call,
+    ) {
+        if call.is_lock() {
+            self.asking.insert(nonce, client);
+            self.nonces.insert(client, nonce);
+        }
+        self.recorder.invoke(client, Duration::from_nanos(now), key, nonce, call);
+    }
+
+    pub(super) fn complete(&mut self, now: u64, client: u32, outcome: Outcome) {
+        self.forget(client);
+        self.recorder.complete(client, Duration::from_nanos(now), outcome);
+    }
+
+    /// The nonce has a place in a queue.
+    pub(super) fn queued(&mut self, now: u64, nonce: Nonce) {
+        if let Some(client) = self.asking.get(&nonce) {
+            self.recorder.queued(*client, Duration::from_nanos(now));
+        }
+    }
+
+    /// The client will never have its answer.
+    pub(super) fn forget(&mut self, client: u32) {
+        if let Some(nonce) = self.nonces.remove(&client) {
+            self.asking.remove(&nonce);
+        }
+    }
+
+    /// Holders that no longer hold, whatever becomes of their leases: told of a loss, or dead.
+    pub(super) fn gave_up(&mut self, now: u64, locks: &[Lock]) {
+        let at = Duration::from_nanos(now);
+        for lock in locks {
+            self.silent += 1;
+            let client = u32::MAX - self.silent;
+            self.recorder.invoke(client, at, lock.key().clone(), lock.nonce(), Call::Unlock);
+            self.recorder.complete(client, at, Outcome::Unknown);
+        }
+    }
+
+    /// Checks all calls against the models that this plan's strategy must meet.
+    pub(super) fn check(self, plan: &Plan) -> Result<Report, Malformed> {
+        let history: History = self.recorder.finish()?;
+        let models: &[ModelKind] = match (plan.clocks, plan.policy) {
+            (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
+            (Clocks::WithinBound, Policy::CompareAndSet) => &[ModelKind::Fenced, ModelKind::Leased],
+            (Clocks::WithinBound, Policy::Queue) => {
+                &[ModelKind::Fenced, ModelKind::Leased, ModelKind::Queued]
+            }
+        };
+        // A deadline was turned into virtual time by the rate that its clock then had.
+        let drift = match plan.drifts {
+            false => Drift::from_ppm(0).expect("none is within the limit"),
+            true => Drift::default(),
+        };
+        let settings = history::Settings { budget: BUDGET, drift, ..history::Settings::default() };
+        Ok(history::check(&history, models, &settings))
+    }
+}

@@ -1,0 +1,85 @@
+use std::time::Duration;
+
+use super::{
+    invariants::Belief,
+    plan::Clocks,
+    recorder::{Answered, Observation},
+    world::World,
+};
+use crate::testing::history::Outcome;
+
+impl World {
+    /// Takes what the client that was just polled has to say.
+    pub(super) fn observe(&mut self, slot: usize) {
+        let now = self.now();
+        for observation in self.recorder.take() {
+            let line = format_args!("{observation:?}");
+            self.trace.note(now, &[6, slot as u64], line);
+            let beyond = match observation {
+                Observation::Called { client, key, nonce, call } => {
+                    self.tally.operations += 1;
+                    self.calls.invoke(now, client, key, nonce, call);
+                    Ok(())
+                }
+                Observation::Answered { client, outcome } => {
+                    let outcome = self.outcome(slot, outcome);
+                    self.calls.complete(now, client, outcome);
+                    Ok(())
+                }
+                Observation::Holds { client, lock, watch } => {
+                    let process = self.slots[slot].process.as_ref().expect("it was just polled");
+                    let clock = process.clock.clone();
+                    self.invariants.believe(Belief { client, slot, clock, lock, watch })
+                }
+                Observation::Extends { client, nonce, deadline } => {
+                    self.invariants.believe_longer(client, nonce, deadline)
+                }
+                Observation::LetsGo { client, nonce } => {
+                    self.invariants.let_go(client, nonce);
+                    Ok(())
+                }
+                Observation::Broken(what) if self.plan.clocks == Clocks::WithinBound => {
+                    panic!("{what}")
+                }
+                Observation::Broken(_) => Ok(()),
+                Observation::Reached(what) => {
+                    self.invariants.coverage.reach(what);
+                    Ok(())
+                }
+            };
+            match beyond {
+                Ok(()) => {}
+                Err(_) if self.plan.clocks == Clocks::BeyondBound => self.tally.two_believed += 1,
+                Err(two) => panic!("{}", two.what),
+            }
+        }
+    }
+
+    /// The outcome as the history has it, with deadlines in virtual time.
+    fn outcome(&mut self, slot: usize, answered: Answered) -> Outcome {
+        let process = self.slots[slot].process.as_ref().expect("it was just polled");
+        let until = |at| Duration::from_nanos(process.clock.virtual_time(at));
+        match answered {
+            Answered::Granted { token, until: at } => {
+                self.tally.granted += 1;
+                Outcome::Granted { token, until: until(at) }
+            }
+            Answered::Extended { until: at } => Outcome::Extended { until: until(at) },
+            Answered::Otherwise(outcome) => outcome,
+            Answered::Cancelled => {
+                self.invariants.coverage.reach("call cancelled");
+                Outcome::Unknown
+            }
+        }
+    }
+
+    /// Holders that were told of their loss hold no more, and waiters have their place.
+    pub(super) fn note_losses(&mut self, slot: usize) {
+        let now = self.now();
+        let lost = self.invariants.take_lost(slot);
+        self.calls.gave_up(now, &lost);
+        for nonce in self.invariants.take_queued() {
+            self.calls.queued(now, nonce);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Goal: the history checker finds every kind of breach. Method: for each rule of the interval
+//! check and each model, the smallest history that breaks it; both ways must see it where both can,
+//! and the same history without the fault passes.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod history_support;
+
+use gaggle_strategies::testing::history::{
+    ModelKind::{self, Fenced, Leased, Owner, Queued},
+    Operation, Outcome, Refusal, Rule,
+};
+use history_support::*;
+
+/// Both ways find it: by this rule, and by a search.
+fn both_find(rule: Rule, model: ModelKind, operations: &[Operation]) {
+    assert_eq!(broken(model, operations), [rule, Rule::Unexplained(model)]);
+}
+
+fn passes(models: &[ModelKind], operations: &[Operation]) {
+    for &model in models {
+        check_as(model, operations).assert_passed();
+    }
+}
+
+#[test]
+fn two_holders_before_the_deadline() {
+    let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
+    both_find(Rule::Overlap, Leased, &bad);
+    both_find(Rule::Overlap, Queued, &bad);
+    both_find(Rule::Overlap, Owner, &bad);
+    // Without a clock nothing is wrong.
+    passes(&[Fenced], &bad);
+    passes(&[Leased, Queued], &[granted(1, 0, 1, 1, 100), granted(2, 5, 100, 2, 150)]);
+}
+
+#[test]
+fn a_grant_within_a_hold_though_over_at_once() {
+    let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 50)];
+    both_find(Rule::Overlap, Leased, &bad);
+}
+
+#[test]
+fn two_holders_without_expiry_though_the_lease_ran_out() {
+    let run_out = [granted(1, 0, 1, 1, 100), granted(2, 5, 200, 2, 300)];
+    both_find(Rule::Overlap, Owner, &run_out);
+    passes(&[Fenced, Leased, Queued], &run_out);
+}
+
+#[test]
+fn an_unlock_that_frees_only_its_own_nonce() {
+    // Another client's refused unlock frees nothing.
+    let bad =
+        [granted(1, 0, 1, 1, 100), refused(3, 2, 3, Refusal::NotHolder), granted(2, 5, 50, 2, 150)];
+    both_find(Rule::Overlap, Leased, &bad);
+}
+
+#[test]
+fn an_unlock_by_one_that_never_locked_is_accepted() {
+    for model in ModelKind::ALL {
+        both_find(Rule::NeverLocked, model, &[granted(1, 0, 1, 1, 100), unlocked(3, 2, 3)]);
+        both_find(Rule::NeverLocked, model, &[extended(3, 2, 3, 9)]);
+        // Asked for, but only after the unlock.
+        let rules = broken(model, &[unlocked(3, 2, 3), granted(3, 5, 6, 1, 9)]);
+        assert!(rules.contains(&Rule::NeverLocked), "{model}: {rules:?}");
+        assert!(rules.contains(&Rule::Unexplained(model)), "{model}: {rules:?}");
+    }
+}
+
+#[test]
+fn an_unlock_by_a_former_holder_is_accepted() {
+    let bad = [granted(1, 0, 1, 1, 10), granted(2, 11, 12, 2, 100), unlocked(1, 20, 21)];
+    for model in ModelKind::ALL {
+        let rules = broken(model, &bad);
+        assert!(rules.contains(&Rule::Unexplained(model)), "{model}: {rules:?}");
+        assert!(rules.contains(&Rule::Revived) || model == Owner, "{model}: {rules:?}");
+    }
+    // Late, but nobody else had it meanwhile.
+    let late = [granted(1, 0, 1, 1, 10), unlocked(1, 20, 21), granted(2, 11, 22, 2, 100)];
+    passes(&ModelKind::ALL, &late);
+}
+
+#[test]
+fn an_extension_revives_a_lost_lock() {
+    let bad = [
+        granted(1, 0, 1, 1, 10),
+        granted(2, 11, 12, 2, 100),
+        unlocked(2, 13, 14),
+        extended(1, 20, 21, 30),
+    ];
+    both_find(Rule::Revived, Leased, &bad);
+    both_find(Rule::Revived, Fenced, &bad);
+    passes(&[Leased, Fenced], &[granted(1, 0, 1, 1, 10), extended(1, 20, 21, 30)]);
+}
+
+#[test]
+fn an_extension_that_others_ignore() {
+    let bad = [granted(1, 0, 1, 1, 10), extended(1, 5, 6, 50), granted(2, 11, 20, 2, 100)];
+    both_find(Rule::Overlap, Leased, &bad);
+    // Its effect may come as late as its answer.
+    let good = [granted(1, 0, 1, 1, 10), extend(1, 5, 6, Outcome::Unknown)];
+    passes(&[Leased], &[&good[..], &[granted(2, 11, 20, 2, 100)]].concat());
+}
+
+#[test]
+fn a_token_falls() {
+    let bad =
+        [granted(1, 0, 1, 5, 100), unlocked(1, 2, 3), granted(2, 4, 5, 4, 100), unlocked(2, 6, 7)];
+    both_find(Rule::TokenOrder, Fenced, &bad);
+    // The owner is right all the same: wrong tokens are the fenced model's finding.
+    passes(&[Owner, Leased], &bad);
+    both_find(Rule::TokenOrder, Fenced, &[granted(1, 0, 1, 0, 100)]);
+}
+
+#[test]
+fn a_token_falls_against_the_order_that_an_unlock_shows() {
+    // Both asked at once, so no two intervals tell the order; the second's extension does.
+    let bad = [
+        granted(1, 0, 3, 5, 100),
+        granted(2, 0, 9, 4, 100),
+        held(3, 4, 4),
+        unlocked(1, 5, 6),
+        extended(2, 9, 10, 200),
+    ];
+    assert_eq!(broken(Fenced, &bad), [Rule::Unexplained(Fenced)]);
+    // Tokens that do not contradict real time are taken at their word by all models.
+    assert_eq!(broken(Owner, &bad), [Rule::Unexplained(Owner)]);
+}
+
+#[test]
+fn a_token_is_reused() {
+    let bad = [granted(1, 0, 1, 5, 100), unlocked(1, 2, 3), granted(2, 4, 5, 5, 100)];
+    both_find(Rule::TokenReused, Fenced, &bad);
+}
+
+#[test]
+fn a_repetition_has_another_token() {
+    let bad = [granted(1, 0, 1, 5, 100), by(9, granted(1, 2, 3, 6, 100))];
+    both_find(Rule::TokenChanged, Fenced, &bad);
+    let good = [granted(1, 0, 1, 5, 100), by(9, granted(1, 2, 3, 5, 100))];
+    passes(&ModelKind::ALL, &good);
+}
+
+#[test]
+fn a_ghost_is_granted_after_its_unlock() {
+    let bad = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 3), granted(1, 4, 5, 1, 200)];
+    for model in ModelKind::ALL {
+        both_find(Rule::GrantAfterUnlock, model, &bad);
+    }
+}
+
+#[test]
+fn a_nonce_is_granted_again_after_another_held() {
+    let bad = [
+        granted(1, 0, 1, 1, 10),
+        granted(2, 11, 12, 2, 20),
+        by(9, granted(1, 21, 22, 1, 30)),
+        by(9, unlocked(1, 23, 24)),
+    ];
+    assert!(broken(Leased, &bad).contains(&Rule::Unexplained(Leased)));
+}
+
+#[test]
+fn a_nonce_is_unlocked_twice() {
+    let bad = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 3), unlocked(1, 4, 5)];
+    for model in ModelKind::ALL {
+        both_find(Rule::UnlockedTwice, model, &bad);
+    }
+    // At once: each may report the other's effect.
+    let good = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 5), by(9, unlocked(1, 3, 4))];
+    passes(&ModelKind::ALL, &good);
+}
+
+#[test]
+fn a_nonce_is_extended_after_its_unlock() {
+    let bad = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 3), extended(1, 4, 5, 300)];
+    for model in ModelKind::ALL {
+        both_find(Rule::ExtendedAfterUnlock, model, &bad);
+    }
+}
+
+#[test]
+fn a_holder_is_told_that_it_does_not_hold() {
+    for refusal in [Refusal::NotHolder, Refusal::Spent] {
+        let bad = [granted(1, 0, 1, 1, 100), refused(1, 2, 3, refusal)];
+        both_find(Rule::HolderRefused, Leased, &bad);
+        both_find(Rule::HolderRefused, Owner, &bad);
+        passes(&[Fenced], &bad);
+        passes(&[Leased], &[granted(1, 0, 1, 1, 100), refused(1, 2, 100, refusal)]);
+    }
+    let failed_extend = extend(1, 2, 3, Outcome::Refused(Refusal::NotHolder));
+    both_find(Rule::HolderRefused, Leased, &[granted(1, 0, 1, 1, 100), failed_extend]);
+}
+
+#[test]
+fn a_lock_expires_before_its_deadline() {
+    let bad = [granted(1, 0, 1, 1, 100), refused(1, 2, 3, Refusal::Expired)];
+    both_find(Rule::ExpiredEarly, Leased, &bad);
+    passes(&[Leased], &[granted(1, 0, 1, 1, 100), refused(1, 2, 100, Refusal::Expired)]);
+}
+
+#[test]
+fn a_deadline_is_later_than_any_lease() {
+    let bad = [granted(1, 0, 1, 1, 1002)];
+    assert_eq!(broken(Leased, &bad), [Rule::DeadlineTooLate]);
+    passes(&[Leased], &[granted(1, 0, 1, 1, 1001)]);
+}
+
+#[test]
+fn held_by_nobody() {
+    for model in ModelKind::ALL {
+        both_find(Rule::HeldByNobody, model, &[held(1, 0, 1)]);
+        let before = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 3), held(2, 4, 5)];
+        both_find(Rule::HeldByNobody, model, &before);
+        both_find(Rule::HeldByNobody, model, &[held(1, 0, 1), granted(2, 2, 3, 1, 100)]);
+        passes(&[model], &[granted(1, 0, 1, 1, 100), unlocked(1, 2, 4), held(2, 4, 5)]);
+    }
+}
+
+#[test]
+fn held_by_one_that_had_to_be_gone_for_another_to_hold() {
+    // Each refusal alone has somebody who may hold; only a chain shows that nobody did.
+    let bad =
+        [granted(1, 0, 1, 1, 10), granted(2, 11, 12, 2, 100), unlocked(2, 13, 14), held(3, 15, 16)];
+    assert_eq!(broken(Leased, &bad), [Rule::Unexplained(Leased)]);
+}
+
+#[test]
+fn one_call_without_an_answer_explains_one_hold_and_not_two() {
+    let once = [
+        unanswered(lock(9, 0, 0, Outcome::Unknown)),
+        held(1, 1, 2),
+        granted(2, 3, 4, 2, 100),
+        unlocked(2, 5, 6),
+    ];
+    passes(&ModelKind::ALL, &once);
+    let twice = [&once[..], &[held(3, 7, 8)]].concat();
+    for model in ModelKind::ALL {
+        assert_eq!(broken(model, &twice), [Rule::Unexplained(model)]);
+    }
+}
+
+#[test]
+fn a_queued_waiter_is_overtaken() {
+    let bad = [
+        granted(1, 0, 1, 1, 1000),
+        queued(granted(2, 2, 30, 3, 1020), 5),
+        granted(3, 6, 20, 2, 1010),
+        unlocked(1, 10, 11),
+        unlocked(3, 22, 23),
+    ];
+    both_find(Rule::Overtaken, Queued, &bad);
+    passes(&[Owner, Fenced, Leased], &bad);
+    // Asked at the time at which the other was queued: no order.
+    let mut good = bad.clone();
+    good[1] = queued(granted(2, 2, 30, 3, 1020), 6);
+    passes(&[Queued], &good);
+    // Never known to be queued: no order either.
+    good[1] = granted(2, 2, 30, 3, 1020);
+    passes(&[Queued], &good);
+}
+
+#[test]
+fn explanations_hold_only_the_operations_that_matter() {
+    let mut operations = Vec::new();
+    for n in 1..50 {
+        let at = u64::from(n) * 10;
+        operations.push(granted(n, at, at + 1, u64::from(n), at + 5));
+        operations.push(unlocked(n, at + 2, at + 3));
+    }
+    operations.push(granted(100, 1000, 1001, 100, 1050));
+    operations.push(granted(101, 1060, 1061, 101, 2000));
+    operations.push(by(100, refused(101, 1062, 1063, Refusal::NotHolder)));
+    for n in 200..250 {
+        let at = u64::from(n) * 10;
+        operations.push(granted(n, at, at + 1, u64::from(n), at + 5));
+    }
+    let report = check_as(Leased, &operations);
+    let search = report
+        .violations
+        .iter()
+        .find(|violation| violation.rule == Rule::Unexplained(Leased))
+        .unwrap();
+    assert_eq!(search.operations, operations[100 - 1..=100], "{report}");
+}
+
+#[test]
+fn a_refusal_that_nobody_explains_is_explained_by_itself() {
+    let mut operations = Vec::new();
+    for n in 0..30 {
+        operations.push(granted(n, 0, 1000, u64::from(n) + 1, 1000));
+        operations.push(by(100 + n, unlocked(n, 0, 1000)));
+    }
+    operations.push(held(99, 1002, 1003));
+    let report = check_as(Leased, &operations);
+    let kept: Vec<_> = report.violations.iter().map(|found| found.operations.len()).collect();
+    assert_eq!(kept, [1, 1], "{report}");
+}
