@@ -36,9 +36,6 @@ pub(crate) struct Post {
 pub(crate) enum Memory {
     /// The granting side kept its memory: every promise holds.
     Kept,
-    /// It lost its memory together with the members that held: exclusion holds, but an unlock
-    /// may hear that its lock has gone.
-    Formed,
     /// It lost its memory: two holders are what the documentation says.
     Lost,
 }
@@ -179,13 +176,17 @@ impl Crew {
 
     /// Waits until every process has finished a section that it began after `since`.
     pub(crate) fn progress(&self, since: u64) -> Result<(), String> {
-        let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
+        self.progress_within(PROGRESS_BOUND, since)
+    }
+
+    pub(crate) fn progress_within(&self, bound: Duration, since: u64) -> Result<(), String> {
+        let until = now() + u64::try_from(bound.as_nanos()).unwrap();
         for process in &self.processes {
             while self.log.lock().sections(process.instance, since) == 0 {
                 if now() > until {
                     let refusals = self.log.lock().refusals.clone();
                     return Err(format!(
-                        "{} makes no progress within {PROGRESS_BOUND:?}; refusals: {refusals:?}",
+                        "{} makes no progress within {bound:?}; refusals: {refusals:?}",
                         process.name
                     ));
                 }
@@ -196,39 +197,49 @@ impl Crew {
     }
 
     /// Waits for some sections to be finished: no fault meets an idle crew.
-    pub(crate) fn traffic(&self) {
+    pub(crate) fn traffic(&mut self) {
+        let began = now();
         let plain = self.store.seen(Resource::Counter).applied;
         let flows = |seen: &Protected| seen.applied >= plain + SECTIONS_BETWEEN_FAULTS;
         let flows = self.store.wait(Resource::Counter, PROGRESS_BOUND, flows);
-        let refusals = &self.log.lock().refusals;
+        let refusals = self.log.lock().refusals.clone();
         assert!(
             flows,
             "not {SECTIONS_BETWEEN_FAULTS} sections in {PROGRESS_BOUND:?}; refusals: {refusals:?}"
         );
+        self.tally.peak("slowest 40 sections ms", (now() - began) / 1_000_000);
     }
 
     /// Every worker makes progress, then all finish, and the key is free as all of them see it.
     pub(crate) fn heal(&mut self) {
-        self.progress(now()).unwrap();
+        let ended = now();
+        self.progress(ended).unwrap();
+        self.tally.peak("slowest heal ms", (now() - ended) / 1_000_000);
         self.halt();
-        let until = now() + u64::try_from(FREE_BOUND.as_nanos()).unwrap();
-        for index in 0..self.processes.len() {
-            while !self.is_free(index) {
-                assert!(now() < until, "the key is not free within {FREE_BOUND:?}");
-                sleep(Duration::from_millis(10));
+        (0..self.processes.len()).for_each(|index| self.free_within(FREE_BOUND, index).unwrap());
+    }
+
+    /// Waits until this worker sees the key free.
+    pub(crate) fn free_within(&mut self, bound: Duration, index: usize) -> Result<(), String> {
+        let until = now() + u64::try_from(bound.as_nanos()).unwrap();
+        while !self.is_free(index) {
+            if now() > until {
+                return Err(format!("the key is not free within {bound:?}"));
             }
+            sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 
     /// All finish the sections under way.
     pub(crate) fn halt(&mut self) {
-        for process in &mut self.processes {
-            process.order(&Order::Halt);
-        }
-        for process in &self.processes {
-            let halted = |event| matches!(event, Event::Halted).then_some(());
-            process.wait(PROGRESS_BOUND, halted).unwrap();
-        }
+        self.processes.iter_mut().for_each(|process| process.order(&Order::Halt));
+        (0..self.processes.len()).for_each(|index| self.halted(index));
+    }
+
+    pub(crate) fn halted(&self, index: usize) {
+        let halted = |event| matches!(event, Event::Halted).then_some(());
+        self.processes[index].wait(PROGRESS_BOUND, halted).unwrap();
     }
 
     /// All go on.

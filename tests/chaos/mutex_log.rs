@@ -44,6 +44,9 @@ pub(crate) struct MutexLog {
     pub(crate) acquisitions: BTreeMap<(u32, u32), Acquisition>,
     /// How calls that were not granted ended.
     pub(crate) refusals: BTreeMap<String, u64>,
+    /// Spans in which a group lost its majority and was formed anew: locks of that time may be
+    /// gone before their deadline, while exclusion holds all the same.
+    pub(crate) formings: Vec<(u64, u64)>,
 }
 
 impl MutexLog {
@@ -155,10 +158,12 @@ impl MutexLog {
         found
     }
 
-    /// Unlocks that were told before their deadline that somebody had taken the lock away.
+    /// Unlocks that were told before their deadline that the lock had gone, although the granting
+    /// side was there all the time.
     pub(crate) fn bereft(&self) -> Vec<String> {
         let not_holder = |acquisition: &Acquisition| {
-            matches!(acquisition.unlocked, Some((_, Outcome::NotHolder)))
+            let Some((at, Outcome::NotHolder)) = acquisition.unlocked else { return false };
+            !self.formings.iter().any(|(from, to)| acquisition.asked <= *to && at >= *from)
         };
         let of = self.acquisitions.iter().filter(|(_, acquisition)| not_holder(acquisition));
         of.map(|(id, _)| format!("{id:?} was told that it does not hold what it held")).collect()

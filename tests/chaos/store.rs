@@ -4,7 +4,7 @@
 //! Served on a Unix socket, which reaches into every network namespace and listens on no network.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
@@ -18,10 +18,16 @@ use crate::{
     worker::now,
 };
 
+/// The longest set that is sent about.
+const ELEMENTS_MAX: usize = 500;
+
 /// What one resource holds and has seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Protected {
     value: Value,
+    /// Elements that were safe when the set grew too long to be sent about: a long run would do
+    /// nothing but carry them.
+    archived: BTreeSet<u64>,
     greatest: u64,
     pub(crate) applied: u64,
     /// Refused writes: each would have been a lost update, or may have been.
@@ -35,7 +41,15 @@ pub(crate) struct Protected {
 impl Protected {
     pub(crate) fn new(resource: Resource) -> Self {
         let value = resource.initial();
-        Self { value, greatest: 0, applied: 0, refused: 0, lost: 0, backwards: 0 }
+        Self {
+            value,
+            archived: BTreeSet::new(),
+            greatest: 0,
+            applied: 0,
+            refused: 0,
+            lost: 0,
+            backwards: 0,
+        }
     }
 
     /// A read is a sighting of its token: a write of an older holder that arrived between the read
@@ -45,12 +59,15 @@ impl Protected {
         self.value.clone()
     }
 
-    pub(crate) fn put(&mut self, checked: bool, token: u64, value: Value) -> Reply {
+    pub(crate) fn put(&mut self, checked: bool, token: u64, mut value: Value) -> Reply {
         if checked && token < self.greatest {
             self.refused += 1;
             return Reply::Stale;
         }
         self.greatest = self.greatest.max(token);
+        if let Value::Elements(elements) = &mut value {
+            elements.retain(|element| !self.archived.contains(element));
+        }
         let lost = match (&self.value, &value) {
             // Every write is one increment: whatever is missing was another's.
             (Value::Count(before), Value::Count(after)) => (before + 1).saturating_sub(*after),
@@ -63,6 +80,11 @@ impl Protected {
         self.backwards += u64::from(lost > 0);
         self.applied += 1;
         self.value = value;
+        if let Value::Elements(elements) = &mut self.value
+            && elements.len() >= ELEMENTS_MAX
+        {
+            self.archived.append(elements);
+        }
         Reply::Written
     }
 
@@ -70,7 +92,9 @@ impl Protected {
     pub(crate) fn present(&self) -> u64 {
         match &self.value {
             Value::Count(count) => *count,
-            Value::Elements(elements) => u64::try_from(elements.len()).unwrap(),
+            Value::Elements(elements) => {
+                u64::try_from(elements.len() + self.archived.len()).unwrap()
+            }
         }
     }
 }

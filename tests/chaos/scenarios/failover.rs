@@ -38,8 +38,9 @@ impl Server {
         let directory = std::env::temp_dir().join(format!("{namespace}-redis"));
         std::fs::create_dir_all(&directory).unwrap();
         let mut command = Command::new("ip");
-        // It replaces itself by the server: the process id stays.
-        command.args(["netns", "exec", &namespace, "redis-server", "--port", &PORT.to_string()]);
+        // Each replaces itself by the next: the process id stays.
+        command.args(["netns", "exec", &namespace, "setpriv", "--pdeathsig", "KILL"]);
+        command.args(["redis-server", "--port", &PORT.to_string()]);
         // Nobody but the namespaces of this test reaches that address.
         command.args(["--bind", &address.to_string(), "--protected-mode", "no"]);
         command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);

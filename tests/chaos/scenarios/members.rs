@@ -91,7 +91,7 @@ pub(super) fn finish(mut crew: Crew) -> Tally {
     agree(&mut crew);
     crew.close();
     assert!(crew.tally.of("pauses past the lease") > 0, "no holder was paused");
-    crew.check(Memory::Formed)
+    crew.check(Memory::Kept)
 }
 
 /// Process faults, for members on any channel.
@@ -176,6 +176,7 @@ fn keep(crew: &mut Crew, kind: &'static str, cut_for: Duration, cuts: Vec<Cut<'_
 /// Two of three die at once: the table is gone, and a new group forms.
 fn kill_majority(crew: &mut Crew, random: &mut StdRng) {
     let survivor = random.random_range(0..NAMES.len());
+    let began = now();
     for index in others(survivor) {
         let status = crew.processes[index].kill();
         crew.was_killed(status);
@@ -184,6 +185,7 @@ fn kill_majority(crew: &mut Crew, random: &mut StdRng) {
     crew.tally.add("majorities killed", 1);
     // The new group works before the next fault.
     crew.progress(now()).unwrap();
+    crew.log.lock().formings.push((began, now()));
 }
 
 /// Longer than the lease and than an election.

@@ -11,7 +11,8 @@ use crate::{
     mutex_log::MutexLog,
     network::Network,
     protocol::{Backend, Event, Outcome, Reply, Resource, Value},
-    store::Protected,
+    signals::{self, Signal},
+    store::{Protected, Trap},
     tally::Tally,
     worker::now,
 };
@@ -21,7 +22,10 @@ pub(crate) fn checkers_fail(_: &mut Plan) -> Tally {
     store_sees_what_is_lost();
     stray_key_is_residue();
     silent_cut_has_dropped_nothing();
-    crew_without_a_lock_is_found_out()
+    kill_that_was_none_is_noticed();
+    stopped_holder_is_no_progress_and_no_free_key();
+    crew_without_a_lock_is_found_out();
+    Tally::default()
 }
 
 /// One acquisition, with its call, grant, deadline and unlock.
@@ -69,6 +73,10 @@ fn log_sees_what_no_mutex_does() {
     let outcome = Outcome::NotHolder;
     good.note(3, &Event::Unlocked { op: 0, at: 141, outcome });
     assert_eq!(good.bereft().len(), 1);
+    good.formings = vec![(0, 7), (142, 200)];
+    assert_eq!(good.bereft().len(), 1);
+    good.formings = vec![(120, 130)];
+    assert!(good.bereft().is_empty());
 }
 
 fn store_sees_what_is_lost() {
@@ -94,6 +102,15 @@ fn store_sees_what_is_lost() {
     set.put(false, 1, elements(&[1, 2]));
     set.put(false, 2, elements(&[1, 3]));
     assert_eq!((set.lost, set.present()), (1, 2));
+
+    // What is archived is there, and what is lost after that is seen as before.
+    let mut long = Protected::new(Resource::Set);
+    let many: Vec<u64> = (0..1000).collect();
+    long.put(false, 1, elements(&many));
+    assert_eq!((long.get(2), long.present()), (elements(&[]), 1000));
+    long.put(false, 2, elements(&[1000]));
+    long.put(false, 1, elements(&[5, 6, 1001]));
+    assert_eq!((long.lost, long.present()), (1, 1001));
 }
 
 fn stray_key_is_residue() {
@@ -118,7 +135,7 @@ fn silent_cut_has_dropped_nothing() {
 }
 
 /// Without exclusion the log shows it, the unchecked resources lose updates, and the run fails.
-fn crew_without_a_lock_is_found_out() -> Tally {
+fn crew_without_a_lock_is_found_out() {
     let post = |name: &str| Post { name: name.into(), namespace: None, backend: Backend::Noop };
     let mut crew = Crew::start(vec![post("first"), post("second")]);
     let until = now() + u64::try_from(LEASE.as_nanos()).unwrap();
@@ -133,7 +150,33 @@ fn crew_without_a_lock_is_found_out() -> Tally {
     let check = || crew.check(Memory::Kept);
     let failed = crate::without_a_word(AssertUnwindSafe(check)).is_err();
     assert!(failed, "a run without a lock passes the checks");
-    let mut tally = Tally::default();
-    tally.add("checkers seen to fail", 10);
-    tally
+}
+
+fn kill_that_was_none_is_noticed() {
+    let mut crew = Crew::start(Vec::new());
+    let status = std::process::Command::new("true").status().unwrap();
+    let killed = AssertUnwindSafe(|| crew.was_killed(status));
+    assert!(crate::without_a_word(killed).is_err());
+    assert!(!signals::is_stopped(std::process::id()));
+}
+
+/// The checks of what must come about in the end, on what does not.
+fn stopped_holder_is_no_progress_and_no_free_key() {
+    let server = RedisServer::start();
+    let post = |name: &str| Post {
+        name: name.into(),
+        namespace: None,
+        backend: Backend::Redis { url: server.url() },
+    };
+    let mut crew = Crew::start(vec![post("first"), post("second")]);
+    let (stopped, trapped) = crew.trap(Trap::Stop);
+    let short = LEASE / 4;
+    assert!(crew.free_within(short, 1 - stopped).is_err(), "the key of a stopped holder is free");
+    let stalled = crew.progress_within(LEASE, now()).unwrap_err();
+    assert!(stalled.contains("no progress"), "{stalled}");
+    let silent =
+        crew.processes[stopped].wait(short, |event| matches!(event, Event::Halted).then_some(()));
+    assert!(silent.is_err(), "a stopped process has halted");
+    signals::send(trapped.pid, Signal::CONT);
+    crew.heal();
 }

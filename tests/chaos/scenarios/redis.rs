@@ -15,7 +15,7 @@ use crate::{
     protocol::{Backend, Policy, Resource},
     proxy::Proxy,
     signals::{self, Signal},
-    store::Trap,
+    store::{Protected, Trap},
     tally::Tally,
 };
 
@@ -165,14 +165,14 @@ pub(super) fn two_holders(crew: &mut Crew, lose: impl FnOnce(&mut Crew)) {
     let plain = crew.store.seen(Resource::Counter);
     let checked = crew.store.seen(Resource::CheckedCounter);
     lose(crew);
-    let newer = |seen: &crate::store::Protected| seen.applied > plain.applied;
+    let newer = |seen: &Protected| seen.applied > plain.applied;
     let written = crew.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
     signals::send(trapped.pid, Signal::CONT);
     assert!(written, "nobody takes the lock that was lost");
     let bound = PROGRESS_BOUND;
     let lost = crew.store.wait(Resource::Counter, bound, |seen| seen.lost > plain.lost);
     assert!(lost, "two held the lock, and no unchecked update was lost");
-    let refused = |seen: &crate::store::Protected| seen.refused > checked.refused;
+    let refused = |seen: &Protected| seen.refused > checked.refused;
     let refused = crew.store.wait(Resource::CheckedCounter, bound, refused);
     assert!(refused, "the older holder's write was not refused");
 }
