@@ -118,11 +118,19 @@ fn raft_over_tcp(plan: &mut Plan) -> Tally {
     members::over_tcp(Policy::Raft, plan)
 }
 
+fn gaggle_forms_anew(plan: &mut Plan) -> Tally {
+    members::forms_anew(Policy::Gaggle, plan)
+}
+
+fn raft_forms_anew(plan: &mut Plan) -> Tally {
+    members::forms_anew(Policy::Raft, plan)
+}
+
 fn gaggle_over_redis(plan: &mut Plan) -> Tally {
     redis::as_channel(Policy::Gaggle, plan)
 }
 
-const SCENARIOS: [Scenario; 12] = [
+const SCENARIOS: [Scenario; 14] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
     scenario("redis_keeps_the_lock_while_its_memory_lives", true, redis::memory_kept),
     scenario("redis_that_restarts_empty_has_two_holders", true, redis::restarts_empty),
@@ -130,6 +138,8 @@ const SCENARIOS: [Scenario; 12] = [
     scenario("gaggle_keeps_the_lock_over_tcp", true, gaggle_over_tcp),
     scenario("raft_keeps_the_lock_over_tcp", false, raft_over_tcp),
     scenario("gaggle_keeps_the_lock_over_redis", false, gaggle_over_redis),
+    scenario("gaggle_that_forms_anew_takes_the_lock_away_first", true, gaggle_forms_anew),
+    scenario("raft_that_forms_anew_takes_the_lock_away_first", true, raft_forms_anew),
     long("long_redis_keeps_the_lock_while_its_memory_lives", redis::memory_kept),
     long("long_redis_that_restarts_empty_has_two_holders", redis::restarts_empty),
     long("long_gaggle_keeps_the_lock_over_tcp", gaggle_over_tcp),

@@ -93,6 +93,12 @@ impl MutexLog {
             .count()
     }
 
+    /// Whether a guard of this process was lost after `since`.
+    pub(crate) fn was_lost(&self, instance: u32, since: u64) -> bool {
+        let of = self.acquisitions.range((instance, 0)..=(instance, u32::MAX));
+        of.into_iter().any(|(_, acquisition)| acquisition.lost.is_some_and(|lost| lost > since))
+    }
+
     /// Where two certainly held at one time: what each says of the other.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut held: Vec<_> = self.granted().collect();

@@ -104,6 +104,8 @@ impl Protected {
 pub(crate) enum Trap {
     Stop,
     Kill,
+    /// It runs, but its last read is answered only after [`Store::release`].
+    Hold,
 }
 
 /// A process in the trap: signalled between its reads and its writes, and so holding.
@@ -119,6 +121,7 @@ struct State {
     resources: BTreeMap<Resource, Protected>,
     trap: Option<(Trap, Option<u32>)>,
     trapped: Option<Trapped>,
+    holding: bool,
 }
 
 #[derive(Default)]
@@ -175,6 +178,12 @@ impl Store {
         state.trapped.take()
     }
 
+    /// Answers the read that [`Trap::Hold`] holds back.
+    pub(crate) fn release(&self) {
+        self.shared.lock().holding = false;
+        self.shared.changed.notify_all();
+    }
+
     /// Waits until `is` holds of a resource; says whether it came to that within `bound`.
     pub(crate) fn wait(
         &self,
@@ -190,6 +199,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
+        self.release();
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
     }
@@ -246,8 +256,11 @@ impl Shared {
         match trap {
             Trap::Stop => signals::stop(pid),
             Trap::Kill => signals::send(pid, Signal::KILL),
+            Trap::Hold => self.lock().holding = true,
         }
-        self.lock().trapped = Some(Trapped { pid, at });
+        let mut state = self.lock();
+        state.trapped = Some(Trapped { pid, at });
         self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| state.holding).unwrap());
     }
 }

@@ -8,8 +8,9 @@ use crate::{
     Plan,
     crew::{Crew, LEASE, Memory, PROGRESS_BOUND, Post},
     network::{Cut, Network},
-    protocol::{Backend, Event, Link, Order, Policy},
+    protocol::{Backend, Event, Link, Order, Policy, Resource},
     signals::{self, Signal},
+    store::{Protected, Trap},
     tally::Tally,
     worker::now,
 };
@@ -91,6 +92,37 @@ pub(super) fn finish(mut crew: Crew) -> Tally {
     agree(&mut crew);
     crew.close();
     assert!(crew.tally.of("pauses past the lease") > 0, "no holder was paused");
+    crew.check(Memory::Kept)
+}
+
+/// A majority dies while the survivor holds a lease that outlasts the forming of a new group: its
+/// guard is lost before another is granted the lock, and its write comes too late.
+pub(crate) fn forms_anew(policy: Policy, plan: &mut Plan) -> Tally {
+    let network = Network::of(NAMES.len());
+    let mut crew = Crew::start_with(posts(policy, &network), Duration::from_secs(20));
+    crew.progress(0).unwrap();
+    plan.each(&[()], |(), _| {
+        let (survivor, trapped) = crew.trap(Trap::Hold);
+        let plain = crew.store.seen(Resource::Counter);
+        let checked = crew.store.seen(Resource::CheckedCounter);
+        lose_majority(&mut crew, survivor);
+        let newer = |seen: &Protected| seen.applied > plain.applied;
+        let written = crew.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
+        let survivor = crew.processes[survivor].instance;
+        let lost = crew.log.lock().was_lost(survivor, trapped.at);
+        crew.store.release();
+        assert!(written, "no new group grants the lock");
+        assert!(lost, "the survivor's guard is not lost, and another holds the lock");
+        let refused = |seen: &Protected| seen.refused > checked.refused;
+        let refused = crew.store.wait(Resource::CheckedCounter, PROGRESS_BOUND, refused);
+        assert!(refused, "the survivor's late write was not refused");
+        crew.progress(now()).unwrap();
+        crew.log.lock().formings.push((trapped.at, now()));
+        crew.tally.add("faults", 1);
+    });
+    crew.heal();
+    agree(&mut crew);
+    crew.close();
     crew.check(Memory::Kept)
 }
 
@@ -177,15 +209,19 @@ fn keep(crew: &mut Crew, kind: &'static str, cut_for: Duration, cuts: Vec<Cut<'_
 fn kill_majority(crew: &mut Crew, random: &mut StdRng) {
     let survivor = random.random_range(0..NAMES.len());
     let began = now();
+    lose_majority(crew, survivor);
+    // The new group works before the next fault.
+    crew.progress(now()).unwrap();
+    crew.log.lock().formings.push((began, now()));
+}
+
+fn lose_majority(crew: &mut Crew, survivor: usize) {
     for index in others(survivor) {
         let status = crew.processes[index].kill();
         crew.was_killed(status);
     }
     others(survivor).for_each(|index| crew.restart(index));
     crew.tally.add("majorities killed", 1);
-    // The new group works before the next fault.
-    crew.progress(now()).unwrap();
-    crew.log.lock().formings.push((began, now()));
 }
 
 /// Longer than the lease and than an election.
