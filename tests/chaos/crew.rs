@@ -3,6 +3,7 @@
 use std::{path::PathBuf, thread::sleep, time::Duration};
 
 use crate::{
+    network::PREFIX,
     process::{Log, Process},
     protocol::{Assignment, Backend, Event, Order, Resource, Work},
     signals::{self, Signal},
@@ -54,7 +55,7 @@ pub(crate) struct Crew {
 impl Crew {
     /// Starts everybody, and waits until all are at work.
     pub(crate) fn start(posts: Vec<Post>) -> Self {
-        let path = std::env::temp_dir().join(format!("gaggle-chaos-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let work = Work {
             key: KEY.into(),
@@ -82,7 +83,7 @@ impl Crew {
         crew
     }
 
-    /// Another lease than [`LEASE`], and as many tasks, from the next start on.
+    /// As [`start`](Self::start), with another lease than [`LEASE`].
     pub(crate) fn start_with(posts: Vec<Post>, lease: Duration) -> Self {
         let mut crew = Self::start(Vec::new());
         crew.work.lease_ms = u64::try_from(lease.as_millis()).unwrap();

@@ -7,8 +7,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Begins the name of every namespace of ours; the process id follows.
-const PREFIX: &str = "gaggle-chaos-";
+/// Begins the name of every namespace, socket and directory of ours; the process id follows.
+pub(crate) const PREFIX: &str = "gaggle-chaos-";
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -118,20 +118,32 @@ pub(crate) fn prepare() -> Result<(), String> {
         ("ip", "-V", "iproute2"),
         ("iptables", "-V", "iptables"),
         ("redis-server", "-v", "redis-server"),
+        ("redis-cli", "-v", "redis-tools"),
     ] {
         if !quietly(&format!("{program} {argument}")) {
             return Err(format!("{program} is missing: install the Debian package {package}"));
         }
     }
     for name in run("ip netns list").lines().filter_map(|line| line.split_whitespace().next()) {
-        let of = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-        if of.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+        if is_left_behind(name) {
             quietly(&format!("ip netns delete {name}"));
+        }
+    }
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if is_left_behind(&entry.file_name().to_string_lossy()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = std::fs::remove_file(entry.path());
         }
     }
     let trial = Network::of(2);
     let packets = trial.cut(0, 1).lift();
     if packets == 0 { Ok(()) } else { Err("a new network has packets on it".into()) }
+}
+
+/// Whether something was named by a process that has gone.
+fn is_left_behind(name: &str) -> bool {
+    let of = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+    of.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
 }
 
 /// Runs a command that must succeed; what it printed.
