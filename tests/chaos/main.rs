@@ -14,7 +14,7 @@
 //! seed: a fixed one for some scenarios, a fresh one for the others, both printed.
 //!
 //! ```text
-//! cargo test --test chaos                              the slice, about a minute and a half
+//! cargo test --test chaos                              the slice, about a minute
 //! cargo test --test chaos -- --ignored                 the long runs, GAGGLE_CHAOS_SECS each (120)
 //! GAGGLE_CHAOS_SEED=7 cargo test --test chaos raft     one seed, the scenarios of that name
 //! ```
@@ -118,6 +118,10 @@ fn raft_over_tcp(plan: &mut Plan) -> Tally {
     members::over_tcp(Policy::Raft, plan)
 }
 
+fn raft_over_redis(plan: &mut Plan) -> Tally {
+    redis::as_channel(Policy::Raft, plan)
+}
+
 fn gaggle_forms_anew(plan: &mut Plan) -> Tally {
     members::forms_anew(Policy::Gaggle, plan)
 }
@@ -130,7 +134,7 @@ fn gaggle_over_redis(plan: &mut Plan) -> Tally {
     redis::as_channel(Policy::Gaggle, plan)
 }
 
-const SCENARIOS: [Scenario; 14] = [
+const SCENARIOS: [Scenario; 16] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
     scenario("redis_keeps_the_lock_while_its_memory_lives", true, redis::memory_kept),
     scenario("redis_that_restarts_empty_has_two_holders", true, redis::restarts_empty),
@@ -145,11 +149,14 @@ const SCENARIOS: [Scenario; 14] = [
     long("long_gaggle_keeps_the_lock_over_tcp", gaggle_over_tcp),
     long("long_raft_keeps_the_lock_over_tcp", raft_over_tcp),
     long("long_gaggle_keeps_the_lock_over_redis", gaggle_over_redis),
+    long("long_raft_keeps_the_lock_over_redis", raft_over_redis),
+    long("long_gaggle_that_forms_anew_takes_the_lock_away_first", gaggle_forms_anew),
 ];
 
 /// What was asked for, in the words of libtest, as far as they mean something here.
 struct Arguments {
     filters: Vec<String>,
+    skips: Vec<String>,
     exact: bool,
     ignored: bool,
     not_ignored: bool,
@@ -160,6 +167,7 @@ impl Arguments {
     fn parse() -> Self {
         let mut parsed = Self {
             filters: Vec::new(),
+            skips: Vec::new(),
             exact: false,
             ignored: false,
             not_ignored: true,
@@ -172,7 +180,8 @@ impl Arguments {
                 "--include-ignored" => parsed.ignored = true,
                 "--exact" => parsed.exact = true,
                 "--list" => parsed.list = true,
-                "--test-threads" | "--format" | "--color" | "--skip" => drop(arguments.next()),
+                "--skip" => parsed.skips.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" => drop(arguments.next()),
                 flag if flag.starts_with('-') => {}
                 _ => parsed.filters.push(argument),
             }
@@ -182,10 +191,11 @@ impl Arguments {
 
     fn wants(&self, scenario: &Scenario) -> bool {
         let kind = if scenario.long { self.ignored } else { self.not_ignored };
-        let named = |filter: &String| {
+        let is = |filter: &String| {
             if self.exact { scenario.name == filter } else { scenario.name.contains(filter) }
         };
-        kind && (self.filters.is_empty() || self.filters.iter().any(named))
+        kind && (self.filters.is_empty() || self.filters.iter().any(is))
+            && !self.skips.iter().any(is)
     }
 }
 
