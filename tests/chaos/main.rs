@@ -1,0 +1,269 @@
+//! Goal: the promises of the contract hold under real faults, on real processes, a real Redis and
+//! real sockets; where the documentation says that they do not, that is seen as well.
+//!
+//! Method: workers are processes of their own (this binary, started again), which take one lock
+//! over and over and change, by read, wait and write, what it protects: a counter and a set, each
+//! with and without a check of fencing tokens. Together with the log of acquisitions these are
+//! Jepsen's three lock workloads. Meanwhile the parent kills and stops processes, hangs and
+//! restarts Redis, cuts connections between write and answer, loses publications, and drops
+//! packets by iptables in network namespaces of its own. Every fault must be seen to have fired.
+//! At the end every worker makes progress again, all keys are free, a leader is agreed on, and
+//! the whole history is checked on the host's one clock.
+//!
+//! Scenarios run one after the other, in this order. The order and timing of faults come from a
+//! seed: a fixed one for some scenarios, a fresh one for the others, both printed.
+//!
+//! ```text
+//! cargo test --test chaos                              the slice, about a minute
+//! cargo test --test chaos -- --ignored                 the long runs, GAGGLE_CHAOS_SECS each (120)
+//! GAGGLE_CHAOS_SEED=7 cargo test --test chaos raft     one seed, the scenarios of that name
+//! ```
+//!
+//! Needs root, `ip`, `iptables` and `redis-server`; it fails where one is missing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test ends where it is surprised, and reads the clock"
+)]
+
+mod crew;
+mod mutex_log;
+mod network;
+mod process;
+mod protocol;
+mod proxy;
+mod scenarios;
+mod signals;
+mod store;
+mod tally;
+mod worker;
+
+use std::{
+    panic::{UnwindSafe, catch_unwind},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use crate::{
+    protocol::Policy,
+    scenarios::{failover, members, planted, redis},
+    tally::Tally,
+};
+
+/// The seed of the scenarios that are the same on every run.
+const FIXED_SEED: u64 = 20_150_821;
+
+/// How the faults of one scenario are drawn.
+pub(crate) struct Plan {
+    random: StdRng,
+    /// Until when to go on drawing; a slice has each fault once.
+    until: Option<Instant>,
+}
+
+impl Plan {
+    /// Does each of these once, in an order of the seed's; again and again in a long run.
+    pub(crate) fn each<T: Copy>(&mut self, all: &[T], mut each: impl FnMut(T, &mut StdRng)) {
+        loop {
+            let mut order = all.to_vec();
+            shuffle(&mut order, &mut self.random);
+            for one in order {
+                each(one, &mut self.random);
+            }
+            if self.until.is_none_or(|until| Instant::now() >= until) {
+                return;
+            }
+        }
+    }
+}
+
+pub(crate) fn shuffle<T>(all: &mut [T], random: &mut StdRng) {
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.random_range(0..=last));
+    }
+}
+
+/// Runs what is to panic, and keeps its message off the screen.
+pub(crate) fn without_a_word<T>(f: impl FnOnce() -> T + UnwindSafe) -> std::thread::Result<T> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = catch_unwind(f);
+    std::panic::set_hook(hook);
+    result
+}
+
+struct Scenario {
+    name: &'static str,
+    /// Whether its seed is the same on every run.
+    fixed: bool,
+    /// Only on demand; it goes on drawing faults for minutes.
+    long: bool,
+    run: fn(&mut Plan) -> Tally,
+}
+
+const fn scenario(name: &'static str, fixed: bool, run: fn(&mut Plan) -> Tally) -> Scenario {
+    Scenario { name, fixed, long: false, run }
+}
+
+const fn long(name: &'static str, run: fn(&mut Plan) -> Tally) -> Scenario {
+    Scenario { name, fixed: false, long: true, run }
+}
+
+fn gaggle_over_tcp(plan: &mut Plan) -> Tally {
+    members::over_tcp(Policy::Gaggle, plan)
+}
+
+fn raft_over_tcp(plan: &mut Plan) -> Tally {
+    members::over_tcp(Policy::Raft, plan)
+}
+
+fn raft_over_redis(plan: &mut Plan) -> Tally {
+    redis::as_channel(Policy::Raft, plan)
+}
+
+fn gaggle_forms_anew(plan: &mut Plan) -> Tally {
+    members::forms_anew(Policy::Gaggle, plan)
+}
+
+fn raft_forms_anew(plan: &mut Plan) -> Tally {
+    members::forms_anew(Policy::Raft, plan)
+}
+
+fn gaggle_over_redis(plan: &mut Plan) -> Tally {
+    redis::as_channel(Policy::Gaggle, plan)
+}
+
+const SCENARIOS: [Scenario; 16] = [
+    scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
+    scenario("redis_keeps_the_lock_while_its_memory_lives", true, redis::memory_kept),
+    scenario("redis_that_restarts_empty_has_two_holders", true, redis::restarts_empty),
+    scenario("redis_that_fails_over_has_two_holders", true, failover::fails_over),
+    scenario("gaggle_keeps_the_lock_over_tcp", true, gaggle_over_tcp),
+    scenario("raft_keeps_the_lock_over_tcp", false, raft_over_tcp),
+    scenario("gaggle_keeps_the_lock_over_redis", false, gaggle_over_redis),
+    scenario("gaggle_that_forms_anew_takes_the_lock_away_first", true, gaggle_forms_anew),
+    scenario("raft_that_forms_anew_takes_the_lock_away_first", true, raft_forms_anew),
+    long("long_redis_keeps_the_lock_while_its_memory_lives", redis::memory_kept),
+    long("long_redis_that_restarts_empty_has_two_holders", redis::restarts_empty),
+    long("long_gaggle_keeps_the_lock_over_tcp", gaggle_over_tcp),
+    long("long_raft_keeps_the_lock_over_tcp", raft_over_tcp),
+    long("long_gaggle_keeps_the_lock_over_redis", gaggle_over_redis),
+    long("long_raft_keeps_the_lock_over_redis", raft_over_redis),
+    long("long_gaggle_that_forms_anew_takes_the_lock_away_first", gaggle_forms_anew),
+];
+
+/// What was asked for, in the words of libtest, as far as they mean something here.
+struct Arguments {
+    filters: Vec<String>,
+    skips: Vec<String>,
+    exact: bool,
+    ignored: bool,
+    not_ignored: bool,
+    list: bool,
+}
+
+impl Arguments {
+    fn parse() -> Self {
+        let mut parsed = Self {
+            filters: Vec::new(),
+            skips: Vec::new(),
+            exact: false,
+            ignored: false,
+            not_ignored: true,
+            list: false,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--ignored" => (parsed.ignored, parsed.not_ignored) = (true, false),
+                "--include-ignored" => parsed.ignored = true,
+                "--exact" => parsed.exact = true,
+                "--list" => parsed.list = true,
+                "--skip" => parsed.skips.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+                flag if flag.starts_with('-') => {}
+                _ => parsed.filters.push(argument),
+            }
+        }
+        parsed
+    }
+
+    fn wants(&self, scenario: &Scenario) -> bool {
+        let kind = if scenario.long { self.ignored } else { self.not_ignored };
+        let is = |filter: &String| {
+            if self.exact { scenario.name == filter } else { scenario.name.contains(filter) }
+        };
+        kind && (self.filters.is_empty() || self.filters.iter().any(is))
+            && !self.skips.iter().any(is)
+    }
+}
+
+fn main() -> ExitCode {
+    if let Ok(assignment) = std::env::var(protocol::ASSIGNMENT) {
+        worker::main(&assignment);
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::parse();
+    let wanted: Vec<_> = SCENARIOS.iter().filter(|scenario| arguments.wants(scenario)).collect();
+    if arguments.list {
+        wanted.iter().for_each(|scenario| println!("{}: test", scenario.name));
+        return ExitCode::SUCCESS;
+    }
+    if wanted.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    if let Err(missing) = network::prepare() {
+        eprintln!("chaos: FAILED, it cannot run: {missing}");
+        return ExitCode::FAILURE;
+    }
+    run_all(&wanted)
+}
+
+fn run_all(wanted: &[&Scenario]) -> ExitCode {
+    let began = Instant::now();
+    let fresh: u64 = rand::random();
+    let (mut all, mut failed) = (Tally::default(), Vec::new());
+    for scenario in wanted {
+        let seed = seed().unwrap_or(if scenario.fixed { FIXED_SEED } else { fresh });
+        println!("chaos: {} with seed {seed}", scenario.name);
+        let started = Instant::now();
+        let until = scenario.long.then(|| started + long_for());
+        let mut plan = Plan { random: StdRng::seed_from_u64(seed), until };
+        let run = std::panic::AssertUnwindSafe(|| (scenario.run)(&mut plan));
+        let seconds = |since: Instant| since.elapsed().as_secs_f64();
+        match catch_unwind(run) {
+            Ok(tally) => {
+                println!("  ok in {:.1} s: {tally}", seconds(started));
+                all.merge(&tally);
+            }
+            Err(_) => {
+                let flag = if scenario.long { "--ignored " } else { "" };
+                println!(
+                    "  FAILED after {:.1} s; the same faults again:\n  \
+                     GAGGLE_CHAOS_SEED={seed} cargo test --test chaos -- {flag}--exact {}",
+                    seconds(started),
+                    scenario.name
+                );
+                failed.push(scenario.name);
+            }
+        }
+    }
+    println!("chaos: {} scenarios in {:.1} s: {all}", wanted.len(), began.elapsed().as_secs_f64());
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("chaos: FAILED: {}", failed.join(", "));
+    ExitCode::FAILURE
+}
+
+fn seed() -> Option<u64> {
+    let seed = std::env::var("GAGGLE_CHAOS_SEED").ok()?;
+    Some(seed.parse().expect("GAGGLE_CHAOS_SEED is a number"))
+}
+
+/// How long a long run goes on drawing faults.
+fn long_for() -> Duration {
+    let seconds = std::env::var("GAGGLE_CHAOS_SECS").ok();
+    Duration::from_secs(seconds.map_or(120, |seconds| seconds.parse().expect("whole seconds")))
+}

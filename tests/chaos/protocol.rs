@@ -1,0 +1,180 @@
+//! What parent and worker say to each other: one JSON object a line.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The environment variable that makes this binary a worker; it holds an [`Assignment`].
+pub(crate) const ASSIGNMENT: &str = "GAGGLE_CHAOS_WORKER";
+
+/// Who a worker is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    /// Its name, and its member's where it is one.
+    pub(crate) name: String,
+    /// The number of this process among all of a scenario: names its elements of the set.
+    pub(crate) instance: u32,
+    /// The socket of the protected resources.
+    pub(crate) store: PathBuf,
+    pub(crate) backend: Backend,
+}
+
+/// Which strategy a worker locks with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Backend {
+    Noop,
+    Redis { url: String },
+    Member { policy: Policy, cluster: String, members: Vec<String>, link: Link },
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Policy {
+    Raft,
+    Gaggle,
+}
+
+/// How members speak.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Link {
+    Tcp { listen: SocketAddr, peers: BTreeMap<String, String> },
+    Redis { url: String },
+}
+
+/// From the parent, on the worker's stdin. The stream's end ends the worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Take the lock, change what it protects, unlock, and again, until told to halt.
+    Run(Work),
+    /// Finish the sections under way.
+    Halt,
+    Status,
+    Inspect {
+        key: String,
+    },
+    /// Close the strategy and end.
+    Close,
+}
+
+/// How to work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) key: String,
+    pub(crate) lease_ms: u64,
+    pub(crate) max_wait_ms: u64,
+    /// Between the reads and the writes.
+    pub(crate) work_ms: u64,
+    /// How many loops run side by side in the process.
+    pub(crate) tasks: u32,
+}
+
+/// From a worker, on its stdout. Times are nanoseconds of the boot clock, which all processes of
+/// a host share, in every network namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    Up,
+    Asked {
+        op: u32,
+        at: u64,
+    },
+    Granted {
+        op: u32,
+        at: u64,
+        token: u64,
+        deadline: u64,
+    },
+    Refused {
+        op: u32,
+        error: String,
+    },
+    /// The guard said that it is lost.
+    Lost {
+        op: u32,
+        at: u64,
+    },
+    /// Everything is written; or the checked resources refused their part.
+    Wrote {
+        op: u32,
+        at: u64,
+    },
+    Unlocking {
+        op: u32,
+        at: u64,
+    },
+    Unlocked {
+        op: u32,
+        at: u64,
+        outcome: Outcome,
+    },
+    Halted,
+    Status {
+        ready: bool,
+        leads: bool,
+        leader: Option<String>,
+    },
+    Inspected {
+        free: Option<bool>,
+    },
+    Closed,
+}
+
+/// How an unlock ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    Ok,
+    NotHolder,
+    Expired,
+    Other(String),
+}
+
+/// From a worker to the protected resources.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Hello { pid: u32 },
+    Get { resource: Resource, token: u64 },
+    Put { resource: Resource, token: u64, value: Value },
+}
+
+/// And back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Value(Value),
+    Written,
+    /// The token is smaller than the greatest seen.
+    Stale,
+}
+
+/// What the lock protects. The checked ones look at the token, the others do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Resource {
+    Counter,
+    CheckedCounter,
+    Set,
+    CheckedSet,
+}
+
+impl Resource {
+    /// In the order in which workers read them.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Counter, Self::CheckedCounter, Self::Set, Self::CheckedSet];
+
+    pub(crate) fn is_checked(self) -> bool {
+        matches!(self, Self::CheckedCounter | Self::CheckedSet)
+    }
+
+    pub(crate) fn initial(self) -> Value {
+        match self {
+            Self::Counter | Self::CheckedCounter => Value::Count(0),
+            Self::Set | Self::CheckedSet => Value::Elements(BTreeSet::new()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Value {
+    Count(u64),
+    Elements(BTreeSet<u64>),
+}

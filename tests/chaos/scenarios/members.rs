@@ -1,0 +1,279 @@
+//! Three members, three processes: over TCP in three network namespaces, or over a Redis channel.
+
+use std::{collections::BTreeMap, net::SocketAddr, thread::sleep, time::Duration};
+
+use rand::{RngExt, rngs::StdRng};
+
+use crate::{
+    Plan,
+    crew::{Crew, LEASE, Memory, PROGRESS_BOUND, Post},
+    network::{Cut, Network},
+    protocol::{Backend, Event, Link, Order, Policy, Resource},
+    signals::{self, Signal},
+    store::{Protected, Trap},
+    tally::Tally,
+    worker::now,
+};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const PORT: u16 = 7001;
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    KillLeader,
+    KillFollower,
+    KillHolder,
+    KillMajority,
+    PauseHolder,
+    PauseLeader,
+    OneWayToFollower,
+    OneWayToLeader,
+    IsolateLeader,
+}
+
+const ALL: [Fault; 9] = [
+    Fault::KillLeader,
+    Fault::KillFollower,
+    Fault::KillHolder,
+    Fault::KillMajority,
+    Fault::PauseHolder,
+    Fault::PauseLeader,
+    Fault::OneWayToFollower,
+    Fault::OneWayToLeader,
+    Fault::IsolateLeader,
+];
+
+/// Where everybody listens, one namespace each.
+fn posts(policy: Policy, network: &Network) -> Vec<Post> {
+    let address = |node: usize| SocketAddr::from((network.address(node), PORT));
+    let post = |node: usize| {
+        let others = (0..NAMES.len()).filter(|other| *other != node);
+        let peers: BTreeMap<String, String> =
+            others.map(|other| (NAMES[other].to_owned(), address(other).to_string())).collect();
+        Post {
+            name: NAMES[node].into(),
+            namespace: Some(network.namespace(node).into()),
+            backend: backend(policy, Link::Tcp { listen: address(node), peers }),
+        }
+    };
+    (0..NAMES.len()).map(post).collect()
+}
+
+pub(super) fn backend(policy: Policy, link: Link) -> Backend {
+    let members = NAMES.map(str::to_owned).to_vec();
+    Backend::Member { policy, cluster: "chaos".into(), members, link }
+}
+
+/// Posts of three members whose frames go through one Redis.
+pub(super) fn posts_over_redis(policy: Policy, url: &str) -> Vec<Post> {
+    let post = |name: &str| Post {
+        name: name.into(),
+        namespace: None,
+        backend: backend(policy, Link::Redis { url: url.into() }),
+    };
+    NAMES.into_iter().map(post).collect()
+}
+
+/// Every fault of processes and network.
+pub(crate) fn over_tcp(policy: Policy, plan: &mut Plan) -> Tally {
+    let network = Network::of(NAMES.len());
+    let mut crew = Crew::start(posts(policy, &network));
+    plan.each(&ALL, |fault, random| {
+        crew.traffic();
+        inject(fault, &mut crew, Some(&network), random);
+        crew.tally.add("faults", 1);
+    });
+    finish(crew)
+}
+
+/// Everybody is well again, agrees on a leader and ends; what the run comes to.
+pub(super) fn finish(mut crew: Crew) -> Tally {
+    crew.heal();
+    agree(&mut crew);
+    crew.close();
+    assert!(crew.tally.of("pauses past the lease") > 0, "no holder was paused");
+    crew.check(Memory::Kept)
+}
+
+/// A majority dies while the survivor holds a lease that outlasts the forming of a new group: its
+/// guard is lost before another is granted the lock, and its write comes too late.
+pub(crate) fn forms_anew(policy: Policy, plan: &mut Plan) -> Tally {
+    let network = Network::of(NAMES.len());
+    let mut crew = Crew::start_with(posts(policy, &network), Duration::from_secs(20));
+    crew.progress(0).unwrap();
+    plan.each(&[()], |(), _| {
+        let (survivor, trapped) = crew.trap(Trap::Hold);
+        let plain = crew.store.seen(Resource::Counter);
+        let checked = crew.store.seen(Resource::CheckedCounter);
+        lose_majority(&mut crew, survivor);
+        let newer = |seen: &Protected| seen.applied > plain.applied;
+        let written = crew.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
+        let survivor = crew.processes[survivor].instance;
+        let lost = crew.log.lock().was_lost(survivor, trapped.at);
+        crew.store.release();
+        assert!(written, "no new group grants the lock");
+        assert!(lost, "the survivor's guard is not lost, and another holds the lock");
+        let refused = |seen: &Protected| seen.refused > checked.refused;
+        let refused = crew.store.wait(Resource::CheckedCounter, PROGRESS_BOUND, refused);
+        assert!(refused, "the survivor's late write was not refused");
+        crew.progress(now()).unwrap();
+        crew.log.lock().formings.push((trapped.at, now()));
+        crew.tally.add("faults", 1);
+    });
+    crew.heal();
+    agree(&mut crew);
+    crew.close();
+    crew.check(Memory::Kept)
+}
+
+/// Process faults, for members on any channel.
+pub(super) fn kill_and_pause(crew: &mut Crew, random: &mut StdRng) {
+    let mut faults = vec![
+        Fault::KillLeader,
+        Fault::KillFollower,
+        Fault::KillHolder,
+        Fault::KillMajority,
+        Fault::PauseHolder,
+        Fault::PauseLeader,
+    ];
+    crate::shuffle(&mut faults, random);
+    for fault in faults {
+        crew.traffic();
+        inject(fault, crew, None, random);
+        crew.tally.add("faults", 1);
+    }
+}
+
+fn inject(fault: Fault, crew: &mut Crew, network: Option<&Network>, random: &mut StdRng) {
+    let pause = Duration::from_millis(random.random_range(0..300));
+    let cut_for = Duration::from_millis(random.random_range(700..1500));
+    match fault {
+        Fault::KillLeader => {
+            let leader = leader(crew);
+            crew.kill(leader, pause);
+            crew.tally.add("leaders killed", 1);
+        }
+        Fault::KillFollower => {
+            let follower = another(leader(crew), random);
+            crew.kill(follower, pause);
+        }
+        Fault::KillHolder => crew.kill_holder(pause),
+        Fault::KillMajority => kill_majority(crew, random),
+        Fault::PauseHolder => crew.pause_holder(),
+        Fault::PauseLeader => pause_leader(crew),
+        Fault::OneWayToFollower => {
+            let leader = leader(crew);
+            let network = network.expect("only on a network");
+            keep(
+                crew,
+                "one-way partitions",
+                cut_for,
+                vec![network.cut(leader, another(leader, random))],
+            );
+        }
+        Fault::OneWayToLeader => {
+            let leader = leader(crew);
+            let network = network.expect("only on a network");
+            let cuts = others(leader).map(|other| network.cut(other, leader)).collect();
+            keep(crew, "one-way partitions", cut_for, cuts);
+        }
+        Fault::IsolateLeader => {
+            let leader = leader(crew);
+            let network = network.expect("only on a network");
+            let both = |other| [network.cut(other, leader), network.cut(leader, other)];
+            let cuts = others(leader).flat_map(both).collect();
+            keep(crew, "two-way partitions", cut_for, cuts);
+        }
+    }
+}
+
+fn others(than: usize) -> impl Iterator<Item = usize> {
+    (0..NAMES.len()).filter(move |index| *index != than)
+}
+
+fn another(than: usize, random: &mut StdRng) -> usize {
+    (than + random.random_range(1..NAMES.len())) % NAMES.len()
+}
+
+fn keep(crew: &mut Crew, kind: &'static str, cut_for: Duration, cuts: Vec<Cut<'_>>) {
+    sleep(cut_for);
+    for cut in cuts {
+        let packets = cut.lift();
+        assert!(packets > 0, "a partition dropped nothing: it was none");
+        crew.tally.add("packets dropped", packets);
+    }
+    crew.tally.add(kind, 1);
+}
+
+/// Two of three die at once: the table is gone, and a new group forms.
+fn kill_majority(crew: &mut Crew, random: &mut StdRng) {
+    let survivor = random.random_range(0..NAMES.len());
+    let began = now();
+    lose_majority(crew, survivor);
+    // The new group works before the next fault.
+    crew.progress(now()).unwrap();
+    crew.log.lock().formings.push((began, now()));
+}
+
+fn lose_majority(crew: &mut Crew, survivor: usize) {
+    for index in others(survivor) {
+        let status = crew.processes[index].kill();
+        crew.was_killed(status);
+    }
+    others(survivor).for_each(|index| crew.restart(index));
+    crew.tally.add("majorities killed", 1);
+}
+
+/// Longer than the lease and than an election.
+fn pause_leader(crew: &mut Crew) {
+    let leader = leader(crew);
+    let pid = crew.processes[leader].pid();
+    signals::stop(pid);
+    assert!(signals::is_stopped(pid), "the stop did not happen");
+    sleep(LEASE * 2);
+    signals::send(pid, Signal::CONT);
+    crew.tally.add("leaders paused", 1);
+}
+
+/// Who leads, as it says itself.
+fn leader(crew: &mut Crew) -> usize {
+    let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
+    while now() < until {
+        for index in 0..crew.processes.len() {
+            if status(crew, index).is_some_and(|(ready, leads, _)| ready && leads) {
+                return index;
+            }
+        }
+        sleep(Duration::from_millis(10));
+    }
+    panic!("no leader within {PROGRESS_BOUND:?}");
+}
+
+fn status(crew: &mut Crew, index: usize) -> Option<(bool, bool, Option<String>)> {
+    let process = &mut crew.processes[index];
+    process.order(&Order::Status);
+    let status = |event| match event {
+        Event::Status { ready, leads, leader } => Some((ready, leads, leader)),
+        _ => None,
+    };
+    process.wait(Duration::from_secs(5), status).ok()
+}
+
+/// All vote, one leads, and all know which.
+fn agree(crew: &mut Crew) {
+    let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
+    loop {
+        let all: Vec<_> = (0..crew.processes.len()).map(|index| status(crew, index)).collect();
+        let told: Vec<_> = all.iter().flatten().collect();
+        let leader = told.first().and_then(|(_, _, leader)| leader.clone());
+        let agreed = told.len() == NAMES.len()
+            && leader.is_some()
+            && told.iter().all(|(ready, _, of)| *ready && *of == leader)
+            && told.iter().filter(|(_, leads, _)| *leads).count() == 1;
+        if agreed {
+            return;
+        }
+        assert!(now() < until, "no agreed leader within {PROGRESS_BOUND:?}: {all:?}");
+        sleep(Duration::from_millis(20));
+    }
+}

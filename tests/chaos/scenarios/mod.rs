@@ -1,0 +1,6 @@
+//! What is done to whom.
+
+pub(crate) mod failover;
+pub(crate) mod members;
+pub(crate) mod planted;
+pub(crate) mod redis;

@@ -1,0 +1,301 @@
+//! The worker: a process of its own, which takes the lock over and over, changes what it protects
+//! by read, wait and write, and says on stdout what it did and when.
+
+use std::{
+    io::{BufRead, Write},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use gaggle::{
+    BootClock, Clock, Error, Guard, KeyedMutex, LockOptions, Locker,
+    channels::{self, Channel, NodeName, Tcp, TcpOptions},
+    strategies::{Gaggle, MemberOptions, MemberStatus, Noop, Raft, Redis, RedisOptions},
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::UnixStream,
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::sleep,
+};
+
+use crate::protocol::{
+    Assignment, Backend, Event, Link, Order, Outcome, Policy, Reply, Request, Resource, Value, Work,
+};
+
+/// After a lock that failed at once, so that an outage is no busy loop.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs the worker until its parent says so or is gone.
+pub(crate) fn main(assignment: &str) {
+    // A stopped process does not see its stdin close.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let assignment: Assignment = serde_json::from_str(assignment).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(assignment));
+}
+
+pub(crate) fn now() -> u64 {
+    u64::try_from(BootClock.now().since_origin().as_nanos()).unwrap()
+}
+
+fn say(event: &Event) {
+    let mut line = serde_json::to_vec(event).unwrap();
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    if out.write_all(&line).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// The strategy, and a look into the member where it is one.
+struct Opened {
+    locker: Locker,
+    status: Box<dyn Fn() -> Option<MemberStatus>>,
+}
+
+async fn serve(assignment: Assignment) {
+    let mut orders = orders();
+    let opened = open(&assignment).await;
+    say(&Event::Up);
+    let ops = Arc::new(AtomicU32::new(0));
+    let halt = watch::Sender::new(false);
+    let mut loops = JoinSet::new();
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Run(work) => {
+                halt.send_replace(false);
+                for _ in 0..work.tasks {
+                    let worker = Worker {
+                        assignment: assignment.clone(),
+                        locker: opened.locker.clone(),
+                        store: Store::connect(&assignment).await,
+                        ops: ops.clone(),
+                        work: work.clone(),
+                    };
+                    loops.spawn(worker.work(halt.subscribe()));
+                }
+            }
+            Order::Halt => {
+                halt.send_replace(true);
+                while loops.join_next().await.is_some() {}
+                say(&Event::Halted);
+            }
+            Order::Status => {
+                let status = (opened.status)();
+                say(&Event::Status {
+                    ready: status.as_ref().is_none_or(|status| status.ready),
+                    leads: status.as_ref().is_some_and(|status| status.leads),
+                    leader: status.and_then(|status| Some(status.leader?.to_string())),
+                });
+            }
+            Order::Inspect { key } => {
+                let found = opened.locker.inspect(&key).await;
+                say(&Event::Inspected { free: found.ok().map(|found| found.is_none()) });
+            }
+            Order::Close => {
+                opened.locker.close().await;
+                say(&Event::Closed);
+                return;
+            }
+        }
+    }
+}
+
+/// Reads orders on a thread: a blocking read must not hold the runtime up. The parent's end is
+/// this process' end.
+fn orders() -> mpsc::UnboundedReceiver<Order> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(serde_json::from_str(&line).unwrap()).is_err() {
+                return;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+async fn open(assignment: &Assignment) -> Opened {
+    let plain = |locker| Opened { locker, status: Box::new(|| None) };
+    match &assignment.backend {
+        Backend::Noop => plain(Locker::new(Noop::new())),
+        Backend::Redis { url } => loop {
+            // It may be down or hung just now; a service would try again as well.
+            match Redis::open(RedisOptions::new(url)).await {
+                Ok(redis) => return plain(Locker::new(redis)),
+                Err(Error::InvalidOptions { .. }) => panic!("the options are right"),
+                Err(_) => sleep(PAUSE).await,
+            }
+        },
+        Backend::Member { policy, cluster, members, link } => {
+            let name = NodeName::new(&assignment.name).unwrap();
+            let names = members.iter().map(|name| NodeName::new(name).unwrap());
+            let options = MemberOptions::named(cluster, names);
+            loop {
+                let channel = channel(name.clone(), cluster, link);
+                if let Ok(opened) = open_member(*policy, channel, options.clone()).await {
+                    return opened;
+                }
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn open_member(
+    policy: Policy,
+    channel: Arc<dyn Channel>,
+    options: MemberOptions,
+) -> Result<Opened, Error> {
+    Ok(match policy {
+        Policy::Gaggle => {
+            let member = Arc::new(Gaggle::open(channel, options).await?);
+            let locker = Locker::from_arc(member.clone() as Arc<dyn KeyedMutex>);
+            Opened { locker, status: Box::new(move || Some(member.status())) }
+        }
+        Policy::Raft => {
+            let member = Arc::new(Raft::open(channel, options).await?);
+            let locker = Locker::from_arc(member.clone() as Arc<dyn KeyedMutex>);
+            Opened { locker, status: Box::new(move || Some(member.status())) }
+        }
+    })
+}
+
+fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
+    match link {
+        Link::Redis { url } => {
+            let options = channels::RedisOptions::new(url, cluster, name);
+            Arc::new(channels::Redis::new(options).unwrap())
+        }
+        Link::Tcp { listen, peers } => {
+            // The network is a namespace of the test's own: nobody else is there.
+            let mut options = TcpOptions::new(name, *listen).insecure(true);
+            for (peer, address) in peers {
+                options = options.peer(NodeName::new(peer).unwrap(), address);
+            }
+            Arc::new(Tcp::new(options).unwrap())
+        }
+    }
+}
+
+/// One loop of a process.
+struct Worker {
+    assignment: Assignment,
+    locker: Locker,
+    store: Store,
+    ops: Arc<AtomicU32>,
+    work: Work,
+}
+
+impl Worker {
+    async fn work(mut self, halt: watch::Receiver<bool>) {
+        while !*halt.borrow() {
+            let op = self.ops.fetch_add(1, Ordering::Relaxed);
+            let options = LockOptions::default()
+                .duration(Duration::from_millis(self.work.lease_ms))
+                .max_wait(Duration::from_millis(self.work.max_wait_ms));
+            say(&Event::Asked { op, at: now() });
+            match self.locker.lock_with(&self.work.key, options).await {
+                Ok(guard) => self.hold(op, guard).await,
+                Err(error) => {
+                    say(&Event::Refused { op, error: error.to_string() });
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn hold(&mut self, op: u32, guard: Guard) {
+        let at = now();
+        let deadline = guard.lock().deadline().unwrap().since_origin().as_nanos();
+        let deadline = u64::try_from(deadline).unwrap();
+        say(&Event::Granted { op, at, token: guard.fencing_token(), deadline });
+        self.section(op, &guard).await;
+        say(&Event::Unlocking { op, at: now() });
+        let outcome = match guard.unlock().await {
+            Ok(()) => Outcome::Ok,
+            Err(Error::NotHolder) => Outcome::NotHolder,
+            Err(Error::Expired) => Outcome::Expired,
+            Err(other) => Outcome::Other(other.to_string()),
+        };
+        say(&Event::Unlocked { op, at: now(), outcome });
+    }
+
+    /// Changes everything that the lock protects, in good faith: a loss is noted and nothing is
+    /// done about it, as by a program that looked at its guard before and not again.
+    async fn section(&mut self, op: u32, guard: &Guard) {
+        let element = u64::from(self.assignment.instance) << 32 | u64::from(op);
+        let work = Duration::from_millis(self.work.work_ms);
+        let mut change = pin!(self.store.change(guard.fencing_token(), element, work));
+        tokio::select! {
+            biased;
+            () = guard.lost() => {
+                say(&Event::Lost { op, at: now() });
+                change.await;
+            }
+            () = &mut change => {}
+        }
+        say(&Event::Wrote { op, at: now() });
+    }
+}
+
+/// The way to the protected resources.
+struct Store {
+    stream: BufReader<UnixStream>,
+}
+
+impl Store {
+    async fn connect(assignment: &Assignment) -> Self {
+        let stream = UnixStream::connect(&assignment.store).await.unwrap();
+        let mut store = Self { stream: BufReader::new(stream) };
+        store.send(&Request::Hello { pid: std::process::id() }).await;
+        store
+    }
+
+    async fn change(&mut self, token: u64, element: u64, work: Duration) {
+        let mut values = Vec::new();
+        for resource in Resource::ALL {
+            match self.ask(&Request::Get { resource, token }).await {
+                Reply::Value(value) => values.push((resource, value)),
+                other => panic!("a read is answered by {other:?}"),
+            }
+        }
+        sleep(work).await;
+        for (resource, value) in values {
+            let value = match value {
+                Value::Count(count) => Value::Count(count + 1),
+                Value::Elements(mut elements) => {
+                    elements.insert(element);
+                    Value::Elements(elements)
+                }
+            };
+            self.ask(&Request::Put { resource, token, value }).await;
+        }
+    }
+
+    async fn ask(&mut self, request: &Request) -> Reply {
+        self.send(request).await;
+        let mut line = String::new();
+        match self.stream.read_line(&mut line).await {
+            Ok(1..) => serde_json::from_str(&line).unwrap(),
+            // The parent is gone.
+            _ => std::process::exit(0),
+        }
+    }
+
+    async fn send(&mut self, request: &Request) {
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        if self.stream.write_all(&line).await.is_err() {
+            std::process::exit(0);
+        }
+    }
+}
