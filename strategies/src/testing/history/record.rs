@@ -149,6 +149,14 @@ impl Recorder {
         }
     }
 
+    /// The client's open LOCK has lost its place: its process was taken for dead, or its wait was
+    /// over. It may queue again.
+    pub fn dropped(&mut self, client: u32) {
+        if let Some(&open) = self.open.get(&client) {
+            self.operations[open].queued = None;
+        }
+    }
+
     /// The client's open call has ended; `at` is read after the answer came.
     pub fn complete(&mut self, client: u32, at: Duration, outcome: Outcome) {
         match self.open.remove(&client) {

@@ -1,10 +1,16 @@
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::plan::{Clocks, Plan};
 use crate::{
     Drift, Lock, Nonce,
     member::Policy,
-    testing::history::{self, Call, History, Malformed, ModelKind, Outcome, Recorder, Report},
+    testing::history::{
+        self, Call, History, Malformed, ModelKind, Outcome, Recorder, Refusal, Report,
+    },
 };
 
 /// Every call of a run with its outcome, for the history checker; times are virtual.
@@ -49,6 +55,18 @@ impl Calls {
         }
     }
 
+    /// The nonce has lost its place.
+    pub(super) fn dropped(&mut self, nonce: Nonce) {
+        if let Some(client) = self.asking.get(&nonce) {
+            self.recorder.dropped(*client);
+        }
+    }
+
+    /// All queues were lost together with their group.
+    pub(super) fn all_dropped(&mut self) {
+        self.asking.values().for_each(|client| self.recorder.dropped(*client));
+    }
+
     /// The client will never have its answer.
     pub(super) fn forget(&mut self, client: u32) {
         if let Some(nonce) = self.nonces.remove(&client) {
@@ -68,8 +86,23 @@ impl Calls {
     }
 
     /// Checks all calls against the models that this plan's strategy must meet.
-    pub(super) fn check(self, plan: &Plan) -> Result<Report, Malformed> {
-        let history: History = self.recorder.finish()?;
+    ///
+    /// Calls that nobody answered are what makes a search endless; here the log knows their fate:
+    /// what concerns a nonce that was never `granted` had no effect.
+    pub(super) fn check(self, plan: &Plan, granted: &BTreeSet<Nonce>) -> Result<Report, Malformed> {
+        let mut operations = self.recorder.finish()?.operations().to_vec();
+        for operation in &mut operations {
+            let open = matches!(
+                operation.outcome,
+                Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
+            );
+            if open && !granted.contains(&operation.nonce) {
+                operation.completed.get_or_insert(operation.invoked);
+                operation.outcome = Outcome::Refused(Refusal::NoEffect);
+                operation.queued = None;
+            }
+        }
+        let history = History::new(operations)?;
         let models: &[ModelKind] = match (plan.clocks, plan.policy) {
             (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
             (Clocks::WithinBound, Policy::CompareAndSet) => &[ModelKind::Fenced, ModelKind::Leased],

@@ -116,7 +116,7 @@ impl Client {
     }
 
     async fn hold(&mut self, mut lock: Lock, options: &LockOptions) {
-        let watch = self.strategy.watch(&lock);
+        let (watch, own) = (self.strategy.watch(&lock), self.strategy.watch(&lock));
         let lost = watch.is_lost();
         let nonce = lock.nonce();
         self.note(Observation::Holds { client: self.id, lock: lock.clone(), watch });
@@ -151,7 +151,7 @@ impl Client {
             self.strategy.release(&lock);
             return self.answered(Answered::Cancelled);
         }
-        self.unlock(&lock).await;
+        self.unlock(&lock, &own).await;
         if self.work.repeats_ended && self.draw.chance(self.work.retry / 4) {
             // A LOCK of a nonce that is over, while copies of the first may be under way.
             let options =
@@ -184,18 +184,18 @@ impl Client {
         outcome
     }
 
-    async fn unlock(&mut self, lock: &Lock) {
-        // A second watch on the same acquisition: whether the loss was told by now.
-        let watch = self.strategy.watch(lock);
+    async fn unlock(&mut self, lock: &Lock, watch: &LossWatch) {
         self.called(lock.key(), lock.nonce(), Call::Unlock);
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
         if let Some(Err(Error::NotHolder)) = &outcome {
-            self.gone_while_valid(lock, &watch);
+            self.gone_while_valid(lock, watch);
         }
         self.answered(match &outcome {
             None => Answered::Cancelled,
+            // A repeated frame of this very unlock may have freed the key.
+            Some(Err(Error::Expired)) => Answered::Cancelled,
             // Told of the loss before it asked, or meanwhile: no news about who holds.
             Some(Err(Error::NotHolder)) if watch.is_lost() => Answered::Cancelled,
             Some(Ok(())) => Answered::Otherwise(Outcome::Done),

@@ -37,7 +37,13 @@ pub(super) struct Invariants {
     last_tokens: BTreeMap<Arc<str>, u64>,
     /// Every nonce that a client ever held.
     believed: BTreeSet<Nonce>,
-    queued: Vec<Nonce>,
+    /// Waiters that were seen to get a place in a queue, or to lose it.
+    queued: Vec<(Nonce, bool)>,
+    formed_anew: bool,
+    /// Every nonce that was granted in any group.
+    granted: BTreeSet<Nonce>,
+    /// What was committed and what it did, if somebody reads it.
+    pub(super) told: Option<Vec<String>>,
     pub(super) coverage: Coverage,
     /// Entries of the log that were committed.
     pub(super) committed: u64,
@@ -103,6 +109,11 @@ impl GroupHistory {
 }
 
 impl Invariants {
+    /// `tells` what is committed, line by line, for a trace.
+    pub(super) fn new(tells: bool) -> Self {
+        Self { told: tells.then(Vec::new), ..Self::default() }
+    }
+
     /// Looks at a member after its turn.
     pub(super) fn after_turn(&mut self, slot: usize, run: u64, machine: &Machine) {
         let Some(view) = machine.group() else { return };
@@ -112,6 +123,7 @@ impl Invariants {
             assert!(founds, "a group is first seen at one of its founders");
             if !self.groups.is_empty() {
                 self.coverage.reach("group formed anew");
+                self.formed_anew = true;
             }
             self.groups.insert(view.id, GroupHistory::begin(table));
         }
@@ -149,10 +161,22 @@ impl Invariants {
         for entry in new {
             let believed = &self.believed;
             let effects = Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
-            self.queued.extend(effects.iter().filter_map(|effect| match effect {
-                Effect::Queued { nonce, .. } => Some(*nonce),
-                _ => None,
-            }));
+            if let (Some(told), Some(stamped)) = (&mut self.told, &entry.command) {
+                told.push(format!("commit {} {stamped:?}: {effects:?}", entry.index));
+            }
+            for effect in &effects {
+                match effect {
+                    Effect::Queued { nonce, .. } => self.queued.push((*nonce, true)),
+                    // A turn that ran out before its waiter heard of it was its turn.
+                    Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
+                        self.queued.push((*nonce, false));
+                    }
+                    Effect::Granted(grant) => {
+                        self.granted.insert(grant.nonce);
+                    }
+                    _ => {}
+                }
+            }
         }
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
@@ -255,8 +279,18 @@ impl Invariants {
         lost
     }
 
-    /// The waiters that were seen to have a place in a queue since the last call.
-    pub(super) fn take_queued(&mut self) -> Vec<Nonce> {
+    /// The waiters that got a place in a queue, or lost it, since the last call.
+    pub(super) fn take_queued(&mut self) -> Vec<(Nonce, bool)> {
         std::mem::take(&mut self.queued)
+    }
+
+    /// Whether a group was formed after the first, since the last call.
+    pub(super) fn take_formed_anew(&mut self) -> bool {
+        std::mem::take(&mut self.formed_anew)
+    }
+
+    /// Every nonce that was granted in any group.
+    pub(super) const fn granted(&self) -> &BTreeSet<Nonce> {
+        &self.granted
     }
 }

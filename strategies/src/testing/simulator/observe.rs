@@ -76,10 +76,20 @@ impl World {
     /// Holders that were told of their loss hold no more, and waiters have their place.
     pub(super) fn note_losses(&mut self, slot: usize) {
         let now = self.now();
+        for line in self.invariants.told.iter_mut().flat_map(std::mem::take) {
+            self.trace.tell(now, format_args!("{line}"));
+        }
         let lost = self.invariants.take_lost(slot);
         self.calls.gave_up(now, &lost);
-        for nonce in self.invariants.take_queued() {
-            self.calls.queued(now, nonce);
+        if self.invariants.take_formed_anew() {
+            self.calls.all_dropped();
+        }
+        for (nonce, queued) in self.invariants.take_queued() {
+            if queued {
+                self.calls.queued(now, nonce);
+            } else {
+                self.calls.dropped(nonce);
+            }
         }
     }
 }

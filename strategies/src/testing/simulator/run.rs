@@ -77,15 +77,16 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
     });
     let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
-    let (violation, report) = match (violation, calls.check(&world.plan)) {
-        (None, Ok(report)) if report.violations_found == 0 => (None, report),
-        (None, Ok(report)) => (Some(format!("history: {report}")), report),
-        (None, Err(malformed)) => {
-            (Some(format!("malformed history: {malformed}")), Report::default())
-        }
-        // What an invariant stopped half-way is no history to judge.
-        (violation, _) => (violation, Report::default()),
-    };
+    let (violation, report) =
+        match (violation, calls.check(&world.plan, world.invariants.granted())) {
+            (None, Ok(report)) if report.violations_found == 0 => (None, report),
+            (None, Ok(report)) => (Some(format!("history: {report}")), report),
+            (None, Err(malformed)) => {
+                (Some(format!("malformed history: {malformed}")), Report::default())
+            }
+            // What an invariant stopped half-way is no history to judge.
+            (violation, _) => (violation, Report::default()),
+        };
     Run {
         seed,
         plan: text,

@@ -121,7 +121,7 @@ impl World {
             executor: Executor::default(),
             owners: BTreeMap::new(),
             recorder: Arc::new(Recorder::default()),
-            invariants: Invariants::default(),
+            invariants: Invariants::new(text),
             trace: Trace::new(text),
             draw,
             stalls: Draw::new(seed, 4),
