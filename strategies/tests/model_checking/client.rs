@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Instant, extended_deadline, granted_deadline,
-    lock_table::ClusterTime,
+    Drift, Instant, extended_deadline, granted_deadline, lock_table::ClusterTime,
 };
 
 use super::bounds::{Bounds, CLIENT_TICK_MS, Fault, LEASE_TICKS, TICK_MS};
 
 /// What a client does at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
     /// It has sent nothing yet.
     #[default]
@@ -26,7 +25,7 @@ pub(crate) enum Phase {
 }
 
 /// How far one request of a client has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     #[default]
     No,
@@ -37,7 +36,7 @@ pub(crate) enum Request {
     Answered,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The tick at which it sent, of the LOCK while it asks, of the EXTEND while it holds.

@@ -71,15 +71,29 @@ impl Hash for State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Time passes everywhere; `late`: but leaders' clocks miss it.
-    Tick { late: bool },
+    Tick {
+        late: bool,
+    },
     /// A candidate wins a term with the vote of one other.
-    Elect { candidate: usize, voter: usize, term: u8 },
+    Elect {
+        candidate: usize,
+        voter: usize,
+        term: u8,
+    },
     /// A candidate wins alone: a planted bug.
-    ElectAlone { candidate: usize },
+    ElectAlone {
+        candidate: usize,
+    },
     /// A leader appends a command, which may have been under way for long.
-    Append { leader: usize, cmd: Cmd },
+    Append {
+        leader: usize,
+        cmd: Cmd,
+    },
     /// A follower takes over one entry, and answers; the leader counts.
-    Replicate { leader: usize, follower: usize },
+    Replicate {
+        leader: usize,
+        follower: usize,
+    },
     /// A client sends its LOCK.
     Ask(usize),
     /// A reply to its LOCK arrives.
@@ -131,7 +145,8 @@ impl Cluster {
 
     /// Makes states one that no later step can tell apart.
     ///
-    /// Nothing depends on a node's number: one order stands for all. Under the leader of the last
+    /// Nothing depends on a node's number, nor on a client's where all wait alike: one order stands
+    /// for all. Under the leader of the last
     /// term the other logs count for nothing but for what they let it commit: they are set to what
     /// is committed, and a follower takes entries up to the next that commits.
     fn reduce(&self, state: &mut State) {
@@ -144,14 +159,44 @@ impl Cluster {
                 *node = follower;
             }
         }
+        self.order_clients(state);
         state.nodes.sort_unstable();
+    }
+
+    fn order_clients(&self, state: &mut State) {
+        let clients = self.bounds.waits.len();
+        if self.bounds.waits.iter().any(|wait| *wait != self.bounds.waits[0]) {
+            return;
+        }
+        let mut order = [0, 1, 2];
+        let appears = |client: u8| {
+            let mut logs = state.nodes.iter().flat_map(|node| node.log.entries());
+            logs.position(|entry| entry.cmd.client() == Some(client))
+        };
+        order[..clients].sort_by_cached_key(|client: &u8| {
+            (state.clients[usize::from(*client)], appears(*client))
+        });
+        if order.is_sorted() {
+            return;
+        }
+        let mut names = [0; CLIENTS_MAX];
+        for (new, old) in (0..).zip(order) {
+            names[usize::from(old)] = new;
+        }
+        state.clients = order.map(|old| state.clients[usize::from(old)]);
+        for node in &mut state.nodes {
+            node.log.rename(names);
+        }
+        if state.committed.rename(names) {
+            state.replayed = self.replays.of(&state.committed, &self.bounds);
+        }
     }
 
     fn append(&self, state: &mut State, leader: usize, cmd: Cmd) {
         let node = &mut state.nodes[leader];
         let stamp = if self.bounds.has(Fault::ClockNotClamped) {
-            // The nodes' own clocks are behind each other.
-            state.tick.saturating_sub(u8::try_from(leader).unwrap())
+            // Of the nodes' own clocks, the first leader's is neither the fastest nor the slowest.
+            state.tick.saturating_sub([1, 0, 2][leader])
         } else {
             node.clock
         };
@@ -182,7 +227,8 @@ impl Cluster {
             self.note(seen::ENTRY_OVERWRITTEN);
         }
         let own = common > 0 && log.entries()[common - 1].term == term;
-        if own && log.entries()[..common].iter().skip(state.committed.len()).any(|e| e.term < term) {
+        if own && log.entries()[..common].iter().skip(state.committed.len()).any(|e| e.term < term)
+        {
             self.note(seen::OLD_ENTRY_COMMITTED);
         }
         if own || self.bounds.has(Fault::OldTermCommittedByCount) {
@@ -226,9 +272,9 @@ impl Cluster {
             if room && has(Fault::QuorumOfOne) && node.term < terms {
                 actions.push(Action::ElectAlone { candidate: index });
             }
-            for (other, peer) in state.nodes.iter().enumerate().filter(|(other, _)| *other != index) {
-                let (forgets, compares) =
-                    (has(Fault::SecondVote), !has(Fault::VoteForLogBehind));
+            for (other, peer) in state.nodes.iter().enumerate().filter(|(other, _)| *other != index)
+            {
+                let (forgets, compares) = (has(Fault::SecondVote), !has(Fault::VoteForLogBehind));
                 for term in node.term + 1..=terms {
                     if room && peer.would_vote(term, &node.log, forgets, compares) {
                         actions.push(Action::Elect { candidate: index, voter: other, term });
@@ -250,7 +296,8 @@ impl Cluster {
     fn appends(&self, state: &State, leader: usize, actions: &mut Vec<Action>) {
         let node = &state.nodes[leader];
         let mut push = |cmd| actions.push(Action::Append { leader, cmd });
-        if state.replayed.due().is_some_and(|due| due <= node.clock && node.log.last().stamp < due) {
+        if state.replayed.due().is_some_and(|due| due <= node.clock && node.log.last().stamp < due)
+        {
             push(Cmd::Noop);
         }
         for (client, index) in state.clients.iter().zip(0..) {

@@ -1,7 +1,9 @@
 //! What a replay must show, judged from the effects alone by a second, plainer account of the key:
 //! one lease, a list of waiters, and what became of each nonce.
 
-use gaggle_strategies::lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockTable, Refusal};
+use gaggle_strategies::lock_table::{
+    ClusterTime, Command, Effect, Ended, Grant, LockTable, Refusal,
+};
 
 use super::{
     bounds::{KEY, LEASE_TICKS, TICK_MS},
@@ -72,7 +74,13 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Checks one step: `table` is the table after it.
-    pub(crate) fn step(&mut self, term: u8, command: &Command, effects: &[Effect], table: &LockTable) {
+    pub(crate) fn step(
+        &mut self,
+        term: u8,
+        command: &Command,
+        effects: &[Effect],
+        table: &LockTable,
+    ) {
         let (before, now) = (self.lease, table.now());
         let unlocks = match command {
             Command::Unlock { nonce, .. } => Some(client_of(*nonce)),

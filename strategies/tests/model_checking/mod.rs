@@ -5,6 +5,7 @@ pub(crate) mod bounds;
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod ledger;
+mod ledger_tests;
 pub(crate) mod properties;
 pub(crate) mod raft;
 pub(crate) mod replay;

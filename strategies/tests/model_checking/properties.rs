@@ -31,9 +31,7 @@ pub(crate) const RESOURCE: &str = "the resource takes no smaller token after a g
 pub(crate) fn all() -> Vec<Property<Cluster>> {
     let always = Property::<Cluster>::always;
     vec![
-        always(ONE_LEADER, |_, s| {
-            pairs(s).all(|(a, b)| !(a.leads && b.leads && a.term == b.term))
-        }),
+        always(ONE_LEADER, |_, s| pairs(s).all(|(a, b)| !(a.leads && b.leads && a.term == b.term))),
         always(LOG_MATCHING, |_, s| pairs(s).all(|(a, b)| logs_match(a, b))),
         always(LEADER_COMPLETE, |_, s| {
             let term = s.nodes.iter().map(|node| node.term).max();

@@ -32,6 +32,29 @@ pub(crate) struct Entry {
     pub(crate) cmd: Cmd,
 }
 
+impl Cmd {
+    /// The client it is for.
+    pub(crate) fn client(self) -> Option<u8> {
+        match self {
+            Self::Noop => None,
+            Self::Lock { client, .. }
+            | Self::Unlock(client)
+            | Self::Extend(client)
+            | Self::Gone(client) => Some(client),
+        }
+    }
+
+    fn client_mut(&mut self) -> Option<&mut u8> {
+        match self {
+            Self::Noop => None,
+            Self::Lock { client, .. }
+            | Self::Unlock(client)
+            | Self::Extend(client)
+            | Self::Gone(client) => Some(client),
+        }
+    }
+}
+
 impl Entry {
     fn code(self) -> u32 {
         let (kind, client, seen) = match self.cmd {
@@ -80,7 +103,20 @@ impl Log {
 
     /// How many entries both have in common from the beginning.
     pub(crate) fn common(&self, other: &Self) -> usize {
-        self.entries().iter().zip(other.entries()).take_while(|(ours, theirs)| ours == theirs).count()
+        self.entries()
+            .iter()
+            .zip(other.entries())
+            .take_while(|(ours, theirs)| ours == theirs)
+            .count()
+    }
+
+    /// Gives each client the name that stands at its present one. Returns whether that changed
+    /// anything.
+    pub(crate) fn rename(&mut self, names: [u8; 3]) -> bool {
+        let before = *self;
+        let clients = self.entries.iter_mut().filter_map(|entry| entry.cmd.client_mut());
+        clients.for_each(|client| *client = names[usize::from(*client)]);
+        *self != before
     }
 
     pub(crate) fn last(&self) -> Entry {

@@ -8,9 +8,7 @@ use std::{
 
 use gaggle_strategies::{
     Nonce, Owner,
-    lock_table::{
-        ClusterTime, Command, Effect, LockRequest, LockTable, ProcessId, Seen,
-    },
+    lock_table::{ClusterTime, Command, Effect, LockRequest, LockTable, ProcessId, Seen},
 };
 
 use super::{
@@ -53,7 +51,7 @@ fn time(ticks: u8) -> ClusterTime {
     ClusterTime(u64::from(ticks) * TICK_MS)
 }
 
-fn command(cmd: Cmd, bounds: &Bounds) -> Command {
+pub(crate) fn command(cmd: Cmd, bounds: &Bounds) -> Command {
     let duration_ms = LEASE_TICKS * TICK_MS;
     let key: Arc<str> = KEY.into();
     match cmd {
@@ -97,6 +95,11 @@ impl Replays {
         replayed
     }
 
+    /// The logs that were committed, in order.
+    pub(crate) fn logs(&self) -> Vec<Log> {
+        self.by_log.lock().unwrap().keys().copied().collect()
+    }
+
     /// How many different logs were committed.
     pub(crate) fn len(&self) -> usize {
         self.by_log.lock().unwrap().len()
@@ -117,8 +120,13 @@ impl Replayed {
         let command = command(entry.cmd, bounds);
         let stamp = time(entry.stamp);
         let mut next = self.clone();
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            let effects = next.apply(stamp, &command);
+            let agrees = self.restored_agrees(stamp, &command, &effects, &next.table);
+            (effects, agrees)
+        }));
         // A table that panics is a finding, not the end of the search.
-        let Ok(effects) = catch_unwind(AssertUnwindSafe(|| next.apply(stamp, &command))) else {
+        let Ok((effects, agrees)) = applied else {
             let mut next = self.clone();
             next.ledger.broken |= broken::INCONSISTENT;
             return next;
@@ -130,7 +138,7 @@ impl Replayed {
         if next.table.now() < self.table.now() || next.table.now() < stamp {
             next.ledger.broken |= broken::TIME_FELL;
         }
-        if !self.restored_agrees(stamp, &command, &effects, &next.table) {
+        if !agrees {
             next.ledger.broken |= broken::SNAPSHOT;
         }
         next.ledger.step(entry.term, &command, &effects, &next.table);
