@@ -3,12 +3,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use tokio::sync::watch;
 
-use crate::{Lock, Nonce};
+use crate::{Lock, Nonce, sync::Mutex};
 
 /// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
 #[derive(Clone, Debug, Default)]
