@@ -8,7 +8,10 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{Lock, Nonce, sync::Mutex};
+use crate::{
+    Lock, Nonce,
+    sync::{Mutex, MutexGuard},
+};
 
 /// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +79,7 @@ impl Holds {
         self.len() == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Nonce, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Nonce, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

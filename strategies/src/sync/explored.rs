@@ -2,8 +2,9 @@
 
 use std::{
     cell::Cell,
+    ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{LockResult, MutexGuard, TryLockError},
+    sync::{LockResult, PoisonError, TryLockError},
 };
 
 use shuttle::{
@@ -17,9 +18,14 @@ thread_local! {
     static EXPLORING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// [`std::sync::Mutex`], with a choice of who runs next before each lock.
+/// [`std::sync::Mutex`], with a choice of who runs next before each lock and after each unlock.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+/// Frees the mutex, and then lets another thread go on: what the holder does next is not
+/// protected any more.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T>(Option<std::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {
@@ -27,16 +33,41 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let guard = |guard| MutexGuard(Some(guard));
+        let poisoned = |e: PoisonError<_>| PoisonError::new(guard(e.into_inner()));
         if !EXPLORING.get() {
-            return self.0.lock();
+            return self.0.lock().map(guard).map_err(poisoned);
         }
         switch();
         loop {
             match self.0.try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
+                Ok(locked) => return Ok(guard(locked)),
+                Err(TryLockError::Poisoned(error)) => return Err(poisoned(error)),
                 Err(TryLockError::WouldBlock) => shuttle::thread::yield_now(),
             }
+        }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("a guard guards until it is dropped")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("a guard guards until it is dropped")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        self.0 = None;
+        if EXPLORING.get() && !std::thread::panicking() {
+            switch();
         }
     }
 }
