@@ -179,6 +179,20 @@ fn a_watch_dropped_beside_another_takes_no_news_from_it() {
     });
 }
 
+/// Each once counted the other, which had let go of the mutex but not of its receiver.
+#[test]
+fn the_last_of_two_watches_dropped_at_one_time_removes_the_entry() {
+    explore("the_last_of_two_watches_dropped_at_one_time_removes_the_entry", || {
+        let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
+        let first = holds.watch(&lock);
+        let second = holds.watch(&lock);
+        let dropping = thread::spawn(move || drop(first));
+        drop(second);
+        dropping.join().unwrap();
+        assert!(holds.is_empty());
+    });
+}
+
 /// A hand-over by flag and news, as [`Local`] does it; `late` waits for news that it asked for
 /// only after its look.
 fn hand_over(late: bool) {
