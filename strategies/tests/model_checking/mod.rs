@@ -8,4 +8,5 @@ pub(crate) mod ledger;
 mod ledger_tests;
 pub(crate) mod properties;
 pub(crate) mod raft;
+mod reduction;
 pub(crate) mod replay;
