@@ -2,13 +2,16 @@
 //! no longer be relied on.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, btree_map},
+    sync::{Arc, PoisonError},
 };
 
 use tokio::sync::watch;
 
-use crate::{Lock, Nonce};
+use crate::{
+    Lock, Nonce,
+    sync::{Mutex, MutexGuard},
+};
 
 /// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,9 @@ pub struct Holds {
 struct Entry {
     lock: Lock,
     lost: watch::Sender<bool>,
+    /// Counted here, and not by the channel, which counts a receiver until after its owner's drop
+    /// has let go of the mutex: of two that drop at one time neither would find itself the last.
+    watches: usize,
 }
 
 /// Tells its owner that a lock was lost before its deadline: the strategy learned that the
@@ -37,9 +43,12 @@ impl Holds {
     #[must_use]
     pub fn watch(&self, lock: &Lock) -> LossWatch {
         let mut entries = self.lock();
-        let entry = entries
-            .entry(lock.nonce())
-            .or_insert_with(|| Entry { lock: lock.clone(), lost: watch::Sender::new(false) });
+        let entry = entries.entry(lock.nonce()).or_insert_with(|| Entry {
+            lock: lock.clone(),
+            lost: watch::Sender::new(false),
+            watches: 0,
+        });
+        entry.watches += 1;
         LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), lock.nonce())) }
     }
 
@@ -76,7 +85,7 @@ impl Holds {
         self.len() == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Nonce, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Nonce, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,9 +121,10 @@ impl Drop for LossWatch {
     fn drop(&mut self) {
         let Some((holds, nonce)) = self.registered.take() else { return };
         let mut entries = holds.lock();
-        // Ours is the last receiver of this entry: nobody watches it any more.
-        if entries.get(&nonce).is_some_and(|entry| entry.lost.receiver_count() <= 1) {
-            entries.remove(&nonce);
+        let btree_map::Entry::Occupied(mut entry) = entries.entry(nonce) else { return };
+        entry.get_mut().watches -= 1;
+        if entry.get().watches == 0 {
+            entry.remove();
         }
     }
 }

@@ -6,7 +6,7 @@ mod state;
 mod tests;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     KeyedMutex, Lock, LockOptions, LossWatch, Order, Owner, Survives, check_duration, check_key,
     check_request, extended_deadline, gone,
     lock_table::{Command, Effect, Known, ProcessId, Sizes, TableConfig},
+    sync::Mutex,
     wait::whole_ms,
 };
 

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -21,7 +21,11 @@ use super::{
     trouble::Trouble,
     waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
 };
-use crate::{Error, Holds, Inspection, Instant, Lock, Nonce, Owner, whole_ms};
+use crate::{
+    Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
+    sync::{Mutex, MutexGuard},
+    whole_ms,
+};
 
 /// How many unlocks wait to be sent without anybody waiting for them. One beyond is dropped and
 /// counted; the lease's end then frees its key.

@@ -1,0 +1,226 @@
+//! Goal: whatever order threads run in, no wake-up is lost, no loss goes unnoticed, and nothing is
+//! left behind, in the parts that threads share: [`Local`] and [`Holds`] here, the waiters of the
+//! Redis strategy in their own file.
+//!
+//! Method: `shuttle` chooses who runs next at every lock of the crate's own mutexes, at random and
+//! by PCT; a call that nobody wakes any more is a deadlock, which it reports. Time stands still.
+//!
+//! Out of reach: tokio's own primitives are single steps here (their inner orders are tokio's to
+//! test); a member's handle and driver, a guard's keep-alive and every `sleep` need tokio's
+//! runtime, which `shuttle` cannot drive. The member shares no mutex with its callers: its state
+//! belongs to one task, and everything reaches it through one channel.
+
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    sync::Arc,
+};
+
+use futures_util::FutureExt;
+use shuttle::{
+    future::block_on,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use tokio::sync::Notify;
+
+use super::{Mutex, explore, explored::switch, found};
+use crate::{
+    Clock, Error, Holds, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce,
+    lock_table::Sizes,
+};
+
+/// Time stands still, and no sleep ends: only a wake-up does.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Instant {
+        Instant::from_origin(std::time::Duration::from_secs(1))
+    }
+
+    fn sleep_until<'a>(&'a self, _: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(pending())
+    }
+}
+
+fn local() -> Arc<Local> {
+    Arc::new(Local::with_clock(Arc::new(Still)))
+}
+
+fn forever() -> LockOptions {
+    LockOptions::default().max_wait(MaxWait::Forever)
+}
+
+fn lock(local: &Local) -> Result<Lock, Error> {
+    block_on(local.lock("k", forever()))
+}
+
+fn unlock(local: &Local, lock: &Lock) {
+    block_on(local.unlock(lock)).unwrap();
+}
+
+#[test]
+fn every_waiter_is_woken_and_holds_alone() {
+    explore("every_waiter_is_woken_and_holds_alone", || {
+        let (local, inside) = (local(), Arc::new(AtomicUsize::new(0)));
+        let threads = [(); 3].map(|()| {
+            let (local, inside) = (local.clone(), inside.clone());
+            thread::spawn(move || {
+                let held = lock(&local).unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+                inside.fetch_sub(1, Ordering::SeqCst);
+                unlock(&local, &held);
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(local.sizes(), Sizes::default());
+    });
+}
+
+#[test]
+fn a_call_dropped_while_it_is_granted_passes_the_lock_on() {
+    explore("a_call_dropped_while_it_is_granted_passes_the_lock_on", || {
+        let local = local();
+        let held = lock(&local).unwrap();
+        let dropping = {
+            let local = local.clone();
+            thread::spawn(move || {
+                let mut call = local.lock("k", forever());
+                let answer = call.as_mut().now_or_never();
+                switch();
+                drop(call);
+                if let Some(answer) = answer {
+                    unlock(&local, &answer.unwrap());
+                }
+            })
+        };
+        let waiting = {
+            let local = local.clone();
+            thread::spawn(move || unlock(&local, &lock(&local).unwrap()))
+        };
+        unlock(&local, &held);
+        dropping.join().unwrap();
+        waiting.join().unwrap();
+        assert_eq!(local.sizes(), Sizes::default());
+    });
+}
+
+#[test]
+fn closing_ends_every_wait() {
+    explore("closing_ends_every_wait", || {
+        let local = local();
+        let held = lock(&local).unwrap();
+        let threads = [(); 2].map(|()| {
+            let local = local.clone();
+            thread::spawn(move || match lock(&local) {
+                Ok(_) | Err(Error::Closed) => {}
+                Err(other) => panic!("{other}"),
+            })
+        });
+        let unlocking = {
+            let local = local.clone();
+            thread::spawn(move || local.release(&held))
+        };
+        block_on(local.close());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        unlocking.join().unwrap();
+        assert_eq!(local.sizes(), Sizes::default());
+    });
+}
+
+#[test]
+fn a_watch_that_begins_during_the_close_is_lost() {
+    explore("a_watch_that_begins_during_the_close_is_lost", || {
+        let local = local();
+        let held = lock(&local).unwrap();
+        let watching = {
+            let local = local.clone();
+            thread::spawn(move || local.watch(&held))
+        };
+        block_on(local.close());
+        let watch = watching.join().unwrap();
+        block_on(watch.lost());
+    });
+}
+
+#[test]
+fn a_watch_that_begins_during_the_unlock_is_lost() {
+    explore("a_watch_that_begins_during_the_unlock_is_lost", || {
+        let local = local();
+        let held = lock(&local).unwrap();
+        let watching = {
+            let (local, held) = (local.clone(), held.clone());
+            thread::spawn(move || block_on(local.watch(&held).lost()))
+        };
+        unlock(&local, &held);
+        watching.join().unwrap();
+    });
+}
+
+#[test]
+fn a_watch_dropped_beside_another_takes_no_news_from_it() {
+    explore("a_watch_dropped_beside_another_takes_no_news_from_it", || {
+        let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
+        let first = holds.watch(&lock);
+        let dropping = thread::spawn(move || drop(first));
+        let watching = {
+            let (holds, lock) = (holds.clone(), lock.clone());
+            thread::spawn(move || {
+                let watch = holds.watch(&lock);
+                switch();
+                holds.lose(lock.nonce());
+                assert!(watch.is_lost());
+            })
+        };
+        dropping.join().unwrap();
+        watching.join().unwrap();
+        assert!(holds.is_empty());
+    });
+}
+
+/// Each once counted the other, which had let go of the mutex but not of its receiver.
+#[test]
+fn the_last_of_two_watches_dropped_at_one_time_removes_the_entry() {
+    explore("the_last_of_two_watches_dropped_at_one_time_removes_the_entry", || {
+        let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
+        let first = holds.watch(&lock);
+        let second = holds.watch(&lock);
+        let dropping = thread::spawn(move || drop(first));
+        drop(second);
+        dropping.join().unwrap();
+        assert!(holds.is_empty());
+    });
+}
+
+/// A hand-over by flag and news, as [`Local`] does it; `late` waits for news that it asked for
+/// only after its look.
+fn hand_over(late: bool) {
+    let shared = Arc::new((Mutex::new(false), Notify::new()));
+    let giving = {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            *shared.0.lock().unwrap() = true;
+            shared.1.notify_waiters();
+        })
+    };
+    loop {
+        let early = (!late).then(|| shared.1.notified());
+        if *shared.0.lock().unwrap() {
+            break;
+        }
+        switch();
+        match early {
+            Some(news) => block_on(news),
+            None => block_on(shared.1.notified()),
+        }
+    }
+    giving.join().unwrap();
+}
+
+#[test]
+fn a_planted_lost_wake_up_is_found() {
+    explore("a_planted_lost_wake_up_is_found", || hand_over(false));
+    let found = found("a_planted_lost_wake_up_is_found", || hand_over(true));
+    assert!(found.is_some_and(|failure| failure.contains("deadlock")));
+}
