@@ -33,7 +33,16 @@ fn grant(client: u8, token: u64) -> Effect {
     let expires_at = at.after(LEASE_TICKS * TICK_MS);
     let process = gaggle_strategies::lock_table::ProcessId(u64::from(client) + 1);
     let (key, nonce) = (KEY.into(), nonce_of(client));
-    Effect::Granted(Grant { key, nonce, process, token, asked_at: at, granted_at: at, expires_at })
+    Effect::Granted(Grant {
+        key,
+        nonce,
+        process,
+        request: 0,
+        token,
+        asked_at: at,
+        granted_at: at,
+        expires_at,
+    })
 }
 
 fn unlocked(client: u8, was: Ended) -> Effect {

@@ -57,6 +57,7 @@ pub(crate) fn command(cmd: Cmd, bounds: &Bounds) -> Command {
     match cmd {
         Cmd::Noop => Command::Noop,
         Cmd::Lock { client, seen } => Command::Lock(LockRequest {
+            request: 0,
             key,
             nonce: nonce_of(client),
             process: process_of(client),

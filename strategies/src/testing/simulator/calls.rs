@@ -96,6 +96,11 @@ impl Calls {
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
             );
+            // A late copy of a LOCK that was refused was granted to nobody, and passed on.
+            let refused = matches!(operation.outcome, Outcome::Refused(Refusal::Held));
+            if refused && granted.contains(&operation.nonce) {
+                operation.outcome = Outcome::Unknown;
+            }
             if open && !granted.contains(&operation.nonce) {
                 operation.completed.get_or_insert(operation.invoked);
                 operation.outcome = Outcome::Refused(Refusal::NoEffect);
