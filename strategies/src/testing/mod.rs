@@ -73,6 +73,7 @@
 //! - `fixture`, `report`, `suite`: what a user of the suite sees.
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
+//! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
@@ -81,12 +82,14 @@ mod cases;
 mod context;
 mod fixture;
 pub mod increment;
+mod reference_table;
 mod report;
 pub mod resource;
 mod suite;
 
 pub use self::{
     fixture::{Fixture, Lacking},
+    reference_table::ReferenceTable,
     report::{CaseReport, Outcome, Report},
     suite::{CASE_VARIABLE, Case, cases, run, run_case},
 };
