@@ -58,7 +58,7 @@ impl ReferenceTable {
     /// Applies one command stamped `stamp`, and returns what happened, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command) -> Vec<Effect> {
         if stamp.0 > self.now {
-            self.now = stamp.0;
+            self.now = if stamp.0 > 1 << 63 { 1 << 63 } else { stamp.0 };
         }
         let mut out = Vec::new();
         self.advance(&mut out);
