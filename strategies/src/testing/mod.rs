@@ -80,6 +80,8 @@
 pub mod broken;
 mod cases;
 mod context;
+#[doc(hidden)]
+pub mod decoders;
 mod fixture;
 pub mod increment;
 mod reference_table;

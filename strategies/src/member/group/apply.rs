@@ -35,6 +35,27 @@ struct State {
     roster: Vec<(u64, String)>,
 }
 
+impl State {
+    fn read(bytes: &[u8]) -> Result<(LockTable, BTreeMap<u64, NodeName>), GroupError> {
+        let Self { table, roster } = entry::decode(bytes)?;
+        let mut names = BTreeMap::new();
+        for (id, name) in roster {
+            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
+        }
+        let table =
+            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
+        Ok((table, names))
+    }
+}
+
+/// Whether these bytes are a group's snapshot; if so, the table in it is in order.
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::member) fn restore_state(bytes: &[u8]) -> bool {
+    let Ok((table, _)) = State::read(bytes) else { return false };
+    table.check();
+    true
+}
+
 impl Group {
     /// Does all the work that is ready: stores, applies, and collects what must be sent.
     ///
@@ -115,14 +136,7 @@ impl Group {
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
-        let State { table, roster } = entry::decode(&snapshot.data)?;
-        let mut names = BTreeMap::new();
-        for (id, name) in roster {
-            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
-        }
-        self.table =
-            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
-        self.roster = names;
+        (self.table, self.roster) = State::read(&snapshot.data)?;
         self.raw.mut_store().install(snapshot);
         out.installed = true;
         out.reconfigured = true;
