@@ -194,6 +194,28 @@ impl World {
         }
     }
 
+    /// Frames that a cluster sends while it forms, locks, and takes a restarted member in: one of
+    /// each length.
+    pub(crate) fn record() -> Vec<Vec<u8>> {
+        let mut world = Self::with(&["a", "b", "c"], |options| options.compaction(20, 5));
+        let mut seen = BTreeMap::new();
+        for step in 0..1_200_u32 {
+            match step {
+                150 => _ = world.must_lock("a", "k", 1),
+                160 | 170 => _ = world.lock("b", "k", step.into(), 5_000),
+                180 => _ = world.unlock("a", "k", 1),
+                200 => (0..30).for_each(|n| _ = world.unlock("b", "l", n)),
+                400 | 800 => world.kill("c"),
+                410 | 810 => world.start("c"),
+                _ => {}
+            }
+            world.run(1);
+            let frames = world.frames.iter().map(|(.., frame)| (frame.len(), frame.clone()));
+            seen.extend(frames.filter(|(length, _)| *length <= 2_048));
+        }
+        seen.into_values().collect()
+    }
+
     fn send(&mut self, from: &str, to: &str, frame: &[u8]) {
         self.sent += 1;
         let dropped = self.drop_every.is_some_and(|n| self.sent.is_multiple_of(n));

@@ -40,11 +40,11 @@ impl<'a> Choices<'a> {
     /// Mostly `base` or a near neighbour; now and then anything, the ends of the range included.
     pub(super) fn near(&mut self, base: u64) -> u64 {
         match self.byte() {
-            0..=127 => base,
-            byte @ 128..=175 => base.wrapping_add(u64::from(byte - 127) % 4 + 1),
-            byte @ 176..=223 => base.wrapping_sub(u64::from(byte - 175) % 4 + 1),
-            224..=235 => 0,
-            236..=243 => u64::MAX,
+            0..=215 => base,
+            byte @ 216..=229 => base.wrapping_add(u64::from(byte - 216) % 4 + 1),
+            byte @ 230..=243 => base.wrapping_sub(u64::from(byte - 230) % 4 + 1),
+            244..=247 => 0,
+            248..=250 => u64::MAX,
             _ => self.word(),
         }
     }

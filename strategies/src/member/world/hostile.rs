@@ -66,7 +66,8 @@ impl Run {
         if self.world.nodes.is_empty() {
             return;
         }
-        let (one, other) = (self.name(choices), self.name(choices));
+        let one = self.name(choices);
+        let other = self.peer_of(&one, choices);
         match choices.below(16) {
             0..=2 => self.pass(u64::from(choices.byte())),
             3 | 4 => {
@@ -98,6 +99,13 @@ impl Run {
     fn name(&self, choices: &mut Choices<'_>) -> String {
         let at = choices.below(self.world.nodes.len());
         self.world.nodes.keys().nth(at).expect("the place is in the map").clone()
+    }
+
+    /// Another node, if there is one: it may write to `name`.
+    fn peer_of(&self, name: &str, choices: &mut Choices<'_>) -> String {
+        let others: Vec<&String> = self.world.nodes.keys().filter(|n| *n != name).collect();
+        let at = choices.below(others.len());
+        others.get(at).map_or_else(|| name.to_owned(), |other| (*other).clone())
     }
 
     fn pass(&mut self, ms: u64) {
@@ -154,15 +162,15 @@ impl Run {
         let header = Header {
             version: VERSION,
             cluster: "test".into(),
-            from: choices.near(victim.from),
-            to: choices.near(me),
-            group: if choices.below(8) > 0 { victim.group } else { u128::from(choices.byte()) },
+            from: if rare(choices) { choices.near(0) } else { victim.from },
+            to: if rare(choices) { choices.near(0) } else { me },
+            group: if !rare(choices) { victim.group } else { u128::from(choices.byte()) },
         };
         let mut frame = wire::encode_header(&header);
         for _ in 0..=choices.below(3) {
             frame.extend(wire::encode_body(&victim.body(choices)));
         }
-        if choices.below(8) == 0 {
+        if rare(choices) {
             frame.extend_from_slice(choices.slice());
         }
         frame
@@ -174,5 +182,39 @@ impl Run {
                 group.table().check();
             }
         }
+    }
+}
+
+fn rare(choices: &mut Choices<'_>) -> bool {
+    choices.below(32) == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    /// `GAGGLE_SEED=<seed>` draws the same bytes again.
+    #[test]
+    fn forged_frames_reach_live_nodes_and_harm_none() {
+        let seed = std::env::var("GAGGLE_SEED")
+            .map_or_else(|_| rand::random(), |seed| seed.parse().expect("a number"));
+        println!(
+            "replay: GAGGLE_SEED={seed} cargo test -p gaggle-strategies --lib member::world::hostile"
+        );
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut all = Hostilities::default();
+        for _ in 0..300 {
+            let mut bytes = vec![0; rng.random_range(0..2_000)];
+            rng.fill(&mut bytes[..]);
+            let Hostilities { frames, dropped, ended } = run(&bytes);
+            all.frames += frames;
+            all.dropped += dropped;
+            all.ended += ended;
+        }
+        println!("{all:?}");
+        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and judged: {all:?}");
+        assert!(all.dropped < all.frames, "many were near enough to be taken: {all:?}");
     }
 }
