@@ -2,6 +2,7 @@
 //!
 //! | target | decodes | compares |
 //! |---|---|---|
+//! | [`frames`](fn@frames) | one input for every decoder, or hostilities against a live cluster | what comes back with what went; tables with their own rules |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
 //! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays what is
@@ -9,7 +10,18 @@
 //!
 //! Every target is a function of its bytes alone: no clock, no randomness of its own.
 
+pub mod frames;
 pub mod lock_table;
+
+/// Feeds every decoder, or a cluster of live nodes. See the [module](mod@frames).
+///
+/// # Panics
+///
+/// When a decoder panics, allocates out of proportion, or does not give back what its own encoding
+/// holds; when a node panics or its table is broken.
+pub fn frames(data: &[u8]) {
+    frames::Input::decode(data).run();
+}
 
 /// Runs a schedule of commands on the lock table and on its reference, and compares them at every
 /// step. See the [module](mod@lock_table).
