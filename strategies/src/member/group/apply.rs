@@ -131,6 +131,13 @@ impl Group {
         let state = self.raw.store().conf_state().clone();
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
+        let member = sets.iter().any(|set| set.contains(&self.me));
+        if !member && self.raw.raft.state == StateRole::Leader {
+            // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
+            // office, to panic at the next answer.
+            let term = self.raw.raft.term;
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
         out.reconfigured = true;
         Ok(())
     }
