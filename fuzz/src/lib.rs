@@ -2,6 +2,7 @@
 //!
 //! | target | decodes | compares |
 //! |---|---|---|
+//! | [`consistency`](fn@consistency) | calls, time and faults | what `Local`, `Raft`, `Gaggle` and the scripts of `Redis` answer: the same one after another, the legal at once |
 //! | [`frames`](fn@frames) | one input for every decoder, or hostilities against a live cluster | what comes back with what went; tables with their own rules |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
@@ -10,8 +11,21 @@
 //!
 //! Every target is a function of its bytes alone: no clock, no randomness of its own.
 
+pub mod consistency;
 pub mod frames;
 pub mod lock_table;
+pub mod redis;
+
+/// Runs one schedule on every strategy. See the [module](mod@consistency).
+///
+/// # Panics
+///
+/// When strategies differ where they must not, or one answers what it may not.
+pub fn consistency(data: &[u8]) {
+    if let Ok(schedule) = consistency::Schedule::decode(data) {
+        schedule.run();
+    }
+}
 
 /// Feeds every decoder, or a cluster of live nodes. See the [module](mod@frames).
 ///
