@@ -76,7 +76,7 @@ impl Schedule {
                     let history = self.on(kind, |backend| concurrent::run(backend, plan.clone()));
                     let faulty = kind.is_member() && plan.has_faults();
                     rules::judge(&history, faulty).unwrap_or_else(|broken| {
-                        panic!("{kind:?}: {broken}\nin {history:#?}\nof {plan:#?}")
+                        panic!("{kind:?}: {broken}\nin\n{history}\nof {plan:?}")
                     });
                 }
             }

@@ -4,7 +4,7 @@
 //! [`judge`] is the place where a checker of whole histories takes part: [`History`] holds every
 //! call with the times of its beginning and end on one clock.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use gaggle_strategies::{Instant, Nonce};
 
@@ -12,6 +12,13 @@ use gaggle_strategies::{Instant, Nonce};
 #[derive(Clone, Debug)]
 pub(super) struct History {
     pub(super) events: Vec<Event>,
+}
+
+impl fmt::Display for History {
+    /// One call a line, in the order of their ends.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.events.iter().try_for_each(|event| writeln!(f, "{event:?}"))
+    }
 }
 
 /// One call.
@@ -124,12 +131,15 @@ fn gives_up(event: &Event, nonce: Option<Nonce>) -> bool {
 
 /// One acquisition, from when its first holder knew to when its last could not rely on it.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "the nonce is for messages")]
 struct Hold {
     key: String,
     nonce: Nonce,
     token: u64,
     from: Instant,
     until: Instant,
+    /// Somebody gave its nonce up before a caller was told of the grant.
+    void: bool,
 }
 
 fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
@@ -138,7 +148,7 @@ fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
         let What::Lock { granted: Some((token, deadline)), .. } = event.what else { continue };
         let nonce = event.nonce.expect("a grant shows its nonce");
         let (key, from) = (event.key.clone(), event.returned);
-        let hold = Hold { key, nonce, token, from, until: deadline };
+        let hold = Hold { key, nonce, token, from, until: deadline, void: false };
         let known = holds.entry(nonce).or_insert_with(|| hold.clone());
         require(known.token == token, || format!("one nonce, two tokens: {known:?}, {hold:?}"))?;
         known.from = known.from.min(hold.from);
@@ -153,6 +163,7 @@ fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
     for event in events {
         let Some(hold) = event.nonce.and_then(|nonce| holds.get_mut(&nonce)) else { continue };
         if gives_up(event, event.nonce) && event.returned >= hold.from {
+            hold.void |= event.invoked < hold.from;
             hold.until = hold.until.min(event.invoked.max(hold.from));
         }
     }
@@ -188,9 +199,12 @@ fn asked_before(events: &[Event], event: &Event, one: &Event) -> bool {
 
 /// No two holders at one time, each by its own local deadline.
 fn exclusion(holds: &[Hold]) -> Verdict {
-    for (at, one) in holds.iter().enumerate() {
-        for other in holds[at + 1..].iter().filter(|other| other.key == one.key) {
-            let apart = one.until <= other.from || other.until <= one.from;
+    let mut relied_on: Vec<_> = holds.iter().filter(|hold| !hold.void).collect();
+    // One that was given up in its first moment is before others of that moment.
+    relied_on.sort_by_key(|hold| (hold.from, hold.until));
+    for (at, one) in relied_on.iter().enumerate() {
+        for other in relied_on[at + 1..].iter().filter(|other| other.key == one.key) {
+            let apart = one.until <= other.from;
             require(apart, || format!("two holders: {one:?}, {other:?}"))?;
         }
     }

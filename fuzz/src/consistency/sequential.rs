@@ -11,6 +11,8 @@ const OPS_MAX: usize = 24;
 /// A schedule ends by then: nonces are remembered for 30 s, and nothing here tells the last of them
 /// from the first after.
 const LASTS: Duration = Duration::from_secs(24);
+/// The longest lease in whole seconds.
+const LEASE_MAX: u64 = 4;
 const KEYS: [&str; 3] = ["a", "orders/42", "\u{1f512} "];
 
 /// Calls begin at whole seconds, leases end at .4, waits at .6, calls are dropped at .8: what a
@@ -54,14 +56,14 @@ pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Vec<Op>> {
             0..=5 => Op::Lock {
                 client,
                 key: u.int_in_range(0..=KEYS.len() - 1)?,
-                lease: u.int_in_range(1..=4)?,
+                lease: u.int_in_range(1..=LEASE_MAX)?,
                 wait: u.int_in_range(0..=4)?,
                 given: u.arbitrary()?,
             },
             6 | 7 => Op::Again {
                 client,
                 of: of(u)?,
-                lease: u.int_in_range(1..=4)?,
+                lease: u.int_in_range(1..=LEASE_MAX)?,
                 wait: u.int_in_range(0..=4)?,
             },
             8 => Op::Dropped {
@@ -71,7 +73,7 @@ pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Vec<Op>> {
                 after: u.int_in_range(0..=2)?,
             },
             9..=11 => Op::Unlock { client, of: of(u)? },
-            12 | 13 => Op::Extend { client, of: of(u)?, lease: u.int_in_range(1..=4)? },
+            12 | 13 => Op::Extend { client, of: of(u)?, lease: u.int_in_range(1..=LEASE_MAX)? },
             _ => Op::Advance { seconds: u.int_in_range(1..=5)? },
         });
     }
@@ -96,7 +98,10 @@ pub(super) async fn run(backend: Backend, ops: Vec<Op>) -> Trace {
     for (client, key) in KEYS.iter().enumerate() {
         let handle = run.backend.handle(client);
         let lock = handle.try_lock(key, GRID).await.expect("every key is free in the end");
-        handle.unlock(&lock).await.unwrap_or_else(|error| panic!("{:?}: {error}", handle.capabilities()));
+        handle
+            .unlock(&lock)
+            .await
+            .unwrap_or_else(|error| panic!("{:?}: {error}", handle.capabilities()));
         run.locks.push(lock);
     }
     run.ranked()
@@ -124,7 +129,7 @@ impl Run {
     async fn step(&mut self, op: &Op) {
         match *op {
             Op::Lock { client, key, lease, wait, given } => {
-                let nonce = given.then(|| Nonce::from_u128(1 + self.given.len() as u128));
+                let nonce = given.then(|| Nonce::from_u128(1 + self.trace.len() as u128));
                 self.given.extend(nonce.map(|nonce| (nonce, key)));
                 self.lock(client, key, lease, wait, nonce).await;
             }
@@ -136,11 +141,10 @@ impl Run {
                 let handle = self.backend.handle(client).clone();
                 let locking = handle.lock(KEYS[key], options(1, wait, None));
                 let limit = Duration::from_millis(after * 1000 + 800);
-                let outcome = match timeout(limit, locking).await {
-                    Ok(locked) => self.locked(locked),
-                    Err(_) => Outcome::Dropped,
-                };
-                self.note(outcome).await;
+                match timeout(limit, locking).await {
+                    Ok(locked) => self.answered(client, 1, locked).await,
+                    Err(_) => self.note(Outcome::Dropped).await,
+                }
             }
             Op::Unlock { client, of } => match newest(&self.locks, of) {
                 Some(lock) => {
@@ -167,12 +171,30 @@ impl Run {
     ) {
         let handle = self.backend.handle(client).clone();
         let locked = handle.lock(KEYS[key], options(lease, wait, nonce)).await;
+        if matches!(locked, Err(Error::TimedOut)) {
+            // Whether it is remembered as withdrawn is open where nothing of it was left: `Raft`,
+            // which does not queue, judges it anew.
+            self.given.retain(|(given, _)| Some(*given) != nonce);
+        }
+        self.answered(client, lease, locked).await;
+    }
+
+    async fn answered(
+        &mut self,
+        client: usize,
+        lease: u64,
+        locked: std::result::Result<Lock, Error>,
+    ) {
         let waited = Instant::now() - self.began;
-        let granted = locked.is_ok();
+        let granted = locked.as_ref().map(Lock::nonce).ok();
+        let again = granted.is_some_and(|nonce| self.locks.iter().any(|l| l.nonce() == nonce));
         let outcome = self.locked(locked);
         self.note(outcome).await;
-        // A grant after a wait ends off the grid.
-        if granted && !on_grid(waited) {
+        if again {
+            // How much of a lease that is found a holder relies on is open: no longer now.
+            self.extend(client, 0, LEASE_MAX).await;
+        } else if granted.is_some() && !on_grid(waited) {
+            // A grant after a wait ends off the grid.
             self.extend(client, 0, lease).await;
         }
     }
@@ -263,13 +285,18 @@ pub(super) fn name(error: &Error) -> &'static str {
     }
 }
 
-/// Two traces side by side, for a message.
+/// The calls, and two traces up to where they part, for a message.
 pub(super) fn compared(ops: &[Op], one: &Trace, other: &Trace) -> String {
-    let mut text = format!("{ops:#?}\n");
+    let mut text = String::new();
+    for op in ops {
+        writeln!(text, "{op:?}").expect("a string takes everything");
+    }
     for at in 0..one.len().max(other.len()) {
         let (one, other) = (one.get(at), other.get(at));
-        let mark = if one == other { "  " } else { "! " };
-        writeln!(text, "{mark}{one:?}   {other:?}").expect("a string takes everything");
+        writeln!(text, "{at}: {one:?}   {other:?}").expect("a string takes everything");
+        if one != other {
+            break;
+        }
     }
     text
 }

@@ -229,6 +229,7 @@ struct Call<'a> {
     until: Option<Instant>,
     /// Something of it is in Redis.
     there: bool,
+    left: bool,
 }
 
 enum Reply {
@@ -332,13 +333,13 @@ impl Call<'_> {
         if last {
             self.client.free(self.key, self.nonce, self.given);
         }
-        self.key = "";
+        self.left = true;
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if !self.key.is_empty() {
+        if !self.left {
             self.leave(false);
         }
     }
@@ -361,6 +362,7 @@ impl KeyedMutex for Scripted {
                 once: options.max_wait == MaxWait::AtMost(Duration::ZERO),
                 until,
                 there: false,
+                left: false,
             };
             if let Some(lock) = call.run().await? {
                 return Ok(lock);
