@@ -132,6 +132,13 @@ impl Member {
                 }
                 Some(Answer::Held) if until != Until::Now => {
                     caller.disarm();
+                    // A copy of the refused LOCK may still be under way. What it is granted goes to
+                    // nobody if the nonce is not asked for again; if it is, it counts from here.
+                    if call.drawn {
+                        call.nonce = Nonce::random();
+                    } else {
+                        call.since = Some(started);
+                    }
                     self.pause_before_retry(end).await?;
                 }
                 Some(Answer::Held) => break Err(caller.ended(Error::Held)),
@@ -163,6 +170,7 @@ impl Member {
             nonce: options.nonce.unwrap_or_else(Nonce::random),
             drawn: options.nonce.is_none(),
             duration_ms: whole_ms(options.duration),
+            since: None,
             until: if self.policy == Policy::CompareAndSet { Until::Now } else { until },
             owner,
         }

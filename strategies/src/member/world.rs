@@ -244,6 +244,7 @@ impl World {
             drawn: true,
             duration_ms: 10_000,
             until,
+            since: None,
             owner: Arc::new(Owner::default()),
         };
         self.call(name, |caller| Call::Lock { caller, lock })

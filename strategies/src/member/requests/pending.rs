@@ -49,6 +49,9 @@ pub(crate) struct LockCall {
     pub(crate) drawn: bool,
     pub(crate) duration_ms: u64,
     pub(crate) until: Until,
+    /// Read before the nonce was first asked for, where an earlier request was refused: a late copy
+    /// of that one may be what is granted, so the lease counts from there.
+    pub(crate) since: Option<Instant>,
     pub(crate) owner: Arc<Owner>,
 }
 
@@ -115,11 +118,11 @@ pub(super) struct PendingLock {
 impl PendingLock {
     pub(super) fn new(call: LockCall, caller: CallerId) -> Self {
         Self {
+            first_sent: call.since,
             call,
             callers: BTreeSet::from([caller]),
             sends: 0,
             over_channel: false,
-            first_sent: None,
             queued: false,
         }
     }

@@ -21,6 +21,7 @@ fn lock(caller: CallerId, key: &str, nonce: u128, until: Until) -> Call {
         drawn: true,
         duration_ms: 1000,
         until,
+        since: None,
         owner: Arc::new(Owner::default()),
     };
     Call::Lock { caller, lock }
@@ -63,6 +64,32 @@ impl Pair {
     fn answers(&mut self) -> Vec<(CallerId, Answer)> {
         self.requests.take_answers()
     }
+}
+
+#[test]
+fn a_late_copy_of_a_refused_lock_counts_from_its_own_send() {
+    // contract rule 2
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Now));
+    let copy = pair.take_due(0);
+    let mut holder = copy.clone();
+    if let Command::Lock(request) = &mut holder[0] {
+        (request.nonce, request.process) = (Nonce::from_u128(9), ProcessId(2));
+    }
+    pair.apply(0, &holder);
+    pair.apply(5, &copy);
+    assert!(matches!(pair.answers()[..], [(1, Answer::Held)]));
+    // Asked again at 900, when the copy has been granted already and is not yet seen here.
+    let Call::Lock { caller, lock } = lock(2, "k", 1, Until::Now) else { unreachable!() };
+    pair.requests
+        .call(at(900), Call::Lock { caller, lock: LockCall { since: Some(at(0)), ..lock } });
+    pair.take_due(900);
+    let freed = Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(9), forget: true };
+    pair.apply(100, &[freed]);
+    pair.apply(100, &copy);
+    let answers = pair.answers();
+    let [(2, Answer::Granted { grant, sent, .. })] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((grant.granted_at, *sent), (ClusterTime(100), at(0)), "not at 900");
 }
 
 #[test]
