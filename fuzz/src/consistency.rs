@@ -96,3 +96,27 @@ impl Schedule {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a plan in which several clients lock at once: any long enough do.
+    #[test]
+    fn a_strategy_that_grants_everybody_breaks_the_rules() {
+        let mut broken = Vec::new();
+        for seed in 0..20_u8 {
+            let bytes: Vec<u8> =
+                (0..300_u32).map(|at| (at * 167 + 13 * u32::from(seed)) as u8 ^ seed).collect();
+            let plan = concurrent::decode(&mut Unstructured::new(&bytes)).expect("bytes enough");
+            let schedule = Schedule { members: 3, seed: 1, what: What::Concurrent(plan.clone()) };
+            let history = schedule.on(Kind::Noop, |backend| concurrent::run(backend, plan.clone()));
+            broken.extend(rules::judge(&history, false).err());
+            let history =
+                schedule.on(Kind::Local, |backend| concurrent::run(backend, plan.clone()));
+            rules::judge(&history, false).expect("Local keeps them");
+        }
+        assert!(broken.len() >= 15, "in nearly every plan: {broken:?}");
+        assert!(broken.iter().any(|rule| rule.contains("two holders")), "{broken:?}");
+    }
+}

@@ -15,6 +15,9 @@ pub(super) enum Kind {
     Redis,
     Gaggle,
     Raft,
+    /// Grants everybody: the rules must be seen to fail on it.
+    #[cfg(test)]
+    Noop,
 }
 
 /// Handles on one lock service, and what can be done to it.
@@ -32,6 +35,8 @@ enum Inside {
     Redis(Arc<redis::Server>),
     Gaggle(Vec<Arc<Gaggle>>),
     Raft(Vec<Arc<Raft>>),
+    #[cfg(test)]
+    Noop,
 }
 
 /// A cluster without faults has formed by then, whatever its seed.
@@ -78,6 +83,8 @@ impl Backend {
                 }
                 Inside::Raft(all)
             }
+            #[cfg(test)]
+            Kind::Noop => Inside::Noop,
         };
         let handles = inside.handles(members, &clock);
         for handle in &handles {
@@ -105,6 +112,8 @@ impl Backend {
                 let sizes = local.sizes();
                 left.extend((sizes.keys + sizes.waiters > 0).then(|| format!("{sizes:?}")));
             }
+            #[cfg(test)]
+            Inside::Noop => {}
             Inside::Redis(server) => left = server.residue(),
             Inside::Gaggle(all) => {
                 for member in all {
@@ -124,7 +133,7 @@ impl Backend {
     pub(super) fn settles_within(&self) -> Duration {
         Duration::from_secs(match self.inside {
             Inside::Redis(_) => 60,
-            Inside::Local(_) | Inside::Gaggle(_) | Inside::Raft(_) => 20,
+            _ => 20,
         })
     }
 
@@ -155,6 +164,11 @@ impl Inside {
                 .collect(),
             Self::Gaggle(all) => all.iter().map(|member| member.clone() as _).collect(),
             Self::Raft(all) => all.iter().map(|member| member.clone() as _).collect(),
+            #[cfg(test)]
+            Self::Noop => {
+                let noop = gaggle_strategies::Noop::with_clock(clock.clone());
+                vec![Arc::new(noop) as _; count]
+            }
         }
     }
 }
