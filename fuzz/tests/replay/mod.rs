@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 /// Runs `target`, called `name`, on every committed input, and on `random` random ones of at most
 /// `bytes_max` bytes. `GAGGLE_FUZZ_RUNS` asks for another number of them.
 ///
-/// A panic tells which input it was; a random one is replayed by `GAGGLE_SEED`.
+/// A panic tells which input it was; a random one is replayed by `GAGGLE_SEED`, which also writes it
+/// to `artifacts/`.
 pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: usize) {
     let began = Instant::now();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
@@ -30,6 +31,12 @@ pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: us
         let mut rng = StdRng::seed_from_u64(seed);
         let mut bytes = vec![0; rng.random_range(0..=bytes_max)];
         rng.fill(&mut bytes[..]);
+        if first.is_some() {
+            // For the corpus, and for `cargo fuzz tmin`.
+            let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("artifacts").join(name);
+            fs::create_dir_all(&kept).expect("a folder can be made");
+            fs::write(kept.join(format!("seed-{seed}")), &bytes).expect("a file can be written");
+        }
         target(&bytes);
     }
     let (files, took) = (files.len(), began.elapsed());

@@ -75,6 +75,11 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
 }
 
 fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
+    // The engine takes term 0 for that of an entry it does not have, and would leave a gap before
+    // the entries. Only before the first one is it right.
+    if (m.log_term == 0) != (m.index == 0) || m.get_entries().iter().any(|entry| entry.term == 0) {
+        return Err(Invalid::Entries);
+    }
     let mut before = (m.index, m.log_term);
     for entry in m.get_entries() {
         if entry.index != before.0.wrapping_add(1) || entry.term < before.1 || entry.term > m.term {
