@@ -69,6 +69,9 @@ mod keepalive;
 mod locker;
 mod open;
 mod section;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{

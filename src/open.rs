@@ -5,7 +5,7 @@ mod error;
 mod hubs;
 mod options;
 mod scheme;
-mod target;
+pub(crate) mod target;
 
 use std::sync::Arc;
 

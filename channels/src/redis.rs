@@ -1,3 +1,5 @@
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod decoders;
 mod link;
 mod options;
 mod topics;

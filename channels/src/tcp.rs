@@ -1,4 +1,6 @@
 mod connection;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod decoders;
 mod options;
 
 use std::{

@@ -28,6 +28,8 @@
 //! # );
 //! ```
 
+#[doc(hidden)]
+pub mod decoders;
 mod redis_server;
 
 use std::{sync::Arc, time::Duration};

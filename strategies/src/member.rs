@@ -12,6 +12,8 @@
 //! reply message exists where the log is the reply. A Raft id is one incarnation of one process,
 //! and whoever leaves a group for any reason draws a fresh one.
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod decoders;
 mod driver;
 mod entry;
 mod formation;
@@ -30,6 +32,9 @@ mod requests;
 mod tests;
 mod transfers;
 mod wire;
+#[cfg(any(test, feature = "testing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
+pub(crate) mod world;
 
 pub(crate) use self::handle::{Member, Policy};
 pub use self::{

@@ -13,6 +13,8 @@
 //! releaser.
 
 mod acquire;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod decoders;
 mod greet;
 mod hold;
 mod keys;

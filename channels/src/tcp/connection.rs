@@ -115,23 +115,28 @@ fn framed(stream: TcpStream) -> (Reader, Writer) {
     // Best effort: without it frames are as right, only later.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
-    let codec =
-        || LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX + 1).new_codec();
     let mut writer = FramedWrite::new(write, codec());
     writer.set_backpressure_boundary(WRITE_BYTES);
     (FramedRead::new(read, codec()), writer)
 }
 
-fn hello(name: &NodeName) -> Bytes {
+/// Four bytes of length, then a byte that says what the rest is, or a hello.
+pub(super) fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX + 1).new_codec()
+}
+
+pub(super) fn hello(name: &NodeName) -> Bytes {
     [MAGIC, name.as_str().as_bytes()].concat().into()
+}
+
+pub(super) fn parse_hello(frame: &[u8]) -> Option<NodeName> {
+    let name = frame.strip_prefix(MAGIC).filter(|name| name.len() <= NODE_NAME_BYTES_MAX)?;
+    NodeName::new(std::str::from_utf8(name).ok()?).ok()
 }
 
 async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
     let frame = timeout(HELLO_TIMEOUT, reader.next()).await.ok()??;
-    let name = frame.ok().and_then(|frame| {
-        let name = frame.strip_prefix(MAGIC).filter(|name| name.len() <= NODE_NAME_BYTES_MAX)?;
-        NodeName::new(std::str::from_utf8(name).ok()?).ok()
-    });
+    let name = frame.ok().and_then(|frame| parse_hello(&frame));
     if name.is_none() {
         shared.malformed();
     }
@@ -158,12 +163,11 @@ async fn run(
 
 async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
     while let Ok(Some(frame)) = timeout(SILENCE_MAX, reader.next()).await {
-        match frame.map(BytesMut::freeze) {
-            Ok(frame) if frame.first() == Some(&DATA) => {
-                let frame = frame.slice(1..);
+        match frame.map(unmarked) {
+            Ok(Some(Marked::Data(frame))) => {
                 shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });
             }
-            Ok(frame) if frame.first() == Some(&ALIVE) => {}
+            Ok(Some(Marked::Alive)) => {}
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => return,
             // A frame too long, or of no kind we know: nothing after it can be trusted.
             _ => {
@@ -198,7 +202,22 @@ async fn write(mut queue: mpsc::Receiver<Bytes>, mut writer: Writer) {
     }
 }
 
-fn marked(frame: &Bytes) -> Bytes {
+/// What a frame on a connection is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Marked {
+    Alive,
+    Data(Bytes),
+}
+
+pub(super) fn unmarked(frame: BytesMut) -> Option<Marked> {
+    match *frame.first()? {
+        DATA => Some(Marked::Data(frame.freeze().slice(1..))),
+        ALIVE => Some(Marked::Alive),
+        _ => None,
+    }
+}
+
+pub(super) fn marked(frame: &Bytes) -> Bytes {
     let mut marked = BytesMut::with_capacity(frame.len() + 1);
     marked.put_u8(DATA);
     marked.put_slice(frame);

@@ -1,8 +1,14 @@
 use serde::{Deserialize, Serialize};
 
+use super::ClusterTime;
+
 /// The greatest token at which a table may begin: the wall clock reaches it in the year 2262, and
 /// as many grants again remain above it.
 pub(super) const FIRST_TOKEN_MAX: u64 = 1 << 63;
+
+/// Cluster time stops here: no leader's clock was ever near, and the end of every lease lies above
+/// it, so that arithmetic on times never saturates where order matters.
+pub(super) const TIME_MAX: ClusterTime = ClusterTime(1 << 63);
 
 /// The bounds of a table, and what tells its group from others. Every member of a group has the
 /// same; a snapshot carries it.

@@ -7,7 +7,8 @@
 //!
 //! # What one step does
 //!
-//! 1. The time becomes the later of the present time and the stamp: it never goes back.
+//! 1. The time becomes the later of the present time and the stamp: it never goes back. It stops at
+//!    2⁶³ ms, so that the end of a lease is always later than its grant.
 //! 2. Waiters whose deadline is reached leave the queue, in the order of (deadline, place). A
 //!    deadline equal to the time is reached: where it falls together with the end of the lease
 //!    before it, the waiter is dead and gets nothing.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ClusterTime, Ended, LockTable, TableConfig,
-    config::FIRST_TOKEN_MAX,
+    config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     key::Key,
     nonces::{Nonces, Place},
@@ -120,6 +120,7 @@ impl Image {
         require(self.last_token >= first_token - 1, "last token before the first")?;
         require(self.last_token <= COUNTER_MAX, "last token out of range")?;
         require(self.last_place <= COUNTER_MAX, "last place out of range")?;
+        require(self.now <= TIME_MAX, "time out of range")?;
         require(self.floor.is_none_or(|floor| floor <= self.now), "floor after now")?;
         let mut table = LockTable {
             config: self.config,

@@ -6,7 +6,7 @@ use std::{
 use super::{
     Bound, ClusterTime, Command, Effect, Ended, HolderView, Known, LockRequest, ProcessId, Refusal,
     TableConfig,
-    config::FIRST_TOKEN_MAX,
+    config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     key::{Key, Ordered},
     nonces::{Nonces, Place},
@@ -63,7 +63,7 @@ impl LockTable {
 
     /// Applies one command stamped `stamp`, and appends what happened to `effects`, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
-        self.now = self.now.max(stamp);
+        self.now = self.now.max(stamp.min(TIME_MAX));
         if planted(Bug::ClusterTimeFalls) {
             self.now = stamp;
         }

@@ -8,4 +8,5 @@ mod forming;
 mod locking;
 mod original;
 mod pitfalls;
-mod world;
+
+use super::world;

@@ -49,13 +49,15 @@ local function again(at, value, copies)
 end
 
 -- Takes a place, or keeps the one it has; a repeated LOCK may lengthen the wait, and counts its
--- wait from now, so that the newest sender's deadline is right.
+-- wait from now, so that the newest sender's deadline is right. Of two leases asked for the longer
+-- is granted: each sender counts on its own.
 local function enqueue(at, nonce, duration, wait, copies, owner)
   local deadline = wait < 0 and 9007199254740991 or now + wait * 1000
   local record = call('ZSCORE', KEYS[at + 1], nonce) and call('HGET', KEYS[at + 2], nonce)
   if record then
-    local before, _, _, flag = string.match(record, '^(%d+) (%d+) (%d+) (%S)')
+    local before, lease, _, flag = string.match(record, '^(%d+) (%d+) (%d+) (%S)')
     deadline = math.max(deadline, tonumber(before))
+    duration = whole(math.max(tonumber(duration), tonumber(lease)))
     if flag == 'c' then
       copies = 'c'
     end

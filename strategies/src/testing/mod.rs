@@ -73,6 +73,7 @@
 //! - `fixture`, `report`, `suite`: what a user of the suite sees.
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
+//! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
 //! - [`simulator`]: whole clusters of the code that ships, in virtual time, under faults.
 //! - [`history`]: a checker of recorded histories, and the models that it checks them against.
@@ -81,9 +82,12 @@
 pub mod broken;
 mod cases;
 mod context;
+#[doc(hidden)]
+pub mod decoders;
 mod fixture;
 pub mod history;
 pub mod increment;
+mod reference_table;
 mod report;
 pub mod resource;
 pub mod simulator;
@@ -92,6 +96,7 @@ mod suite;
 pub(crate) use self::simulator::digest;
 pub use self::{
     fixture::{Fixture, Lacking},
+    reference_table::ReferenceTable,
     report::{CaseReport, Outcome, Report},
     suite::{CASE_VARIABLE, Case, cases, run, run_case},
 };

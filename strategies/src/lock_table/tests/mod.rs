@@ -2,10 +2,9 @@
 //!
 //! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `snapshot`), each with
 //! the number of its rule; and random command sequences compared with a list-scanning model that
-//! shares no code with the table (`random`, `model`). [`LockTable::check`] runs after every step.
+//! shares no code with the table (`random`, `testing::reference_table`). [`LockTable::check`] runs after every step.
 mod leases;
 mod limits;
-mod model;
 mod nonces;
 mod queue;
 mod random;

@@ -36,6 +36,27 @@ struct State {
     roster: Vec<(u64, String)>,
 }
 
+impl State {
+    fn read(bytes: &[u8]) -> Result<(LockTable, BTreeMap<u64, NodeName>), GroupError> {
+        let Self { table, roster } = entry::decode(bytes)?;
+        let mut names = BTreeMap::new();
+        for (id, name) in roster {
+            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
+        }
+        let table =
+            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
+        Ok((table, names))
+    }
+}
+
+/// Whether these bytes are a group's snapshot; if so, the table in it is in order.
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::member) fn restore_state(bytes: &[u8]) -> bool {
+    let Ok((table, _)) = State::read(bytes) else { return false };
+    table.check();
+    true
+}
+
 impl Group {
     /// Does all the work that is ready: stores, applies, and collects what must be sent.
     ///
@@ -110,19 +131,19 @@ impl Group {
         let state = self.raw.store().conf_state().clone();
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
+        let member = sets.iter().any(|set| set.contains(&self.me));
+        if !member && self.raw.raft.state == StateRole::Leader {
+            // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
+            // office, to panic at the next answer.
+            let term = self.raw.raft.term;
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
         out.reconfigured = true;
         Ok(())
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
-        let State { table, roster } = entry::decode(&snapshot.data)?;
-        let mut names = BTreeMap::new();
-        for (id, name) in roster {
-            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
-        }
-        self.table =
-            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
-        self.roster = names;
+        (self.table, self.roster) = State::read(&snapshot.data)?;
         self.raw.mut_store().install(snapshot);
         out.installed = true;
         out.reconfigured = true;

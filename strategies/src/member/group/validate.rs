@@ -1,9 +1,12 @@
+use std::collections::BTreeSet;
+
 use raft::{
     Raft, StateRole, Storage,
-    eraftpb::{Message, MessageType},
+    eraftpb::{ConfState, Message, MessageType},
 };
 
 use super::VolatileLog;
+use crate::MEMBERS_MAX;
 
 /// Why a peer's message was refused. The engine panics on what breaks its invariants; none of
 /// these reaches it.
@@ -15,6 +18,8 @@ pub(crate) enum Invalid {
     Sender,
     #[error("term out of range")]
     Term,
+    #[error("index out of range")]
+    Index,
     #[error("entries do not follow one another")]
     Entries,
     #[error("commit index beyond the log: this member never acknowledged that much")]
@@ -25,12 +30,14 @@ pub(crate) enum Invalid {
     Committed,
     #[error("a second leader of one term")]
     Leader,
-    #[error("snapshot without index, term or voters")]
+    #[error("snapshot without index or term, or of a configuration that none can be")]
     Snapshot,
 }
 
 /// Terms only grow by elections: a number near the end of its range was never one.
 const TERM_MAX: u64 = u64::MAX >> 16;
+/// Indexes only grow by entries; the engine adds to them without looking.
+const INDEX_MAX: u64 = u64::MAX >> 16;
 
 pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<(), Invalid> {
     use MessageType as T;
@@ -42,6 +49,10 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
     }
     if m.term > TERM_MAX || m.term == 0 || m.log_term > TERM_MAX {
         return Err(Invalid::Term);
+    }
+    let indexes = [m.index, m.commit, m.reject_hint, m.request_snapshot];
+    if indexes.iter().any(|index| *index > INDEX_MAX) {
+        return Err(Invalid::Index);
     }
     let last = raft.raft_log.last_index();
     match m.msg_type {
@@ -64,6 +75,11 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
 }
 
 fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
+    // The engine takes term 0 for that of an entry it does not have, and would leave a gap before
+    // the entries. Only before the first one is it right.
+    if (m.log_term == 0) != (m.index == 0) || m.get_entries().iter().any(|entry| entry.term == 0) {
+        return Err(Invalid::Entries);
+    }
     let mut before = (m.index, m.log_term);
     for entry in m.get_entries() {
         if entry.index != before.0.wrapping_add(1) || entry.term < before.1 || entry.term > m.term {
@@ -91,9 +107,28 @@ fn check_snapshot(m: &Message) -> Result<(), Invalid> {
     if metadata.index == 0
         || metadata.term == 0
         || metadata.term > m.term
-        || state.voters.is_empty()
+        || metadata.index > INDEX_MAX
+        || !is_configuration(state)
     {
         return Err(Invalid::Snapshot);
     }
     Ok(())
+}
+
+/// Whether the engine can restore this configuration: it panics on any other (Raft §6).
+fn is_configuration(state: &ConfState) -> bool {
+    let ConfState { voters, voters_outgoing: outgoing, learners, learners_next, .. } = state;
+    let lists = [voters, outgoing, learners, learners_next];
+    let distinct = |list: &[u64]| list.iter().collect::<BTreeSet<_>>().len() == list.len();
+    let disjoint = |one: &[u64], other: &[u64]| !one.iter().any(|id| other.contains(id));
+    let joint = !outgoing.is_empty();
+    !voters.is_empty()
+        && lists.iter().all(|list| list.len() <= 2 * MEMBERS_MAX && distinct(list))
+        && !lists.iter().any(|list| list.contains(&raft::INVALID_ID))
+        && disjoint(learners, voters)
+        && disjoint(learners, outgoing)
+        && disjoint(learners, learners_next)
+        && disjoint(learners_next, voters)
+        && learners_next.iter().all(|id| outgoing.contains(id))
+        && (joint || !state.auto_leave)
 }

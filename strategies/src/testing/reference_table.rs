@@ -1,10 +1,26 @@
-//! The reference: the same rules in the plainest way, as lists that are scanned.
-use super::*;
+//! The lock table once more, in the plainest way: lists that are scanned, no index, no tree, and no
+//! code in common with the table. Unit tests and the fuzzer compare the two at every step.
+use std::sync::Arc;
 
-pub(super) struct Model {
-    pub(super) config: TableConfig,
-    pub(super) now: u64,
-    pub(super) last_token: u64,
+use crate::{
+    DURATION_MAX, Nonce,
+    lock_table::{
+        Bound, ClusterTime, Command, Effect, Ended, FORGOTTEN_PER_STEP, Grant, HolderView, Known,
+        LockRequest, LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait,
+    },
+};
+
+/// What a [`LockTable`] must do, as lists that are scanned: slow, and simple enough to be read
+/// beside the rules that stand in [`lock_table`](crate::lock_table).
+///
+/// It takes the table's commands and gives its effects. Two things it does not imitate: a
+/// snapshot, and forgetting in parts ([`FORGOTTEN_PER_STEP`]); so it agrees with a table only while
+/// fewer nonces than that end at a time.
+#[derive(Clone, Debug)]
+pub struct ReferenceTable {
+    config: TableConfig,
+    now: u64,
+    last_token: u64,
     arrivals: u64,
     acquisitions: Vec<Acquisition>,
     ended: Vec<(u64, Nonce, Ended)>,
@@ -12,21 +28,22 @@ pub(super) struct Model {
 }
 
 /// One LOCK that was accepted, in order of arrival; it holds if it has a token.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Acquisition {
     arrival: u64,
     request: LockRequest,
     asked_at: u64,
-    /// The end of the wait; unused once granted.
-    deadline: u64,
+    /// The end of the wait, `None` for ever; unused once granted.
+    deadline: Option<u64>,
     /// Token, time of the grant, end of the lease.
     granted: Option<(u64, u64, u64)>,
 }
 
-const NEVER: u64 = u64::MAX;
-
-impl Model {
-    pub(super) fn new(config: TableConfig) -> Self {
+impl ReferenceTable {
+    /// An empty table at time zero; `config` as for [`LockTable::new`].
+    #[must_use]
+    pub fn new(mut config: TableConfig) -> Self {
+        config.first_token = config.first_token.max(1).min(1 << 63);
         Self {
             now: 0,
             last_token: config.first_token - 1,
@@ -38,9 +55,10 @@ impl Model {
         }
     }
 
-    pub(super) fn apply(&mut self, stamp: u64, command: &Command) -> Vec<Effect> {
-        if stamp > self.now {
-            self.now = stamp;
+    /// Applies one command stamped `stamp`, and returns what happened, in order.
+    pub fn apply(&mut self, stamp: ClusterTime, command: &Command) -> Vec<Effect> {
+        if stamp.0 > self.now {
+            self.now = if stamp.0 > 1 << 63 { 1 << 63 } else { stamp.0 };
         }
         let mut out = Vec::new();
         self.advance(&mut out);
@@ -52,7 +70,7 @@ impl Model {
             }
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, &mut out),
             Command::Extend { key, nonce, process, request, duration_ms } => {
-                let end = self.now + duration_ms;
+                let end = self.now.saturating_add(lease(*duration_ms));
                 let mut expires_at = None;
                 for a in &mut self.acquisitions {
                     if a.request.nonce == *nonce
@@ -69,36 +87,82 @@ impl Model {
             }
             Command::Gone { process } => {
                 let process = *process;
-                self.drop_all(|a| a.request.process == process, |a| a.arrival, &mut out);
+                self.drop_all(|a| a.request.process == process, |a| Some(a.arrival), &mut out);
             }
         }
         out
     }
 
+    /// Says in what, asked about these keys and nonces, the table differs; `None` where nowhere.
+    ///
+    /// # Panics
+    ///
+    /// When [`LockTable::check`] finds the table broken.
+    #[must_use]
+    pub fn disagreement(
+        &self,
+        table: &LockTable,
+        keys: &[&str],
+        nonces: impl IntoIterator<Item = Nonce>,
+    ) -> Option<String> {
+        fn differ<T: PartialEq + std::fmt::Debug>(what: &str, table: T, we: T) -> Option<String> {
+            (table != we).then(|| format!("{what}: the table {table:?}, the reference {we:?}"))
+        }
+        table.check();
+        let waiting: Vec<_> = table.processes_waiting().collect();
+        let of_keys = || {
+            keys.iter().find_map(|key| {
+                differ(&format!("holder of {key:?}"), table.holder(key), self.holder(key)).or_else(
+                    || differ("head of a queue", table.next_waiter(key), self.next_waiter(key)),
+                )
+            })
+        };
+        let of_nonce = |nonce| differ("a nonce", table.knows(nonce), self.knows(nonce));
+        differ("time", table.now().0, self.now)
+            .or_else(|| differ("last token", table.last_token(), self.last_token))
+            .or_else(|| differ("sizes", table.sizes(), self.sizes()))
+            .or_else(|| differ("leases", table.has_leases(), self.sizes().keys > 0))
+            .or_else(|| differ("due", table.next_due(), self.next_due()))
+            .or_else(|| differ("sweep", table.next_sweep(), self.next_sweep()))
+            .or_else(|| differ("forget", table.next_forget(), self.next_forget()))
+            .or_else(|| differ("processes", waiting, self.processes_waiting()))
+            .or_else(of_keys)
+            .or_else(|| nonces.into_iter().find_map(of_nonce))
+    }
+
+    /// The greatest stamp seen.
+    #[must_use]
+    pub fn now(&self) -> ClusterTime {
+        ClusterTime(self.now)
+    }
+
     fn advance(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
-        self.drop_all(|a| a.deadline <= now, |a| a.deadline, out);
+        self.drop_all(|a| a.deadline.is_some_and(|end| end <= now), |a| a.deadline, out);
         let mut over = self.acquisitions.clone();
         over.retain(|a| a.granted.is_some_and(|(_, _, expiry)| expiry <= now));
         over.sort_by_key(|a| (a.granted.map(|granted| granted.2), a.arrival));
         for a in over {
             let key = a.request.key.clone();
             let (nonce, process) = (a.request.nonce, a.request.process);
-            let token = a.granted.unwrap().0;
+            let token = a.granted.expect("only holders are over").0;
             out.push(Effect::Expired { key: key.clone(), nonce, process, token });
             self.acquisitions.retain(|b| b.arrival != a.arrival);
             self.ended.push((now, nonce, Ended::Expired));
             self.promote(&key, out);
         }
         let memory = self.config.nonce_memory_ms;
-        self.ended.retain(|(at, _, _)| at + memory >= now);
-        self.floor = self.floor.filter(|at| at + memory >= now);
+        let young = |at: u64| at.saturating_add(memory) >= now;
+        let forgotten = self.ended.iter().filter(|ended| !young(ended.0)).count();
+        assert!(forgotten <= FORGOTTEN_PER_STEP, "the reference forgets all at once");
+        self.ended.retain(|ended| young(ended.0));
+        self.floor = self.floor.filter(|at| young(*at));
     }
 
     fn drop_all(
         &mut self,
         dead: impl Fn(&Acquisition) -> bool,
-        order: impl Fn(&Acquisition) -> u64,
+        order: impl Fn(&Acquisition) -> Option<u64>,
         out: &mut Vec<Effect>,
     ) {
         let mut gone = self.acquisitions.clone();
@@ -114,7 +178,7 @@ impl Model {
     fn promote(&mut self, key: &str, out: &mut Vec<Effect>) {
         let (now, token) = (self.now, self.last_token + 1);
         if let Some(a) = self.acquisitions.iter_mut().find(|a| *a.request.key == *key) {
-            a.granted = Some((token, now, now + a.request.duration_ms));
+            a.granted = Some((token, now, now.saturating_add(lease(a.request.duration_ms))));
             self.last_token = token;
             out.push(Effect::Granted(a.grant()));
         }
@@ -128,9 +192,9 @@ impl Model {
             return refuse(Refusal::Spent(*how));
         }
         let asked = match request.wait {
-            Wait::No => self.now,
-            Wait::Ms(ms) => self.now + ms,
-            Wait::Forever => NEVER,
+            Wait::No => Some(self.now),
+            Wait::Ms(ms) => Some(self.now.saturating_add(ms)),
+            Wait::Forever => None,
         };
         if let Some(a) = self.acquisitions.iter_mut().find(|a| a.request.nonce == nonce) {
             if a.request.key != *key {
@@ -141,7 +205,10 @@ impl Model {
             }
             a.request.process = process;
             a.asked_at = self.now;
-            a.deadline = a.deadline.max(asked);
+            a.deadline = match (a.deadline, asked) {
+                (Some(one), Some(other)) => Some(one.max(other)),
+                _ => None,
+            };
             return match a.granted {
                 Some(_) => Effect::Granted(a.grant()),
                 None => Effect::Queued { key: key.clone(), nonce, process, request: number },
@@ -153,7 +220,7 @@ impl Model {
             Seen::Never => false,
             Seen::At { group: theirs, time } => {
                 let above = self.floor.is_none_or(|floor| time.0 > floor);
-                theirs == group && time.0 + nonce_memory_ms >= self.now && above
+                theirs == group && time.0.saturating_add(nonce_memory_ms) >= self.now && above
             }
         };
         if !fresh {
@@ -168,7 +235,7 @@ impl Model {
         if ahead == 0 && keys >= self.config.keys_max {
             return limit(Bound::Keys, self.config.keys_max);
         }
-        if ahead > 0 && asked == self.now {
+        if ahead > 0 && matches!(request.wait, Wait::No | Wait::Ms(0)) {
             return refuse(Refusal::Held);
         }
         if ahead > self.config.waiters_per_key_max {
@@ -222,7 +289,9 @@ impl Model {
         (self.acquisitions.len() + self.ended.len()) as u64 >= self.config.nonces_max
     }
 
-    pub(super) fn holder(&self, key: &str) -> Option<HolderView> {
+    /// As [`LockTable::holder`].
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<HolderView> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
         let a = of_key.clone().find(|a| a.granted.is_some())?;
         let (token, granted_at, expires_at) = a.granted?;
@@ -239,12 +308,16 @@ impl Model {
         })
     }
 
-    pub(super) fn next_waiter(&self, key: &str) -> Option<Nonce> {
+    /// As [`LockTable::next_waiter`].
+    #[must_use]
+    pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
         of_key.find(|a| a.granted.is_none()).map(|a| a.request.nonce)
     }
 
-    pub(super) fn knows(&self, nonce: Nonce) -> Option<Known> {
+    /// As [`LockTable::knows`].
+    #[must_use]
+    pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         let live = self.acquisitions.iter().find(|a| a.request.nonce == nonce);
         match live.map(|a| a.granted.is_some()) {
             Some(true) => Some(Known::Holds),
@@ -253,7 +326,9 @@ impl Model {
         }
     }
 
-    pub(super) fn processes_waiting(&self) -> Vec<ProcessId> {
+    /// As [`LockTable::processes_waiting`].
+    #[must_use]
+    pub fn processes_waiting(&self) -> Vec<ProcessId> {
         let waiting = self.acquisitions.iter().filter(|a| a.granted.is_none());
         let mut processes: Vec<_> = waiting.map(|a| a.request.process).collect();
         processes.sort_unstable();
@@ -261,7 +336,9 @@ impl Model {
         processes
     }
 
-    pub(super) fn next_due(&self) -> Option<ClusterTime> {
+    /// As [`LockTable::next_due`].
+    #[must_use]
+    pub fn next_due(&self) -> Option<ClusterTime> {
         let waited = |a: &&Acquisition| {
             let mut all = self.acquisitions.iter();
             all.any(|b| b.granted.is_none() && b.request.key == a.request.key)
@@ -270,16 +347,33 @@ impl Model {
         ends.map(|granted| ClusterTime(granted.2)).min()
     }
 
-    pub(super) fn next_sweep(&self) -> Option<ClusterTime> {
-        let ends = self.acquisitions.iter().map(|a| a.granted.map_or(a.deadline, |g| g.2));
-        ends.filter(|end| *end != NEVER).min().map(ClusterTime)
+    /// As [`LockTable::next_sweep`].
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<ClusterTime> {
+        let ends = self.acquisitions.iter().map(|a| a.granted.map_or(a.deadline, |g| Some(g.2)));
+        ends.flatten().min().map(ClusterTime)
     }
 
-    pub(super) fn sizes(&self) -> Sizes {
+    /// As [`LockTable::next_forget`].
+    #[must_use]
+    pub fn next_forget(&self) -> Option<ClusterTime> {
+        let oldest = self.ended.first()?.0;
+        Some(ClusterTime(oldest.saturating_add(self.config.nonce_memory_ms).saturating_add(1)))
+    }
+
+    /// As [`LockTable::sizes`].
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
         let keys = self.acquisitions.iter().filter(|a| a.granted.is_some()).count() as u64;
         let waiters = self.acquisitions.len() as u64 - keys;
         Sizes { keys, waiters, nonces_remembered: self.ended.len() as u64 }
     }
+}
+
+/// The lease asked for, within 1 ms and the longest.
+fn lease(asked_ms: u64) -> u64 {
+    let longest = u64::try_from(DURATION_MAX.as_millis()).expect("a day");
+    if asked_ms == 0 { 1 } else { asked_ms.min(longest) }
 }
 
 impl Acquisition {

@@ -1,3 +1,9 @@
+//! Whole clusters of real nodes in virtual time: no task, clock or socket takes part.
+
+mod bytes;
+mod forge;
+pub(crate) mod hostile;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -29,9 +35,15 @@ pub(super) struct World {
     pub(super) lost: Vec<(String, Nonce)>,
     callers: CallerId,
     seeds: u64,
+    /// Somebody forges frames: the log may then hold what no member wrote.
+    hostile: bool,
 }
 
 pub(super) const LATENCY: Duration = Duration::from_millis(1);
+
+fn name_of(name: &str) -> NodeName {
+    NodeName::new(name).expect("tests name nodes shortly")
+}
 
 impl World {
     /// `names` all running.
@@ -40,7 +52,7 @@ impl World {
     }
 
     pub(super) fn with(names: &[&str], change: impl Fn(MemberOptions) -> MemberOptions) -> Self {
-        let named = names.iter().map(|name| NodeName::new(name).unwrap());
+        let named = names.iter().map(|name| name_of(name));
         let mut world = Self::empty(change(MemberOptions::named("test", named)));
         names.iter().for_each(|name| world.start(name));
         world
@@ -59,13 +71,14 @@ impl World {
             lost: Vec::new(),
             callers: 0,
             seeds: 0,
+            hostile: false,
         }
     }
 
     /// Starts a process under this name, with no memory of an earlier one.
     pub(super) fn start(&mut self, name: &str) {
         self.seeds += 1;
-        let node = Node::new(NodeName::new(name).unwrap(), &self.options, 64 * 1024, self.seeds);
+        let node = Node::new(name_of(name), &self.options, 64 * 1024, self.seeds);
         self.nodes.insert(name.into(), node);
     }
 
@@ -112,9 +125,13 @@ impl World {
             let millis = self.now.since_origin().as_millis();
             let names: Vec<String> = self.nodes.keys().cloned().collect();
             for name in names {
-                let (now, node) = (self.now, self.node(&name));
+                let now = self.now;
+                let Some(node) = self.nodes.get_mut(&name) else { continue };
                 if millis.is_multiple_of(10) {
-                    node.tick(now, u64::try_from(now.since_origin().as_nanos()).unwrap());
+                    node.tick(
+                        now,
+                        u64::try_from(now.since_origin().as_nanos()).expect("not for centuries"),
+                    );
                 }
                 self.flush(&name);
             }
@@ -145,14 +162,22 @@ impl World {
             let (_, from, to, frame) = self.frames.pop_front().expect("it was just seen");
             let now = self.now;
             if let Some(node) = self.nodes.get_mut(&to) {
-                node.receive(now, &NodeName::new(&from).unwrap(), &frame);
+                node.receive(now, &name_of(&from), &frame);
             }
         }
     }
 
     fn flush(&mut self, name: &str) {
         let now = self.now;
-        let outputs = self.node(name).flush(now).expect("the log can be applied");
+        let outputs = match self.node(name).flush(now) {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                assert!(self.hostile, "the log can be applied: {error}");
+                // As the driver does: a member that cannot go on ends.
+                self.kill(name);
+                return;
+            }
+        };
         for output in outputs {
             match output {
                 Output::Send { to, frame } => self.send(name, to.as_str(), &frame),
@@ -167,6 +192,28 @@ impl World {
                 Output::Lost { nonce } => self.lost.push((name.into(), nonce)),
             }
         }
+    }
+
+    /// Frames that a cluster sends while it forms, locks, and takes a restarted member in: one of
+    /// each length.
+    pub(crate) fn record() -> Vec<Vec<u8>> {
+        let mut world = Self::with(&["a", "b", "c"], |options| options.compaction(20, 5));
+        let mut seen = BTreeMap::new();
+        for step in 0..1_200_u32 {
+            match step {
+                150 => _ = world.must_lock("a", "k", 1),
+                160 | 170 => _ = world.lock("b", "k", step.into(), 5_000),
+                180 => _ = world.unlock("a", "k", 1),
+                200 => (0..30).for_each(|n| _ = world.unlock("b", "l", n)),
+                400 | 800 => world.kill("c"),
+                410 | 810 => world.start("c"),
+                _ => {}
+            }
+            world.run(1);
+            let frames = world.frames.iter().map(|(.., frame)| (frame.len(), frame.clone()));
+            seen.extend(frames.filter(|(length, _)| *length <= 2_048));
+        }
+        seen.into_values().collect()
     }
 
     fn send(&mut self, from: &str, to: &str, frame: &[u8]) {

@@ -1,0 +1,30 @@
+//! Every decoder of a connection, fed with bytes.
+
+use bytes::BytesMut;
+use tokio_util::codec::{Decoder, Encoder};
+
+use super::connection::{self, Marked};
+
+/// Feeds `bytes` as a hello and as a stream of frames. Returns how many things they were.
+pub(crate) fn feed(bytes: &[u8]) -> u32 {
+    let mut taken = 0;
+    if let Some(name) = connection::parse_hello(bytes) {
+        assert_eq!(connection::hello(&name), bytes, "a hello has one form");
+        taken += 1;
+    }
+    let (mut codec, mut stream) = (connection::codec(), BytesMut::from(bytes));
+    while let Ok(Some(frame)) = codec.decode(&mut stream) {
+        let whole = frame.clone();
+        let Some(marked) = connection::unmarked(frame) else { break };
+        taken += 1;
+        if let Marked::Data(data) = marked {
+            let again = connection::marked(&data);
+            assert_eq!(again, whole, "a frame comes back as it went");
+            let mut stream = BytesMut::new();
+            connection::codec().encode(again, &mut stream).expect("it was not too long");
+            let back = connection::codec().decode(&mut stream);
+            assert_eq!(back.expect("a frame of ours decodes"), Some(whole));
+        }
+    }
+    taken
+}

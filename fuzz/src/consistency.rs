@@ -1,0 +1,122 @@
+//! One schedule of calls, time and faults, on every strategy.
+//!
+//! - *One call after another* (`sequential`): outcomes must be the same on all strategies, tokens by
+//!   their rank. Times lie on a grid, so that no strategy's few milliseconds decide anything.
+//! - *At once* (`concurrent`): clients run as tasks; `Raft` and `Gaggle` meet loss, delay, repeats,
+//!   reordering, cuts and isolation, the scripts of `Redis` lose publications. Who wins is open;
+//!   what may not happen stands in `rules`.
+//!
+//! Everything runs in a current-thread runtime with paused time, and the strategies draw from seeds.
+//! Where a call names no nonce, the strategy draws one that no seed decides; nothing that is
+//! compared depends on it.
+
+mod backend;
+mod concurrent;
+mod rules;
+mod sequential;
+
+use arbitrary::{Result, Unstructured};
+
+use self::backend::{Backend, Kind};
+
+/// What is run, and where.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    members: usize,
+    seed: u64,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Sequential(Vec<sequential::Op>),
+    Concurrent(concurrent::Plan),
+}
+
+impl Schedule {
+    /// Reads a schedule.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: [`Unstructured`] answers with zeros where bytes are missing.
+    pub fn decode(data: &[u8]) -> Result<Self> {
+        let mut u = Unstructured::new(data);
+        let first: u8 = u.arbitrary()?;
+        let members = [1, 3, 2, 3][usize::from(first >> 1) % 4];
+        let seed = u64::from(u.arbitrary::<u16>()?) << 8;
+        let what = if first & 1 == 0 {
+            What::Sequential(sequential::decode(&mut u)?)
+        } else {
+            What::Concurrent(concurrent::decode(&mut u)?)
+        };
+        Ok(Self { members, seed, what })
+    }
+
+    /// Runs it on every strategy.
+    ///
+    /// # Panics
+    ///
+    /// See [`consistency`](fn@crate::consistency).
+    pub fn run(&self) {
+        match &self.what {
+            What::Sequential(ops) => {
+                let on = |kind| self.on(kind, |backend| sequential::run(backend, ops.clone()));
+                let local = on(Kind::Local);
+                for kind in [Kind::Redis, Kind::Gaggle, Kind::Raft] {
+                    let other = on(kind);
+                    assert!(
+                        local == other,
+                        "{kind:?} differs from Local:\n{}",
+                        sequential::compared(ops, &local, &other)
+                    );
+                }
+            }
+            What::Concurrent(plan) => {
+                for kind in [Kind::Local, Kind::Redis, Kind::Gaggle, Kind::Raft] {
+                    let history = self.on(kind, |backend| concurrent::run(backend, plan.clone()));
+                    let faulty = kind.is_member() && plan.has_faults();
+                    rules::judge(&history, faulty).unwrap_or_else(|broken| {
+                        panic!("{kind:?}: {broken}\nin\n{history}\nof {plan:?}")
+                    });
+                }
+            }
+        }
+    }
+
+    /// Runs in a runtime of its own, whose time is virtual.
+    fn on<T, F>(&self, kind: Kind, run: impl FnOnce(Backend) -> F) -> T
+    where
+        F: Future<Output = T>,
+    {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let backend = Backend::open(kind, self.members, self.seed).await;
+            run(backend).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a plan in which several clients lock at once: any long enough do.
+    #[test]
+    fn a_strategy_that_grants_everybody_breaks_the_rules() {
+        let mut broken = Vec::new();
+        for seed in 0..20_u8 {
+            let bytes: Vec<u8> =
+                (0..300_u32).map(|at| (at * 167 + 13 * u32::from(seed)) as u8 ^ seed).collect();
+            let plan = concurrent::decode(&mut Unstructured::new(&bytes)).expect("bytes enough");
+            let schedule = Schedule { members: 3, seed: 1, what: What::Concurrent(plan.clone()) };
+            let history = schedule.on(Kind::Noop, |backend| concurrent::run(backend, plan.clone()));
+            broken.extend(rules::judge(&history, false).err());
+            let history =
+                schedule.on(Kind::Local, |backend| concurrent::run(backend, plan.clone()));
+            rules::judge(&history, false).expect("Local keeps them");
+        }
+        assert!(broken.len() >= 15, "in nearly every plan: {broken:?}");
+        assert!(broken.iter().any(|rule| rule.contains("two holders")), "{broken:?}");
+    }
+}

@@ -1,0 +1,50 @@
+//! What the fuzzer runs: one function for each target, from bytes to a verdict. A panic is a find.
+//!
+//! | target | decodes | compares |
+//! |---|---|---|
+//! | [`consistency`](fn@consistency) | calls, time and faults | what `Local`, `Raft`, `Gaggle` and the scripts of `Redis` answer: the same one after another, the legal at once |
+//! | [`frames`](fn@frames) | one input for every decoder, or hostilities against a live cluster | what comes back with what went; tables with their own rules |
+//! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
+//!
+//! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays what is
+//! committed in `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
+//!
+//! Every target is a function of its bytes alone: no clock, no randomness of its own.
+
+pub mod consistency;
+pub mod frames;
+pub mod lock_table;
+pub mod redis;
+
+/// Runs one schedule on every strategy. See the [module](mod@consistency).
+///
+/// # Panics
+///
+/// When strategies differ where they must not, or one answers what it may not.
+pub fn consistency(data: &[u8]) {
+    if let Ok(schedule) = consistency::Schedule::decode(data) {
+        schedule.run();
+    }
+}
+
+/// Feeds every decoder, or a cluster of live nodes. See the [module](mod@frames).
+///
+/// # Panics
+///
+/// When a decoder panics, allocates out of proportion, or does not give back what its own encoding
+/// holds; when a node panics or its table is broken.
+pub fn frames(data: &[u8]) {
+    frames::Input::decode(data).run();
+}
+
+/// Runs a schedule of commands on the lock table and on its reference, and compares them at every
+/// step. See the [module](mod@lock_table).
+///
+/// # Panics
+///
+/// When they differ.
+pub fn lock_table(data: &[u8]) {
+    if let Ok(schedule) = lock_table::Schedule::decode(data) {
+        schedule.run();
+    }
+}

@@ -1,0 +1,443 @@
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use gaggle_strategies::{
+    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
+    LockOptions, LossWatch, MaxWait, Nonce, Order, check_duration, check_request,
+    extended_deadline, found_deadline, gone, granted_deadline, lasts, wait_until, whole_ms,
+};
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    keyspace::Answer,
+    server::{Server, Verb},
+};
+
+const NONCE_MEMORY_MS: u64 = 30_000;
+/// "memory bucket waiter_ttl waiters nonces topics", as the scripts are told the options; one
+/// bucket serves all keys.
+const SETTINGS: &str = "30000 0 3000 65536 65536 fuzz:p:";
+
+/// One process that locks through the scripts. Its requests are answered at once; publications
+/// arrive when the runtime gets to them, or never.
+pub struct Scripted {
+    server: Arc<Server>,
+    process: String,
+    clock: Arc<dyn Clock>,
+    /// Grants to waiters of this process: told, and not yet taken.
+    told: Mutex<BTreeMap<Nonce, Told>>,
+    news: watch::Sender<u64>,
+    /// Callers of each nonce, and whether somebody here holds it.
+    callers: Mutex<BTreeMap<Nonce, (u32, bool)>>,
+    seen: AtomicU64,
+    holds: Holds,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    token: u64,
+    waited: Duration,
+}
+
+impl Scripted {
+    /// A process of this number. Spawns the task that hears publications; it ends with the server.
+    #[must_use]
+    pub fn open(server: Arc<Server>, number: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let process = format!("{number:032x}");
+        let mut publications = server.subscribe(&format!("fuzz:p:{process}"));
+        let client = Arc::new(Self {
+            server,
+            process,
+            clock,
+            told: Mutex::default(),
+            news: watch::Sender::new(0),
+            callers: Mutex::default(),
+            seen: AtomicU64::new(0),
+            holds: Holds::default(),
+        });
+        let hears = Arc::downgrade(&client);
+        tokio::spawn(async move {
+            while let Some(payload) = publications.recv().await {
+                let Some(client) = hears.upgrade() else { return };
+                let text = String::from_utf8(payload).expect("a publication is text");
+                let grant = text.strip_prefix("1 0 ").expect("version, bucket");
+                client.hear(grant);
+            }
+        });
+        client
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// "nonce token enqueued granted".
+    fn hear(&self, grant: &str) {
+        let words: Vec<&str> = grant.split(' ').collect();
+        let [nonce, token, enqueued, granted] = words[..] else { panic!("a grant: {grant:?}") };
+        let number = |word: &str| word.parse::<u64>().expect("a whole number");
+        let nonce = u128::from_str_radix(nonce, 16).expect("a nonce");
+        let waited = Duration::from_micros(number(granted).saturating_sub(number(enqueued)));
+        self.tell(Nonce::from_u128(nonce), number(token), waited);
+    }
+
+    fn tell(&self, nonce: Nonce, token: u64, waited: Duration) {
+        if hold(&self.callers).contains_key(&nonce) {
+            hold(&self.told).entry(nonce).or_insert(Told { token, waited });
+            self.news.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Runs a script; the reply without what every reply begins with.
+    fn eval(&self, verb: Verb, key: &str, arguments: Vec<String>) -> Vec<Answer> {
+        let part = |part: char| format!("fuzz:{{b0}}:{part}:{key}");
+        let keys = ["fuzz:{b0}:t".into(), "fuzz:{b0}:x".into(), part('l'), part('q'), part('w')];
+        let mut args = vec![self.process.clone(), SETTINGS.to_owned()];
+        args.extend(arguments);
+        let mut reply = match self.server.eval(verb, &keys, &args) {
+            Answer::List(reply) => reply.into_iter(),
+            short @ Answer::Int(_) => return vec![short],
+            other => panic!("{verb:?} answers {other:?}"),
+        };
+        let now = int(&reply.next().expect("every reply has its time"));
+        self.seen.fetch_max(now, Ordering::Relaxed);
+        let Some(Answer::List(own)) = reply.next() else { panic!("every reply has own grants") };
+        for grant in own {
+            let Answer::Text(grant) = grant else { panic!("a grant is text: {grant:?}") };
+            self.hear(std::str::from_utf8(&grant).expect("a grant is text"));
+        }
+        reply.collect()
+    }
+
+    fn ask(&self, call: &Call<'_>) -> Reply {
+        let wait = match (call.once, call.until) {
+            (true, _) => "0".into(),
+            (_, None) => "-1".into(),
+            (_, Some(until)) => whole_ms(until.since(self.now())).max(1).to_string(),
+        };
+        loop {
+            let too_late = self.seen.load(Ordering::Relaxed) + NONCE_MEMORY_MS * 1000;
+            let arguments = vec![
+                too_late.to_string(),
+                call.nonce.to_string(),
+                whole_ms(call.duration).to_string(),
+                wait.clone(),
+                copies(call.given),
+                "1 host -".into(),
+            ];
+            let reply = self.eval(Verb::Lock, call.key, arguments);
+            let parts = match &reply[..] {
+                [Answer::Int(token)] => {
+                    let token = u64::try_from(*token).expect("a token");
+                    self.seen.fetch_max(token, Ordering::Relaxed);
+                    return Reply::Granted(token);
+                }
+                [Answer::List(parts)] => parts,
+                other => panic!("LOCK answers {other:?}"),
+            };
+            return match (&*word(&parts[0]), &parts[1..]) {
+                ("granted", [token]) => Reply::Granted(int(token)),
+                ("again", [token, left]) => {
+                    Reply::Again(int(token), Duration::from_millis(int(left)))
+                }
+                ("queued", [left]) => Reply::Queued(Duration::from_millis(int(left))),
+                ("held", _) => Reply::Held,
+                ("spent", _) => Reply::Spent,
+                ("waiters" | "nonces", [limit]) => Reply::Limit(int(limit)),
+                ("stale", _) => continue,
+                other => panic!("LOCK answers {other:?}"),
+            };
+        }
+    }
+
+    fn free(&self, key: &str, nonce: Nonce, given: bool) -> bool {
+        let reply = self.eval(Verb::Unlock, key, vec![nonce.to_string(), copies(given)]);
+        match &reply[..] {
+            [Answer::Int(1)] => true,
+            [was] => &*word(was) == "held",
+            other => panic!("UNLOCK answers {other:?}"),
+        }
+    }
+
+    fn prolong(&self, key: &str, nonce: Nonce, duration: Duration) -> bool {
+        let arguments = vec![nonce.to_string(), whole_ms(duration).to_string()];
+        let reply = self.eval(Verb::Extend, key, arguments);
+        &*word(&reply[0]) == "held"
+    }
+
+    /// What became of a waiter: `None` while it waits, and how long the holder's lease lasts.
+    fn poll(&self, key: &str, nonce: Nonce) -> (Duration, Option<String>) {
+        let reply = self.eval(Verb::Poll, key, vec!["1".into(), nonce.to_string()]);
+        let [Answer::List(found)] = &reply[..] else { panic!("POLL answers {reply:?}") };
+        let remaining = Duration::from_millis(int(&found[0]));
+        let Some(Answer::List(parts)) = found.get(1) else { return (remaining, None) };
+        let what = word(&parts[1]);
+        if let ("granted", [token, enqueued, granted]) = (&*what, &parts[2..]) {
+            let waited = int(granted).saturating_sub(int(enqueued));
+            self.tell(nonce, int(token), Duration::from_micros(waited));
+        }
+        (remaining, Some(what.into_owned()))
+    }
+
+    /// Waits in the queue: told, or polled as the strategy polls. `None` when the time is up.
+    async fn wait(&self, call: &Call<'_>, mut remaining: Duration) -> Option<Waited> {
+        let mut news = self.news.subscribe();
+        loop {
+            if let Some(told) = hold(&self.told).remove(&call.nonce) {
+                return Some(Waited::Granted(told));
+            }
+            let now = self.now();
+            let left = call.until.map_or(Duration::MAX, |until| until.since(now));
+            if left.is_zero() {
+                return None;
+            }
+            let millisecond = Duration::from_millis(1);
+            let latest = (call.duration / 3).min(Duration::from_secs(1));
+            let pause = remaining.saturating_add(millisecond).min(latest).max(millisecond);
+            if timeout(pause.min(left), news.changed()).await.is_ok() {
+                continue;
+            }
+            if call.until.is_some_and(|until| self.now() >= until) {
+                continue;
+            }
+            let (left, found) = self.poll(call.key, call.nonce);
+            remaining = left;
+            match found.as_deref() {
+                Some("spent") => return Some(Waited::Spent),
+                Some("unknown") => return Some(Waited::Unknown),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// One call of `lock`, with one nonce. Dropped, it withdraws what nobody else wants.
+struct Call<'a> {
+    client: &'a Scripted,
+    key: &'a str,
+    nonce: Nonce,
+    given: bool,
+    duration: Duration,
+    once: bool,
+    until: Option<Instant>,
+    /// Something of it is in Redis.
+    there: bool,
+    left: bool,
+}
+
+enum Reply {
+    Granted(u64),
+    Again(u64, Duration),
+    Queued(Duration),
+    Held,
+    Spent,
+    Limit(u64),
+}
+
+enum Waited {
+    Granted(Told),
+    Spent,
+    Unknown,
+}
+
+impl Call<'_> {
+    /// The lock, or `None` where the nonce is used up.
+    async fn run(mut self) -> Result<Option<Lock>, Error> {
+        let client = self.client;
+        let sent = client.now();
+        loop {
+            let asked = client.now();
+            let (token, deadline, found) = match client.ask(&self) {
+                Reply::Granted(token) => (token, self.deadline(sent, Duration::ZERO), false),
+                Reply::Again(token, left) => {
+                    (token, found_deadline(asked, left, Drift::default()), self.given)
+                }
+                Reply::Queued(left) => {
+                    self.there = true;
+                    match client.wait(&self, left).await {
+                        None => return Err(Error::TimedOut),
+                        Some(Waited::Granted(told)) => {
+                            (told.token, self.deadline(sent, told.waited), false)
+                        }
+                        Some(Waited::Spent) => {
+                            self.there = false;
+                            return Ok(None);
+                        }
+                        Some(Waited::Unknown) => continue,
+                    }
+                }
+                Reply::Held => return Err(Error::Held),
+                Reply::Spent => {
+                    self.there = false;
+                    return Ok(None);
+                }
+                Reply::Limit(limit) => return Err(Error::Limit { what: "nonces", limit }),
+            };
+            self.there = true;
+            return self.keep(token, deadline, found);
+        }
+    }
+
+    fn deadline(&self, sent: Instant, waited: Duration) -> Instant {
+        granted_deadline(sent, self.client.now(), waited, self.duration, Drift::default())
+    }
+
+    fn keep(
+        mut self,
+        token: u64,
+        mut deadline: Instant,
+        found: bool,
+    ) -> Result<Option<Lock>, Error> {
+        let (client, drift) = (self.client, Drift::default());
+        loop {
+            let now = client.now();
+            if lasts(deadline, now, self.duration) {
+                self.leave(true);
+                return Ok(Some(Lock::new(self.key, self.nonce, token, Some(deadline))));
+            }
+            let fresh = extended_deadline(None, now, self.duration, drift);
+            let over = self.until.is_some_and(|until| now >= until) && !self.once;
+            if !lasts(fresh, now, self.duration) || over {
+                self.leave(found);
+                return Err(Error::TimedOut);
+            }
+            if !client.prolong(self.key, self.nonce, self.duration) {
+                self.there = false;
+                return Ok(None);
+            }
+            deadline = extended_deadline(Some(deadline), now, self.duration, drift);
+        }
+    }
+
+    fn leave(&mut self, taken: bool) {
+        let last = {
+            let mut callers = hold(&self.client.callers);
+            let Some((count, held)) = callers.get_mut(&self.nonce) else { return };
+            *held |= taken;
+            *count -= 1;
+            let (last, held) = (*count == 0, *held);
+            if last {
+                callers.remove(&self.nonce);
+                hold(&self.client.told).remove(&self.nonce);
+            }
+            last && !held && self.there
+        };
+        self.there = false;
+        if last {
+            self.client.free(self.key, self.nonce, self.given);
+        }
+        self.left = true;
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.left {
+            self.leave(false);
+        }
+    }
+}
+
+#[async_trait]
+impl KeyedMutex for Scripted {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
+        check_request(key, &options)?;
+        let until = wait_until(self.now(), options.max_wait);
+        let mut nonce = options.nonce.unwrap_or_else(Nonce::random);
+        loop {
+            hold(&self.callers).entry(nonce).or_insert((0, false)).0 += 1;
+            let call = Call {
+                client: self,
+                key,
+                nonce,
+                given: options.nonce.is_some(),
+                duration: Duration::from_millis(whole_ms(options.duration)),
+                once: options.max_wait == MaxWait::AtMost(Duration::ZERO),
+                until,
+                there: false,
+                left: false,
+            };
+            if let Some(lock) = call.run().await? {
+                return Ok(lock);
+            }
+            if options.nonce.is_some() {
+                return Err(Error::Spent);
+            }
+            if until.is_some_and(|until| self.now() >= until) {
+                return Err(Error::TimedOut);
+            }
+            nonce = Nonce::random();
+        }
+    }
+
+    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        if self.free(lock.key(), lock.nonce(), false) {
+            Ok(())
+        } else {
+            Err(gone(lock, self.now()))
+        }
+    }
+
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_duration(duration)?;
+        let sent = self.now();
+        if lock.deadline().is_some_and(|deadline| sent >= deadline) {
+            return Err(Error::Expired);
+        }
+        if !self.prolong(lock.key(), lock.nonce(), duration) {
+            return Err(gone(lock, self.now()));
+        }
+        let drift = Drift::default();
+        Ok(lock.with_deadline(extended_deadline(lock.deadline(), sent, duration, drift)))
+    }
+
+    async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
+        Err(Error::Unavailable { source: None })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::none("scripted redis");
+        capabilities.exclusion = Exclusion::WhileServerKeepsMemory;
+        capabilities.order = Order::Fifo;
+        capabilities
+    }
+
+    async fn close(&self) {}
+
+    fn release(&self, lock: &Lock) {
+        self.free(lock.key(), lock.nonce(), false);
+    }
+
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        self.holds.watch(lock)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+}
+
+fn copies(given: bool) -> String {
+    if given { "c" } else { "-" }.to_owned()
+}
+
+fn word(answer: &Answer) -> std::borrow::Cow<'_, str> {
+    let Answer::Text(text) = answer else { panic!("no word: {answer:?}") };
+    String::from_utf8_lossy(text)
+}
+
+fn int(answer: &Answer) -> u64 {
+    let Answer::Int(number) = answer else { panic!("no number: {answer:?}") };
+    u64::try_from(*number).expect("not negative")
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

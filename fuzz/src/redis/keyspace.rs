@@ -1,0 +1,271 @@
+use std::collections::BTreeMap;
+
+/// What a command answers, as Lua sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Self>),
+    Done,
+}
+
+/// The data of one Redis.
+#[derive(Debug, Default)]
+pub(super) struct KeySpace {
+    /// Microseconds of the server's clock; expiries count whole milliseconds of it.
+    pub(super) now_us: u64,
+    values: BTreeMap<Vec<u8>, (Value, Option<u64>)>,
+    /// Topic and payload, until somebody takes them.
+    pub(super) published: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+enum Value {
+    Text(Vec<u8>),
+    Sorted(BTreeMap<Vec<u8>, f64>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+type Args<'a> = &'a [Vec<u8>];
+
+impl KeySpace {
+    /// The names of all keys that have not expired.
+    pub(super) fn keys(&mut self) -> Vec<String> {
+        let now = self.now_ms();
+        self.values.retain(|_, (_, end)| end.is_none_or(|end| now <= end));
+        self.values.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+
+    fn live(&mut self, key: &[u8]) -> Option<&mut (Value, Option<u64>)> {
+        let now = self.now_ms();
+        // As Redis has it: a key lives through the millisecond at which it ends.
+        if self.values.get(key).is_some_and(|(_, end)| end.is_some_and(|end| now > end)) {
+            self.values.remove(key);
+        }
+        self.values.get_mut(key)
+    }
+
+    fn sorted(&mut self, key: &[u8]) -> Option<&mut BTreeMap<Vec<u8>, f64>> {
+        match self.live(key) {
+            Some((Value::Sorted(set), _)) => Some(set),
+            Some(_) => panic!("WRONGTYPE: no sorted set"),
+            None => None,
+        }
+    }
+
+    fn hash(&mut self, key: &[u8]) -> Option<&mut BTreeMap<Vec<u8>, Vec<u8>>> {
+        match self.live(key) {
+            Some((Value::Hash(hash), _)) => Some(hash),
+            Some(_) => panic!("WRONGTYPE: no hash"),
+            None => None,
+        }
+    }
+
+    /// An empty set or hash is no key.
+    fn drop_empty(&mut self, key: &[u8]) {
+        let empty = match self.live(key) {
+            Some((Value::Sorted(set), _)) => set.is_empty(),
+            Some((Value::Hash(hash), _)) => hash.is_empty(),
+            _ => false,
+        };
+        if empty {
+            self.values.remove(key);
+        }
+    }
+
+    /// Runs one command.
+    ///
+    /// # Panics
+    ///
+    /// On a command, or a form of one, that no script used when this was written.
+    pub(super) fn call(&mut self, command: &str, args: Args<'_>) -> Answer {
+        match (command, args) {
+            ("TIME", []) => {
+                let (s, us) = (self.now_us / 1_000_000, self.now_us % 1_000_000);
+                Answer::List(vec![text(s), text(us)])
+            }
+            ("PUBLISH", [topic, payload]) => {
+                self.published.push((topic.clone(), payload.clone()));
+                Answer::Int(1)
+            }
+            ("GET", [key]) => self.get(key),
+            ("MGET", keys) => Answer::List(keys.iter().map(|key| self.get(key)).collect()),
+            ("SET", [key, value, options @ ..]) => self.set(key, value, options),
+            ("EXISTS", keys) => count(keys.iter().filter(|key| self.live(key).is_some()).count()),
+            ("DEL", keys) => count(keys.iter().filter(|key| self.delete(key)).count()),
+            ("PTTL", [key]) => {
+                let now = self.now_ms();
+                match self.live(key) {
+                    None => Answer::Int(-2),
+                    Some((_, None)) => Answer::Int(-1),
+                    Some((_, Some(end))) => Answer::Int(signed(*end - now)),
+                }
+            }
+            ("PEXPIRE", [key, ms]) => self.expire(key, self.now_ms() + number(ms), false),
+            ("PEXPIRE", [key, ms, gt]) if gt == b"GT" => {
+                self.expire(key, self.now_ms() + number(ms), true)
+            }
+            ("PEXPIREAT", [key, at]) => self.expire(key, number(at), false),
+            (command, [key, rest @ ..]) if command.starts_with('Z') => {
+                let answer = self.of_sorted(command, key, rest);
+                self.drop_empty(key);
+                answer
+            }
+            (command, [key, rest @ ..]) if command.starts_with('H') => {
+                let answer = self.of_hash(command, key, rest);
+                self.drop_empty(key);
+                answer
+            }
+            _ => panic!("no script used {command} with {} arguments", args.len()),
+        }
+    }
+
+    fn get(&mut self, key: &[u8]) -> Answer {
+        match self.live(key) {
+            Some((Value::Text(text), _)) => Answer::Text(text.clone()),
+            // As MGET has it.
+            _ => Answer::Nil,
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], options: Args<'_>) -> Answer {
+        let present = self.live(key).map(|(_, end)| *end);
+        let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
+        let end = match options[..] {
+            [] => None,
+            [b"KEEPTTL"] => present.flatten(),
+            [b"NX", b"PX", ms] => {
+                if present.is_some() {
+                    return Answer::Nil;
+                }
+                Some(self.now_ms() + number(ms))
+            }
+            _ => panic!("no script used SET with {options:?}"),
+        };
+        self.values.insert(key.to_vec(), (Value::Text(value.to_vec()), end));
+        Answer::Done
+    }
+
+    fn delete(&mut self, key: &[u8]) -> bool {
+        self.live(key).is_some() && self.values.remove(key).is_some()
+    }
+
+    fn expire(&mut self, key: &[u8], at: u64, only_later: bool) -> Answer {
+        let now = self.now_ms();
+        let Some((_, end)) = self.live(key) else { return Answer::Int(0) };
+        // A key without an end counts as one that never ends.
+        if only_later && end.is_none_or(|end| at <= end) {
+            return Answer::Int(0);
+        }
+        *end = Some(at);
+        if at <= now {
+            self.values.remove(key);
+        }
+        Answer::Int(1)
+    }
+
+    fn of_sorted(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
+        if let ("ZADD", [score, member]) = (command, args) {
+            let fresh = || (Value::Sorted(BTreeMap::new()), None);
+            self.live(key);
+            let (Value::Sorted(set), _) = self.values.entry(key.to_vec()).or_insert_with(fresh)
+            else {
+                panic!("WRONGTYPE: no sorted set");
+            };
+            let score = number(score) as f64;
+            return count(usize::from(set.insert(member.clone(), score).is_none()));
+        }
+        let Some(set) = self.sorted(key) else {
+            return match command {
+                "ZSCORE" => Answer::Nil,
+                "ZPOPMIN" | "ZRANGE" => Answer::List(vec![]),
+                _ => Answer::Int(0),
+            };
+        };
+        let by_score = |a: &(&Vec<u8>, &f64), b: &(&Vec<u8>, &f64)| {
+            a.1.total_cmp(b.1).then_with(|| a.0.cmp(b.0))
+        };
+        let pair = |(member, score): (&Vec<u8>, &f64)| {
+            Answer::List(vec![Answer::Text(member.clone()), text(*score)])
+        };
+        match (command, args) {
+            ("ZCARD", []) => count(set.len()),
+            ("ZSCORE", [member]) => set.get(member).map_or(Answer::Nil, |score| text(*score)),
+            ("ZREM", [member]) => count(usize::from(set.remove(member).is_some())),
+            ("ZREMRANGEBYSCORE", [from, to]) if from == b"-inf" => {
+                let (before, to) = (set.len(), number(to) as f64);
+                set.retain(|_, score| *score > to);
+                count(before - set.len())
+            }
+            ("ZPOPMIN", []) => {
+                let Some(least) = set.iter().min_by(by_score).map(|(member, _)| member.clone())
+                else {
+                    return Answer::List(vec![]);
+                };
+                let score = set.remove(&least).expect("it was just seen");
+                pair((&least, &score))
+            }
+            ("ZRANGE", [from, to, scores])
+                if from == b"-1" && to == b"-1" && scores == b"WITHSCORES" =>
+            {
+                set.iter().max_by(by_score).map_or(Answer::List(vec![]), pair)
+            }
+            _ => panic!("no script used {command} with {} arguments", args.len()),
+        }
+    }
+
+    fn of_hash(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
+        if matches!(command, "HSET" | "HINCRBY") {
+            self.live(key);
+            let fresh = || (Value::Hash(BTreeMap::new()), None);
+            let (Value::Hash(hash), _) = self.values.entry(key.to_vec()).or_insert_with(fresh)
+            else {
+                panic!("WRONGTYPE: no hash");
+            };
+            return match (command, args) {
+                ("HSET", [field, value]) => {
+                    count(usize::from(hash.insert(field.clone(), value.clone()).is_none()))
+                }
+                ("HINCRBY", [field, by]) => {
+                    let present = hash.get(field).map_or(0, |value| number(value));
+                    let sum = present + number(by);
+                    hash.insert(field.clone(), sum.to_string().into_bytes());
+                    Answer::Int(signed(sum))
+                }
+                _ => panic!("no script used {command} with {} arguments", args.len()),
+            };
+        }
+        let Some(hash) = self.hash(key) else {
+            return if command == "HGET" { Answer::Nil } else { Answer::Int(0) };
+        };
+        match (command, args) {
+            ("HGET", [field]) => {
+                hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
+            }
+            ("HDEL", [field]) => count(usize::from(hash.remove(field).is_some())),
+            _ => panic!("no script used {command} with {} arguments", args.len()),
+        }
+    }
+}
+
+fn text(value: impl ToString) -> Answer {
+    Answer::Text(value.to_string().into_bytes())
+}
+
+fn count(count: usize) -> Answer {
+    Answer::Int(signed(count as u64))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).expect("a number of Redis")
+}
+
+fn number(digits: &[u8]) -> u64 {
+    let text = std::str::from_utf8(digits).expect("digits");
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is no whole number: Redis would refuse it"))
+}

@@ -1,0 +1,11 @@
+//! Goal: all strategies answer the same one call after another, and what they may at once.
+//! Method: the fuzz target's own function, without the fuzzing engine.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod replay;
+
+#[test]
+fn all_strategies_answer_what_they_must() {
+    replay::replay("consistency", gaggle_fuzz::consistency, 200, 400);
+}

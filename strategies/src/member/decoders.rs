@@ -1,0 +1,121 @@
+//! Every decoder of the member, fed with bytes: what decodes must come back as it is.
+
+use std::{fmt::Debug, sync::Arc};
+
+use raft::eraftpb::Entry;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    entry::{self, MemberChange, Stamped},
+    group::restore_state,
+    wire::{self, Body, RaftMessage},
+};
+use crate::{
+    Nonce, Owner,
+    lock_table::{
+        ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
+    },
+};
+
+/// Bytes that decoders must take: log entries, and the engine's messages out of recorded frames.
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    let frames = super::world::World::record();
+    let mut examples = Vec::new();
+    for body in frames.iter().filter_map(|frame| wire::decode(frame).ok()).flat_map(|f| f.1) {
+        let Body::Raft(message) = body else { continue };
+        examples.push(postcard::to_allocvec(&message).expect("a message serialises"));
+        let message = message.into_message();
+        let entries = message.entries.iter();
+        // What a change of members says stands in the context; its data are the engine's own.
+        let ours = |entry: &Entry| {
+            if entry.context.is_empty() { entry.data.to_vec() } else { entry.context.to_vec() }
+        };
+        examples.extend(entries.map(ours).filter(|part| !part.is_empty()));
+        let snapshot = message.get_snapshot().data.to_vec();
+        examples.extend(Some(snapshot).filter(|data| !data.is_empty()));
+    }
+    examples.extend(frames);
+    examples
+}
+
+/// A table in which something is held, waited for and remembered.
+pub(crate) fn example_table() -> LockTable {
+    let mut table = LockTable::new(TableConfig { group: 7, ..TableConfig::default() });
+    for nonce in 1..5 {
+        let command = Command::Lock(LockRequest {
+            request: 1,
+            key: "k".into(),
+            nonce: Nonce::from_u128(nonce),
+            process: ProcessId(1),
+            duration_ms: 1_000,
+            wait: Wait::Ms(2_000),
+            seen: Seen::Now,
+            owner: Arc::new(Owner { host: "h".into(), pid: 1, label: Some("l".into()) }),
+        });
+        table.apply(ClusterTime(10), &command, &mut Vec::new());
+    }
+    let nonce = Nonce::from_u128(1);
+    let unlock = Command::Unlock { key: "k".into(), nonce, forget: false };
+    table.apply(ClusterTime(20), &unlock, &mut Vec::new());
+    table
+}
+
+/// Feeds every decoder. Returns how many took the bytes.
+pub(crate) fn feed(bytes: &[u8]) -> u32 {
+    frame(bytes)
+        + log_entry::<Stamped>(bytes)
+        + log_entry::<MemberChange>(bytes)
+        + message(bytes)
+        + u32::from(restore_state(bytes))
+}
+
+fn frame(bytes: &[u8]) -> u32 {
+    let Ok((header, bodies)) = wire::decode(bytes) else { return 0 };
+    let mut again = wire::encode_header(&header);
+    for body in &bodies {
+        again.extend(wire::encode_body(body));
+    }
+    assert_eq!(wire::decode(&again), Ok((header, bodies)), "a frame comes back as it went");
+    1
+}
+
+fn log_entry<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> u32 {
+    let Ok(value) = entry::decode::<T>(bytes) else { return 0 };
+    let again = entry::encode(&value);
+    assert_eq!(entry::decode::<T>(&again), Ok(value), "an entry comes back as it went");
+    1
+}
+
+fn message(bytes: &[u8]) -> u32 {
+    let Ok(message) = postcard::from_bytes::<RaftMessage>(bytes) else { return 0 };
+    let again = postcard::to_allocvec(&message).expect("a message serialises");
+    assert_eq!(postcard::from_bytes(&again), Ok(message.clone()), "it comes back as it went");
+    let mirrored = RaftMessage::of(message.clone().into_message());
+    // The engine's message has a snapshot or has none; an empty one is none.
+    let mirrored = mirrored.expect("its kind travels");
+    assert_eq!(mirrored.to, message.to);
+    assert_eq!(mirrored, message, "the engine's message says the same");
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_decoder_takes_its_examples() {
+        let examples = examples();
+        let takes = |feed: fn(&[u8]) -> u32| examples.iter().filter(|e| feed(e) > 0).count();
+        let feeds: [(&str, fn(&[u8]) -> u32); 5] = [
+            ("frames", frame),
+            ("entries", log_entry::<Stamped>),
+            ("changes", log_entry::<MemberChange>),
+            ("messages", message),
+            ("snapshots", |bytes| u32::from(restore_state(bytes))),
+        ];
+        for (what, feed) in feeds {
+            assert!(takes(feed) > 1, "{what}: {} of {}", takes(feed), examples.len());
+        }
+        assert!(examples.iter().all(|example| super::feed(example) > 0));
+    }
+}

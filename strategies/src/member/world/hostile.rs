@@ -1,0 +1,220 @@
+//! A cluster of real nodes that has formed, and somebody who can send it any frame.
+
+use super::{World, bytes::Choices, forge::Victim, name_of};
+use crate::member::wire::{self, Header, VERSION};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// What one run does at most.
+const ACTS_MAX: usize = 64;
+/// Virtual time that one run takes at most, besides forming.
+const MILLISECONDS_MAX: u64 = 3_000;
+/// Frames kept, to be sent again.
+const KEPT: usize = 64;
+
+/// What a run has done: a fuzzer that never gets anywhere looks like a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hostilities {
+    /// Frames that were forged, altered or sent again.
+    pub frames: u64,
+    /// Frames that the nodes counted as dropped.
+    pub dropped: u64,
+    /// Nodes that ended because their log held what they cannot apply.
+    pub ended: u64,
+}
+
+/// Forms a cluster of one to three members, and does to it what `data` says: calls, time, faults,
+/// and frames that are forged, altered, sent again, or rubbish.
+///
+/// # Panics
+///
+/// When a node panics, or holds a table that is broken.
+#[must_use]
+pub fn run(data: &[u8]) -> Hostilities {
+    let mut choices = Choices::new(data);
+    let names = &NAMES[..[3, 3, 2, 1][choices.below(4)]];
+    let mut world = World::new(names);
+    world.run_until_ready();
+    world.hostile = true;
+    let mut run = Run { world, left: MILLISECONDS_MAX, kept: Vec::new(), sent: 0, running: 0 };
+    run.running = names.len();
+    for _ in 0..ACTS_MAX {
+        if choices.is_empty() {
+            break;
+        }
+        run.act(&mut choices);
+        run.check();
+    }
+    run.pass(100);
+    run.check();
+    let dropped = run.world.nodes.values().map(|node| node.frames_dropped()).sum();
+    let ended = (run.running - run.world.nodes.len()) as u64;
+    Hostilities { frames: run.sent, dropped, ended }
+}
+
+struct Run {
+    world: World,
+    left: u64,
+    kept: Vec<(String, Vec<u8>)>,
+    sent: u64,
+    /// How many nodes would run if none had ended by itself.
+    running: usize,
+}
+
+impl Run {
+    fn act(&mut self, choices: &mut Choices<'_>) {
+        self.keep();
+        if self.world.nodes.is_empty() {
+            return;
+        }
+        let one = self.name(choices);
+        let other = self.peer_of(&one, choices);
+        match choices.below(16) {
+            0..=2 => self.pass(u64::from(choices.byte())),
+            3 | 4 => {
+                let wait = u64::from(choices.byte()) * 4;
+                let nonce = u128::from(choices.byte() % 8);
+                self.world.lock(&one, "k", nonce, wait);
+            }
+            5 => {
+                self.world.unlock(&one, "k", u128::from(choices.byte() % 8));
+            }
+            6 if self.world.nodes.len() > 1 && choices.flag() => {
+                self.world.kill(&one);
+                self.world.start(&one);
+            }
+            6 if choices.flag() => self.world.cut_off(&one),
+            6 => self.world.heal(),
+            7 => self.inject(&one, &other, choices.slice()),
+            8 | 9 => self.again(&one, choices),
+            _ => {
+                let frame = self.forge(&one, &other, choices);
+                self.inject(&one, &other, &frame);
+                if choices.flag() {
+                    self.pass(1);
+                }
+            }
+        }
+    }
+
+    fn name(&self, choices: &mut Choices<'_>) -> String {
+        let at = choices.below(self.world.nodes.len());
+        self.world.nodes.keys().nth(at).expect("the place is in the map").clone()
+    }
+
+    /// Another node, if there is one: it may write to `name`.
+    fn peer_of(&self, name: &str, choices: &mut Choices<'_>) -> String {
+        let others: Vec<&String> = self.world.nodes.keys().filter(|n| *n != name).collect();
+        let at = choices.below(others.len());
+        others.get(at).map_or_else(|| name.to_owned(), |other| (*other).clone())
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let ms = ms.min(self.left);
+        self.left -= ms;
+        self.world.run(ms);
+    }
+
+    fn keep(&mut self) {
+        let frames = self.world.frames.iter().rev().take(KEPT);
+        self.kept.extend(frames.map(|(_, from, _, frame)| (from.clone(), frame.clone())));
+        let from = self.kept.len().saturating_sub(KEPT);
+        self.kept.drain(..from);
+    }
+
+    fn inject(&mut self, to: &str, from: &str, frame: &[u8]) {
+        self.sent += 1;
+        let now = self.world.now;
+        self.world.node(to).receive(now, &name_of(from), frame);
+        self.world.flush(to);
+    }
+
+    /// A frame of old, to whomever, perhaps altered.
+    fn again(&mut self, to: &str, choices: &mut Choices<'_>) {
+        let Some((from, mut frame)) = self.kept.get(choices.below(KEPT)).cloned() else { return };
+        for _ in 0..choices.below(4) {
+            let at = choices.below(256);
+            if let Some(byte) = frame.get_mut(at) {
+                *byte ^= choices.byte();
+            }
+        }
+        if choices.below(8) == 0 {
+            frame.truncate(choices.below(256));
+        }
+        self.inject(to, &from, &frame);
+    }
+
+    /// A frame in the name of `from` with bodies that are nearly right.
+    fn forge(&self, to: &str, from: &str, choices: &mut Choices<'_>) -> Vec<u8> {
+        let all = self.world.nodes.iter().map(|(name, node)| (name.clone(), node.inside().0));
+        let (me, inside) = self.world.nodes[to].inside();
+        let (group_id, group) = inside.unzip();
+        let (last, committed) = group.map_or((0, 0), |group| group.ends_of_log());
+        let victim = Victim {
+            me,
+            from: self.world.nodes[from].inside().0,
+            group: group_id.unwrap_or(7),
+            term: group.map_or(1, |group| group.term()),
+            last,
+            committed,
+            table: group.map(|group| group.table()),
+            all: all.collect(),
+        };
+        let header = Header {
+            version: VERSION,
+            cluster: "test".into(),
+            from: if rare(choices) { choices.near(0) } else { victim.from },
+            to: if rare(choices) { choices.near(0) } else { me },
+            group: if !rare(choices) { victim.group } else { u128::from(choices.byte()) },
+        };
+        let mut frame = wire::encode_header(&header);
+        for _ in 0..=choices.below(3) {
+            frame.extend(wire::encode_body(&victim.body(choices)));
+        }
+        if rare(choices) {
+            frame.extend_from_slice(choices.slice());
+        }
+        frame
+    }
+
+    fn check(&self) {
+        for node in self.world.nodes.values() {
+            if let (_, Some((_, group))) = node.inside() {
+                group.table().check();
+            }
+        }
+    }
+}
+
+fn rare(choices: &mut Choices<'_>) -> bool {
+    choices.below(32) == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    /// `GAGGLE_SEED=<seed>` draws the same bytes again.
+    #[test]
+    fn forged_frames_reach_live_nodes_and_harm_none() {
+        let seed = std::env::var("GAGGLE_SEED")
+            .map_or_else(|_| rand::random(), |seed| seed.parse().expect("a number"));
+        println!(
+            "replay: GAGGLE_SEED={seed} cargo test -p gaggle-strategies --lib member::world::hostile"
+        );
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut all = Hostilities::default();
+        for _ in 0..300 {
+            let mut bytes = vec![0; rng.random_range(0..2_000)];
+            rng.fill(&mut bytes[..]);
+            let Hostilities { frames, dropped, ended } = run(&bytes);
+            all.frames += frames;
+            all.dropped += dropped;
+            all.ended += ended;
+        }
+        println!("{all:?}");
+        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and judged: {all:?}");
+        assert!(all.dropped < all.frames, "many were near enough to be taken: {all:?}");
+    }
+}
