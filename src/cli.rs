@@ -52,6 +52,12 @@ impl Cli {
     }
 }
 
+/// Prints a line. A reader that has gone (`| head -1`) is no failure of ours.
+fn say(line: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)

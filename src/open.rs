@@ -9,15 +9,15 @@ pub(crate) mod target;
 
 use std::sync::Arc;
 
-use gaggle_channels::{self as channels, Channel, Tcp, TcpOptions};
+use gaggle_channels::{self as channels, Channel, ChannelError, Tcp, TcpOptions};
 use gaggle_strategies::{
-    self as strategies, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Queue, Raft, RedisOptions,
-    Replicate,
+    self as strategies, Error, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Queue, Raft,
+    RedisOptions, Replicate,
 };
 
 pub use self::error::OpenError;
 use self::{
-    scheme::Policy,
+    scheme::{Policy, Scheme},
     target::{Group, Link, Member, Redis, Target},
 };
 use crate::Locker;
@@ -88,7 +88,27 @@ use crate::Locker;
 ///
 /// Dropping the future opens nothing.
 pub async fn open(url: &str) -> Result<Locker, OpenError> {
-    Ok(match target::parse(url)? {
+    let target = target::parse(url)?;
+    open_target(target).await.map_err(|error| explained(url, error))
+}
+
+/// Values that only the strategy or the channel judges are options of the URL all the same.
+fn explained(url: &str, error: OpenError) -> OpenError {
+    let (option, problem) = match error {
+        OpenError::Strategy(Error::InvalidOptions { field, value, limit }) => {
+            (field, format!("{value}, the limit is {limit}"))
+        }
+        OpenError::Channel(ChannelError::InvalidOptions { field, problem }) => (field, problem),
+        other => return other,
+    };
+    match url.split_once(':').map(|(name, _)| Scheme::named(name)) {
+        Some(Ok(scheme)) => scheme.invalid(option, problem),
+        _ => OpenError::InvalidOption { option, problem, example: "local:" },
+    }
+}
+
+async fn open_target(target: Target) -> Result<Locker, OpenError> {
+    Ok(match target {
         Target::Local => Locker::new(Local::new()),
         Target::Noop => Locker::new(Noop::new()),
         Target::Redis(redis) => Locker::new(strategies::Redis::open(redis_options(redis)).await?),

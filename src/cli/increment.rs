@@ -23,7 +23,7 @@ use self::{
     stats::Figures,
     store::{Address, Memory, Store},
 };
-use super::failure::Failure;
+use super::{failure::Failure, say};
 
 /// Runs every strategy asked for, and `Noop` beside them.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -36,12 +36,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     for strategy in strategies {
         let row = run_one(&args, strategy).await?;
         if args.json {
-            println!("{}", report::json(&args, &row));
+            say(report::json(&args, &row));
         }
         rows.push(row);
     }
     if !args.json {
-        print!("{}", report::table(&args, &rows));
+        say(report::table(&args, &rows).trim_end());
     }
     let lost = rows.iter().any(|row| row.strategy != StrategyName::Noop && row.figures.lost > 0);
     Ok(ExitCode::from(u8::from(lost)))

@@ -13,7 +13,7 @@ use std::{
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::failure::Failure;
+use super::{failure::Failure, say};
 
 /// Below this many seeds a batch need not have reached every rare event.
 const COMPLETE: u64 = 2_000;
@@ -60,11 +60,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn one(seed: u64, settings: &Settings) -> ExitCode {
     let run = simulate(seed, settings);
     if let Some(trace) = &run.trace {
-        print!("{trace}");
+        say(trace.trim_end());
     }
-    println!("{run}");
+    say(&run);
     for (what, count) in run.coverage.iter() {
-        println!("  {what:<44}{count:>8}");
+        say(format_args!("  {what:<44}{count:>8}"));
     }
     ExitCode::from(u8::from(run.violation.is_some()))
 }
@@ -77,7 +77,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     };
     let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
     if !args.json {
-        println!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds);
+        say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
     }
     let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
@@ -111,7 +111,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
     let missing = if batch.seeds >= COMPLETE { batch.missing() } else { Vec::new() };
     if args.json {
-        println!("{}", json(&batch, from, took, &missing));
+        say(json(&batch, from, took, &missing));
     } else {
         show(&batch, took, &missing, flags);
     }
@@ -120,13 +120,13 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
 
 fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
     let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
-    println!("{batch}");
-    println!("{took:.1?}: {times:.0} times real time");
+    say(batch);
+    say(format_args!("{took:.1?}: {times:.0} times real time"));
     for (seed, _) in batch.violations.iter().take(10) {
-        println!("replay: gaggle simulate --seed {seed}{flags} --trace");
+        say(format_args!("replay: gaggle simulate --seed {seed}{flags} --trace"));
     }
     for what in missing {
-        println!("never happened: {what}");
+        say(format_args!("never happened: {what}"));
     }
 }
 

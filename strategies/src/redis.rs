@@ -215,6 +215,10 @@ impl KeyedMutex for Redis {
         let handed_over = HandOver::new(&self.shared, lock);
         let result = self.shared.unlock(lock).await;
         handed_over.disarm();
+        if result.is_ok() {
+            // Others in this process may hold a guard of the same acquisition.
+            self.shared.holds.lose(lock.nonce());
+        }
         result
     }
 
@@ -276,11 +280,17 @@ impl KeyedMutex for Redis {
     }
 
     fn release(&self, lock: &Lock) {
+        self.shared.holds.lose(lock.nonce());
         self.shared.release_lock(lock);
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
-        self.shared.holds.watch(lock)
+        let watch = self.shared.holds.watch(lock);
+        if self.shared.open().is_err() {
+            self.shared.holds.lose(lock.nonce());
+            self.shared.release_lock(lock);
+        }
+        watch
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -234,8 +234,14 @@ impl Member {
         let call = Call::Unlock { caller: Some(caller), key, nonce, until };
         let mut reply = self.send(call);
         match self.answer_by(Some(end), &mut reply).await? {
-            Some(Answer::Unlocked { was: Ended::Held | Ended::Waited, .. }) => Ok(()),
-            Some(Answer::Unlocked { was: Ended::Unlocked, asked_before: true }) => Ok(()),
+            Some(
+                Answer::Unlocked { was: Ended::Held | Ended::Waited, .. }
+                | Answer::Unlocked { was: Ended::Unlocked, asked_before: true },
+            ) => {
+                // Others in this process may hold a guard of the same acquisition.
+                self.holds.lose(lock.nonce());
+                Ok(())
+            }
             Some(Answer::Unlocked { was: Ended::Unknown, asked_before: true }) => {
                 match gone(lock, self.clock.now()) {
                     Error::Expired => Err(Error::Unknown),
@@ -309,6 +315,7 @@ impl Member {
     }
 
     pub(crate) fn release(&self, lock: &Lock) {
+        self.holds.lose(lock.nonce());
         let now = self.clock.now();
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
         let (key, nonce) = (lock.key().clone(), lock.nonce());

@@ -218,7 +218,10 @@ impl Call<'_> {
             if lasts(deadline, now, duration) {
                 // On a closed handle the ticket withdraws it.
                 self.shared.open()?;
-                ticket.leave(true);
+                if !ticket.take() {
+                    // Closed at this very moment, and withdrawn with all that waited.
+                    return Err(Error::Closed);
+                }
                 return Ok(Ok(Lock::new(key.clone(), nonce, token, Some(deadline))));
             }
             let drift = self.shared.options.drift;
@@ -328,6 +331,22 @@ impl<'a> Ticket<'a> {
                 () = self.shared.options.clock.sleep_until(until) => None,
             },
         }
+    }
+
+    /// Leaves with the grant, unless the handle was closed before: looked at and done as one, so
+    /// that either this caller or the closing has the lock.
+    fn take(&mut self) -> bool {
+        let Some(id) = self.id.take() else { return false };
+        let mut waiters = self.shared.waiters();
+        if waiters.is_closed() {
+            return false;
+        }
+        let withdrawal = waiters.leave(&self.request, id, true);
+        drop(waiters);
+        if let Some(withdrawal) = withdrawal {
+            self.shared.withdraw(&withdrawal);
+        }
+        true
     }
 
     fn leave(&mut self, taken: bool) {

@@ -315,6 +315,11 @@ async fn release_some(shared: &Shared, pending: &mut VecDeque<Release>) -> bool 
     let sending = pending.drain(..).map(|release| async move {
         let Release { ref key, bucket, nonce, copies, .. } = release;
         let result = shared.free(key, bucket, nonce, copies, until).await;
+        if let Err(trouble) = &result
+            && !trouble.is_passing()
+        {
+            tracing::warn!(%trouble, "an unlock was refused: the lease will run out");
+        }
         matches!(&result, Err(trouble) if trouble.is_passing()).then_some(release)
     });
     let failed: Vec<_> = join_all(sending).await.into_iter().flatten().collect();

@@ -368,6 +368,11 @@ impl<C> Waiters<C> {
         }
     }
 
+    /// Whether the handle was closed: nothing waits here any more.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Ends all waits, and refuses new ones.
     pub(super) fn close(&mut self) -> (Effects<C>, Vec<Withdrawal>) {
         self.closed = true;

@@ -25,7 +25,7 @@ pub(super) struct Calls {
 }
 
 /// Steps for one key and model: what is undecided then is counted, and no pass.
-const BUDGET: u64 = 2_000_000;
+const BUDGET: u64 = 200_000;
 
 impl Calls {
     pub(super) fn invoke(

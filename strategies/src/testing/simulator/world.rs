@@ -331,7 +331,8 @@ impl World {
         if process.run != run || process.paused_until.is_some() {
             return;
         }
-        let Some(mut turn) = process.turn.take() else { return };
+        // A pause within a turn leaves two events for it: the one that comes first after it counts.
+        let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
         process.standstill.add(now - turn.begun);
         // A pause in the middle makes the turn end later than it was to.
         turn.ended = now;
