@@ -102,11 +102,13 @@ fn message(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
+    type Feed = fn(&[u8]) -> u32;
+
     #[test]
     fn every_decoder_takes_its_examples() {
         let examples = examples();
-        let takes = |feed: fn(&[u8]) -> u32| examples.iter().filter(|e| feed(e) > 0).count();
-        let feeds: [(&str, fn(&[u8]) -> u32); 5] = [
+        let takes = |feed: Feed| examples.iter().filter(|e| feed(e) > 0).count();
+        let feeds: [(&str, Feed); 5] = [
             ("frames", frame),
             ("entries", log_entry::<Stamped>),
             ("changes", log_entry::<MemberChange>),

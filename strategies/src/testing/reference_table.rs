@@ -43,7 +43,7 @@ impl ReferenceTable {
     /// An empty table at time zero; `config` as for [`LockTable::new`].
     #[must_use]
     pub fn new(mut config: TableConfig) -> Self {
-        config.first_token = config.first_token.max(1).min(1 << 63);
+        config.first_token = config.first_token.clamp(1, 1 << 63);
         Self {
             now: 0,
             last_token: config.first_token - 1,
