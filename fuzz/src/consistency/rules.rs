@@ -162,7 +162,8 @@ fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
     }
     for event in events {
         let Some(hold) = event.nonce.and_then(|nonce| holds.get_mut(&nonce)) else { continue };
-        if gives_up(event, event.nonce) && event.returned >= hold.from {
+        if gives_up(event, event.nonce) {
+            // Its withdrawal may be under way for longer than the call: it frees whoever holds.
             hold.void |= event.invoked < hold.from;
             hold.until = hold.until.min(event.invoked.max(hold.from));
         }
