@@ -173,8 +173,6 @@ impl Local {
 impl KeyedMutex for Local {
     async fn lock(&self, key: &str, mut options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
-        // A key that is free is taken without a wait: a task that does nothing else lets others run.
-        tokio::task::consume_budget().await;
         loop {
             let outcome = match Call::begin(self, key, &options)? {
                 Begun::Granted(lock) => return Ok(lock),
@@ -195,7 +193,10 @@ impl KeyedMutex for Local {
     }
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
-        self.with_state(|state, now| self.end(state, now, lock))
+        let ended = self.with_state(|state, now| self.end(state, now, lock));
+        // A key that is free is taken without a wait: a task that does nothing else lets others run.
+        tokio::task::consume_budget().await;
+        ended
     }
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {

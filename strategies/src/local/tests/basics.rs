@@ -123,3 +123,21 @@ async fn limits_are_named() {
     let refused = local.try_lock("b", ms(100)).await;
     assert_error!(refused, Error::Limit { what: "keys held", limit: 1 });
 }
+
+/// Without a share in the runtime's budget, a task that does nothing but lock and unlock would keep
+/// its thread for ever: timers and other tasks would never run.
+#[tokio::test]
+async fn a_task_that_only_locks_and_unlocks_lets_others_run() {
+    let mutex = std::sync::Arc::new(Local::new());
+    let busy = {
+        let mutex = mutex.clone();
+        tokio::spawn(async move {
+            loop {
+                let lock = mutex.lock("k", LockOptions::default()).await.unwrap();
+                mutex.unlock(&lock).await.unwrap();
+            }
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    busy.abort();
+}
