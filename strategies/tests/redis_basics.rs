@@ -243,3 +243,44 @@ async fn waiting_for_ever_ends_with_the_grant_or_the_close() {
     assert!(matches!(second.try_lock("k", secs(1)).await, Err(Error::Closed)));
     second.close().await;
 }
+
+/// Contract, rule 11: whoever gets its grant while the handle closes either has the lock, or is told
+/// `Closed` and has it withdrawn; and nobody relies on a lock beyond the closing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_at_the_moment_of_closing_is_not_relied_on() {
+    let server = Server::start().await;
+    let other = server.open().await;
+    for round in 0..60 {
+        let redis = std::sync::Arc::new(server.open().await);
+        let taking = {
+            let redis = redis.clone();
+            tokio::spawn(async move { redis.lock("closing", patient()).await })
+        };
+        // Anywhere around the answer, which takes some 30 to 300 µs.
+        tokio::time::sleep(std::time::Duration::from_micros(round * 17 % 700)).await;
+        redis.close().await;
+        match taking.await.unwrap() {
+            Ok(lock) => {
+                assert!(redis.watch(&lock).is_lost(), "round {round}: valid after the close");
+                let _ = other.unlock(&lock).await;
+            }
+            Err(error) => assert!(matches!(error, Error::Closed), "round {round}: {error:?}"),
+        }
+        // Withdrawn with the close, or unlocked just now.
+        let free = other.try_lock("closing", secs(5)).await;
+        other
+            .unlock(&free.unwrap_or_else(|error| panic!("round {round}: {error:?}")))
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_unlock_tells_every_guard_of_the_acquisition() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let held = take(&redis, "k", secs(20)).await;
+    let watch = redis.watch(&held);
+    redis.unlock(&held).await.unwrap();
+    assert!(watch.is_lost());
+}

@@ -221,7 +221,7 @@ impl Invariants {
     /// Who was next on each key before the entry.
     fn heads(table: &LockTable) -> BTreeMap<Arc<str>, Nonce> {
         let keys = table.keys();
-        keys.filter_map(|key| Some((key.clone(), table.next_waiter(&key)?))).collect()
+        keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?))).collect()
     }
 
     /// Tables are equal at equal applied index.
