@@ -213,6 +213,7 @@ impl Group {
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
         let message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
+        apply::check_payloads(&message)?;
         // What the engine refuses (a response of a peer that was removed) needs no answer.
         let _ = self.raw.step(message);
         self.pin_election_timeout();

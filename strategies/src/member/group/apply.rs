@@ -8,12 +8,12 @@ use raft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Group, GroupError, LeaderClock, RaftMessage, StateRole, conf_change,
+    Group, GroupError, Invalid, LeaderClock, RaftMessage, StateRole, conf_change,
     entry::{self, EntryError, MemberChange, Stamped},
 };
 use crate::{
     Instant,
-    lock_table::{ClusterTime, Effect, LockTable},
+    lock_table::{ClusterTime, Effect, LockTable, SnapshotError},
     member::wire::Voters,
     planted::{Bug, planted},
 };
@@ -208,6 +208,37 @@ impl Group {
             self.raw.mut_store().compact(applied - self.timing.compact_keep);
         }
         self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
+    }
+}
+
+/// Refuses a message whose entries or snapshot do not decode: once in the log they would stop the
+/// member. What is of another version is let through, to stop it with an error that says so.
+pub(super) fn check_payloads(message: &Message) -> Result<(), Invalid> {
+    let malformed = |error| matches!(error, EntryError::Malformed);
+    for entry in message.get_entries() {
+        let decoded = match entry.entry_type {
+            EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
+            EntryType::EntryNormal => entry::decode::<Stamped>(&entry.data).map(|_| ()),
+            _ if entry.context.is_empty() => Ok(()),
+            _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
+        };
+        if decoded.is_err_and(malformed) {
+            return Err(Invalid::Payload);
+        }
+    }
+    let snapshot = message.get_snapshot();
+    if snapshot.is_empty() {
+        return Ok(());
+    }
+    match entry::decode::<State>(&snapshot.data) {
+        Err(EntryError::Version(_)) => Ok(()),
+        Err(EntryError::Malformed) => Err(Invalid::Payload),
+        Ok(state) => {
+            let table = LockTable::restore(&state.table);
+            let garbage = table.is_err_and(|e| !matches!(e, SnapshotError::Version { .. }));
+            let nameless = state.roster.iter().any(|(_, name)| NodeName::new(name).is_err());
+            if garbage || nameless { Err(Invalid::Payload) } else { Ok(()) }
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Invalid {
     Committed,
     #[error("a second leader of one term")]
     Leader,
+    #[error("carries what does not decode")]
+    Payload,
     #[error("snapshot without index or term, or of a configuration that none can be")]
     Snapshot,
 }

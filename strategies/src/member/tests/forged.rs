@@ -1,0 +1,114 @@
+//! Goal: a frame that is well formed and says what cannot be harms nobody.
+//! Method: from a real frame of one member to another, a frame that carries a forged message of the
+//! engine instead; its receiver goes on. Without the checks the engine panics, or the log stops the
+//! member.
+
+use gaggle_channels::NodeName;
+use raft::eraftpb::{Entry, Message, MessageType, Snapshot};
+
+use super::world::World;
+use crate::member::{
+    node::Output,
+    wire::{self, Body, Header, RaftMessage},
+};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+struct Forger {
+    world: World,
+    leader: String,
+    follower: String,
+    header: Header,
+}
+
+impl Forger {
+    /// A cluster, and the header of a frame from its leader to a follower.
+    fn new() -> Self {
+        let mut world = World::new(&THREE);
+        world.run_until_ready();
+        let (leader, follower) = (world.leader().unwrap(), world.follower());
+        world.lock(&leader, "k", 1, 1_000);
+        let mut sent = Vec::new();
+        while sent.is_empty() {
+            world.now = world.now.after(std::time::Duration::from_millis(10));
+            let now = world.now;
+            world.node(&leader).tick(now, 1);
+            let outputs = world.node(&leader).flush(now).unwrap().into_iter();
+            sent.extend(outputs.filter_map(|output| match output {
+                Output::Send { to, frame } if to.as_str() == follower => Some(frame),
+                _ => None,
+            }));
+        }
+        let (header, _) = wire::decode(&sent[0]).unwrap();
+        Self { world, leader, follower, header }
+    }
+
+    /// The follower receives this message in the leader's name, and goes on.
+    fn survives(mut self, change: impl Fn(&mut Message)) {
+        let term = self.world.status(&self.follower).term;
+        let (from, to) = (self.header.from, self.header.to);
+        let mut message = Message { to, from, term, ..Message::default() };
+        change(&mut message);
+        let mut frame = wire::encode_header(&self.header);
+        frame.extend(wire::encode_body(&Body::Raft(RaftMessage::of(message).unwrap())));
+        let (now, from) = (self.world.now, NodeName::new(&self.leader).unwrap());
+        self.world.node(&self.follower).receive(now, &from, &frame);
+        self.world.node(&self.follower).flush(now).expect("the member goes on");
+        self.world.must_lock(&self.follower, "other", 7);
+    }
+}
+
+fn snapshot(message: &mut Message, change: impl Fn(&mut Snapshot)) {
+    let (me, leader, term) = (message.to, message.from, message.term);
+    message.msg_type = MessageType::MsgSnapshot;
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (1_000_000, term);
+    metadata.mut_conf_state().voters = vec![me, leader];
+    change(&mut snapshot);
+    message.set_snapshot(snapshot);
+}
+
+#[test]
+fn an_append_far_beyond_the_log_is_refused() {
+    Forger::new().survives(|message| {
+        message.msg_type = MessageType::MsgAppend;
+        (message.index, message.log_term, message.commit) = (1_000_000, 0, 1_000_000);
+    });
+}
+
+#[test]
+fn an_entry_that_does_not_decode_is_refused() {
+    Forger::new().survives(|message| {
+        message.msg_type = MessageType::MsgAppend;
+        // Before the first entry kept, where any member agrees.
+        (message.index, message.log_term, message.commit) = (1, 1, 2);
+        let data = vec![1, 9, 9, 9].into();
+        message.entries = vec![Entry { index: 2, term: 1, data, ..Entry::default() }].into();
+    });
+}
+
+#[test]
+fn a_snapshot_that_does_not_decode_is_refused() {
+    Forger::new().survives(|message| {
+        snapshot(message, |snapshot| snapshot.data = vec![1, 9, 9, 9].into());
+    });
+}
+
+#[test]
+fn a_snapshot_of_an_impossible_configuration_is_refused() {
+    Forger::new().survives(|message| {
+        let me = message.to;
+        snapshot(message, |snapshot| {
+            snapshot.mut_metadata().mut_conf_state().learners = vec![me, 0];
+        });
+    });
+}
+
+#[test]
+fn a_refusal_that_points_beyond_every_log_is_refused() {
+    Forger::new().survives(|message| {
+        message.msg_type = MessageType::MsgAppendResponse;
+        (message.reject, message.reject_hint) = (true, u64::MAX);
+    });
+}
