@@ -96,10 +96,13 @@ impl Calls {
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
             );
-            // A late copy of a LOCK that was refused was granted to nobody, and passed on.
-            let refused = matches!(operation.outcome, Outcome::Refused(Refusal::Held));
-            if refused && granted.contains(&operation.nonce) {
-                operation.outcome = Outcome::Unknown;
+            // A late copy of a LOCK that was refused may be granted to nobody, for as long as it
+            // takes to pass it on: a refusal says nothing of who among the callers held.
+            if matches!(operation.outcome, Outcome::Refused(Refusal::Held)) {
+                operation.outcome = match granted.contains(&operation.nonce) {
+                    true => Outcome::Unknown,
+                    false => Outcome::Refused(Refusal::NoEffect),
+                };
             }
             if open && !granted.contains(&operation.nonce) {
                 operation.completed.get_or_insert(operation.invoked);
