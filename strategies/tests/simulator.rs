@@ -18,7 +18,8 @@ use std::{
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 
 /// Seeds in which something was found once, by what it was. They always run.
-const REGRESSIONS: [(u64, &str); 17] = [
+const REGRESSIONS: [(u64, &str); 18] = [
+    (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
     (190, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (607, "a lease counted from a later send than that of the LOCK that was granted"),
     (1_383, "the same, where waiters queue"),

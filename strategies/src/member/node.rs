@@ -301,7 +301,7 @@ impl Node {
         }
         self.leader = leader;
         self.leading_since = now;
-        self.transfers.clear();
+        self.transfers.stop_sending();
         if let (Some(id), Some(group)) = (leader, &self.group) {
             let name = group.name_of(id).map_or("?", NodeName::as_str);
             tracing::info!(leader = name, term = group.term(), "leader changed");

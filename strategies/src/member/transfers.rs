@@ -11,6 +11,9 @@ use crate::Instant;
 const WINDOW: u32 = 8;
 /// After this long without an acknowledgement, the window is sent again.
 const RESEND_AFTER: Duration = Duration::from_millis(50);
+/// A transfer that made no progress for this long begins anew: its receiver may have forgotten what it
+/// had acknowledged.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// The longest snapshot message taken, in bytes: it bounds what a peer can make us allocate.
 const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 
@@ -29,6 +32,7 @@ struct Outgoing {
     acked: u32,
     sent: u32,
     sent_at: Instant,
+    progress_at: Instant,
 }
 
 #[derive(Debug)]
@@ -43,7 +47,8 @@ impl Transfers {
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
-        let outgoing = Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now };
+        let outgoing =
+            Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now, progress_at: now };
         self.outgoing.entry(to).or_insert(outgoing);
     }
 
@@ -51,6 +56,12 @@ impl Transfers {
     pub(super) fn retain(&mut self, mut is_member: impl FnMut(u64) -> bool) {
         self.outgoing.retain(|id, _| is_member(*id));
         self.incoming.retain(|id, _| is_member(*id));
+    }
+
+    /// This member's lead is over, or another's has begun. What is being received goes on: its
+    /// sender, if it leads again, goes on from what was acknowledged.
+    pub(super) fn stop_sending(&mut self) {
+        self.outgoing.clear();
     }
 
     pub(super) fn clear(&mut self) {
@@ -61,6 +72,11 @@ impl Transfers {
     /// The pieces to send now, by receiver.
     pub(super) fn take_due(&mut self, now: Instant, mut send: impl FnMut(u64, Body)) {
         for (to, outgoing) in &mut self.outgoing {
+            if now.since(outgoing.progress_at) >= RESTART_AFTER {
+                self.begun += 1;
+                outgoing.transfer = self.begun;
+                (outgoing.acked, outgoing.sent, outgoing.progress_at) = (0, 0, now);
+            }
             if outgoing.sent > outgoing.acked && now.since(outgoing.sent_at) >= RESEND_AFTER {
                 outgoing.sent = outgoing.acked;
             }
@@ -73,13 +89,20 @@ impl Transfers {
     }
 
     /// Takes an acknowledgement. Returns whether it told of progress.
-    pub(super) fn acknowledged(&mut self, from: u64, transfer: u64, received: u32) -> bool {
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Instant,
+        from: u64,
+        transfer: u64,
+        received: u32,
+    ) -> bool {
         let Some(outgoing) = self.outgoing.get_mut(&from).filter(|o| o.transfer == transfer) else {
             return false;
         };
         let progress = received > outgoing.acked && received <= outgoing.count();
         if progress {
             outgoing.acked = received;
+            outgoing.progress_at = now;
             outgoing.sent = outgoing.sent.max(received);
         }
         if outgoing.acked == outgoing.count() {
@@ -158,7 +181,7 @@ mod tests {
                 if let Some(Body::ChunkAck { transfer, received }) = ack
                     && !lost(n)
                 {
-                    sender.acknowledged(2, transfer, received);
+                    sender.acknowledged(at(ms), 2, transfer, received);
                 }
             }
         }
@@ -177,5 +200,31 @@ mod tests {
         let bytes: Bytes = (0..=255).cycle().take(1003).collect::<Vec<u8>>().into();
         assert_eq!(carry(&bytes, |n| mix(&[n.into()]).is_multiple_of(3)), Some(bytes.to_vec()));
         assert_eq!(carry(&bytes, |_| true), None);
+    }
+
+    /// A receiver that lost what it had acknowledged asked for its first piece for ever, and its
+    /// sender went on from the last: the member never came back (simulator seed 2005347).
+    #[test]
+    fn a_receiver_that_forgot_what_it_acknowledged_gets_it_anew() {
+        let bytes = Bytes::from_iter(0..200_u8);
+        let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
+        sender.begin(at(0), 2, bytes.clone(), 10);
+        let mut whole = None;
+        for ms in (0..6_000).step_by(10) {
+            let mut chunks = Vec::new();
+            sender.take_due(at(ms), |_, body| chunks.push(body));
+            for body in chunks {
+                let Body::Chunk(chunk) = body else { unreachable!("only chunks are sent") };
+                let (ack, done) = receiver.receive(1, &chunk);
+                whole = whole.or(done);
+                if let Some(Body::ChunkAck { transfer, received }) = ack {
+                    sender.acknowledged(at(ms), 2, transfer, received);
+                }
+            }
+            if ms == 10 {
+                receiver = Transfers::default();
+            }
+        }
+        assert_eq!(whole.as_deref(), Some(&bytes[..]));
     }
 }

@@ -109,7 +109,7 @@ impl Node {
                 }
             }
             Body::ChunkAck { transfer, received }
-                if self.transfers.acknowledged(header.from, transfer, received) =>
+                if self.transfers.acknowledged(now, header.from, transfer, received) =>
             {
                 group.snapshot_progressed(header.from, now);
             }
