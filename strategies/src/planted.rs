@@ -1,7 +1,7 @@
 //! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
 //!
 //! Compiled only under the feature `planted-bugs`, which nothing but the tests' own runs turns on;
-//! without it [`planted`] is the constant `false`, and no trace of a bug is left. Under the feature,
+//! without it `planted` is the constant `false`, and no trace of a bug is left. Under the feature,
 //! the environment variable `GAGGLE_BUG` names the bug of the process.
 
 macro_rules! bugs {
