@@ -3,10 +3,12 @@
 //! Method: one lock and unlock through each; a `redis-server` of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use gaggle::{
-    Error, Exclusion, LockOptions, Locker, OpenError, Order, channels::testing::RedisServer, open,
+    Error, Exclusion, LockOptions, Locker, OpenError, Order,
+    channels::testing::{RedisServer, free_port},
+    open,
 };
 
 async fn locks(locker: &Locker) {
@@ -71,8 +73,7 @@ async fn members_meet_over_memory_tcp_and_redis() {
     cluster(&names.map(memory)).await;
     cluster(&names.map(|_| "raft+memory://any?size=3&replicate=heartbeat".to_owned())).await;
 
-    let listeners = names.map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
+    let ports = names.map(|_| free_port());
     let peers =
         [0, 1, 2].map(|node| format!("{}@localhost:{}", names[node], ports[node])).join(",");
     let tcp = |node: usize| {

@@ -30,6 +30,7 @@
 
 #[doc(hidden)]
 pub mod decoders;
+mod free_port;
 mod redis_server;
 
 use std::{sync::Arc, time::Duration};
@@ -38,7 +39,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-pub use self::redis_server::RedisServer;
+pub use self::{free_port::free_port, redis_server::RedisServer};
 use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};
 
 /// How long a frame may take on a machine that is busy.

@@ -17,14 +17,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gaggle_channels::{
     Channel, ChannelError, Faults, Hub, NodeName, Received, Redis, RedisOptions, Tcp, TcpOptions,
-    testing::{Fixture, RedisServer, conformance},
+    testing::{Fixture, RedisServer, conformance, free_port},
 };
 use tokio::{
     io::AsyncWriteExt,
     time::{sleep, timeout},
 };
-
-const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn name(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -98,7 +96,7 @@ async fn tcp_nodes(names: &[&str]) -> Vec<Arc<Tcp>> {
 }
 
 fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap()
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 async fn next_frame(node: &dyn Channel) -> Bytes {

@@ -1,13 +1,15 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread::sleep,
     time::Duration,
 };
+
+use super::free_port;
 
 static SERVERS: AtomicU32 = AtomicU32::new(0);
 
@@ -129,9 +131,4 @@ impl Drop for RedisServer {
         self.stop();
         let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
 }

@@ -9,13 +9,13 @@
 pub(crate) mod proxy;
 
 use std::{
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Mutex,
     time::{Duration, Instant},
 };
 
+use gaggle_channels::testing::free_port;
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 
@@ -27,9 +27,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let port = free_port();
         let name = format!("gaggle-test-redis-{}-{port}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();

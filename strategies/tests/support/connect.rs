@@ -4,12 +4,13 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
 use gaggle_channels::{
-    Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions, testing::RedisServer,
+    Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions,
+    testing::{RedisServer, free_port},
 };
 
 /// Makes the channel of a node; called again when a node starts anew under its name.
@@ -27,14 +28,10 @@ pub(crate) fn memory() -> Connect {
     Box::new(move |name| Arc::new(hub.channel(name.clone())))
 }
 
-/// Loopback ports that were free a moment ago, one for each of `size` nodes.
+/// Free loopback ports, one for each of `size` nodes.
 pub(crate) fn tcp(size: usize) -> Connect {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
-    // All are bound before the first is let go, so that no port is found twice.
-    let listeners: Vec<_> = (0..size).map(|_| listen()).collect();
-    let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
-    let places: BTreeMap<NodeName, SocketAddr> =
-        names(size).into_iter().zip(listeners.iter().map(address)).collect();
+    let place = |name| (name, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+    let places: BTreeMap<NodeName, SocketAddr> = names(size).into_iter().map(place).collect();
     Box::new(move |name| {
         let others = places.iter().filter(|(other, _)| *other != name);
         let options = TcpOptions::new(name.clone(), places[name]);
