@@ -13,6 +13,7 @@
 //! Nothing here knows what is in a frame.
 
 mod memory;
+mod queue;
 mod redis;
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
@@ -33,6 +34,9 @@ pub use crate::{
 ///
 /// It bounds what one peer can make another allocate.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// What may wait in one queue of a channel, in bytes, unless its options say otherwise: 64 MiB.
+pub const QUEUE_BYTES: usize = 64 << 20;
 
 /// The longest name of a node, in bytes.
 pub const NODE_NAME_BYTES_MAX: usize = 128;
@@ -96,6 +100,16 @@ pub enum Received {
         /// Whose connection closed; `None` for a channel with one way to all.
         peer: Option<NodeName>,
     },
+}
+
+impl Received {
+    /// What it weighs in a queue.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Frame { frame, .. } => frame.len(),
+            Self::Up { .. } | Self::Down { .. } => 0,
+        }
+    }
 }
 
 /// What a channel has moved and dropped since it was made.

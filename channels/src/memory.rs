@@ -15,6 +15,8 @@ use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received
 /// Frames that wait for one node's `receive`; more are dropped and counted. As many as a busy
 /// cluster sends in the time that a test may stall.
 const INBOX_FRAMES_MAX: usize = 65_536;
+/// What these frames may weigh together.
+const INBOX_BYTES_MAX: usize = crate::QUEUE_BYTES;
 
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
@@ -84,6 +86,7 @@ struct Queues {
     ready: VecDeque<Received>,
     under_way: BTreeMap<(Instant, u64), Received>,
     numbered: u64,
+    bytes: usize,
     closed: bool,
 }
 
@@ -208,11 +211,15 @@ impl State {
 impl Inbox {
     fn push(&self, at: Option<Instant>, received: Received) {
         let mut queues = self.lock();
-        if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX {
+        let bytes = queues.bytes + received.bytes();
+        if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX
+            || bytes > INBOX_BYTES_MAX
+        {
             lock(&self.counters).dropped_incoming += 1;
             tracing::debug!("inbox full, dropped a frame");
             return;
         }
+        queues.bytes = bytes;
         match at {
             None => queues.ready.push_back(received),
             Some(at) => {
@@ -242,6 +249,7 @@ impl Inbox {
         }
         match queues.ready.pop_front() {
             Some(received) => {
+                queues.bytes -= received.bytes();
                 lock(&self.counters).received += 1;
                 Ok(received)
             }

@@ -11,17 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::{
-    sync::{Mutex as AsyncMutex, mpsc},
-    task::JoinHandle,
-};
+use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle};
 
 pub use self::options::RedisOptions;
 use self::{
     link::{Link, Outgoing},
     topics::Topics,
 };
-use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received};
+use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, queue};
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
@@ -32,8 +29,8 @@ use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received
 /// | bound | default | reason |
 /// |---|---|---|
 /// | frame | 1 MiB | what one peer can make another allocate |
-/// | outgoing queue | 16,384 frames | a Redis that is down costs bounded memory, and frames |
-/// | incoming queue | 65,536 frames | as many as a busy cluster sends while its owner stalls |
+/// | outgoing queue | 16,384 frames, 64 MiB | a Redis that is down costs bounded memory, and frames |
+/// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
 /// | connect | 2 s | `connect` ends by then |
 /// | silence | 2 s | a connection that answers no PING is given up |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
@@ -48,8 +45,8 @@ pub struct Redis {
 /// The owner's ends of the queues, while connected.
 #[derive(Clone)]
 struct Ends {
-    outgoing: mpsc::Sender<Outgoing>,
-    inbox: Arc<AsyncMutex<mpsc::Receiver<Received>>>,
+    outgoing: Arc<queue::Sender<Outgoing>>,
+    inbox: Arc<AsyncMutex<queue::Receiver<Received>>>,
 }
 
 impl Redis {
@@ -80,7 +77,8 @@ impl Redis {
         }
         let ends = self.ends().clone().ok_or(ChannelError::Disconnected)?;
         let payload = topics::payload(&self.options.name, frame);
-        let queued = ends.outgoing.try_send(Outgoing { topic, payload }).is_ok();
+        let bytes = topic.len() + payload.len();
+        let queued = ends.outgoing.try_send(Outgoing { topic, payload }, bytes);
         let mut counters = lock(&self.counters);
         if queued {
             counters.sent += 1;
@@ -102,8 +100,10 @@ impl Channel for Redis {
         if running.is_some() {
             return Ok(());
         }
-        let (outgoing, queue) = mpsc::channel(self.options.outgoing_frames_max);
-        let (hand_in, inbox) = mpsc::channel(self.options.incoming_frames_max);
+        let (outgoing, queue) =
+            queue::bounded(self.options.outgoing_frames_max, self.options.queue_bytes_max);
+        let (hand_in, inbox) =
+            queue::bounded(self.options.incoming_frames_max, self.options.queue_bytes_max);
         let link = Link::new(
             self.options.clone(),
             self.topics.clone(),
@@ -113,7 +113,8 @@ impl Channel for Redis {
         )?;
         let connection = link.connect().await?;
         *running = Some(tokio::spawn(link.run(connection)));
-        *self.ends() = Some(Ends { outgoing, inbox: Arc::new(AsyncMutex::new(inbox)) });
+        *self.ends() =
+            Some(Ends { outgoing: Arc::new(outgoing), inbox: Arc::new(AsyncMutex::new(inbox)) });
         Ok(())
     }
 
@@ -143,7 +144,7 @@ impl Channel for Redis {
     fn try_receive(&self) -> Option<Received> {
         let inbox = self.ends().as_ref()?.inbox.clone();
         let mut inbox = inbox.try_lock().ok()?;
-        inbox.try_recv().ok()
+        inbox.try_recv()
     }
 
     fn counters(&self) -> Counters {

@@ -12,14 +12,10 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::{
-    net::TcpListener,
-    sync::{Mutex as AsyncMutex, mpsc},
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
 
 pub use self::options::TcpOptions;
-use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received};
+use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, queue};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
@@ -30,8 +26,8 @@ use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received
 /// | bound | default | reason |
 /// |---|---|---|
 /// | frame | 1 MiB | what one peer can make another allocate |
-/// | outgoing queue per peer | 8,192 frames | a peer that does not read costs bounded memory, and frames |
-/// | incoming queue | 65,536 frames | as many as a busy cluster sends while its owner stalls |
+/// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs bounded memory, and frames |
+/// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
 /// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
 /// | stalled write | 3 s | a peer that does not read is given up |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
@@ -42,7 +38,7 @@ pub struct Tcp {
     inbox: Mutex<Option<Inbox>>,
 }
 
-type Inbox = Arc<AsyncMutex<mpsc::Receiver<Received>>>;
+type Inbox = Arc<AsyncMutex<queue::Receiver<Received>>>;
 
 /// What connections share with their channel.
 struct Shared {
@@ -54,7 +50,7 @@ struct Shared {
 struct State {
     peers: BTreeMap<NodeName, String>,
     links: BTreeMap<NodeName, Link>,
-    inbox: Option<mpsc::Sender<Received>>,
+    inbox: Option<queue::Sender<Received>>,
     local: Option<SocketAddr>,
     counters: Counters,
     generations: u64,
@@ -63,7 +59,7 @@ struct State {
 /// The sending side of a connection that is up.
 struct Link {
     generation: u64,
-    frames: mpsc::Sender<Bytes>,
+    frames: queue::Sender<Bytes>,
 }
 
 impl Tcp {
@@ -115,7 +111,7 @@ impl Shared {
     }
 
     /// A connection to `peer` is up; it replaces one that was.
-    fn up(&self, peer: &NodeName, frames: mpsc::Sender<Bytes>) -> u64 {
+    fn up(&self, peer: &NodeName, frames: queue::Sender<Bytes>) -> u64 {
         let mut state = self.lock();
         state.generations += 1;
         let generation = state.generations;
@@ -144,12 +140,12 @@ impl Shared {
 impl State {
     fn hand_in(&mut self, received: Received) {
         let Some(inbox) = &self.inbox else { return };
-        match inbox.try_send(received) {
-            Ok(()) => self.counters.received += 1,
-            Err(_) => {
-                self.counters.dropped_incoming += 1;
-                tracing::debug!("incoming queue full, dropped a frame");
-            }
+        let bytes = received.bytes();
+        if inbox.try_send(received, bytes) {
+            self.counters.received += 1;
+        } else {
+            self.counters.dropped_incoming += 1;
+            tracing::debug!("incoming queue full, dropped a frame");
         }
     }
 
@@ -158,7 +154,10 @@ impl State {
             self.counters.sent += 1;
             return self.hand_in(Received::Frame { from: me.clone(), frame });
         }
-        let queued = self.links.get(to).is_some_and(|link| link.frames.try_send(frame).is_ok());
+        let queued = self.links.get(to).is_some_and(|link| {
+            let bytes = frame.len();
+            link.frames.try_send(frame, bytes)
+        });
         if queued {
             self.counters.sent += 1;
         } else {
@@ -181,7 +180,8 @@ impl Channel for Tcp {
         let unavailable =
             |error: std::io::Error| ChannelError::Unavailable { source: error.into() };
         let listener = TcpListener::bind(self.options.listen).await.map_err(unavailable)?;
-        let (inbox, receiver) = mpsc::channel(self.options.incoming_frames_max);
+        let (inbox, receiver) =
+            queue::bounded(self.options.incoming_frames_max, self.options.queue_bytes_max);
         let peers: Vec<NodeName> = {
             let mut state = self.shared.lock();
             state.local = listener.local_addr().ok();
@@ -244,7 +244,7 @@ impl Channel for Tcp {
     fn try_receive(&self) -> Option<Received> {
         let inbox = self.inbox().clone()?;
         let mut inbox = inbox.try_lock().ok()?;
-        inbox.try_recv().ok()
+        inbox.try_recv()
     }
 
     fn counters(&self) -> Counters {

@@ -39,7 +39,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-pub use self::{free_port::free_port, redis_server::RedisServer};
+pub use self::{
+    free_port::free_port,
+    redis_server::{RedisServer, redis_program},
+};
 use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};
 
 /// How long a frame may take on a machine that is busy.

@@ -13,13 +13,10 @@ use redis::{
     aio::{MultiplexedConnection, PubSubSink, PubSubStream},
     io::tcp::TcpSettings,
 };
-use tokio::{
-    sync::mpsc,
-    time::{interval, sleep, timeout},
-};
+use tokio::time::{interval, sleep, timeout};
 
 use super::{RedisOptions, Topics, lock, topics};
-use crate::{ChannelError, Counters, Received};
+use crate::{ChannelError, Counters, Received, queue};
 
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -28,6 +25,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const WRITES_MAX: usize = 64;
 /// Frames of one write.
 const BATCH: usize = 512;
+/// What a write gathers at the most before it goes out.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// A frame on its way to Redis.
 pub(super) struct Outgoing {
@@ -39,8 +38,8 @@ pub(super) struct Link {
     options: RedisOptions,
     topics: Topics,
     client: Client,
-    outgoing: mpsc::Receiver<Outgoing>,
-    inbox: mpsc::Sender<Received>,
+    outgoing: queue::Receiver<Outgoing>,
+    inbox: queue::Sender<Received>,
     counters: Arc<Mutex<Counters>>,
 }
 
@@ -55,8 +54,8 @@ impl Link {
     pub(super) fn new(
         options: RedisOptions,
         topics: Topics,
-        outgoing: mpsc::Receiver<Outgoing>,
-        inbox: mpsc::Sender<Received>,
+        outgoing: queue::Receiver<Outgoing>,
+        inbox: queue::Sender<Received>,
         counters: Arc<Mutex<Counters>>,
     ) -> Result<Self, ChannelError> {
         let client = client(&options.url).map_err(unavailable)?;
@@ -152,13 +151,12 @@ impl Link {
     fn gather(&mut self, first: Outgoing) -> redis::Pipeline {
         let mut pipeline = redis::pipe();
         let mut next = Some(first);
-        for _ in 0..BATCH {
-            let Some(Outgoing { topic, payload }) = next else { break };
+        let mut bytes = 0;
+        while let Some(Outgoing { topic, payload }) = next {
+            bytes += payload.len();
             pipeline.publish(topic, &payload[..]).ignore();
-            next = self.outgoing.try_recv().ok();
-        }
-        if let Some(Outgoing { topic, payload }) = next {
-            pipeline.publish(topic, &payload[..]).ignore();
+            let full = pipeline.len() >= BATCH || bytes >= BATCH_BYTES;
+            next = if full { None } else { self.outgoing.try_recv() };
         }
         pipeline
     }
@@ -175,7 +173,8 @@ impl Link {
     }
 
     fn hand_in(&self, received: Received) {
-        let handed = self.inbox.try_send(received).is_ok();
+        let bytes = received.bytes();
+        let handed = self.inbox.try_send(received, bytes);
         let mut counters = lock(&self.counters);
         if handed {
             counters.received += 1;
@@ -186,7 +185,7 @@ impl Link {
 
     /// Frames that waited while Redis was down are too old to be of use.
     fn drop_outgoing(&mut self) {
-        while self.outgoing.try_recv().is_ok() {
+        while self.outgoing.try_recv().is_some() {
             lock(&self.counters).dropped_outgoing += 1;
         }
     }

@@ -1,6 +1,6 @@
 use std::{fmt, time::Duration};
 
-use crate::{ChannelError, NodeName};
+use crate::{ChannelError, FRAME_BYTES_MAX, NodeName, QUEUE_BYTES};
 
 /// The longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 64;
@@ -20,6 +20,9 @@ pub struct RedisOptions {
     pub outgoing_frames_max: usize,
     /// Frames that wait for `receive`; more are dropped and counted. 65,536 by default.
     pub incoming_frames_max: usize,
+    /// What those frames may weigh together, in bytes, for each of the two kinds of queues; 64 MiB
+    /// by default, and at least [`FRAME_BYTES_MAX`](crate::FRAME_BYTES_MAX).
+    pub queue_bytes_max: usize,
 }
 
 impl RedisOptions {
@@ -33,6 +36,7 @@ impl RedisOptions {
             connect_timeout: Duration::from_secs(2),
             outgoing_frames_max: 16_384,
             incoming_frames_max: 65_536,
+            queue_bytes_max: QUEUE_BYTES,
         }
     }
 
@@ -45,6 +49,10 @@ impl RedisOptions {
         }
         if self.outgoing_frames_max == 0 || self.incoming_frames_max == 0 {
             return invalid("queue", "0 frames, the least is 1".into());
+        }
+        if self.queue_bytes_max < FRAME_BYTES_MAX {
+            let problem = format!("{} bytes, the least is {FRAME_BYTES_MAX}", self.queue_bytes_max);
+            return invalid("queue_bytes_max", problem);
         }
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "0 s, it must be longer".into());

@@ -10,14 +10,13 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::mpsc,
     task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
 use super::{Shared, TcpOptions};
-use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received};
+use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received, queue};
 
 /// Begins every hello: what this is, and the version of the framing.
 const MAGIC: &[u8] = b"gaggle\x01";
@@ -151,12 +150,12 @@ async fn run(
     reader: Reader,
     writer: Writer,
 ) {
-    let (frames, queue) = mpsc::channel(options.outgoing_frames_max);
+    let (frames, outgoing) = queue::bounded(options.outgoing_frames_max, options.queue_bytes_max);
     let generation = shared.up(peer, frames);
     tracing::info!(%peer, "connection up");
     tokio::select! {
         () = read(shared, peer, reader) => {}
-        () = write(queue, writer) => {}
+        () = write(outgoing, writer) => {}
     }
     shared.down(peer, generation);
 }
@@ -180,9 +179,9 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
 }
 
 /// Ends when the connection breaks, stalls, or was replaced (its queue is closed then).
-async fn write(mut queue: mpsc::Receiver<Bytes>, mut writer: Writer) {
+async fn write(mut outgoing: queue::Receiver<Bytes>, mut writer: Writer) {
     loop {
-        let first = match timeout(ALIVE_EVERY, queue.recv()).await {
+        let first = match timeout(ALIVE_EVERY, outgoing.recv()).await {
             Ok(Some(frame)) => marked(&frame),
             Ok(None) => return,
             Err(_) => Bytes::from_static(&[ALIVE]),
@@ -190,7 +189,7 @@ async fn write(mut queue: mpsc::Receiver<Bytes>, mut writer: Writer) {
         let written = async {
             writer.feed(first).await?;
             // Everything that waits goes out in the same write.
-            while let Ok(frame) = queue.try_recv() {
+            while let Some(frame) = outgoing.try_recv() {
                 writer.feed(marked(&frame)).await?;
             }
             SinkExt::<Bytes>::flush(&mut writer).await

@@ -1,4 +1,5 @@
 use std::{
+    ffi::OsString,
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
@@ -11,9 +12,16 @@ use std::{
 
 use super::free_port;
 
+/// The program that a test starts as its Redis: `redis-server`, or what the environment variable
+/// `GAGGLE_REDIS_SERVER` names, such as `valkey-server`.
+#[must_use]
+pub fn redis_program() -> OsString {
+    std::env::var_os("GAGGLE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 static SERVERS: AtomicU32 = AtomicU32::new(0);
 
-/// A `redis-server` of a test's own: on a free loopback port, in a directory of its own, without
+/// A [`redis_program`] of a test's own: on a free loopback port, in a directory of its own, without
 /// persistence. Dropping it ends that process and no other.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -93,7 +101,7 @@ impl RedisServer {
         let directory = self.directory.to_string_lossy().into_owned();
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--dir", &directory];
         let volatile = ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"];
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(redis_program());
         command.args(arguments).args(volatile).stdin(Stdio::null());
         let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
             return false;
