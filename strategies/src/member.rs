@@ -22,6 +22,7 @@ mod handle;
 mod log_store;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod machine;
+mod mailbox;
 mod membership;
 mod node;
 mod options;

@@ -6,15 +6,16 @@ use std::{
 };
 
 use gaggle_channels::{Channel, Received};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::{
     group::GroupError,
-    handle::MemberSizes,
+    handle::{MemberSizes, REQUESTS},
+    mailbox::{self, Mail},
     node::{Node, Output, Status},
     requests::{Answer, Call, CallerId},
 };
-use crate::{Clock, Error, Holds, Inspection, Instant, Lock};
+use crate::{Clock, Error, Holds, Instant};
 
 /// How much of each queue one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
@@ -23,27 +24,6 @@ const BATCH: usize = 512;
 const TICKS_AT_ONCE: u32 = 3;
 /// How long a leader that closes tries to pass leadership on.
 const HAND_OVER: Duration = Duration::from_millis(100);
-
-/// What the handle sends its driver.
-#[derive(Debug)]
-pub(super) enum Mail {
-    Call {
-        call: Call,
-        reply: Option<oneshot::Sender<Answer>>,
-    },
-    Inspect {
-        key: Arc<str>,
-        reply: oneshot::Sender<Option<Inspection>>,
-    },
-    Sizes {
-        reply: oneshot::Sender<MemberSizes>,
-    },
-    /// Withdraws every wait, unlocks these, and ends within the request timeout.
-    Close {
-        unlock: Vec<Lock>,
-        done: oneshot::Sender<()>,
-    },
-}
 
 /// Why a member stopped.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +39,7 @@ pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) channel: Arc<dyn Channel>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) mailbox: mpsc::UnboundedReceiver<Mail>,
+    pub(super) mailbox: mailbox::Receiver,
     pub(super) pending_max: usize,
     pub(super) tick: Duration,
     pub(super) request_timeout: Duration,
@@ -165,7 +145,7 @@ impl Driver {
         }
         // A request's deadline counts from before it was sent: its own time, not the turn's.
         for _ in 0..BATCH {
-            let Ok(mail) = self.mailbox.try_recv() else { break };
+            let Some(mail) = self.mailbox.try_recv() else { break };
             self.take_mail(now, mail);
         }
     }
@@ -217,7 +197,7 @@ impl Driver {
         if refusable && self.node.pending() >= self.pending_max {
             let limit = self.pending_max as u64;
             if let Some(reply) = reply {
-                let _ = reply.send(Answer::Limit { what: "requests under way", limit });
+                let _ = reply.send(Answer::Limit { what: REQUESTS, limit });
             }
             return;
         }

@@ -1,4 +1,5 @@
 mod asking;
+mod locking;
 mod view;
 
 use std::{
@@ -12,28 +13,26 @@ use std::{
 
 use gaggle_channels::Channel;
 use rand::RngExt;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use self::asking::{Asking, Cancel};
 pub use self::view::{MemberSizes, MemberStatus};
 use super::{
-    driver::{Driver, Failure, Mail},
+    driver::{Driver, Failure},
+    mailbox::{self, Full, Mail},
     node::{Node, Status},
     options::{MemberOptions, Members},
     random::Draws,
-    requests::{Answer, Call, CallerId, LockCall, Until},
+    requests::{Answer, Call, CallerId, Until},
 };
 use crate::{
-    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LockOptions,
-    LossWatch, MaxWait, Order, Owner, Survives, check_duration, check_key, check_request,
-    extended_deadline, gone, granted_deadline,
-    lock_table::{Ended, Grant},
-    wait::{lasts, whole_ms},
+    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LossWatch,
+    Order, Owner, Survives, check_duration, check_key, extended_deadline, gone, lock_table::Ended,
+    wait::whole_ms,
 };
 
-/// Between refusals of plain compare-and-set, a caller sleeps this long, jittered, so that many do
-/// not ask in step.
-const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
+/// What [`MemberOptions::mailbox`] bounds.
+pub(super) const REQUESTS: &str = "requests under way";
 
 /// What a strategy of the Raft family does with a key that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,8 @@ pub(crate) struct Member {
     drift: Drift,
     request_timeout: Duration,
     named: bool,
-    mail: mpsc::UnboundedSender<Mail>,
+    mail: mailbox::Sender,
+    mailbox: usize,
     callers: AtomicU64,
     closed: AtomicBool,
     ended: tokio::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
@@ -86,7 +86,7 @@ impl Member {
         let seed = options.seed.unwrap_or_else(|| rand::rng().random());
         let frame_limit = channel.frame_limit();
         let node = Node::new(channel.name().clone(), &options, frame_limit, seed);
-        let (mail, mailbox) = mpsc::unbounded_channel();
+        let (mail, mailbox) = mailbox::mailbox(options.mailbox);
         let (status, shown) = watch::channel(Status::default());
         let (holds, failure) = (Holds::default(), Arc::new(OnceLock::new()));
         let driver = Driver {
@@ -111,6 +111,7 @@ impl Member {
             request_timeout: options.request_timeout,
             named: matches!(options.members, Members::Named(_)),
             mail,
+            mailbox: options.mailbox,
             callers: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             ended: tokio::sync::Mutex::new(None),
@@ -123,108 +124,6 @@ impl Member {
         (member, driver)
     }
 
-    pub(crate) async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-        check_request(key, &options)?;
-        self.check_open()?;
-        let started = self.clock.now();
-        let (until, end) = match options.max_wait {
-            MaxWait::AtMost(Duration::ZERO) => {
-                (Until::Now, Some(started.after(self.request_timeout)))
-            }
-            MaxWait::AtMost(wait) => (Until::At(started.after(wait)), Some(started.after(wait))),
-            MaxWait::Forever => (Until::Never, None),
-        };
-        let mut call = self.lock_call(key, &options, until);
-        loop {
-            let mut caller = self.ask_lock(&call);
-            match self.answer_by(end, &mut caller.reply).await? {
-                Some(Answer::Granted { grant, sent, received }) => {
-                    let duration = Duration::from_millis(call.duration_ms);
-                    let deadline = local_deadline(&grant, sent, received, self.drift);
-                    let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
-                    let lock = self.with_half_left(lock, duration, end).await?;
-                    caller.disarm();
-                    return Ok(lock);
-                }
-                Some(Answer::Held) if until != Until::Now => {
-                    caller.disarm();
-                    call.unused = false;
-                    self.pause_before_retry(end).await?;
-                }
-                Some(Answer::Held) => break Err(caller.ended(Error::Held)),
-                // Granted and run out before this process learned of it: a new acquisition.
-                Some(Answer::Spent) if call.drawn => {
-                    caller.disarm();
-                    call.nonce = self.draws.nonce();
-                    call.unused = true;
-                    self.pause_before_retry(end).await?;
-                }
-                Some(Answer::Spent) => break Err(caller.ended(Error::Spent)),
-                Some(Answer::Limit { what, limit }) => {
-                    break Err(caller.ended(Error::Limit { what, limit }));
-                }
-                Some(Answer::Unlocked { .. } | Answer::Extended { .. }) => {
-                    unreachable!("a lock is answered as a lock")
-                }
-                None => return Err(self.unanswered(until)),
-            }
-        }
-    }
-
-    fn lock_call(&self, key: &str, options: &LockOptions, until: Until) -> LockCall {
-        let owner = match &options.label {
-            None => self.owner.clone(),
-            label => Arc::new(Owner { label: label.clone(), ..(*self.owner).clone() }),
-        };
-        LockCall {
-            key: key.into(),
-            nonce: options.nonce.unwrap_or_else(|| self.draws.nonce()),
-            drawn: options.nonce.is_none(),
-            unused: options.nonce.is_none(),
-            duration_ms: whole_ms(options.duration),
-            until: if self.policy == Policy::CompareAndSet { Until::Now } else { until },
-            owner,
-        }
-    }
-
-    /// A lease of which less than half remains locally is not handed out: it is extended first.
-    async fn with_half_left(
-        &self,
-        lock: Lock,
-        duration: Duration,
-        end: Option<Instant>,
-    ) -> Result<Lock, Error> {
-        let now = self.clock.now();
-        let lasts = |lock: &Lock| {
-            lock.deadline().is_some_and(|deadline| lasts(deadline, self.clock.now(), duration))
-        };
-        if lasts(&lock) {
-            return Ok(lock);
-        }
-        let limit = now.after(self.request_timeout);
-        let by = end.map_or(limit, |end| end.min(limit));
-        match self.extend_by(&lock, duration, by).await {
-            Ok(lock) if lasts(&lock) => Ok(lock),
-            Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
-            _ => Err(Error::TimedOut),
-        }
-    }
-
-    async fn pause_before_retry(&self, end: Option<Instant>) -> Result<(), Error> {
-        let pause = self.draws.between(RETRY.0, RETRY.1);
-        let wake = self.clock.now().after(pause);
-        match end {
-            Some(end) if wake >= end => {
-                self.clock.sleep_until(end).await;
-                Err(Error::TimedOut)
-            }
-            _ => {
-                self.clock.sleep_until(wake).await;
-                self.check_open()
-            }
-        }
-    }
-
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         self.check_open()?;
         let end = self.clock.now().after(self.request_timeout);
@@ -232,10 +131,15 @@ impl Member {
         let caller = self.next_caller();
         let (key, nonce) = (lock.key().clone(), lock.nonce());
         let call = Call::Unlock { caller: Some(caller), key, nonce, until };
-        let mut reply = self.send(call);
-        match self.answer_by(Some(end), &mut reply).await? {
+        let (reply, mut answer) = oneshot::channel();
+        // Not refused for want of room: it makes room.
+        let mail = Mail::Call { call, reply: Some(reply) };
+        if self.before(Some(end), self.mail.ask_in_turn(mail)).await.is_none() {
+            return Err(self.full());
+        }
+        match self.answer_by(Some(end), &mut answer).await? {
             Some(
-                Answer::Unlocked { was: Ended::Held | Ended::Waited, .. }
+                Answer::Unlocked { was: Ended::Held, .. }
                 | Answer::Unlocked { was: Ended::Unlocked, asked_before: true },
             ) => {
                 // Others in this process may hold a guard of the same acquisition.
@@ -286,7 +190,7 @@ impl Member {
         let caller = self.next_caller();
         let (key, nonce) = (lock.key().clone(), lock.nonce());
         let duration_ms = whole_ms(duration);
-        let reply = self.send(Call::Extend { caller, key, nonce, duration_ms });
+        let reply = self.ask(Call::Extend { caller, key, nonce, duration_ms })?;
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
         match self.answer_by(Some(end), &mut asking.reply).await? {
             Some(Answer::Extended { held: true, sent }) => {
@@ -309,9 +213,11 @@ impl Member {
         if self.status.borrow().leader.is_none() {
             return Err(Error::Unavailable { source: None });
         }
-        let (reply, shown) = oneshot::channel();
-        let _ = self.mail.send(Mail::Inspect { key: key.into(), reply });
-        shown.await.map_err(|_| self.end_error())
+        let (reply, mut shown) = oneshot::channel();
+        let mail = Mail::Inspect { key: key.into(), reply };
+        self.mail.ask(mail).map_err(|Full| self.full())?;
+        let end = self.clock.now().after(self.request_timeout);
+        self.answer_by(Some(end), &mut shown).await?.ok_or(Error::Unavailable { source: None })
     }
 
     pub(crate) fn release(&self, lock: &Lock) {
@@ -320,7 +226,7 @@ impl Member {
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
         let (key, nonce) = (lock.key().clone(), lock.nonce());
         let call = Call::Unlock { caller: None, key, nonce, until };
-        let _ = self.mail.send(Mail::Call { call, reply: None });
+        self.mail.tell(Mail::Call { call, reply: None });
     }
 
     pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {
@@ -339,9 +245,9 @@ impl Member {
         self.closed.store(true, Ordering::Release);
         let unlock = self.holds.lose_all();
         let (done, closed) = oneshot::channel();
-        if self.mail.send(Mail::Close { unlock, done }).is_ok() {
-            let _ = closed.await;
-        }
+        self.mail.tell(Mail::Close { unlock, done });
+        // An error says that the driver has ended: there is nothing left to close.
+        let _ = closed.await;
         if let Some(task) = self.ended.lock().await.take() {
             let _ = task.await;
         }
@@ -367,9 +273,10 @@ impl Member {
     }
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
-        let (reply, sizes) = oneshot::channel();
-        let _ = self.mail.send(Mail::Sizes { reply });
-        sizes.await.map_err(|_| self.end_error())
+        let (reply, mut sizes) = oneshot::channel();
+        self.mail.ask(Mail::Sizes { reply }).map_err(|Full| self.full())?;
+        let end = self.clock.now().after(self.request_timeout);
+        self.answer_by(Some(end), &mut sizes).await?.ok_or(Error::Unavailable { source: None })
     }
 
     pub(crate) fn capabilities(&self, strategy: &'static str, order: Order) -> Capabilities {
@@ -383,30 +290,34 @@ impl Member {
         }
     }
 
-    fn ask_lock(&self, call: &LockCall) -> Asking<'_> {
-        let caller = self.next_caller();
-        let reply = self.send(Call::Lock { caller, lock: call.clone() });
-        let cancel = Some(Cancel::Withdraw { key: call.key.clone(), nonce: call.nonce });
-        Asking { member: self, caller, reply, cancel }
-    }
-
     fn next_caller(&self) -> CallerId {
         self.callers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn send(&self, call: Call) -> oneshot::Receiver<Answer> {
+    /// Hands a request to the driver. One that has ended drops the sender, and the receiver says so.
+    fn ask(&self, call: Call) -> Result<oneshot::Receiver<Answer>, Error> {
         let (reply, answer) = oneshot::channel();
-        // A driver that has ended drops the sender, and the receiver says so.
-        let _ = self.mail.send(Mail::Call { call, reply: Some(reply) });
-        answer
+        match self.mail.ask(Mail::Call { call, reply: Some(reply) }) {
+            Ok(()) => Ok(answer),
+            Err(Full) => Err(self.full()),
+        }
+    }
+
+    fn full(&self) -> Error {
+        Error::Limit { what: REQUESTS, limit: self.mailbox as u64 }
     }
 
     /// The answer; `None` when `end` came first.
-    async fn answer_by(
+    async fn answer_by<T>(
         &self,
         end: Option<Instant>,
-        reply: &mut oneshot::Receiver<Answer>,
-    ) -> Result<Option<Answer>, Error> {
+        reply: &mut oneshot::Receiver<T>,
+    ) -> Result<Option<T>, Error> {
+        self.before(end, reply).await.transpose().map_err(|_| self.end_error())
+    }
+
+    /// What `future` comes to; `None` when `end` came first.
+    async fn before<T>(&self, end: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
         let end = async {
             match end {
                 Some(end) => self.clock.sleep_until(end).await,
@@ -415,8 +326,8 @@ impl Member {
         };
         tokio::select! {
             biased;
-            answer = reply => answer.map(Some).map_err(|_| self.end_error()),
-            () = end => Ok(None),
+            done = future => Some(done),
+            () = end => None,
         }
     }
 
@@ -439,13 +350,4 @@ impl Member {
     fn end_error(&self) -> Error {
         self.failure.get().map_or(Error::Closed, Failure::to_error)
     }
-}
-
-/// The holder's deadline (contract, rule 2). Where the LOCK was repeated after its grant, only what
-/// then remained of the lease counts from the send.
-fn local_deadline(grant: &Grant, sent: Instant, received: Instant, drift: Drift) -> Instant {
-    let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
-    let from = grant.granted_at.max(grant.asked_at);
-    let lease = Duration::from_millis(grant.expires_at.since(from));
-    granted_deadline(sent, received, waited, lease, drift)
 }

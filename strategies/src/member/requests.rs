@@ -47,6 +47,8 @@ pub(super) struct Requests {
     process: ProcessId,
     locks: BTreeMap<Nonce, PendingLock>,
     callers: BTreeMap<CallerId, Nonce>,
+    /// Callers that ask again when they are refused, also while they rest; with the lease (ms).
+    retrying: BTreeMap<(Nonce, CallerId), u64>,
     unlocks: BTreeMap<Nonce, PendingUnlock>,
     extends: BTreeMap<u64, PendingExtend>,
     held: BTreeMap<Nonce, Held>,
@@ -113,6 +115,9 @@ impl Requests {
             }
         }
         self.callers.insert(caller, nonce);
+        if call.retries {
+            self.retrying.insert((nonce, caller), call.duration_ms);
+        }
         if let Some(pending) = self.locks.get_mut(&nonce) {
             pending.callers.insert(caller);
             pending.call.until = pending.call.until.later(call.until);
@@ -127,6 +132,7 @@ impl Requests {
     /// The caller has gone: withdraws its request, or passes on what it was granted, unless
     /// another caller of the same nonce remains.
     fn cancel(&mut self, now: Instant, caller: CallerId, key: &Arc<str>, nonce: Nonce) {
+        let retried = self.retrying.remove(&(nonce, caller));
         if self.callers.remove(&caller).is_some() {
             let Some(pending) = self.locks.get_mut(&nonce) else { return };
             pending.callers.remove(&caller);
@@ -145,7 +151,21 @@ impl Requests {
         {
             let until = now.after(Duration::from_millis(held.duration_ms));
             self.unlock(now, None, key.clone(), nonce, until);
+        } else if let Some(lease) = retried
+            && !self.knows(nonce)
+        {
+            // Refused so far; a copy of its LOCK may still be under way.
+            self.unlock(now, None, key.clone(), nonce, now.after(Duration::from_millis(lease)));
         }
+    }
+
+    /// Whether the nonce is asked for, held or being given back here, or will be asked for again.
+    fn knows(&self, nonce: Nonce) -> bool {
+        let mut retrying = self.retrying.range((nonce, CallerId::MIN)..=(nonce, CallerId::MAX));
+        self.locks.contains_key(&nonce)
+            || self.held.contains_key(&nonce)
+            || self.unlocks.contains_key(&nonce)
+            || retrying.next().is_some()
     }
 
     fn unlock(
@@ -317,6 +337,7 @@ impl Requests {
         let sent = pending.first_sent.unwrap_or(now);
         for caller in pending.callers {
             self.callers.remove(&caller);
+            self.retrying.remove(&(grant.nonce, caller));
             let answer = Answer::Granted { grant: grant.clone(), sent, received: now };
             self.answers.push((caller, answer));
         }
@@ -325,11 +346,8 @@ impl Requests {
     /// Something was granted that nobody here waits for or holds: a late copy of a LOCK that was
     /// answered otherwise. The key goes on to the next at once.
     fn pass_on_ghost(&mut self, now: Instant, grant: &Grant) {
-        // Pending under a newer request: its own answer comes.
-        let known = self.locks.contains_key(&grant.nonce)
-            || self.held.contains_key(&grant.nonce)
-            || self.unlocks.contains_key(&grant.nonce);
-        if !known {
+        // Pending under a newer request, or about to be: its own answer comes.
+        if !self.knows(grant.nonce) {
             let lease = Duration::from_millis(grant.expires_at.since(grant.granted_at));
             self.unlock(now, None, grant.key.clone(), grant.nonce, now.after(lease));
         }
@@ -389,6 +407,9 @@ impl Requests {
         self.due.remove(Item::Lock(nonce));
         for caller in pending.callers {
             self.callers.remove(&caller);
+            if !matches!(answer, Answer::Held) {
+                self.retrying.remove(&(nonce, caller));
+            }
             self.answers.push((caller, answer.clone()));
         }
     }

@@ -245,6 +245,7 @@ impl World {
             unused: true,
             duration_ms: 10_000,
             until,
+            retries: false,
             owner: Arc::new(Owner::default()),
         };
         self.call(name, |caller| Call::Lock { caller, lock })

@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Answer, Call, CallerId, Mail, Member};
+use super::{Member, mailbox::Mail};
 use crate::{
     Error, Nonce,
+    member::requests::{Answer, Call, CallerId},
     planted::{Bug, planted},
 };
 
@@ -45,6 +46,6 @@ impl Drop for Asking<'_> {
             Some(Cancel::GiveUp) => Call::GiveUp { caller },
             None => return,
         };
-        let _ = self.member.mail.send(Mail::Call { call, reply: None });
+        self.member.mail.tell(Mail::Call { call, reply: None });
     }
 }

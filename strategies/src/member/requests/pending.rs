@@ -51,6 +51,8 @@ pub(crate) struct LockCall {
     pub(crate) unused: bool,
     pub(crate) duration_ms: u64,
     pub(crate) until: Until,
+    /// Whether its caller asks again when it is refused: plain compare-and-set.
+    pub(crate) retries: bool,
     pub(crate) owner: Arc<Owner>,
 }
 
