@@ -105,6 +105,27 @@ async fn a_dead_head_is_skipped_once_its_process_was_silent_for_waiter_ttl() {
 }
 
 #[tokio::test]
+async fn a_queue_that_is_never_empty_forgets_processes_that_have_gone() {
+    let server = Server::start().await;
+    let handles = handles(&server, 2).await;
+    let _held = take(&handles[0], "k", secs(60)).await;
+    let _waiting = tokio::spawn({
+        let redis = handles[1].clone();
+        async move { redis.lock("k", patient().max_wait(secs(60))).await }
+    });
+    server.queued("k", 1).await;
+    let short = LockOptions::default().duration(secs(1)).max_wait(ms(4));
+    for _ in 0..300 {
+        let redis = Redis::open(server.options().waiter_ttl(ms(100))).await.unwrap();
+        assert!(matches!(redis.lock("k", short.clone()).await, Err(Error::TimedOut)));
+        redis.close().await;
+    }
+    let waiters = server.keys().await.into_iter().find(|key| key.ends_with(":w:k")).unwrap();
+    let fields: u64 = server.command(&["HLEN", &waiters]).await;
+    assert!(fields < 150, "{fields} fields for one waiter");
+}
+
+#[tokio::test]
 async fn the_head_takes_the_key_when_a_dead_holders_lease_ends() {
     let server = Server::start().await;
     let redis = server.open().await;

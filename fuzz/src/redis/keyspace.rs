@@ -247,6 +247,15 @@ impl KeySpace {
             ("HGET", [field]) => {
                 hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
             }
+            // In one step, as Redis answers for a small hash.
+            ("HSCAN", [_, matches, pattern, rest @ ..])
+                if matches == b"MATCH" && pattern.ends_with(b"*") && rest.len() == 2 =>
+            {
+                let stem = &pattern[..pattern.len() - 1];
+                let found = hash.iter().filter(|(field, _)| field.starts_with(stem));
+                let pairs = found.flat_map(|(field, value)| [field.clone(), value.clone()]);
+                Answer::List(vec![text(0), Answer::List(pairs.map(Answer::Text).collect())])
+            }
             ("HDEL", [field]) => count(usize::from(hash.remove(field).is_some())),
             _ => panic!("no script used {command} with {} arguments", args.len()),
         }

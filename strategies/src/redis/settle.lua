@@ -7,7 +7,8 @@
 --   lock     "nonce flag token enqueued granted owner"; its expiry is the lease
 --   queue    sorted set, nonce -> place
 --   waiters  hash, nonce -> "deadline duration enqueued flag process owner",
---            "@process" -> alive until (ms), "#" -> last place
+--            "@process" -> alive until (ms), "#" -> last place,
+--            "#c" -> up to where silent processes were looked for
 -- ARGV[1]  the calling process
 -- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the bucket's
 --          number, waiter_ttl (ms), how many may wait for a key and be remembered in the bucket,

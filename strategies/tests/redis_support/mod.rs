@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::free_port;
+use gaggle_channels::testing::{free_port, redis_program};
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 
@@ -54,7 +54,7 @@ impl Server {
 
     /// Starts the server, empty.
     pub(crate) async fn up(&self) {
-        let child = Command::new("redis-server")
+        let child = Command::new(redis_program())
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"])
             .arg(&self.directory)
