@@ -58,6 +58,7 @@ use crate::Locker;
 /// | `heartbeat` | `50ms` | how often a leader makes itself heard |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
 /// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
+/// | `outside_max` | none | admits locks handed to processes that are no members, each for at most this long; a new group then grants nothing for so long; the same at each member |
 ///
 /// Durations are whole `ms` or `s`. A Redis is reached in plain text: there is no `rediss:`.
 ///
@@ -126,6 +127,9 @@ fn redis_options(redis: Redis) -> RedisOptions {
     if let Some(timeout) = redis.request_timeout {
         options = options.request_timeout(timeout);
     }
+    if let Some(lease) = member.outside_max {
+        options = options.outside_max(lease);
+    }
     options
 }
 
@@ -173,6 +177,9 @@ fn member_options(member: Member) -> MemberOptions {
     }
     if let Some(timeout) = member.request_timeout {
         options = options.request_timeout(timeout);
+    }
+    if let Some(lease) = member.outside_max {
+        options = options.outside_max(lease);
     }
     options
 }

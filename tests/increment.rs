@@ -182,6 +182,7 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
         (&["--channel", "redis"], "needs --redis"),
         (&["--processes", "--strategy", "local"], "lives in one process"),
         (&["--processes", "--channel", "memory"], "lives in one process"),
+        (&["--strategy", "local", "--channel", "tcp"], "--channel is for"),
         (&["--members", "0"], "0 is not in 1..=31"),
         (&["--strategy", "paxos"], "possible values"),
         (&["--redis", "http://h"], "redis://127.0.0.1"),

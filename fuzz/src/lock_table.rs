@@ -149,6 +149,7 @@ fn config(u: &mut Unstructured<'_>) -> Result<TableConfig> {
         waiters_per_key_max,
         keys_max,
         nonces_max,
+        ..TableConfig::default()
     })
 }
 

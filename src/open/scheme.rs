@@ -33,8 +33,16 @@ pub(super) enum Transport {
     Tcp,
 }
 
-const ON_MEMORY: &[&str] =
-    &["name", "members", "size", "replicate", "heartbeat", "election_timeout", "request_timeout"];
+const ON_MEMORY: &[&str] = &[
+    "name",
+    "members",
+    "size",
+    "replicate",
+    "heartbeat",
+    "election_timeout",
+    "request_timeout",
+    "outside_max",
+];
 const ON_REDIS: &[&str] = &[
     "cluster",
     "name",
@@ -44,6 +52,7 @@ const ON_REDIS: &[&str] = &[
     "heartbeat",
     "election_timeout",
     "request_timeout",
+    "outside_max",
 ];
 const ON_TCP: &[&str] = &[
     "cluster",
@@ -54,6 +63,7 @@ const ON_TCP: &[&str] = &[
     "heartbeat",
     "election_timeout",
     "request_timeout",
+    "outside_max",
 ];
 
 const SCHEMES: &[Scheme] = &[

@@ -43,6 +43,7 @@ pub(crate) struct Member {
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) election_timeout: Option<(Duration, Duration)>,
     pub(crate) request_timeout: Option<Duration>,
+    pub(crate) outside_max: Option<Duration>,
 }
 
 /// Who votes.
@@ -135,6 +136,7 @@ fn member(
         heartbeat: options.duration("heartbeat")?,
         election_timeout: options.range("election_timeout")?,
         request_timeout: options.duration("request_timeout")?,
+        outside_max: options.duration("outside_max")?,
     })
 }
 

@@ -67,6 +67,10 @@ impl Args {
             let problem = "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0";
             return Err(Failure::new(problem));
         }
+        if self.channel.is_some() && !over_channel {
+            let problem = "--channel is for the strategies raft and gaggle, and none is asked for";
+            return Err(Failure::new(problem));
+        }
         if self.processes && strategies.contains(&StrategyName::Local) {
             let problem = "the strategy local lives in one process: leave --processes out";
             return Err(Failure::new(problem));

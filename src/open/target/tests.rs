@@ -27,6 +27,7 @@ fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> 
         heartbeat: None,
         election_timeout: None,
         request_timeout: None,
+        outside_max: None,
     }
 }
 
@@ -88,11 +89,12 @@ fn right_urls_mean_what_the_table_says() {
         ),
         (
             "gaggle+tcp://127.0.0.1:7001?cluster=c&name=a&peers=a@127.0.0.1:7001,b@db:9\
-             &heartbeat=20ms&election_timeout=100ms..1s&request_timeout=2s",
+             &heartbeat=20ms&election_timeout=100ms..1s&request_timeout=2s&outside_max=10s",
             Target::Member(Member {
                 heartbeat: Some(Duration::from_millis(20)),
                 election_timeout: Some((Duration::from_millis(100), Duration::from_secs(1))),
                 request_timeout: Some(Duration::from_secs(2)),
+                outside_max: Some(Duration::from_secs(10)),
                 ..member(Policy::Gaggle, "c", "a", Group::Named(names(&["a", "b"])), tcp(false))
             }),
         ),

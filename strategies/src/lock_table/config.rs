@@ -32,6 +32,9 @@ pub struct TableConfig {
     /// Nonces held, waiting and remembered together, 2,097,152 by default: a full table of keys and
     /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.
     pub nonces_max: u64,
+    /// The longest lease, in milliseconds, where a lock may be held outside the processes of the
+    /// members; 0, the default, where it may not. The table only carries it: who leads keeps to it.
+    pub outside_max_ms: u64,
 }
 
 impl Default for TableConfig {
@@ -43,6 +46,7 @@ impl Default for TableConfig {
             waiters_per_key_max: 131_072,
             keys_max: 1 << 20,
             nonces_max: 1 << 21,
+            outside_max_ms: 0,
         }
     }
 }

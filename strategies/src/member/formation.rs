@@ -18,7 +18,7 @@ use super::{
     random::Ids,
     wire::{Body, Forming, Standing},
 };
-use crate::Instant;
+use crate::{Instant, lock_table::TableConfig};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
@@ -100,7 +100,7 @@ impl Formation {
         incarnation: u64,
         peers: &Peers,
         ids: &mut Ids,
-        first_token: u64,
+        table: &TableConfig,
         letters: &mut Vec<Letter>,
     ) -> Option<Forming> {
         match &self.phase {
@@ -118,9 +118,10 @@ impl Formation {
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
             let after = theirs.map(|peer| peer.last_token.saturating_add(1)).max();
-            let first_token = first_token.max(after.unwrap_or(0));
+            let (id, first_token) = (ids.draw_wide(), table.first_token.max(after.unwrap_or(0)));
+            let table = TableConfig { group: id, first_token, ..table.clone() };
             let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
-            let forming = Forming { id: ids.draw_wide(), members, first_token };
+            let forming = Forming { id, members, table };
             tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");
             let pledged = BTreeSet::from([self.name.clone()]);
             self.phase = Phase::Inviting { forming, pledged, until: now.after(PLEDGE_TTL) };

@@ -9,7 +9,7 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use gaggle_channels::NodeName;
 use raft::{
@@ -29,14 +29,15 @@ use super::{
     wire::RaftMessage,
 };
 use crate::{
-    Instant,
-    lock_table::{Command, Effect, LockTable, TableConfig},
+    DURATION_MAX, Drift, Instant,
+    lock_table::{ClusterTime, Command, Effect, LockTable, TableConfig},
     planted::{Bug, planted},
+    wait::whole_ms,
 };
 
 /// How long a peer may stay in the engine's snapshot state without progress before the leader
 /// gives the transfer up and probes again. The engine itself would wait for ever.
-const SNAPSHOT_STALL: std::time::Duration = std::time::Duration::from_millis(300);
+const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
 /// senders ask again.
@@ -63,14 +64,14 @@ impl Group {
         id: u128,
         me: u64,
         roster: BTreeMap<u64, NodeName>,
-        first_token: u64,
+        table: &TableConfig,
         timing: &Timing,
         seed: u64,
     ) -> Self {
         let voters =
             if planted(Bug::QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
         let log = VolatileLog::founding(voters);
-        let config = TableConfig { group: id, first_token, ..timing.table.clone() };
+        let config = TableConfig { group: id, ..table.clone() };
         Self::new(id, me, log, LockTable::new(config), roster, timing, seed)
     }
 
@@ -261,15 +262,19 @@ impl Group {
     /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
     /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
     ///
-    /// While this member does not lead, what was submitted is dropped: its senders ask again.
+    /// While this member does not lead, what was submitted is dropped: its senders ask again. So
+    /// are LOCKs in a group that does not grant yet.
     /// Returns whether something was appended.
     pub(super) fn flush(&mut self, now: Instant) -> bool {
-        let commands = std::mem::take(&mut self.commands);
+        let mut commands = std::mem::take(&mut self.commands);
         let Some(clock) = self.clock.as_mut().filter(|_| self.raw.raft.state == StateRole::Leader)
         else {
             return false;
         };
         let stamp = clock.read(now);
+        if stamp < opens_at(self.table.config(), self.timing.drift) {
+            commands.retain(|command| !matches!(command, Command::Lock(_)));
+        }
         let due = clock.stamp_is_due(stamp, &self.table);
         if commands.is_empty() && !due {
             return false;
@@ -314,6 +319,14 @@ impl Group {
     /// ends while somebody waits, or the stamp that is due every `stamp_every`.
     pub(super) fn next_stamp(&self) -> Option<Instant> {
         self.clock.as_ref()?.next_stamp(&self.table)
+    }
+
+    /// The longest lease that may be asked for (ms).
+    pub(super) fn lease_max_ms(&self) -> u64 {
+        match self.table.config().outside_max_ms {
+            0 => whole_ms(DURATION_MAX),
+            outside => outside,
+        }
     }
 
     /// Proposes a change of members, unless one is under way.
@@ -389,4 +402,12 @@ pub(crate) enum GroupError {
     /// A snapshot does not restore.
     #[error("cannot restore the group's snapshot")]
     Snapshot(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
+/// outside members, those of a group before it may live on: their holders did not see it end.
+fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
+    let outside = Duration::from_millis(table.outside_max_ms);
+    let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
+    ClusterTime(whole_ms(outside.saturating_add(drift.over(outside)).saturating_add(rounding)))
 }

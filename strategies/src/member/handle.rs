@@ -26,9 +26,9 @@ use super::{
     requests::{Answer, Call, CallerId, Until},
 };
 use crate::{
-    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock, LossWatch,
-    Order, Owner, Survives, check_duration, check_key, extended_deadline, gone, lock_table::Ended,
-    wait::whole_ms,
+    Capabilities, Clock, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock,
+    LossWatch, Order, Owner, Survives, check_duration, check_key, extended_deadline, gone,
+    lock_table::Ended, wait::whole_ms,
 };
 
 /// What [`MemberOptions::mailbox`] bounds.
@@ -51,6 +51,7 @@ pub(crate) struct Member {
     drift: Drift,
     request_timeout: Duration,
     named: bool,
+    outside_max: Option<Duration>,
     mail: mailbox::Sender,
     mailbox: usize,
     callers: AtomicU64,
@@ -110,6 +111,7 @@ impl Member {
             drift: options.drift,
             request_timeout: options.request_timeout,
             named: matches!(options.members, Members::Named(_)),
+            outside_max: options.outside_max,
             mail,
             mailbox: options.mailbox,
             callers: AtomicU64::new(1),
@@ -160,6 +162,7 @@ impl Member {
 
     pub(crate) async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         check_duration(duration)?;
+        self.check_lease(duration)?;
         self.check_open()?;
         let now = self.clock.now();
         let end = now.after(self.request_timeout);
@@ -337,6 +340,16 @@ impl Member {
             _ if self.status.borrow().leader.is_none() => Error::Unavailable { source: None },
             Until::Now => Error::Unknown,
             _ => Error::TimedOut,
+        }
+    }
+
+    /// A lease that may be held outside members is bounded more tightly than others.
+    fn check_lease(&self, duration: Duration) -> Result<(), Error> {
+        match self.outside_max {
+            Some(outside) if duration > outside => {
+                Err(Error::duration("duration", duration, DURATION_MIN, outside))
+            }
+            _ => Ok(()),
         }
     }
 

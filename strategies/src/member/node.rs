@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     Inspection, Instant, Nonce,
-    lock_table::{Command, Effect, Known, ProcessId, Seen},
+    lock_table::{Command, Effect, Known, ProcessId, Seen, TableConfig},
     planted::{Bug, planted},
 };
 
@@ -172,12 +172,14 @@ impl Node {
             group.tick(now);
         } else {
             let mut letters = Vec::new();
+            let first_token = first_token.max(self.last_token.saturating_add(1));
+            let table = TableConfig { first_token, ..self.timing.table.clone() };
             let formed = self.formation.tick(
                 now,
                 self.incarnation,
                 &self.peers,
                 &mut self.ids,
-                first_token.max(self.last_token.saturating_add(1)),
+                &table,
                 &mut letters,
             );
             self.post_letters(letters);
@@ -337,14 +339,8 @@ impl Node {
         let roster: BTreeMap<u64, NodeName> =
             super::formation::named(forming).map(|(name, id)| (id, name)).collect();
         let seed = self.seed;
-        let mut group = Group::found(
-            forming.id,
-            self.incarnation,
-            roster,
-            forming.first_token,
-            &self.timing,
-            seed,
-        );
+        let mut group =
+            Group::found(forming.id, self.incarnation, roster, &forming.table, &self.timing, seed);
         if coordinator {
             group.campaign();
         }

@@ -2,7 +2,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaggle_channels::NodeName;
 
-use crate::{BootClock, Clock, Drift, Error, Owner, REQUEST_TIMEOUT, lock_table::TableConfig};
+use crate::{
+    BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT, lock_table::TableConfig,
+    wait::whole_ms,
+};
 
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
@@ -60,6 +63,7 @@ pub struct MemberOptions {
     pub(crate) replicate: Replicate,
     pub(crate) drift: Drift,
     pub(crate) resign_grace: Duration,
+    pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
     pub(crate) mailbox: usize,
     pub(crate) compact_after: u64,
@@ -94,6 +98,7 @@ impl MemberOptions {
             replicate: Replicate::AtOnce,
             drift: Drift::default(),
             resign_grace: Duration::from_secs(1),
+            outside_max: None,
             waiter_ttl: Duration::from_secs(3),
             mailbox: 1 << 17,
             compact_after: 10_000,
@@ -171,10 +176,25 @@ impl MemberOptions {
         self
     }
 
-    /// The bounds of the lock table; its group and first token are set by the forming.
+    /// The bounds of the lock table. A group has those of the member that formed it; its group id
+    /// and first token are set by the forming.
     #[must_use]
     pub fn table(mut self, table: TableConfig) -> Self {
         self.table = table;
+        self
+    }
+
+    /// Admits leases that are held outside the processes of members (a [`Lock`](crate::Lock) that
+    /// was handed to a process that is no member), each of at most `lease`, 1 ms to 24 h; longer
+    /// ones are refused with [`Error::InvalidOptions`], and are to be extended as needed. Off by
+    /// default. Every member must say the same.
+    ///
+    /// Such a holder does not learn that its group's majority is gone. So a group that is formed,
+    /// also the very first, grants nothing for `lease` and the clocks' drift: a wait goes on
+    /// meanwhile, and a try ends [`Error::Unknown`] with nothing taken.
+    #[must_use]
+    pub fn outside_max(mut self, lease: Duration) -> Self {
+        self.outside_max = Some(lease);
         self
     }
 
@@ -227,6 +247,11 @@ impl MemberOptions {
         if self.compact_keep >= self.compact_after {
             return invalid("compaction", self.compact_keep.to_string(), "keep less than after");
         }
+        if let Some(lease) = self.outside_max
+            && (lease < Duration::from_millis(1) || lease > DURATION_MAX)
+        {
+            return invalid("outside_max", format!("{lease:?}"), "1ms to 24h");
+        }
         if self.request_timeout < Duration::from_millis(1) {
             return invalid(
                 "request_timeout",
@@ -252,7 +277,11 @@ impl MemberOptions {
             replicate: self.replicate,
             compact_after: self.compact_after,
             compact_keep: self.compact_keep,
-            table: self.table.clone(),
+            table: TableConfig {
+                outside_max_ms: self.outside_max.map_or(0, whole_ms),
+                ..self.table.clone()
+            },
+            drift: self.drift,
             append_bytes_max: frame_limit as u64 / 4,
         }
     }
@@ -270,6 +299,7 @@ pub(crate) struct Timing {
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
+    pub(crate) drift: Drift,
     /// The longest append message: with its frame's header it fits, and another beside it.
     pub(crate) append_bytes_max: u64,
 }

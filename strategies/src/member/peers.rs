@@ -5,6 +5,10 @@ use gaggle_channels::NodeName;
 use super::wire::{Presence, Standing};
 use crate::Instant;
 
+/// Processes remembered by name: a nameless cluster hears whoever speaks, and strangers must cost
+/// bounded memory. More are not heard until others have gone silent.
+const PEERS_MAX: usize = 1024;
+
 /// What this process knows of the others, by name.
 ///
 /// Only a fresh incarnation proves that an old one is gone, and frames may come late, so an
@@ -57,7 +61,7 @@ impl Peers {
 
     /// Forgets processes that nobody has heard for so long (nameless clusters see many).
     pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
-        self.by_name.retain(|_, peer| peer.incarnation == 0 || now.since(peer.heard) < ttl);
+        self.by_name.retain(|_, peer| now.since(peer.heard) < ttl);
     }
 
     /// A frame of `incarnation` arrived.
@@ -77,7 +81,7 @@ impl Peers {
         }
     }
 
-    /// Takes a presence. `to_me`: the frame was addressed to this very incarnation of ours, so its
+    /// Takes a presence; `None` when too many others are known. `to_me`: the frame was addressed to this very incarnation of ours, so its
     /// echo answers us and not a former self.
     pub(super) fn presence(
         &mut self,
@@ -86,9 +90,15 @@ impl Peers {
         incarnation: u64,
         presence: &Presence,
         to_me: bool,
-    ) -> Reply {
+    ) -> Option<Reply> {
+        if self.by_name.len() >= PEERS_MAX && !self.by_name.contains_key(name) {
+            return None;
+        }
         let challenges = &mut self.challenges;
         let peer = self.by_name.entry(name.clone()).or_default();
+        if peer.incarnation == 0 {
+            peer.heard = now;
+        }
         if peer.incarnation == incarnation {
             peer.heard = now;
             let asked = presence.challenge > peer.theirs;
@@ -96,7 +106,7 @@ impl Peers {
             if presence.seq > peer.seq {
                 peer.take(presence);
             }
-            return Reply { answer: asked, verified: true };
+            return Some(Reply { answer: asked, verified: true });
         }
         if let Some(suspect) = peer.suspect.as_mut().filter(|s| s.incarnation == incarnation) {
             suspect.theirs = suspect.theirs.max(presence.challenge);
@@ -104,14 +114,14 @@ impl Peers {
                 let theirs = suspect.theirs;
                 *peer = Peer { incarnation, heard: now, theirs, ..Peer::default() };
                 peer.take(presence);
-                return Reply { answer: true, verified: true };
+                return Some(Reply { answer: true, verified: true });
             }
-            return Reply { answer: true, verified: false };
+            return Some(Reply { answer: true, verified: false });
         }
         *challenges += 1;
         let theirs = presence.challenge;
         peer.suspect = Some(Suspect { incarnation, challenge: *challenges, theirs });
-        Reply { answer: true, verified: false }
+        Some(Reply { answer: true, verified: false })
     }
 
     /// The challenge and echo for a presence to `name`, to the incarnation given. `ask` draws a
@@ -184,15 +194,15 @@ mod tests {
     fn an_incarnation_counts_only_once_it_has_answered_a_challenge() {
         let (mut peers, now) = (Peers::default(), Instant::default());
         let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true);
-        assert_eq!(first, Reply { answer: true, verified: false });
+        assert_eq!(first, Some(Reply { answer: true, verified: false }));
         let (challenge, echo) = peers.words(&name(), 7, false);
         assert_eq!(echo, 1);
         let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true);
-        assert!(!late.verified, "an old echo proves nothing");
+        assert!(!late.unwrap().verified, "an old echo proves nothing");
         let other = peers.presence(now, &name(), 7, &presence(2, 1, challenge), false);
-        assert!(!other.verified, "an answer to a former self proves nothing");
+        assert!(!other.unwrap().verified, "an answer to a former self proves nothing");
         let answered = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true);
-        assert!(answered.verified);
+        assert!(answered.unwrap().verified);
     }
 
     #[test]
@@ -214,5 +224,23 @@ mod tests {
         let inside = Presence { standing: Standing::Member(1), ..presence(3, 0, 0) };
         peers.presence(now, &name(), 8, &inside, true);
         assert!(!peers.is_gone(&name(), 7, 1), "it has taken the old one's place");
+    }
+
+    #[test]
+    fn strangers_cost_bounded_memory_and_are_forgotten() {
+        let mut peers = Peers::default();
+        let at = |s| Instant::from_origin(Duration::from_secs(s));
+        let stranger = |number| NodeName::new(format!("stranger-{number}")).unwrap();
+        for number in 0..PEERS_MAX {
+            assert!(
+                peers.presence(at(1), &stranger(number), 7, &presence(1, 1, 0), true).is_some()
+            );
+        }
+        let late = stranger(PEERS_MAX);
+        assert_eq!(peers.presence(at(2), &late, 7, &presence(1, 1, 0), true), None);
+        assert!(peers.presence(at(50), &stranger(0), 7, &presence(2, 1, 0), true).is_some());
+        peers.forget_silent(at(70), Duration::from_secs(60));
+        assert_eq!(peers.iter().count(), 1, "who still speaks is not forgotten");
+        assert!(peers.presence(at(70), &late, 7, &presence(1, 1, 0), true).is_some());
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::raft_message::{RaftMessage, Voters};
-use crate::lock_table::Command;
+use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
 pub(super) const VERSION: u8 = 1;
@@ -87,8 +87,9 @@ pub(super) struct Forming {
     pub(super) id: u128,
     /// The members' names and incarnations, ordered by name.
     pub(super) members: Vec<(String, u64)>,
-    /// The first fencing token of the group.
-    pub(super) first_token: u64,
+    /// What the group's lock table begins with: the coordinator's bounds are everybody's, since
+    /// tables that differ in them would come to differ in what they grant.
+    pub(super) table: TableConfig,
 }
 
 /// A piece of an encoded snapshot message.

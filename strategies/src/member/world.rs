@@ -41,7 +41,7 @@ pub(super) struct World {
 
 pub(super) const LATENCY: Duration = Duration::from_millis(1);
 
-fn name_of(name: &str) -> NodeName {
+pub(super) fn name_of(name: &str) -> NodeName {
     NodeName::new(name).expect("tests name nodes shortly")
 }
 
@@ -73,6 +73,11 @@ impl World {
             seeds: 0,
             hostile: false,
         }
+    }
+
+    /// What is started from now on has other options.
+    pub(super) fn change_options(&mut self, change: impl FnOnce(MemberOptions) -> MemberOptions) {
+        self.options = change(self.options.clone());
     }
 
     /// Starts a process under this name, with no memory of an earlier one.

@@ -102,6 +102,7 @@ fn config() -> impl Strategy<Value = TableConfig> {
             waiters_per_key_max: waiters,
             keys_max: keys,
             nonces_max: nonces,
+            ..TableConfig::default()
         }
     })
 }

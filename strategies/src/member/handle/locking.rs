@@ -18,6 +18,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 impl Member {
     pub(crate) async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
+        self.check_lease(options.duration)?;
         self.check_open()?;
         let started = self.clock.now();
         let (until, end) = match options.max_wait {

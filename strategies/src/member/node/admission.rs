@@ -1,7 +1,7 @@
 //! What requests may come from the network: bounds checked before anything is appended.
 
 use crate::{
-    DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
+    KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
     lock_table::{Command, Wait},
 };
 
@@ -9,9 +9,9 @@ use crate::{
 const HOST_BYTES_MAX: usize = 255;
 
 /// Whether a command that `process` sent may be appended: a peer is no more trusted than a caller.
-pub(super) fn is_admissible(command: &Command, process: u64) -> bool {
+pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) -> bool {
     let key_fits = |key: &str| !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    let lease_fits = |ms: u64| ms > 0 && u128::from(ms) <= DURATION_MAX.as_millis();
+    let lease_fits = |ms: u64| ms > 0 && ms <= lease_max_ms;
     match command {
         Command::Lock(lock) => {
             let waits = match lock.wait {

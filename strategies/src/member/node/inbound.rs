@@ -8,6 +8,10 @@ use crate::member::requests::Answer;
 /// A newcomer is told that the cluster is full only while all members were heard within this.
 const ALL_WELL: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Incarnations that frames of the group may come from, members or not: who sends under ever new ids
+/// costs bounded memory, until the group next changes its members.
+const HEARD_MAX: usize = 1024;
+
 impl Node {
     /// Takes a frame. One that does not decode, or is for another cluster or incarnation, is
     /// dropped and counted.
@@ -88,13 +92,18 @@ impl Node {
             self.dropped += 1;
             return;
         };
+        if self.heard.len() >= HEARD_MAX && !self.heard.contains_key(&header.from) {
+            self.dropped += 1;
+            return;
+        }
         self.group_heard = now;
         self.heard.insert(header.from, now);
         self.outbox.learn(header.from, from);
         match body {
             Body::Raft(message) => self.step(header.from, message),
             Body::Request(command)
-                if group.is_leader() && admission::is_admissible(&command, header.from) =>
+                if group.is_leader()
+                    && admission::is_admissible(&command, header.from, group.lease_max_ms()) =>
             {
                 group.submit(command);
             }
@@ -148,7 +157,10 @@ impl Node {
             return;
         }
         let to_me = header.to == self.incarnation;
-        let reply = self.peers.presence(now, from, header.from, presence, to_me);
+        let Some(reply) = self.peers.presence(now, from, header.from, presence, to_me) else {
+            self.dropped += 1;
+            return;
+        };
         if reply.answer {
             self.tell(from, header.from, false);
         }

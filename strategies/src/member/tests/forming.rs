@@ -1,5 +1,7 @@
-use super::world::World;
-use crate::{MemberOptions, member::requests::Answer};
+use std::time::Duration;
+
+use super::world::{World, name_of};
+use crate::{MemberOptions, lock_table::TableConfig, member::requests::Answer};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -161,4 +163,55 @@ fn a_minority_grants_nothing() {
     assert!(!world.status(&leader).leads, "it has stepped down");
     world.heal();
     world.run_until(3_000, "granted after healing", |w| w.granted(caller).is_some());
+}
+
+/// Tables that differ in their bounds would come to differ in whom they grant.
+#[test]
+fn a_group_has_the_bounds_of_the_member_that_formed_it() {
+    let mut world = World::empty(MemberOptions::named("test", THREE.map(name_of)));
+    for (waiters_per_key_max, name) in (1..).zip(THREE) {
+        let table = TableConfig { waiters_per_key_max, ..TableConfig::default() };
+        world.change_options(|options| options.table(table));
+        world.start(name);
+    }
+    world.run_until_ready();
+    let waiters = |world: &mut World, name| {
+        let group = world.node(name).group().expect("it is ready");
+        group.table().config().waiters_per_key_max
+    };
+    let first = waiters(&mut world, "a");
+    assert!(THREE.iter().all(|name| waiters(&mut world, name) == first));
+    world.kill("b");
+    world.start("b");
+    world.run_until_ready();
+    assert_eq!(waiters(&mut world, "b"), first, "who joins later takes them over");
+}
+
+#[test]
+fn a_group_that_admits_leases_outside_grants_nothing_until_older_ones_have_ended() {
+    let outside = Duration::from_secs(10);
+    let mut world = World::with(&THREE, |options| options.outside_max(outside));
+    let caller = world.lock("a", "k", 1, 60_000);
+    world.run_until_ready();
+    let formed = world.now;
+    world.run(1_000);
+    let leader = world.leader().expect("there is a leader");
+    world.kill(&leader);
+    world.start(&leader);
+    let caller = if leader == "a" { world.lock("a", "k", 1, 60_000) } else { caller };
+    world.run_until(30_000, "granted in the end", |w| w.granted(caller).is_some());
+    let waited = world.now.since(formed);
+    assert!(
+        waited >= Duration::from_millis(10_101 - 300),
+        "formed at most 300 ms before: {waited:?}"
+    );
+}
+
+#[test]
+fn without_leases_outside_a_group_grants_at_once() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let caller = world.lock("a", "k", 1, 0);
+    world.run(100);
+    assert!(world.granted(caller).is_some());
 }

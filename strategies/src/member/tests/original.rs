@@ -32,7 +32,7 @@ impl Trio {
         let name = |id: u64| NodeName::new(format!("m{id}")).unwrap();
         let roster: BTreeMap<u64, NodeName> = (1..=3).map(|id| (id, name(id))).collect();
         let timing = MemberOptions::named("test", roster.values().cloned()).timing(64 * 1024);
-        let found = |id| (id, Group::found(7, id, roster.clone(), 1, &timing, id));
+        let found = |id| (id, Group::found(7, id, roster.clone(), &timing.table, &timing, id));
         let now = Instant::from_origin(std::time::Duration::from_secs(100));
         let mut trio = Self { groups: (1..=3).map(found).collect(), effects: BTreeMap::new(), now };
         trio.group(1).campaign();

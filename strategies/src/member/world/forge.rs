@@ -6,7 +6,9 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use super::bytes::Choices;
 use crate::{
     Nonce,
-    lock_table::{ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, Wait},
+    lock_table::{
+        ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
+    },
     member::{
         entry::{self, MemberChange, Stamped},
         wire::{Body, Chunk, Forming, Presence, RaftMessage, Standing},
@@ -39,7 +41,7 @@ impl Victim<'_> {
             1 => Body::Invite(Forming {
                 id: self.group_id(choices),
                 members: self.members(choices),
-                first_token: choices.near(1),
+                table: TableConfig { first_token: choices.near(1), ..TableConfig::default() },
             }),
             2 => Body::Pledge { forming: self.group_id(choices) },
             3 => Body::Start { forming: self.group_id(choices) },
