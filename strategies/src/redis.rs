@@ -108,7 +108,9 @@ use crate::{
 /// - **Forgetting.** A LOCK that Redis sees later than `nonce_memory` after the newest time its
 ///   sender knew is refused and repeated at once: the first lock after an idle time of that length
 ///   takes two round trips.
-/// - **Same nonce.** A nonce names one acquisition of one key. A call that is dropped withdraws its
+/// - **Same nonce.** A nonce names one acquisition of one key. What ended is remembered by bucket, so
+///   one that is given for two keys at once may be granted on both, where other strategies answer
+///   [`Error::Spent`]: one script sees one slot of a cluster. A call that is dropped withdraws its
 ///   nonce, also where it was to ask after the outcome of an earlier call.
 /// - **What others may do to it.** Whoever can write to the namespace can break locks. The scripts
 ///   need read and write access to `<namespace>:*`, publishing and subscribing there, `EVAL`,
