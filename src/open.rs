@@ -127,9 +127,6 @@ fn redis_options(redis: Redis) -> RedisOptions {
     if let Some(timeout) = redis.request_timeout {
         options = options.request_timeout(timeout);
     }
-    if let Some(lease) = member.outside_max {
-        options = options.outside_max(lease);
-    }
     options
 }
 

@@ -177,7 +177,7 @@ fn real_strategy_that_loses_an_update_is_told_by_exit_code_1() {
 
 #[test]
 fn what_cannot_run_is_refused_with_2_and_a_reason() {
-    let table: [(&[&str], &str); 8] = [
+    let table: [(&[&str], &str); 9] = [
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),
         (&["--processes", "--strategy", "local"], "lives in one process"),
