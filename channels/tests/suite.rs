@@ -251,6 +251,8 @@ async fn rubbish_on_the_tcp_port_is_counted_and_harms_nobody() {
         hello(b"gaggle\x01stranger"),
         hello(b"gaggle\x01\xff\xfe"),
         hello(b"gaggle\x01"),
+        // Longer than a hello can be, and no more of it comes.
+        vec![0, 0, 2, 0],
     ];
     for bytes in &rubbish {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();

@@ -116,12 +116,18 @@ fn framed(stream: TcpStream) -> (Reader, Writer) {
     let (read, write) = stream.into_split();
     let mut writer = FramedWrite::new(write, codec());
     writer.set_backpressure_boundary(WRITE_BYTES);
-    (FramedRead::new(read, codec()), writer)
+    // A stranger makes nobody reserve more than a hello takes.
+    let mut greeting = codec();
+    greeting.set_max_frame_length(MAGIC.len() + NODE_NAME_BYTES_MAX);
+    (FramedRead::new(read, greeting), writer)
 }
+
+/// With the byte that says what a frame is.
+const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 
 /// Four bytes of length, then a byte that says what the rest is, or a hello.
 pub(super) fn codec() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX + 1).new_codec()
+    LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
 }
 
 pub(super) fn hello(name: &NodeName) -> Bytes {
@@ -139,6 +145,7 @@ async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
     if name.is_none() {
         shared.malformed();
     }
+    reader.decoder_mut().set_max_frame_length(MARKED_BYTES_MAX);
     name
 }
 
