@@ -12,7 +12,7 @@ use crate::{
 pub const FORGOTTEN_PER_STEP: usize = 1024;
 
 /// What the table knows of every nonce: one entry for each that holds, waits or has ended lately.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nonces {
     places: BTreeMap<Nonce, Place>,
     /// The ended ones in the order in which they ended, so that the oldest is forgotten first.

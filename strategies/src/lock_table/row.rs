@@ -6,7 +6,7 @@ use super::{ClusterTime, Grant, LockRequest, ProcessId, Wait};
 use crate::{DURATION_MAX, Nonce, Owner};
 
 /// One key that is held: a key without a holder has no row, and waiters only stand behind a holder.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) holder: Hold,
     /// By place: the order of the queue.

@@ -21,7 +21,7 @@ use crate::{
 ///
 /// The [module](super) says what one step does, and in which order. A step costs O(log n), with a
 /// share in what it ends; each waiter and each lease is ended once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockTable {
     pub(super) config: TableConfig,
     pub(super) now: ClusterTime,

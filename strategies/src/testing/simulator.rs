@@ -12,13 +12,15 @@
 //! ```
 //!
 //! - `plan`: what a seed draws before it begins: sizes, options, which faults and how hard.
-//! - `world`: the heap of events, and what each does; `process`, `network`, `clock`, `channel`,
-//!   `executor`: its parts; `faults`: what goes wrong; `heal`: what must come right afterwards.
+//! - `world`: what each event does; `agenda`: when it comes; `life`: how processes begin and end,
+//!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
+//!   `faults`: what goes wrong; `heal`: what must come right afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they saw.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: what must hold after every event, one a file.
 //! - `coverage`: what must have happened in a batch, lest a silent fault looks like a pass.
 
+mod agenda;
 mod batch;
 mod calls;
 mod channel;
@@ -30,6 +32,7 @@ mod executor;
 mod faults;
 mod heal;
 mod invariants;
+mod life;
 mod network;
 mod observe;
 mod plan;
@@ -37,6 +40,7 @@ mod process;
 mod recorder;
 mod run;
 mod trace;
+mod turns;
 mod world;
 
 pub(crate) use self::trace::digest;

@@ -1,12 +1,10 @@
 mod links;
+mod mixer;
 mod order;
 
-use std::{
-    hash::{BuildHasherDefault, DefaultHasher},
-    time::Duration,
-};
+use std::{hash::BuildHasherDefault, time::Duration};
 
-use self::{links::Links, order::Order};
+use self::{links::Links, mixer::Mixer, order::Order};
 use super::{
     ModelKind,
     model::{Action, Model},
@@ -39,7 +37,7 @@ pub(super) fn search<M: Model>(model: &M, timeline: &Timeline, budget: &mut u64)
 /// Places in the search that were tried: the steps taken, as one number, and the state; with the
 /// earliest time at which it was reached, as an earlier time allows all that a later one does.
 #[expect(clippy::disallowed_types, reason = "its order is never seen, and its hash has no key")]
-type Tried<S> = std::collections::HashMap<(u128, S), Duration, BuildHasherDefault<DefaultHasher>>;
+type Tried<S> = std::collections::HashMap<(u128, S), Duration, BuildHasherDefault<Mixer>>;
 
 struct Search<'a, M: Model> {
     model: &'a M,

@@ -79,20 +79,31 @@ impl Stall {
 
 impl State {
     fn local(&self, virtual_time: u64) -> u64 {
-        let passed = u128::from(virtual_time.saturating_sub(self.base.0));
-        let shown = passed * u128::from(self.rate) / u128::from(TRUE_RATE);
-        self.base.1 + u64::try_from(shown).unwrap_or(u64::MAX)
+        let passed = virtual_time.saturating_sub(self.base.0);
+        let shown = match passed.checked_mul(self.rate) {
+            Some(product) => product / TRUE_RATE,
+            None => narrow(u128::from(passed) * u128::from(self.rate) / u128::from(TRUE_RATE)),
+        };
+        self.base.1 + shown
     }
 
     /// The first virtual time at which this clock shows `local`; the end of time if it stands.
     fn virtual_time(&self, local: u64) -> u64 {
-        let ahead = u128::from(local.saturating_sub(self.base.1));
+        let ahead = local.saturating_sub(self.base.1);
         if self.rate == 0 && ahead > 0 {
             return u64::MAX;
         }
-        let passed = (ahead * u128::from(TRUE_RATE)).div_ceil(u128::from(self.rate.max(1)));
-        self.base.0.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+        let rate = self.rate.max(1);
+        let passed = match ahead.checked_mul(TRUE_RATE) {
+            Some(product) => product.div_ceil(rate),
+            None => narrow((u128::from(ahead) * u128::from(TRUE_RATE)).div_ceil(u128::from(rate))),
+        };
+        self.base.0.saturating_add(passed)
     }
+}
+
+fn narrow(nanos: u128) -> u64 {
+    u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 impl SimClock {

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 /// The faults that a batch must have injected, each at least once: a fault that does not fire looks
 /// like a pass.
 pub const FAULTS: [&str; 21] = [
@@ -57,30 +55,44 @@ pub const SOMETIMES: [&str; 24] = [
 /// How often each named thing happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    counts: BTreeMap<&'static str, u64>,
+    /// In the order of the names.
+    counts: Vec<(&'static str, u64)>,
 }
 
 impl Coverage {
     /// Counts one.
     pub(super) fn reach(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+        // Nearly always the very same text, found without reading it.
+        let known = self.counts.iter_mut().find(|(name, _)| std::ptr::eq(*name, what));
+        match known {
+            Some((_, count)) => *count += 1,
+            None => self.count_more(what, 1),
+        }
+    }
+
+    fn count_more(&mut self, what: &'static str, more: u64) {
+        match self.counts.binary_search_by_key(&what, |(name, _)| *name) {
+            Ok(place) => self.counts[place].1 += more,
+            Err(place) => self.counts.insert(place, (what, more)),
+        }
     }
 
     /// How often `what` happened.
     #[must_use]
     pub fn count(&self, what: &str) -> u64 {
-        self.counts.get(what).copied().unwrap_or(0)
+        let place = self.counts.binary_search_by_key(&what, |(name, _)| *name);
+        place.map_or(0, |place| self.counts[place].1)
     }
 
     /// Everything that happened, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.counts.iter().map(|(what, count)| (*what, *count))
+        self.counts.iter().copied()
     }
 
     /// Adds another run's counts.
     pub fn add(&mut self, other: &Self) {
-        for (what, count) in &other.counts {
-            *self.counts.entry(what).or_default() += count;
+        for (what, count) in other.iter() {
+            self.count_more(what, count);
         }
     }
 

@@ -60,10 +60,9 @@ impl Executor {
         self.tasks.contains_key(&id)
     }
 
-    /// Those that were woken since the last call.
-    pub(super) fn take_ready(&self) -> Vec<TaskId> {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if ready.is_empty() { Vec::new() } else { std::mem::take(&mut ready) }
+    /// Moves those that were woken since the last call to `taken`.
+    pub(super) fn take_ready(&self, taken: &mut Vec<TaskId>) {
+        taken.append(&mut self.ready.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn wake(&self, id: TaskId) {

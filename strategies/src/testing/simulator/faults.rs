@@ -1,8 +1,9 @@
 use super::{
+    agenda::Event,
     draw::Draw,
     network::Ways,
     plan::{Clocks, FaultPlan, Plan},
-    world::{Event, MS, World, rate},
+    world::{MS, World, rate},
 };
 
 /// The kinds of faults that come at times of their own.

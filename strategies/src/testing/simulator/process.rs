@@ -33,7 +33,6 @@ pub(super) struct Process {
     pub(super) turn: Option<Turn>,
     /// Tasks that were woken while the process could not run.
     pub(super) deferred: Vec<TaskId>,
-    pub(super) wakes: u64,
     pub(super) tasks: BTreeSet<TaskId>,
     pub(super) closing: bool,
 }

@@ -1,0 +1,153 @@
+use std::sync::Arc;
+
+use gaggle_channels::{NodeName, Received};
+
+use super::{
+    agenda::Event,
+    channel::SimChannel,
+    client::Client,
+    clock::SimClock,
+    draw::{Draw, mixed},
+    executor::TaskId,
+    plan::Plan,
+    process::Process,
+    world::{MS, World},
+};
+use crate::member::machine::{self, Machine};
+
+/// Processes and clients: how they begin and how they end.
+impl World {
+    /// A process starts under the slot's name, with no memory of an earlier one.
+    pub(super) fn start(&mut self, slot: usize) {
+        if self.slots[slot].process.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.slots[slot].runs += 1;
+        let run = self.slots[slot].runs;
+        self.slots[slot].name = node_name(&self.plan, slot, run);
+        let name = self.slots[slot].name.clone();
+        let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
+        let clock = Arc::new(SimClock::new(self.time.clone(), self.slots[slot].rate));
+        let names: Vec<NodeName> = self.slots.iter().map(|slot| slot.name.clone()).collect();
+        let seed = mixed(mixed(self.plan.seed) ^ mixed(slot as u64) ^ mixed(run << 32));
+        let mut options = self.plan.member_options(&names).clock(clock.clone()).seed(seed);
+        options.owner = Some(machine::owner(name.as_str()));
+        let (strategy, machine) = Machine::start(channel.clone(), options, self.plan.policy);
+        self.trace.note(now, &[2, slot as u64, run], format_args!("start {name} run {run}"));
+        if run > 1 {
+            self.invariants.coverage.reach("restart");
+        }
+        self.slots[slot].process = Some(Process {
+            run,
+            machine,
+            strategy,
+            channel,
+            clock,
+            standstill: Arc::default(),
+            paused_until: None,
+            paused_at: 0,
+            turn: None,
+            deferred: Vec::new(),
+            tasks: std::collections::BTreeSet::new(),
+            closing: false,
+        });
+        self.tell_links(slot, true);
+        for number in 0..self.plan.clients {
+            if number % self.plan.members == slot && !self.recorder.is_stopped() {
+                self.start_client(slot);
+            }
+        }
+        self.request_turn(slot);
+    }
+
+    /// A connection-minded channel says when the way to a peer opens or closes.
+    pub(super) fn tell_links(&mut self, slot: usize, up: bool) {
+        if !self.plan.network.in_order {
+            return;
+        }
+        let peer = Some(self.slots[slot].name.clone());
+        for to in (0..self.slots.len()).filter(|to| *to != slot) {
+            let peer = peer.clone();
+            let received = if up { Received::Up { peer } } else { Received::Down { peer } };
+            let at = self.now() + self.draw.between(0, 5 * MS);
+            self.schedule(at, Event::Link { to, received });
+        }
+        if !up {
+            self.invariants.coverage.reach("connection down");
+        }
+    }
+
+    pub(super) fn start_client(&mut self, slot: usize) {
+        let Some(process) = &self.slots[slot].process else { return };
+        self.clients += 1;
+        let id = self.clients;
+        let keys = (0..self.plan.keys).map(|key| format!("key {key}").into()).collect();
+        let client = Client {
+            id,
+            strategy: process.strategy.clone(),
+            clock: process.clock.clone(),
+            recorder: self.recorder.clone(),
+            work: self.plan.work.clone(),
+            keys,
+            draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
+            standstill: process.standstill.clone(),
+        };
+        self.spawn(slot, id, client.run());
+    }
+
+    pub(super) fn spawn(
+        &mut self,
+        slot: usize,
+        client: u32,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> TaskId {
+        let task = self.executor.spawn(future);
+        let process = self.slots[slot].process.as_mut().expect("a task lives in a process");
+        process.tasks.insert(task);
+        self.owners.insert(task, (slot, process.run, client));
+        task
+    }
+
+    /// A process is gone from one moment to the next: nothing of it is polled again.
+    pub(super) fn kill(&mut self, slot: usize) {
+        let now = self.now();
+        let Some(process) = self.slots[slot].process.take() else { return };
+        self.agenda.unset_wake(slot);
+        self.trace.note(now, &[7, slot as u64], format_args!("end of {slot}"));
+        let held = self.invariants.process_gone(slot);
+        self.calls.gave_up(now, &held);
+        for task in &process.tasks {
+            self.executor.kill(*task);
+            self.owners.remove(task);
+        }
+        // What dropped futures say is said to nobody.
+        self.recorder.take();
+    }
+
+    /// A member that was closed has come to its end, and its process with it.
+    pub(super) fn closed(&mut self, slot: usize) {
+        self.kill(slot);
+        self.tell_links(slot, false);
+        let at = self.now() + self.draw.between(MS, 1_500 * MS);
+        self.schedule(at, Event::Start { slot });
+    }
+
+    pub(super) fn kill_client(&mut self, slot: usize, task: TaskId) {
+        let Some((_, _, client)) = self.owners.remove(&task) else { return };
+        if let Some(process) = &mut self.slots[slot].process {
+            process.tasks.remove(&task);
+        }
+        self.executor.kill(task);
+        let held = self.invariants.client_gone(client);
+        self.calls.gave_up(self.now(), &held);
+        self.calls.forget(client);
+        self.recorder.take();
+        self.request_turn(slot);
+    }
+}
+
+pub(super) fn node_name(plan: &Plan, slot: usize, run: u64) -> NodeName {
+    let name = if plan.named { format!("m{slot}") } else { format!("m{slot}.{run}") };
+    NodeName::new(name).expect("a short name")
+}

@@ -1,0 +1,142 @@
+use bytes::Bytes;
+use gaggle_channels::NodeName;
+
+use super::{agenda::Event, executor::TaskId, process::Turn, world::World};
+
+/// Turns of drivers and of clients.
+impl World {
+    /// A turn is wanted: something arrived, was asked for, or is due.
+    pub(super) fn request_turn(&mut self, slot: usize) {
+        let now = self.now();
+        let plan = &self.plan.faults;
+        let Some(process) = &mut self.slots[slot].process else { return };
+        if process.turn.is_some() || process.paused_until.is_some() {
+            return;
+        }
+        let begun = now + self.stalls.between(2_000, 40_000);
+        let mut turn = Turn { begun, drained: begun, ended: begun };
+        if self.stalls.chance(plan.stall) {
+            let long = self.stalls.spread(1, plan.stall_max);
+            turn.ended = begun + long;
+            turn.drained = self.stalls.between(begun, turn.ended);
+            self.invariants.coverage.reach("turn stalled");
+        }
+        process.turn = Some(turn);
+        let run = process.run;
+        self.schedule(turn.ended, Event::Turn { slot, run });
+    }
+
+    pub(super) fn turn(&mut self, slot: usize, run: u64) {
+        let now = self.now();
+        let Some(process) = &mut self.slots[slot].process else { return };
+        if process.run != run || process.paused_until.is_some() {
+            return;
+        }
+        // A pause within a turn leaves two events for it: the one that comes first after it counts.
+        let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
+        process.standstill.add(now - turn.begun);
+        // A pause in the middle makes the turn end later than it was to.
+        turn.ended = now;
+        let goes_on = process.step(turn, &self.stalls);
+        if let Some(failure) = process.machine.failure() {
+            panic!("member {} failed: {failure}", self.slots[slot].name);
+        }
+        for task in std::mem::take(&mut process.deferred) {
+            self.executor.wake(task);
+        }
+        let wake = process.clock.virtual_time(process.machine.next_wake());
+        let more = process.channel.has_arrived();
+        let sent = process.channel.take_sent();
+        self.trace.note(now, &[3, slot as u64, sent.len() as u64], format_args!("turn of {slot}"));
+        self.invariants.after_turn(slot, run, &process.machine);
+        self.note_losses(slot);
+        self.agenda.set_wake(slot, wake.max(now + 1));
+        for frame in sent {
+            self.send(slot, frame.to.as_ref(), &frame.frame);
+        }
+        if !goes_on {
+            return self.closed(slot);
+        }
+        if more {
+            self.request_turn(slot);
+        }
+    }
+
+    fn send(&mut self, from: usize, to: Option<&NodeName>, frame: &Bytes) {
+        let now = self.now();
+        for receiver in 0..self.slots.len() {
+            if to.is_some_and(|name| self.slots[receiver].name != *name) {
+                continue;
+            }
+            let to = receiver;
+            let arrivals = self.network.route(now, (from, to), &mut self.invariants.coverage);
+            for at in arrivals.into_iter().flatten() {
+                let name = self.slots[from].name.clone();
+                self.schedule(at, Event::Frame { to, from, name, frame: frame.clone() });
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self, slot: usize, run: u64) {
+        let now = self.now();
+        let Some(process) = &mut self.slots[slot].process else { return };
+        if process.run != run || process.paused_until.is_none_or(|until| until > now) {
+            return;
+        }
+        process.paused_until = None;
+        process.standstill.add(now - process.paused_at);
+        self.trace.note(now, &[4, slot as u64], format_args!("resume {slot}"));
+        for task in std::mem::take(&mut process.deferred) {
+            self.executor.wake(task);
+        }
+        match process.turn {
+            // The rest of the turn that was under way.
+            Some(turn) => self.schedule(turn.ended.max(now), Event::Turn { slot, run }),
+            None => self.request_turn(slot),
+        }
+    }
+
+    /// Polls what was woken, until nothing more is.
+    pub(super) fn poll_tasks(&mut self) {
+        loop {
+            for (at, waker) in self.time.take_sleepers() {
+                let at = at.max(self.now() + 1);
+                self.schedule(at, Event::Sleeper(waker));
+            }
+            let mut ready = std::mem::take(&mut self.ready);
+            self.executor.take_ready(&mut ready);
+            let none = ready.is_empty();
+            ready.drain(..).for_each(|task| self.poll(task));
+            self.ready = ready;
+            if none {
+                return;
+            }
+        }
+    }
+
+    fn poll(&mut self, task: TaskId) {
+        let Some(&(slot, run, client)) = self.owners.get(&task) else { return };
+        let now = self.now();
+        let Some(process) = self.slots[slot].process.as_mut().filter(|p| p.run == run) else {
+            return;
+        };
+        if !process.runs_at(now) {
+            process.deferred.push(task);
+            // A waking that was put off must be possible again.
+            return self.executor.put_off(task);
+        }
+        self.executor.poll(task);
+        self.trace.note(
+            now,
+            &[5, slot as u64, u64::from(client)],
+            format_args!("client {client} of {slot}"),
+        );
+        if !self.executor.lives(task) {
+            process.tasks.remove(&task);
+            self.owners.remove(&task);
+        }
+        self.observe(slot);
+        self.note_losses(slot);
+        self.request_turn(slot);
+    }
+}
