@@ -87,7 +87,7 @@ impl LockTable {
             rows: rows.collect(),
             ended: self.nonces.ended().collect(),
         };
-        postcard::to_extend(&image, vec![VERSION]).expect("a vector takes every byte")
+        postcard::to_allocvec(&(VERSION, image)).expect("a vector takes every byte")
     }
 
     /// The table of a [snapshot](Self::snapshot).

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::VERSION;
+use super::wire::{VERSION, encode_onto};
 use crate::lock_table::{ClusterTime, Command};
 
 /// A command with the leader's stamp.
@@ -33,9 +33,14 @@ pub(super) enum EntryError {
     Malformed,
 }
 
+/// Room for a LOCK with a short key, so that nearly every entry is written without growing.
+const USUAL_BYTES: usize = 128;
+
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let versioned = vec![VERSION];
-    postcard::to_extend(value, versioned).expect("an entry serialises")
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bytes.push(VERSION);
+    encode_onto(&mut bytes, value);
+    bytes
 }
 
 pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, EntryError> {

@@ -3,12 +3,16 @@
 //! The engine's protobuf codec never parses bytes from the network: its messages are mirrored here
 //! ([`RaftMessage`]), so that what a hostile peer reaches is one small decoder of ours.
 
+mod onto;
 mod raft_message;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::raft_message::{RaftMessage, Voters};
+pub(super) use self::{
+    onto::encode_onto,
+    raft_message::{RaftMessage, Voters},
+};
 use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
@@ -111,12 +115,18 @@ pub(super) enum FrameError {
     Malformed,
 }
 
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn encode_header(header: &Header) -> Vec<u8> {
-    postcard::to_allocvec(header).expect("a header serialises")
+    let mut bytes = Vec::new();
+    encode_onto(&mut bytes, header);
+    bytes
 }
 
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn encode_body(body: &Body) -> Vec<u8> {
-    postcard::to_allocvec(body).expect("a body serialises")
+    let mut bytes = Vec::new();
+    encode_onto(&mut bytes, body);
+    bytes
 }
 
 /// Decodes a frame whole: one bad body condemns it.

@@ -8,6 +8,9 @@ use crate::member::wire::{self, Body, Header, VERSION};
 /// Bytes that a header may take: cluster name, ids, lengths.
 const HEADER_BYTES_MAX: usize = 160;
 
+/// Buffers longer than this are not kept for later turns.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
 /// Gathers the bodies of a turn, so that each receiver gets them in one frame (or as few as the
 /// frame limit allows).
 #[derive(Debug)]
@@ -15,12 +18,28 @@ pub(super) struct Outbox {
     cluster: String,
     frame_limit: usize,
     names: BTreeMap<u64, NodeName>,
-    bodies: BTreeMap<(Option<NodeName>, u64), Vec<Vec<u8>>>,
+    bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
+    /// Emptied buffers of earlier turns: no more than one turn ever had receivers.
+    spare: Vec<Bodies>,
+}
+
+/// What one receiver is to get: encoded bodies, one behind the other.
+#[derive(Debug, Default)]
+struct Bodies {
+    bytes: Vec<u8>,
+    /// Where each body ends.
+    ends: Vec<usize>,
 }
 
 impl Outbox {
     pub(super) fn new(cluster: String, frame_limit: usize) -> Self {
-        Self { cluster, frame_limit, names: BTreeMap::new(), bodies: BTreeMap::new() }
+        Self {
+            cluster,
+            frame_limit,
+            names: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn cluster(&self) -> &str {
@@ -50,17 +69,24 @@ impl Outbox {
     /// Nothing is sent to an incarnation whose name is not known: the engine will ask again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.names.get(&incarnation).cloned() {
-            self.post_named(&name, incarnation, body);
+            self.put(Some(name), incarnation, body);
         }
     }
 
     pub(super) fn post_named(&mut self, name: &NodeName, incarnation: u64, body: &Body) {
-        let to = (Some(name.clone()), incarnation);
-        self.bodies.entry(to).or_default().push(wire::encode_body(body));
+        self.put(Some(name.clone()), incarnation, body);
     }
 
     pub(super) fn post_all(&mut self, body: &Body) {
-        self.bodies.entry((None, 0)).or_default().push(wire::encode_body(body));
+        self.put(None, 0, body);
+    }
+
+    fn put(&mut self, name: Option<NodeName>, incarnation: u64, body: &Body) {
+        let spare = &mut self.spare;
+        let bodies = self.bodies.entry((name, incarnation));
+        let bodies = bodies.or_insert_with(|| spare.pop().unwrap_or_default());
+        wire::encode_onto(&mut bodies.bytes, body);
+        bodies.ends.push(bodies.bytes.len());
     }
 
     /// Packs everything into frames, in the order of receivers.
@@ -70,24 +96,79 @@ impl Outbox {
         group: u128,
         mut send: impl FnMut(Option<NodeName>, Bytes),
     ) {
-        for ((name, to), bodies) in std::mem::take(&mut self.bodies) {
-            let cluster = self.cluster.clone();
-            let header =
-                wire::encode_header(&Header { version: VERSION, cluster, from, to, group });
-            let mut frame = header.clone();
-            for body in bodies {
-                if frame.len() + body.len() > self.frame_limit && frame.len() > header.len() {
-                    send(name.clone(), std::mem::replace(&mut frame, header.clone()).into());
-                }
-                if header.len() + body.len() > self.frame_limit {
-                    tracing::warn!(bytes = body.len(), "a body exceeds the frame limit, dropped");
-                    continue;
-                }
-                frame.extend_from_slice(&body);
-            }
-            if frame.len() > header.len() {
-                send(name, frame.into());
+        let mut header = Vec::new();
+        while let Some(((name, to), mut bodies)) = self.bodies.pop_first() {
+            let cluster = std::mem::take(&mut self.cluster);
+            let fields = Header { version: VERSION, cluster, from, to, group };
+            header.clear();
+            wire::encode_onto(&mut header, &fields);
+            self.cluster = fields.cluster;
+            let room = self.frame_limit.saturating_sub(header.len());
+            bodies.frames(room, |bodies| {
+                let mut frame = Vec::with_capacity(header.len() + bodies.len());
+                frame.extend_from_slice(&header);
+                frame.extend_from_slice(bodies);
+                send(name.clone(), frame.into());
+            });
+            bodies.clear();
+            if bodies.bytes.capacity() <= SPARE_BYTES_MAX {
+                self.spare.push(bodies);
             }
         }
+    }
+}
+
+impl Bodies {
+    /// Hands out the bodies, as many at a time as have `room` together.
+    fn frames(&self, room: usize, mut frame: impl FnMut(&[u8])) {
+        let (mut begun, mut last) = (0, 0);
+        for &end in &self.ends {
+            let bytes = end - last;
+            if end - begun > room {
+                if last > begun {
+                    frame(&self.bytes[begun..last]);
+                }
+                begun = last;
+            }
+            if bytes > room {
+                tracing::warn!(bytes, "a body exceeds the frame limit, dropped");
+                begun = end;
+            }
+            last = end;
+        }
+        if last > begun {
+            frame(&self.bytes[begun..last]);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames_of(bodies: &[&str], room: usize) -> Vec<String> {
+        let mut all = Bodies::default();
+        for body in bodies {
+            all.bytes.extend_from_slice(body.as_bytes());
+            all.ends.push(all.bytes.len());
+        }
+        let mut frames = Vec::new();
+        all.frames(room, |frame| frames.push(String::from_utf8(frame.to_vec()).unwrap()));
+        frames
+    }
+
+    #[test]
+    fn bodies_share_frames_up_to_the_limit_and_one_that_is_longer_is_dropped() {
+        assert_eq!(frames_of(&["aa", "bb", "c"], 5), ["aabbc"]);
+        assert_eq!(frames_of(&["aa", "bb", "c"], 4), ["aabb", "c"]);
+        assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "bb"]);
+        assert_eq!(frames_of(&["longer", "aa"], 4), ["aa"]);
+        assert_eq!(frames_of(&["longer"], 4), [""; 0]);
+        assert_eq!(frames_of(&[], 4), [""; 0]);
     }
 }

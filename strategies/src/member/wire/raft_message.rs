@@ -19,7 +19,8 @@ pub(in crate::member) struct RaftMessage {
     priority: i64,
     context: Bytes,
     entries: Vec<RaftEntry>,
-    snapshot: Option<RaftSnapshot>,
+    /// Boxed, as hardly any message has one.
+    snapshot: Option<Box<RaftSnapshot>>,
 }
 
 /// The kinds of message that travel. Local ones, proposals, reads and transfers are not among
@@ -88,7 +89,7 @@ impl RaftMessage {
             priority: message.priority,
             context: message.context,
             entries: entries.into_iter().map(RaftEntry::of).collect(),
-            snapshot: snapshot.into_option().map(RaftSnapshot::of),
+            snapshot: snapshot.into_option().map(|snapshot| Box::new(RaftSnapshot::of(snapshot))),
         })
     }
 
