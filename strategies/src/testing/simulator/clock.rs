@@ -2,8 +2,8 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -47,15 +47,19 @@ impl VirtualTime {
 #[derive(Debug)]
 pub(super) struct SimClock {
     time: Arc<VirtualTime>,
-    state: Mutex<State>,
+    /// A virtual time, and what this clock showed then. Only the simulation's own thread reads and
+    /// writes: what is atomic here needs no order.
+    base: (AtomicU64, AtomicU64),
+    rate: AtomicU64,
+    stalled: AtomicBool,
+    stall: Mutex<Option<Stall>>,
 }
 
-#[derive(Debug)]
-struct State {
-    /// A virtual time and what this clock showed then.
+/// How a clock runs.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
     base: (u64, u64),
     rate: u64,
-    stall: Option<Stall>,
 }
 
 /// A turn that takes time: it begins, has taken the last frame at `drained`, and ends.
@@ -77,7 +81,7 @@ impl Stall {
     }
 }
 
-impl State {
+impl Pace {
     fn local(&self, virtual_time: u64) -> u64 {
         let passed = virtual_time.saturating_sub(self.base.0);
         let shown = match passed.checked_mul(self.rate) {
@@ -108,44 +112,58 @@ fn narrow(nanos: u128) -> u64 {
 
 impl SimClock {
     pub(super) fn new(time: Arc<VirtualTime>, rate: u64) -> Self {
-        let base = (time.now(), LOCAL_ORIGIN + time.now());
-        Self { time, state: Mutex::new(State { base, rate, stall: None }) }
+        let base = (AtomicU64::new(time.now()), AtomicU64::new(LOCAL_ORIGIN + time.now()));
+        let (rate, stalled) = (AtomicU64::new(rate), AtomicBool::new(false));
+        Self { time, base, rate, stalled, stall: Mutex::new(None) }
     }
 
     /// From now on the clock runs at this rate.
     pub(super) fn set_rate(&self, rate: u64) {
         let now = self.time.now();
-        let mut state = self.state();
-        state.base = (now, state.local(now));
-        state.rate = rate;
+        let shown = self.pace().local(now);
+        self.base.0.store(now, Ordering::Relaxed);
+        self.base.1.store(shown, Ordering::Relaxed);
+        self.rate.store(rate, Ordering::Relaxed);
     }
 
-    pub(super) fn begin_turn(&self, stall: Option<Stall>) {
-        self.state().stall = stall;
+    pub(super) fn begin_turn(&self, stall: Stall) {
+        self.set_stall(Some(stall));
     }
 
     pub(super) fn end_turn(&self) {
-        self.state().stall = None;
+        if self.stalled.load(Ordering::Relaxed) {
+            self.set_stall(None);
+        }
+    }
+
+    fn set_stall(&self, stall: Option<Stall>) {
+        self.stalled.store(stall.is_some(), Ordering::Relaxed);
+        *self.stall.lock().unwrap_or_else(PoisonError::into_inner) = stall;
     }
 
     pub(super) fn virtual_time(&self, at: Instant) -> u64 {
         let local = u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX);
-        self.state().virtual_time(local)
+        self.pace().virtual_time(local)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pace(&self) -> Pace {
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Pace { base: (load(&self.base.0), load(&self.base.1)), rate: load(&self.rate) }
+    }
+
+    /// The virtual time that this clock shows: within a turn that takes time, a moment of it.
+    fn moment(&self) -> u64 {
+        if !self.stalled.load(Ordering::Relaxed) {
+            return self.time.now();
+        }
+        let mut stall = self.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        stall.as_mut().map_or_else(|| self.time.now(), Stall::read)
     }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Instant {
-        let mut state = self.state();
-        let at = match &mut state.stall {
-            None => self.time.now(),
-            Some(stall) => stall.read(),
-        };
-        Instant::from_origin(Duration::from_nanos(state.local(at)))
+        Instant::from_origin(Duration::from_nanos(self.pace().local(self.moment())))
     }
 
     fn wall_nanos(&self) -> u64 {
@@ -205,7 +223,7 @@ mod tests {
         time.set(50);
         for seed in 0..100 {
             let stall = Stall { begun: 10, drained: 20, ended: 50, draw: Draw::new(seed, 0) };
-            clock.begin_turn(Some(stall));
+            clock.begin_turn(stall);
             let read = [clock.now(), clock.now(), clock.now()];
             let nanos = read.map(|at| at.since_origin().as_nanos() - u128::from(LOCAL_ORIGIN));
             assert!((10..=20).contains(&nanos[0]), "{nanos:?}");

@@ -56,7 +56,10 @@ impl Process {
         self.channel.show_until(turn.drained);
         let stalled = turn.ended > turn.begun;
         let Turn { begun, drained, ended } = turn;
-        self.clock.begin_turn(stalled.then(|| Stall { begun, drained, ended, draw: draw.clone() }));
+        if stalled {
+            let draw = draw.clone();
+            self.clock.begin_turn(Stall { begun, drained, ended, draw });
+        }
         let goes_on = self.machine.step();
         self.clock.end_turn();
         goes_on
