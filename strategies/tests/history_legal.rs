@@ -149,6 +149,41 @@ fn a_deadline_is_certain_only_less_the_drift() {
 }
 
 #[test]
+fn a_withdrawn_lock_that_its_own_caller_saw_spent_may_be_what_another_was_refused_for() {
+    let refused = refused(2, 8, 9, Refusal::NotHolder);
+    passes(&ModelKind::ALL, &[timed_out(2, 0, 5), held(3, 6, 7), refused.clone()]);
+    let asked_too_late = [held(3, 0, 1), timed_out(2, 2, 5), refused];
+    for model in ModelKind::ALL {
+        assert!(!check_as(model, &asked_too_late).passed(), "{model}");
+    }
+}
+
+/// Each of these nonces may have held for a while or not: with forty, a search that tries both of
+/// each does not end.
+fn withdrawn_and_seen_spent() -> Vec<Operation> {
+    let both = |n: u32| {
+        let at = u64::from(n);
+        [timed_out(n, at, at + 1), refused(n, 1000 + at, 1001 + at, Refusal::NotHolder)]
+    };
+    (10..50).flat_map(both).collect()
+}
+
+#[test]
+fn what_nobody_needs_to_have_held_costs_no_search() {
+    let mut operations = withdrawn_and_seen_spent();
+    operations.extend([granted(1, 0, 1, 1, 100), granted(2, 200, 300, 2, 400)]);
+    passes(&[Fenced, Leased, Queued], &operations);
+    // The first one's extension is too late: no order explains it.
+    operations.push(extended(1, 2000, 2001, 3000));
+    for model in [Fenced, Leased, Queued] {
+        let history = History::new(operations.clone()).unwrap();
+        let report = check(&history, &[model], &Settings { budget: 10_000, ..exact() });
+        assert!(report.undecided.is_empty(), "{report}");
+        assert!(!report.passed(), "{model}");
+    }
+}
+
+#[test]
 fn a_waiter_that_left_is_not_overtaken() {
     let operations = [
         granted(1, 0, 1, 1, 100),

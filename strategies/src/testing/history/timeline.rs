@@ -95,10 +95,24 @@ impl Timeline {
             (Action::Held { .. }, Some(to)) => !excerpt.may_hide_holder(step.from, to),
             _ => true,
         });
+        timeline.leave_out_idle_ghosts();
         timeline.steps.sort_by_key(|step| step.from);
         timeline.ghosts.sort_unstable();
         timeline.by_token = tokens_order(&timeline.steps);
         timeline
+    }
+
+    /// Leaves out the ghosts that nothing needs: no call found their nonce holding, and nobody was
+    /// refused as held since. Every order with such a ghost is one without it: whatever its taking
+    /// the key ended could have ended just as well by the time of the next action that needs the
+    /// key. Kept, each would double what a search that fails late has to try.
+    fn leave_out_idle_ghosts(&mut self) {
+        let held = |step: &Step| step.to.filter(|_| matches!(step.action, Action::Held { .. }));
+        let refused = self.steps.iter().filter_map(held).max();
+        self.steps.retain(|step| match step.action {
+            Action::Ghost { finds: 0, .. } => refused.is_some_and(|last| step.from <= last),
+            _ => true,
+        });
     }
 
     /// Takes in the calls of one acquisition, in order of invocation.
