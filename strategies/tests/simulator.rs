@@ -18,12 +18,12 @@ use std::{
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 
 /// Seeds in which something was found once, by what it was. They always run.
-const REGRESSIONS: [(u64, &str); 18] = [
+const REGRESSIONS: [(u64, &str); 19] = [
     (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
     (190, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (607, "a lease counted from a later send than that of the LOCK that was granted"),
-    (1_383, "the same, where waiters queue"),
-    (2_535, "the same, with a nonce that was given"),
+    (1_997, "the same, where waiters queue"),
+    (2_039, "the same: an unlock found another's lease"),
     (1_065, "a LOCK of a nonce whose memory had passed"),
     (1_615, "the same"),
     (3_013, "the same"),
@@ -31,12 +31,13 @@ const REGRESSIONS: [(u64, &str); 18] = [
     (103_214, "the same"),
     (105_142, "the same, with seven members"),
     (1_154, "a call that overran its deadline, by the simulator's own count of standstill"),
-    (201_182, "an unlock answered as expired, of which a repeated frame had taken effect"),
+    (202_203, "an unlock answered as expired, of which a repeated frame had taken effect"),
     (201_888, "a waiter whose place was lost, and who queued again"),
     (203_880, "a waiter whose turn ran out before it heard of it"),
-    (300_117, "a late copy of a refused LOCK that was granted to nobody"),
-    (111, "a lock told lost while its unlock was under way"),
+    (301_267, "a late copy of a refused LOCK that was granted to nobody"),
+    (115, "a lock told lost while its unlock was under way"),
     (210, "a nonce that was forgotten before it was asked for again"),
+    (11_000_018, "a nameless member that started over, whose former incarnation kept its place"),
 ];
 
 fn assert_sound(seed: u64) -> gaggle_strategies::testing::simulator::Run {
@@ -63,7 +64,7 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     (0..160).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
-    assert!(batch.undecided * 50 < batch.searches, "too many histories were not decided");
+    assert_eq!(batch.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
 }
 

@@ -53,7 +53,7 @@ fn replace(
                 let mut voters = group.roster().iter().filter(|(id, _)| group.is_voter(**id));
                 voters.find(|(_, voter)| *voter == name).map(|(id, _)| *id)
             }
-            Members::Sized(_) => silent_voter(now, me, group, peers),
+            Members::Sized(_) => vacant_place(now, me, group, peers),
         }?;
         (old != me).then_some(MemberChange::Replace { old, new })
     })
@@ -70,7 +70,7 @@ fn learn(
     let vacancy = match members {
         Members::Named(_) => true,
         Members::Sized(_) => {
-            group.learners().is_empty() && silent_voter(now, me, group, peers).is_some()
+            group.learners().is_empty() && vacant_place(now, me, group, peers).is_some()
         }
     };
     if !vacancy {
@@ -89,10 +89,16 @@ fn learn(
     Some(MemberChange::Learn { id: peer.incarnation, name: name.to_string() })
 }
 
-/// The voter that has been silent longest, if that is long enough.
-fn silent_voter(now: Instant, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
-    let voters = group.roster().iter().filter(|(id, _)| **id != me && group.is_voter(**id));
-    let silent = voters.filter_map(|(id, name)| Some((peers.get(name)?.silent_for(now), *id)));
+/// The voter whose place a newcomer may take in a nameless cluster: one that is proved gone, its
+/// process being heard under a fresh incarnation, or else the one silent longest, if that is long
+/// enough. Silence is that of a process: one that lives on under another incarnation is never silent.
+fn vacant_place(now: Instant, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
+    let voters = || group.roster().iter().filter(|(id, _)| **id != me && group.is_voter(**id));
+    let mut gone = voters().filter(|(id, name)| peers.is_gone(name, **id, group.id()));
+    if let Some((id, _)) = gone.next() {
+        return Some(*id);
+    }
+    let silent = voters().filter_map(|(id, name)| Some((peers.get(name)?.silent_for(now), *id)));
     silent.max().filter(|(silence, _)| *silence >= REPLACE_AFTER).map(|(_, id)| id)
 }
 

@@ -70,6 +70,21 @@ fn a_nameless_newcomer_takes_the_place_of_one_that_fell_silent() {
     world.must_lock("s", "k", 1);
 }
 
+/// Its name was never silent, and so its former incarnation kept the place (simulator seed 11000018).
+#[test]
+fn a_nameless_process_that_starts_over_takes_its_own_former_place() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    THREE.iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    let group = world.status("a").group;
+    let victim = world.follower();
+    world.kill(&victim);
+    world.start(&victim);
+    world.run_until_ready();
+    assert_eq!(world.status(&victim).group, group);
+    world.must_lock(&victim, "k", 1);
+}
+
 #[test]
 fn three_less_one_and_five_less_two_elect_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
