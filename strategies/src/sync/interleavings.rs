@@ -1,6 +1,5 @@
 //! Goal: whatever order threads run in, no wake-up is lost, no loss goes unnoticed, and nothing is
-//! left behind, in the parts that threads share: [`Local`] and [`Holds`] here, the waiters of the
-//! Redis strategy in their own file.
+//! left behind, in the parts that threads share: [`Local`] and [`Holds`].
 //!
 //! Method: `shuttle` chooses who runs next at every lock of the crate's own mutexes, at random and
 //! by PCT; a call that nobody wakes any more is a deadlock, which it reports. Time stands still.
@@ -8,7 +7,9 @@
 //! Out of reach: tokio's own primitives are single steps here (their inner orders are tokio's to
 //! test); a member's handle and driver, a guard's keep-alive and every `sleep` need tokio's
 //! runtime, which `shuttle` cannot drive. The member shares no mutex with its callers: its state
-//! belongs to one task, and everything reaches it through one channel.
+//! belongs to one task, and everything reaches it through one channel. The waiters of the Redis
+//! strategy are a map that is tested by itself, behind a mutex; the order in which callers and the
+//! connection's tasks come to it is not explored, as those need the runtime.
 
 use std::{
     future::{Future, pending},
