@@ -7,9 +7,13 @@ use gaggle_channels::NodeName;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::world::World;
-use crate::member::{
-    node::Output,
-    wire::{self, Body, Header, RaftMessage},
+use crate::{
+    lock_table::{LockTable, TableConfig},
+    member::{
+        entry,
+        node::Output,
+        wire::{self, Body, Header, RaftMessage},
+    },
 };
 
 const THREE: [&str; 3] = ["a", "b", "c"];
@@ -108,6 +112,18 @@ fn a_snapshot_that_does_not_decode_is_refused() {
     Forger::new().survives(|message| {
         snapshot(message, |snapshot| snapshot.data = vec![1, 9, 9, 9].into());
     });
+}
+
+#[test]
+fn a_snapshot_whose_table_or_names_are_none_is_refused() {
+    let table = LockTable::new(TableConfig::default()).snapshot();
+    let nameless: (_, Vec<(u64, String)>) = (table.clone(), vec![(7, String::new())]);
+    let broken: (_, Vec<(u64, String)>) = (table[..table.len() - 1].to_vec(), Vec::new());
+    for state in [nameless, broken] {
+        Forger::new().survives(|message| {
+            snapshot(message, |snapshot| snapshot.data = entry::encode(&state).into());
+        });
+    }
 }
 
 #[test]

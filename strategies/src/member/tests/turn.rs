@@ -1,6 +1,7 @@
-//! Goal: no request is stamped with a time read before it was received (contract, rule 3).
-//! Method: one driver alone, turned by hand; its process stops in the middle of a turn, and what was
-//! sent meanwhile arrives in that very turn.
+//! Goal: no request is stamped with a time read before it was received (contract, rule 3), and none
+//! that a peer may not make is appended.
+//! Method: one driver alone, turned by hand, and frames of a process that is none of ours; its own
+//! process stops in the middle of a turn, and what was sent meanwhile arrives in that very turn.
 
 use std::{
     collections::VecDeque,
@@ -84,6 +85,9 @@ impl Channel for Silent {
     }
 }
 
+/// Who sends the requests.
+const SENDER: u64 = 77;
+
 /// A member that is its own majority.
 struct Alone {
     driver: Driver,
@@ -113,7 +117,11 @@ impl Alone {
 
     /// The next turn takes a LOCK that was sent while the process was stopped for `pause` ms.
     fn takes_after(&mut self, pause: u64, key: &str, nonce: u128) {
-        const SENDER: u64 = 77;
+        self.takes_from(SENDER, pause, key, nonce);
+    }
+
+    /// The same, in the name of `process`.
+    fn takes_from(&mut self, process: u64, pause: u64, key: &str, nonce: u128) {
         let (to, group) = self.driver.node.inside();
         let (group, _) = group.unwrap();
         let cluster = "test".into();
@@ -121,7 +129,7 @@ impl Alone {
         let request = LockRequest {
             key: key.into(),
             nonce: Nonce::from_u128(nonce),
-            process: ProcessId(SENDER),
+            process: ProcessId(process),
             request: 1,
             duration_ms: 60_000,
             wait: Wait::No,
@@ -148,4 +156,15 @@ fn a_request_taken_after_a_pause_within_the_turn_is_stamped_after_the_pause() {
     alone.turn();
     let passed = alone.granted_at("after") - alone.granted_at("before");
     assert_eq!(passed, 510, "its sender counts its lease from within the pause");
+}
+
+#[test]
+fn a_request_in_another_processs_name_is_not_appended() {
+    let mut alone = Alone::leading();
+    alone.takes_from(SENDER + 1, 0, "forged", 1);
+    alone.takes_after(0, "own", 2);
+    alone.turn();
+    let table = alone.driver.node.group().unwrap().table();
+    assert!(table.holder("own").is_some());
+    assert_eq!(table.holder("forged"), None);
 }
