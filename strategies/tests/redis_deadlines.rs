@@ -9,7 +9,9 @@ mod redis_support;
 
 use std::time::Duration;
 
-use gaggle_strategies::{Error, Instant, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions};
+use gaggle_strategies::{
+    Error, Instant, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions,
+};
 use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
 
 /// Far more than the drift and rounding of the leases below.

@@ -103,7 +103,7 @@ fn a_length_that_promises_too_much_allocates_nothing() {
 fn a_table_that_contradicts_itself_is_refused() {
     let good = rich().table;
     type Break = fn(&mut LockTable);
-    let breaks: [(&str, Break); 22] = [
+    let breaks: [(&str, Break); 23] = [
         ("lease that has ended", |t| t.now = ClusterTime(110)),
         ("token that was never granted", |t| t.last_token = 1),
         ("place that was never taken", |t| t.last_place = 4),
@@ -125,6 +125,10 @@ fn a_table_that_contradicts_itself_is_refused() {
         ("grant after now", |t| row(t, "k").holder.granted_at = ClusterTime(18)),
         ("LOCK after now", |t| row(t, "k").holder.claim.asked_at = ClusterTime(18)),
         ("lease of nothing", |t| row(t, "k").holder.claim.duration_ms = 0),
+        ("queue out of order", |t| {
+            let place = row(t, "k").holder.claim.place;
+            row(t, "k").queue.first_entry().unwrap().get_mut().claim.place = place;
+        }),
         ("waiter that is dead", |t| {
             let now = t.now;
             row(t, "k").queue.first_entry().unwrap().get_mut().deadline = Some(now);

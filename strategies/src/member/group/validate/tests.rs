@@ -223,7 +223,7 @@ fn a_snapshot_has_a_configuration_that_can_be() {
         ("an outgoing voter of no id", |c| c.voters_outgoing.push(0)),
         ("a learner of no id", |c| c.learners.push(0)),
         ("a learner that votes", |c| c.learners.push(3)),
-        ("a learner that voted", |c| c.learners = vec![4]),
+        ("a learner that voted", |c| (c.learners, c.learners_next) = (vec![4], vec![])),
         ("a future learner that votes", |c| c.learners_next = vec![2]),
         ("a future learner that did not vote", |c| c.learners_next = vec![6]),
         ("a learner from nowhere", |c| (c.voters_outgoing, c.auto_leave) = (vec![], false)),
