@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_channels::{Channel, Faults, Hub, NodeName};
 use gaggle_strategies::{
     Clock, Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Raft, TokioClock,
 };
@@ -88,6 +88,69 @@ async fn a_nonce_repeated_late_gets_no_more_than_what_remains_of_its_lease() {
     let theirs = left(&again, &*members[1].clock());
     // Drift is taken over the span that is left, so the late one loses less of it.
     assert!(theirs <= mine + Duration::from_millis(60), "{theirs:?} against {mine:?}");
+}
+
+fn slow(by: Duration) -> Faults {
+    Faults { delay: (by, by), ..Faults::default() }
+}
+
+/// Each but the leader, which asks nobody.
+fn follower(members: &[Arc<Gaggle>]) -> &Arc<Gaggle> {
+    members.iter().find(|member| !member.status().leads).unwrap()
+}
+
+/// Contract, rules 2 and 4: what the way to the leader and back takes is not the holder's.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_counts_from_before_the_send_although_the_answer_comes_late() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let member = follower(&members);
+    let clock = member.clock();
+    hub.set_faults(slow(Duration::from_millis(40)));
+    let (asked, lease) = (clock.now(), Duration::from_secs(1));
+    let lock = member.lock("k", LockOptions::default().duration(lease)).await.unwrap();
+    assert!(clock.now().since(asked) > Duration::from_millis(100));
+    assert!(lock.deadline().unwrap() < asked.after(lease), "it outlives its lease");
+    let (asked, lease) = (clock.now(), Duration::from_secs(3));
+    let longer = member.extend(&lock, lease).await.unwrap();
+    assert!(clock.now().since(asked) > Duration::from_millis(100));
+    assert!(longer.deadline().unwrap() < asked.after(lease), "it outlives its lease");
+}
+
+/// Contract, rule 2.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let member = follower(&members);
+    let clock = member.clock();
+    hub.set_faults(slow(Duration::from_millis(60)));
+    let (asked, lease) = (clock.now(), Duration::from_millis(300));
+    let locking = member.lock("k", LockOptions::default().duration(lease));
+    let quick_again = async {
+        sleep(Duration::from_millis(150)).await;
+        hub.set_faults(Faults::default());
+    };
+    let (lock, ()) = tokio::join!(locking, quick_again);
+    let took = clock.now().since(asked);
+    assert!(took > lease / 2, "the grant alone took so long: {took:?}");
+    let left = lock.unwrap().deadline().unwrap().since(clock.now());
+    assert!(left * 2 >= lease, "{left:?} of {lease:?}");
+}
+
+/// Contract, rule 2: and where that cannot be, the caller gets no lock, and the key is free.
+#[tokio::test(start_paused = true)]
+async fn a_lease_too_short_for_the_way_is_never_handed_out() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let member = follower(&members);
+    hub.set_faults(slow(Duration::from_millis(60)));
+    let brief = LockOptions::default().duration(Duration::from_millis(300));
+    let outcome = member.lock("k", brief.max_wait(Duration::from_secs(2))).await;
+    assert!(matches!(outcome, Err(Error::TimedOut)), "{outcome:?}");
+    hub.set_faults(Faults::default());
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(member.inspect("k").await.unwrap(), None, "withdrawn");
 }
 
 #[tokio::test(start_paused = true)]

@@ -272,3 +272,15 @@ pub enum Ended {
     /// The table does not know it.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_never_negative_and_a_time_never_beyond_the_end() {
+        let (early, late) = (ClusterTime(3), ClusterTime(10));
+        assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
+        assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
+    }
+}

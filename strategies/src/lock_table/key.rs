@@ -82,6 +82,20 @@ impl Ord for dyn Ordered + '_ {
 mod tests {
     use super::*;
 
+    /// A search compares texts with keys, and must come to the row that the keys' own order led to.
+    #[test]
+    fn a_text_compares_as_the_key_of_that_text() {
+        let texts = ["", "a", "b", "ab", "orders/42", "orders/43"];
+        for (one, other) in texts.iter().flat_map(|one| texts.map(|other| (*one, other))) {
+            let keys = [Key::new(&one.into()), Key::new(&other.into())];
+            let order = keys[0].cmp(&keys[1]);
+            let (text, key): (&dyn Ordered, &dyn Ordered) = (&one, keys[1].borrow());
+            assert_eq!(text.cmp(key), order, "{one} and {other}");
+            assert_eq!(text.partial_cmp(key), Some(order));
+            assert_eq!(text == key, one == other);
+        }
+    }
+
     #[test]
     fn the_digest_never_changes() {
         assert_eq!(digest(""), 0);

@@ -9,5 +9,7 @@ mod forming;
 mod locking;
 mod original;
 mod pitfalls;
+mod time;
+mod turn;
 
 use super::world;

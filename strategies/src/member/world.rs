@@ -16,6 +16,7 @@ use crate::{
     Instant, MemberOptions, Nonce, Owner,
     lock_table::{Ended, Grant},
     member::{
+        group::Group,
         node::{Node, Output, Status},
         requests::{Answer, Call, CallerId, LockCall, Until},
     },
@@ -30,6 +31,10 @@ pub(super) struct World {
     cut: BTreeSet<(String, String)>,
     /// Drops every n-th frame, if set.
     pub(super) drop_every: Option<u64>,
+    /// How long a frame travels.
+    pub(super) latency: Duration,
+    /// What all wall clocks show in nanoseconds; virtual time, if not set.
+    pub(super) wall: Option<u64>,
     sent: u64,
     pub(super) answers: BTreeMap<CallerId, Answer>,
     pub(super) lost: Vec<(String, Nonce)>,
@@ -66,6 +71,8 @@ impl World {
             frames: VecDeque::new(),
             cut: BTreeSet::new(),
             drop_every: None,
+            latency: LATENCY,
+            wall: None,
             sent: 0,
             answers: BTreeMap::new(),
             lost: Vec::new(),
@@ -98,12 +105,22 @@ impl World {
         }
     }
 
+    /// What `from` sends to `to` is lost; the other way stays open.
+    pub(super) fn cut_one_way(&mut self, from: &str, to: &str) {
+        self.cut.insert((from.into(), to.into()));
+    }
+
     pub(super) fn heal(&mut self) {
         self.cut.clear();
     }
 
     pub(super) fn node(&mut self, name: &str) -> &mut Node {
         self.nodes.get_mut(name).expect("it runs")
+    }
+
+    /// What a member's own table and log hold.
+    pub(super) fn group(&self, name: &str) -> &Group {
+        self.nodes[name].group().expect("it is in a group")
     }
 
     pub(super) fn status(&self, name: &str) -> Status {
@@ -131,12 +148,12 @@ impl World {
             let names: Vec<String> = self.nodes.keys().cloned().collect();
             for name in names {
                 let now = self.now;
+                let nanos = now.since_origin().as_nanos();
+                let virtual_wall = u64::try_from(nanos).expect("not for centuries");
+                let wall = self.wall.unwrap_or(virtual_wall);
                 let Some(node) = self.nodes.get_mut(&name) else { continue };
                 if millis.is_multiple_of(10) {
-                    node.tick(
-                        now,
-                        u64::try_from(now.since_origin().as_nanos()).expect("not for centuries"),
-                    );
+                    node.tick(now, wall);
                 }
                 self.flush(&name);
             }
@@ -225,7 +242,7 @@ impl World {
         self.sent += 1;
         let dropped = self.drop_every.is_some_and(|n| self.sent.is_multiple_of(n));
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {
-            let at = self.now.after(LATENCY);
+            let at = self.now.after(self.latency);
             self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));
         }
     }
@@ -260,6 +277,18 @@ impl World {
         let until = self.now.after(Duration::from_secs(10));
         let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
         self.call(name, |caller| Call::Unlock { caller: Some(caller), key, nonce, until })
+    }
+
+    /// Asks for the lease of `nonce` to last `duration_ms` from now.
+    pub(super) fn extend(
+        &mut self,
+        name: &str,
+        key: &str,
+        nonce: u128,
+        duration_ms: u64,
+    ) -> CallerId {
+        let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
+        self.call(name, |caller| Call::Extend { caller, key, nonce, duration_ms })
     }
 
     pub(super) fn granted(&self, caller: CallerId) -> Option<&Grant> {

@@ -1,8 +1,11 @@
 //! A TCP proxy before the server, which loses what a test tells it to lose.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
@@ -19,6 +22,11 @@ struct Faults {
     lose_publications: AtomicBool,
     /// What clients send is lost.
     swallow: AtomicBool,
+    /// How long everything that the server sends is under way, in milliseconds.
+    answer_delay: AtomicU64,
+    /// For how long the next script is under way, in milliseconds; 0 for no longer than others. It
+    /// arrives although its connection has ended.
+    hold: AtomicU64,
 }
 
 pub(crate) struct Proxy {
@@ -63,6 +71,14 @@ impl Proxy {
         self.faults.swallow.store(swallow, Ordering::SeqCst);
     }
 
+    pub(crate) fn delay_answers(&self, by: Duration) {
+        self.faults.answer_delay.store(millis(by), Ordering::SeqCst);
+    }
+
+    pub(crate) fn hold_next_script(&self, by: Duration) {
+        self.faults.hold.store(millis(by), Ordering::SeqCst);
+    }
+
     /// Whether the answer that was to be lost has been.
     pub(crate) fn has_lost_it(&self) -> bool {
         !self.faults.lose_answer.load(Ordering::SeqCst)
@@ -72,6 +88,18 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap()
+}
+
+/// What a network does that delivers late: the sender has given the connection up by then.
+async fn deliver_late(mut server: TcpStream, bytes: Vec<u8>, hold: u64) {
+    tokio::time::sleep(Duration::from_millis(hold)).await;
+    if server.write_all(&bytes).await.is_ok() {
+        let _ = server.read(&mut [0; 1024]).await;
     }
 }
 
@@ -91,6 +119,12 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>
                 if faults.swallow.load(Ordering::SeqCst) {
                     continue;
                 }
+                if has(b"EVALSHA") {
+                    let hold = faults.hold.swap(0, Ordering::SeqCst);
+                    if hold > 0 {
+                        return deliver_late(server, bytes.to_vec(), hold).await;
+                    }
+                }
                 if server.write_all(bytes).await.is_err() {
                     return;
                 }
@@ -105,6 +139,8 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>
                 if subscribed && push && faults.lose_publications.load(Ordering::SeqCst) {
                     continue;
                 }
+                let delay = faults.answer_delay.load(Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(delay)).await;
                 if client.write_all(bytes).await.is_err() {
                     return;
                 }

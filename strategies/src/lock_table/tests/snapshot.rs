@@ -2,6 +2,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::lock_table::{
+    config::{FIRST_TOKEN_MAX, TIME_MAX},
+    snapshot::COUNTER_MAX,
+};
 
 /// A table with a holder, waiters of every kind, ends of every kind, and a floor.
 fn rich() -> Bench {
@@ -29,6 +33,11 @@ fn rich() -> Bench {
 
 fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
     table.rows.get_mut(&key::Key::new(&key.into())).unwrap()
+}
+
+/// Notes the end of some nonce.
+fn ended(table: &mut LockTable, how: Ended, at: u64) {
+    table.nonces.end(Nonce::from_u128(777), how, ClusterTime(at));
 }
 
 #[test]
@@ -94,7 +103,7 @@ fn a_length_that_promises_too_much_allocates_nothing() {
 fn a_table_that_contradicts_itself_is_refused() {
     let good = rich().table;
     type Break = fn(&mut LockTable);
-    let breaks: [(&str, Break); 10] = [
+    let breaks: [(&str, Break); 23] = [
         ("lease that has ended", |t| t.now = ClusterTime(110)),
         ("token that was never granted", |t| t.last_token = 1),
         ("place that was never taken", |t| t.last_place = 4),
@@ -107,7 +116,26 @@ fn a_table_that_contradicts_itself_is_refused() {
         ("more waiters than the limit", |t| t.config.waiters_per_key_max = 1),
         ("more nonces than the limit", |t| t.config.nonces_max = 3),
         ("first token out of range", |t| t.config.first_token = 0),
-        ("last token out of range", |t| t.last_token = u64::MAX),
+        ("last token out of range", |t| t.last_token = COUNTER_MAX + 1),
+        ("last place out of range", |t| t.last_place = COUNTER_MAX + 1),
+        ("last token before the first", |t| t.config.first_token = t.last_token + 2),
+        ("token before the first", |t| t.config.first_token = t.last_token),
+        ("time out of range", |t| t.now = TIME_MAX.after(1)),
+        ("floor after now", |t| t.nonces.set_floor(Some(t.now.after(1)))),
+        ("grant after now", |t| row(t, "k").holder.granted_at = ClusterTime(18)),
+        ("LOCK after now", |t| row(t, "k").holder.claim.asked_at = ClusterTime(18)),
+        ("lease of nothing", |t| row(t, "k").holder.claim.duration_ms = 0),
+        ("queue out of order", |t| {
+            let place = row(t, "k").holder.claim.place;
+            row(t, "k").queue.first_entry().unwrap().get_mut().claim.place = place;
+        }),
+        ("waiter that is dead", |t| {
+            let now = t.now;
+            row(t, "k").queue.first_entry().unwrap().get_mut().deadline = Some(now);
+        }),
+        ("ends out of order", |t| ended(t, Ended::Withdrawn, 0)),
+        ("ends out of order", |t| ended(t, Ended::Withdrawn, 18)),
+        ("end that is none", |t| ended(t, Ended::Held, 17)),
     ];
     for (what, broken) in breaks {
         let mut table = good.clone();
@@ -117,6 +145,69 @@ fn a_table_that_contradicts_itself_is_refused() {
             matches!(error, SnapshotError::Inconsistent { what: found } if found == what),
             "{what}: {error}"
         );
+    }
+}
+
+#[test]
+fn a_table_at_every_limit_is_restored() {
+    let sound = |change: &dyn Fn(&mut LockTable)| {
+        let mut table = rich().table;
+        change(&mut table);
+        LockTable::restore(&table.snapshot()).unwrap();
+    };
+    sound(&|t| (t.last_token, t.last_place) = (COUNTER_MAX, COUNTER_MAX));
+    sound(&|t| t.nonces.set_floor(Some(t.now)));
+    sound(&|t| t.config.keys_max = t.rows.len() as u64);
+    sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len() as u64);
+    sound(&|t| t.config.nonces_max = t.nonces.len() as u64);
+    let first_token = FIRST_TOKEN_MAX;
+    let mut bench = Bench::with(TableConfig { first_token, ..TableConfig::default() });
+    bench.noop(TIME_MAX.0);
+    LockTable::restore(&bench.table.snapshot()).unwrap();
+}
+
+#[test]
+fn a_key_that_comes_twice_or_out_of_order_is_refused() {
+    let mut bench = Bench::new();
+    for (key, nonce) in [("a", 1), ("b", 2)] {
+        let request = LockRequest { key: key.into(), ..request(nonce, 100, Wait::No) };
+        bench.apply(0, &Command::Lock(request));
+    }
+    let good = bench.table.snapshot();
+    LockTable::restore(&good).unwrap();
+    let at = |key: u8| good.windows(2).position(|two| two == [1, key]).unwrap() + 1;
+    for (first, second) in [(b'a', b'a'), (b'b', b'b'), (b'b', b'a')] {
+        let mut bytes = good.clone();
+        (bytes[at(b'a')], bytes[at(b'b')]) = (first, second);
+        let error = LockTable::restore(&bytes).unwrap_err();
+        let right = matches!(error, SnapshotError::Inconsistent { what: "keys out of order" });
+        assert!(right, "{error}");
+    }
+}
+
+/// [`LockTable::check`] is what the other tests rely on.
+#[test]
+fn a_broken_table_does_not_pass_the_check() {
+    type Break = fn(&mut LockTable);
+    let breaks: [Break; 8] = [
+        |t| t.now = ClusterTime(110),
+        |t| t.last_token = 1,
+        |t| t.last_place = 1,
+        |t| row(t, "k").holder.granted_at = ClusterTime(18),
+        |t| t.index.waiters += 1,
+        |t| drop(t.index.contended.pop_first()),
+        |t| {
+            let nonce = row(t, "k").holder.claim.nonce;
+            t.nonces.forget(nonce);
+        },
+        |t| t.config.keys_max = 1,
+    ];
+    for (place, broken) in breaks.into_iter().enumerate() {
+        let mut table = rich().table;
+        table.check();
+        broken(&mut table);
+        let checked = std::panic::catch_unwind(|| table.check());
+        assert!(checked.is_err(), "break {place} passes");
     }
 }
 

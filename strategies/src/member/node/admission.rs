@@ -34,3 +34,95 @@ pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) 
         Command::Gone { .. } | Command::Noop => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Nonce, Owner,
+        lock_table::{LockRequest, ProcessId, Seen},
+    };
+
+    const SENDER: u64 = 7;
+
+    fn admits(command: &Command) -> bool {
+        is_admissible(command, SENDER)
+    }
+
+    /// A LOCK at every limit, which is admitted, changed in one thing.
+    fn lock(change: impl FnOnce(&mut LockRequest, &mut Owner)) -> bool {
+        let mut owner = Owner {
+            host: "h".repeat(HOST_BYTES_MAX),
+            pid: 1,
+            label: Some("l".repeat(LABEL_BYTES_MAX)),
+        };
+        let mut request = LockRequest {
+            key: "k".repeat(KEY_BYTES_MAX).into(),
+            nonce: Nonce::from_u128(1),
+            process: ProcessId(SENDER),
+            request: 1,
+            duration_ms: day(),
+            wait: Wait::Ms(day()),
+            seen: Seen::Now,
+            owner: Arc::default(),
+        };
+        change(&mut request, &mut owner);
+        request.owner = Arc::new(owner);
+        admits(&Command::Lock(request))
+    }
+
+    fn day() -> u64 {
+        u64::try_from(DURATION_MAX.as_millis()).unwrap()
+    }
+
+    fn extend(change: impl FnOnce(&mut Arc<str>, &mut u64, &mut u64)) -> bool {
+        let (mut key, mut process, mut duration_ms) = ("k".into(), SENDER, day());
+        change(&mut key, &mut process, &mut duration_ms);
+        let (nonce, process) = (Nonce::from_u128(1), ProcessId(process));
+        admits(&Command::Extend { key, nonce, process, request: 1, duration_ms })
+    }
+
+    fn too_long() -> Arc<str> {
+        "k".repeat(KEY_BYTES_MAX + 1).into()
+    }
+
+    #[test]
+    fn a_lock_at_every_limit_is_admitted_and_one_beyond_any_is_not() {
+        assert!(lock(|_, _| {}));
+        assert!(!lock(|lock, _| lock.process = ProcessId(SENDER + 1)), "in another's name");
+        assert!(!lock(|lock, _| lock.key = "".into()));
+        assert!(!lock(|lock, _| lock.key = too_long()));
+        assert!(!lock(|lock, _| lock.duration_ms = 0));
+        assert!(lock(|lock, _| lock.duration_ms = 1));
+        assert!(!lock(|lock, _| lock.duration_ms = day() + 1));
+        assert!(!lock(|lock, _| lock.wait = Wait::Ms(day() + 1)));
+        assert!(lock(|lock, _| lock.wait = Wait::No));
+        assert!(lock(|lock, _| lock.wait = Wait::Forever));
+        assert!(!lock(|_, owner| owner.label = Some("l".repeat(LABEL_BYTES_MAX + 1))));
+        assert!(lock(|_, owner| owner.label = None));
+        assert!(!lock(|_, owner| owner.host = "h".repeat(HOST_BYTES_MAX + 1)));
+    }
+
+    #[test]
+    fn an_extend_and_an_unlock_are_held_to_the_same_limits() {
+        assert!(extend(|_, _, _| {}));
+        assert!(!extend(|_, process, _| *process += 1), "in another's name");
+        assert!(!extend(|key, _, _| *key = too_long()));
+        assert!(!extend(|_, _, duration| *duration = 0));
+        assert!(!extend(|_, _, duration| *duration += 1));
+        let unlock = |key: Arc<str>| {
+            admits(&Command::Unlock { key, nonce: Nonce::from_u128(1), forget: false })
+        };
+        assert!(unlock("k".into()));
+        assert!(!unlock("".into()));
+        assert!(!unlock(too_long()));
+    }
+
+    #[test]
+    fn what_only_a_leader_says_of_its_own_is_admitted_from_nobody() {
+        assert!(!admits(&Command::Gone { process: ProcessId(SENDER) }));
+        assert!(!admits(&Command::Noop));
+    }
+}

@@ -81,6 +81,77 @@ fn an_unanswered_request_is_repeated_with_growing_pauses() {
     assert_eq!(sent, [0, 100, 300, 700, 1500, 2500]);
 }
 
+/// Contract, rules 2 and 4: whichever send it was that the log answered.
+#[test]
+fn what_was_sent_twice_counts_from_before_the_first_send() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(5), lock(1, "k", 1, Until::Never));
+    let _ = pair.take_due(7);
+    let again = pair.take_due(150);
+    pair.apply(300, &again);
+    let answers = pair.answers();
+    let [(1, Answer::Granted { sent, received, .. })] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((*sent, *received), (at(7), at(300)));
+    let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+    pair.requests.call(at(310), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
+    let _ = pair.take_due(311);
+    let again = pair.take_due(450);
+    pair.apply(600, &again);
+    let answers = pair.answers();
+    let [(2, Answer::Extended { held: true, sent })] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*sent, at(311));
+}
+
+/// Contract, rule 6, last sentence: only where no copy of its LOCK and none of itself can be under
+/// way does an unlock ask the table to remember nothing.
+#[test]
+fn an_unlock_says_forget_only_where_no_copy_can_be_under_way() {
+    let says = |(lock_over, lock_sends), (over_channel, sends)| {
+        let mut pair = Pair::new();
+        let seen = Seen::Now;
+        pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+        let mut sent = Vec::new();
+        for n in 0..lock_sends {
+            sent = pair.requests.take_due(at(n * 1000), Sending { seen, over_channel: lock_over });
+        }
+        pair.apply(9000, &sent);
+        let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+        let until = at(60_000);
+        pair.requests.call(at(9001), Call::Unlock { caller: None, key, nonce, until });
+        for n in 0..sends {
+            sent = pair.requests.take_due(at(9001 + n * 1000), Sending { seen, over_channel });
+        }
+        let [Command::Unlock { forget, .. }] = sent[..] else { panic!("{sent:?}") };
+        forget
+    };
+    assert!(says((false, 1), (false, 1)), "all went straight into the log, once");
+    assert!(!says((true, 1), (false, 1)), "the channel may repeat the LOCK");
+    assert!(!says((false, 2), (false, 1)), "the first LOCK may be in the log still");
+    assert!(!says((false, 1), (true, 1)), "the channel may repeat the unlock");
+    assert!(!says((false, 1), (false, 2)), "the first unlock may be in the log still");
+}
+
+/// A given nonce may have been sent by an earlier call, and the withdrawal of what was never
+/// granted races with its LOCK.
+#[test]
+fn a_withdrawal_and_an_unlock_of_a_used_nonce_leave_their_memory() {
+    let mut pair = Pair::new();
+    let sending = Sending { seen: Seen::Now, over_channel: false };
+    let Call::Lock { lock: call, .. } = lock(1, "k", 1, Until::Never) else { unreachable!() };
+    let used = LockCall { unused: false, ..call };
+    pair.requests.call(at(0), Call::Lock { caller: 1, lock: used });
+    let sent = pair.requests.take_due(at(0), sending);
+    pair.apply(0, &sent);
+    pair.requests.call(at(1), cancel(1, 1));
+    let unlocked = pair.requests.take_due(at(1), sending);
+    assert!(matches!(unlocked[..], [Command::Unlock { forget: false, .. }]), "{unlocked:?}");
+    pair.requests.call(at(2), lock(2, "k", 2, Until::Never));
+    let _ = pair.requests.take_due(at(2), sending);
+    pair.requests.call(at(3), cancel(2, 2));
+    let withdrawn = pair.requests.take_due(at(3), sending);
+    assert!(matches!(withdrawn[..], [Command::Unlock { forget: false, .. }]), "{withdrawn:?}");
+}
+
 #[test]
 fn one_nonce_cannot_wait_for_two_keys() {
     let mut pair = Pair::new();

@@ -4,12 +4,16 @@
 //! member.
 
 use gaggle_channels::NodeName;
-use raft::eraftpb::{Entry, Message, MessageType, Snapshot};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::world::World;
-use crate::member::{
-    node::Output,
-    wire::{self, Body, Header, RaftMessage},
+use crate::{
+    lock_table::{LockTable, TableConfig},
+    member::{
+        entry,
+        node::Output,
+        wire::{self, Body, Header, RaftMessage},
+    },
 };
 
 const THREE: [&str; 3] = ["a", "b", "c"];
@@ -77,14 +81,29 @@ fn an_append_far_beyond_the_log_is_refused() {
     });
 }
 
+/// An entry after the last one, which nothing but its bytes speaks against.
+fn appended(change: impl Fn(&mut Entry)) {
+    let forger = Forger::new();
+    let (index, term) = forger.world.group(&forger.follower).view().last;
+    forger.survives(|message| {
+        message.msg_type = MessageType::MsgAppend;
+        (message.index, message.log_term, message.commit) = (index, term, index + 1);
+        let mut entry = Entry { index: index + 1, term: message.term, ..Entry::default() };
+        change(&mut entry);
+        message.entries = vec![entry].into();
+    });
+}
+
 #[test]
 fn an_entry_that_does_not_decode_is_refused() {
-    Forger::new().survives(|message| {
-        message.msg_type = MessageType::MsgAppend;
-        // Before the first entry kept, where any member agrees.
-        (message.index, message.log_term, message.commit) = (1, 1, 2);
-        let data = vec![1, 9, 9, 9].into();
-        message.entries = vec![Entry { index: 2, term: 1, data, ..Entry::default() }].into();
+    appended(|entry| entry.data = vec![1, 9, 9, 9].into());
+}
+
+#[test]
+fn a_change_of_members_that_does_not_decode_is_refused() {
+    appended(|entry| {
+        entry.entry_type = EntryType::EntryConfChangeV2;
+        entry.context = vec![1, 9, 9, 9].into();
     });
 }
 
@@ -93,6 +112,18 @@ fn a_snapshot_that_does_not_decode_is_refused() {
     Forger::new().survives(|message| {
         snapshot(message, |snapshot| snapshot.data = vec![1, 9, 9, 9].into());
     });
+}
+
+#[test]
+fn a_snapshot_whose_table_or_names_are_none_is_refused() {
+    let table = LockTable::new(TableConfig::default()).snapshot();
+    let nameless: (_, Vec<(u64, String)>) = (table.clone(), vec![(7, String::new())]);
+    let broken: (_, Vec<(u64, String)>) = (table[..table.len() - 1].to_vec(), Vec::new());
+    for state in [nameless, broken] {
+        Forger::new().survives(|message| {
+            snapshot(message, |snapshot| snapshot.data = entry::encode(&state).into());
+        });
+    }
 }
 
 #[test]

@@ -166,6 +166,70 @@ fn survivors_of_a_lost_majority_resign_and_form_anew_with_greater_tokens() {
     assert!(after.token > before.token);
 }
 
+/// The survivor knows its last token, and tells it to whoever forms the new group; a wall clock
+/// behind it decides nothing.
+#[test]
+fn tokens_of_a_new_group_begin_above_the_last_of_the_old_whoever_survived() {
+    for survivor in THREE {
+        let mut world = World::new(&THREE);
+        world.wall = Some(1_000_000);
+        world.run_until_ready();
+        let before = world.must_lock(survivor, "k", 1);
+        assert!(before.token >= 1_000_000);
+        world.wall = Some(1);
+        let group = world.status(survivor).group;
+        let others: Vec<&str> = THREE.into_iter().filter(|name| *name != survivor).collect();
+        others.iter().for_each(|name| world.kill(name));
+        world.run(500);
+        others.iter().for_each(|name| world.start(name));
+        world.run_until(5_000, "the old group is left", |w| w.status(survivor).group.is_none());
+        world.run_until_ready();
+        assert_ne!(world.status(survivor).group, group);
+        let after = world.must_lock(others[0], "k", 2);
+        assert!(after.token > before.token, "{survivor}: {} after {}", after.token, before.token);
+    }
+}
+
+/// Leases of the old group that this member's process granted must have ended, in the eyes of their
+/// holders, before a new group grants again.
+#[test]
+fn a_survivor_rests_for_its_grace_before_it_pledges() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    world.must_lock("a", "k", 1);
+    world.kill("b");
+    world.kill("c");
+    world.run(100);
+    world.start("b");
+    world.start("c");
+    world.run_until(5_000, "the survivor resigns", |w| w.status("a").group.is_none());
+    let rested = world.run_until(5_000, "a new group", |w| w.status("b").group.is_some());
+    assert!((1_000..1_500).contains(&rested), "after {rested} ms");
+}
+
+/// A member that was replaced while it could not be heard held locks that others may get.
+#[test]
+fn a_member_that_was_replaced_in_its_absence_loses_its_locks_and_rests() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    ["p", "q", "r"].iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&victim, "k", 1);
+    world.cut_off(&victim);
+    world.start("s");
+    world.cut_one_way("s", &victim);
+    world.cut_one_way(&victim, "s");
+    world.run_until(15_000, "the newcomer votes", |w| w.status("s").ready);
+    assert!(world.lost.iter().all(|(name, _)| *name != leader));
+    world.heal();
+    world.run_until(5_000, "the absent one learns of it", |w| !w.status(&victim).ready);
+    world.run_until(5_000, "its locks are lost", |w| {
+        w.lost.contains(&(victim.clone(), crate::Nonce::from_u128(1)))
+    });
+    let standing = world.node(&victim).forming();
+    assert!(standing.contains("Resting"), "others may hold what it held: {standing}");
+}
+
 #[test]
 fn a_minority_grants_nothing() {
     let mut world = World::new(&FIVE);

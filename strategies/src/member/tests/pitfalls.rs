@@ -47,6 +47,30 @@ fn a_member_far_behind_catches_up_by_snapshot_and_its_waiters_are_answered() {
     assert_eq!(table, world.node(&leader).sizes().0);
 }
 
+/// What happened to its locks while it was cut off, a member learns from the table that the snapshot
+/// brings: effects were skipped.
+#[test]
+fn a_lock_that_ended_behind_a_snapshot_is_lost_and_one_that_lives_is_not() {
+    let mut world = small_log();
+    world.run_until_ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&follower, "freed", 1);
+    world.must_lock(&follower, "kept", 2);
+    world.cut_off(&follower);
+    // A lock may be handed to another process, which unlocks it.
+    world.must_unlock(&leader, "freed", 1);
+    for nonce in 100..300 {
+        world.must_lock(&leader, "other", nonce);
+        world.must_unlock(&leader, "other", nonce);
+    }
+    assert!(world.group(&leader).view().start.0 > world.group(&follower).view().last.0);
+    assert!(world.lost.is_empty(), "it has not heard of it");
+    world.heal();
+    world.run(2_000);
+    assert_eq!(world.lost, [(follower.clone(), crate::Nonce::from_u128(1))]);
+    world.must_unlock(&follower, "kept", 2);
+}
+
 #[test]
 fn a_lost_snapshot_does_not_wedge_a_follower() {
     for lose in 2..7 {

@@ -1,0 +1,114 @@
+//! Goal: cluster time, and what a holder counts from (contract, rules 2 to 4).
+//! Method: frames that travel for long, a leader that is cut off at a chosen moment, and the stamps
+//! of the log, entry by entry.
+
+use std::time::Duration;
+
+use super::world::World;
+use crate::{
+    Instant,
+    member::{requests::Answer, tests::world::LATENCY},
+};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+fn ready() -> World {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    world
+}
+
+fn sent(world: &World, caller: u64) -> (Instant, Instant) {
+    match world.answers[&caller] {
+        Answer::Granted { sent, received, .. } => (sent, received),
+        ref other => panic!("it was {other:?}"),
+    }
+}
+
+/// The stamps of a member's log, in its order.
+fn stamps(world: &World, name: &str) -> Vec<u64> {
+    let group = world.group(name);
+    let view = group.view();
+    let entries = (view.start.0 + 1..=view.last.0).filter_map(|index| group.entry(index));
+    entries.filter_map(|entry| entry.command).map(|(stamp, _)| stamp.0).collect()
+}
+
+#[test]
+fn a_grant_counts_from_before_the_first_send_however_late_and_often_it_was_asked() {
+    let mut world = ready();
+    world.latency = Duration::from_millis(40);
+    let names = [world.leader().unwrap(), world.follower()];
+    for (nonce, name) in (1..).zip(names) {
+        let asked = world.now;
+        let caller = world.lock(&name, &format!("k{nonce}"), nonce, 5_000);
+        world.run_until(2_000, "granted", |w| w.granted(caller).is_some());
+        let (sent, received) = sent(&world, caller);
+        assert!(sent.since(asked) <= LATENCY, "{name} counts from {:?}", sent.since(asked));
+        assert!(received.since(asked) >= Duration::from_millis(80), "{:?}", received.since(asked));
+    }
+}
+
+#[test]
+fn an_extend_counts_from_before_the_first_send_however_late_and_often_it_was_asked() {
+    let mut world = ready();
+    let follower = world.follower();
+    world.must_lock(&follower, "k", 1);
+    world.latency = Duration::from_millis(40);
+    let asked = world.now;
+    let caller = world.extend(&follower, "k", 1, 20_000);
+    world.run_until(2_000, "answered", |w| w.answers.contains_key(&caller));
+    let Answer::Extended { held: true, sent } = world.answers[&caller] else {
+        panic!("it was {:?}", world.answers[&caller]);
+    };
+    assert!(world.now.since(asked) >= Duration::from_millis(80));
+    assert!(sent.since(asked) <= LATENCY, "counts from {:?}", sent.since(asked));
+}
+
+/// A change of leader lengthens a lease by no more than this and the time without a leader.
+#[test]
+fn while_a_lease_lives_a_stamp_is_committed_every_half_second_and_no_more_often() {
+    let mut world = ready();
+    let leader = world.leader().unwrap();
+    world.must_lock(&leader, "k", 1);
+    let before = THREE.map(|name| stamps(&world, name).len());
+    world.run(4_000);
+    for (name, before) in THREE.into_iter().zip(before) {
+        let stamps = &stamps(&world, name)[before..];
+        assert!((7..=9).contains(&stamps.len()), "{name}: {stamps:?}");
+        assert!(stamps.windows(2).all(|two| two[1] - two[0] <= 510), "{name}: {stamps:?}");
+    }
+    world.must_unlock(&leader, "k", 1);
+    let before = stamps(&world, &leader).len();
+    world.run(4_000);
+    assert!(stamps(&world, &leader).len() <= before + 1, "nobody holds: no stamp is due");
+}
+
+/// What a former leader appended and nobody committed is part of the log that its successor
+/// continues: it goes on from there.
+#[test]
+fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones() {
+    let mut world = ready();
+    let leader = world.leader().unwrap();
+    let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
+    world.must_lock(&leader, "k", 1);
+    world.must_unlock(&leader, "k", 1);
+    world.run(100);
+    let applied = world.group(others[0]).table().now();
+    // Nobody holds: no stamp is committed for long, and the next lies far ahead.
+    world.run(6_000);
+    // One follower gets the entry; its acknowledgement does not come back.
+    world.cut_off(others[1]);
+    world.cut_one_way(others[0], &leader);
+    world.lock(&leader, "k", 2, 5_000);
+    world.run(5);
+    let ahead = *stamps(&world, others[0]).last().unwrap();
+    assert_eq!(world.group(others[0]).table().now(), applied, "it is not committed");
+    assert!(ahead >= applied.0 + 5_000, "{ahead} after {applied:?}");
+    world.kill(&leader);
+    world.heal();
+    world.run_until(3_000, "a new leader", |w| w.leader().is_some_and(|name| name != leader));
+    world.must_lock(others[0], "other", 3);
+    let stamps = stamps(&world, others[0]);
+    assert!(stamps.contains(&ahead), "the entry has survived");
+    assert!(stamps.windows(2).all(|two| two[0] <= two[1]), "{stamps:?}");
+}

@@ -1,0 +1,170 @@
+//! Goal: no request is stamped with a time read before it was received (contract, rule 3), and none
+//! that a peer may not make is appended.
+//! Method: one driver alone, turned by hand, and frames of a process that is none of ours; its own
+//! process stops in the middle of a turn, and what was sent meanwhile arrives in that very turn.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
+
+use crate::{
+    Clock, Instant, MemberOptions, Nonce,
+    lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
+    member::{
+        Member, Policy,
+        driver::Driver,
+        wire::{self, Body, Header, VERSION},
+    },
+};
+
+/// A clock that the test moves.
+#[derive(Debug, Default)]
+struct Hand(AtomicU64);
+
+impl Hand {
+    fn pass(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Instant {
+        Instant::from_origin(Duration::from_millis(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+/// A channel on which nobody else speaks: frames are put in, each with a pause of the process that
+/// goes before its arrival.
+struct Silent {
+    name: NodeName,
+    clock: Arc<Hand>,
+    frames: Mutex<VecDeque<(u64, Bytes)>>,
+}
+
+#[async_trait]
+impl Channel for Silent {
+    fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    async fn connect(&self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn disconnect(&self) {}
+
+    fn send(&self, _: &NodeName, _: Bytes) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    fn broadcast(&self, _: Bytes) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Received> {
+        unreachable!("a driver that is turned by hand does not wait")
+    }
+
+    fn try_receive(&self) -> Option<Received> {
+        let (pause, frame) = self.frames.lock().unwrap().pop_front()?;
+        self.clock.pass(pause);
+        Some(Received::Frame { from: NodeName::new("other").unwrap(), frame })
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// Who sends the requests.
+const SENDER: u64 = 77;
+
+/// A member that is its own majority.
+struct Alone {
+    driver: Driver,
+    channel: Arc<Silent>,
+    clock: Arc<Hand>,
+    _member: Member,
+}
+
+impl Alone {
+    fn leading() -> Self {
+        let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Hand::default()));
+        let frames = Mutex::default();
+        let channel = Arc::new(Silent { name: name.clone(), clock: clock.clone(), frames });
+        let options = MemberOptions::named("test", [name]).clock(clock.clone()).seed(1);
+        let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
+        let mut alone = Self { driver, channel, clock, _member };
+        while !alone.driver.node.status().leads {
+            alone.turn();
+        }
+        alone
+    }
+
+    fn turn(&mut self) {
+        self.clock.pass(10);
+        self.driver.step(None);
+    }
+
+    /// The next turn takes a LOCK that was sent while the process was stopped for `pause` ms.
+    fn takes_after(&mut self, pause: u64, key: &str, nonce: u128) {
+        self.takes_from(SENDER, pause, key, nonce);
+    }
+
+    /// The same, in the name of `process`.
+    fn takes_from(&mut self, process: u64, pause: u64, key: &str, nonce: u128) {
+        let (to, group) = self.driver.node.inside();
+        let (group, _) = group.unwrap();
+        let cluster = "test".into();
+        let header = Header { version: VERSION, cluster, from: SENDER, to, group };
+        let request = LockRequest {
+            key: key.into(),
+            nonce: Nonce::from_u128(nonce),
+            process: ProcessId(process),
+            request: 1,
+            duration_ms: 60_000,
+            wait: Wait::No,
+            seen: Seen::Now,
+            owner: Arc::default(),
+        };
+        let mut frame = wire::encode_header(&header);
+        frame.extend(wire::encode_body(&Body::Request(Command::Lock(request))));
+        self.channel.frames.lock().unwrap().push_back((pause, frame.into()));
+    }
+
+    fn granted_at(&self, key: &str) -> u64 {
+        let table = self.driver.node.group().unwrap().table();
+        table.holder(key).expect("it was granted").granted_at.0
+    }
+}
+
+#[test]
+fn a_request_taken_after_a_pause_within_the_turn_is_stamped_after_the_pause() {
+    let mut alone = Alone::leading();
+    alone.takes_after(0, "before", 1);
+    alone.turn();
+    alone.takes_after(500, "after", 2);
+    alone.turn();
+    let passed = alone.granted_at("after") - alone.granted_at("before");
+    assert_eq!(passed, 510, "its sender counts its lease from within the pause");
+}
+
+#[test]
+fn a_request_in_another_processs_name_is_not_appended() {
+    let mut alone = Alone::leading();
+    alone.takes_from(SENDER + 1, 0, "forged", 1);
+    alone.takes_after(0, "own", 2);
+    alone.turn();
+    let table = alone.driver.node.group().unwrap().table();
+    assert!(table.holder("own").is_some());
+    assert_eq!(table.holder("forged"), None);
+}
