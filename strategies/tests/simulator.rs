@@ -30,7 +30,7 @@ const REGRESSIONS: [(u64, &str); 19] = [
     (102_132, "a joint configuration that had lost one half stood still"),
     (103_214, "the same"),
     (105_142, "the same, with seven members"),
-    (1_154, "a call that overran its deadline, by the simulator's own count of standstill"),
+    (112_534, "a call that overran its deadline, by the simulator's own count of standstill"),
     (202_203, "an unlock answered as expired, of which a repeated frame had taken effect"),
     (201_888, "a waiter whose place was lost, and who queued again"),
     (203_880, "a waiter whose turn ran out before it heard of it"),
