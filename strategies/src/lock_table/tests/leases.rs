@@ -29,6 +29,9 @@ fn keys_are_independent() {
     bench.lock(0, 1, 100, Wait::No);
     let other = Command::Lock(LockRequest { key: "K".into(), ..request(2, 100, Wait::No) });
     assert_eq!(told(&bench.apply(0, &other)), ["granted 2 token 2 at 0 until 100"]);
+    let mut held: Vec<&str> = bench.table.keys().map(|key| &**key).collect();
+    held.sort_unstable();
+    assert_eq!(held, ["K", "k"]);
 }
 
 #[test]

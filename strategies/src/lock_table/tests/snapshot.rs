@@ -49,6 +49,7 @@ fn a_restored_table_behaves_as_the_original() {
     restored.table.check();
     assert_eq!(restored.table.snapshot(), bytes);
     assert_eq!(restored.table.config(), original.table.config());
+    assert_eq!((restored.table.config().group, restored.table.config().nonces_max), (GROUP, 9));
     for at in [20, 40, 61, 110, 111, 300, 40_000] {
         let nonce = u128::from(at);
         let request = |bench: &mut Bench| bench.lock(at, nonce, 30, Wait::Ms(9));

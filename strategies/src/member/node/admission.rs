@@ -46,9 +46,11 @@ mod tests {
     };
 
     const SENDER: u64 = 7;
+    /// The longest lease that the group gives.
+    const LEASE: u64 = 60_000;
 
     fn admits(command: &Command) -> bool {
-        is_admissible(command, SENDER)
+        is_admissible(command, SENDER, LEASE)
     }
 
     /// A LOCK at every limit, which is admitted, changed in one thing.
@@ -63,8 +65,8 @@ mod tests {
             nonce: Nonce::from_u128(1),
             process: ProcessId(SENDER),
             request: 1,
-            duration_ms: day(),
-            wait: Wait::Ms(day()),
+            duration_ms: LEASE,
+            wait: Wait::Ms(longest_wait()),
             seen: Seen::Now,
             owner: Arc::default(),
         };
@@ -73,12 +75,12 @@ mod tests {
         admits(&Command::Lock(request))
     }
 
-    fn day() -> u64 {
-        u64::try_from(DURATION_MAX.as_millis()).unwrap()
+    fn longest_wait() -> u64 {
+        u64::try_from(MAX_WAIT_MAX.as_millis()).unwrap()
     }
 
     fn extend(change: impl FnOnce(&mut Arc<str>, &mut u64, &mut u64)) -> bool {
-        let (mut key, mut process, mut duration_ms) = ("k".into(), SENDER, day());
+        let (mut key, mut process, mut duration_ms) = ("k".into(), SENDER, LEASE);
         change(&mut key, &mut process, &mut duration_ms);
         let (nonce, process) = (Nonce::from_u128(1), ProcessId(process));
         admits(&Command::Extend { key, nonce, process, request: 1, duration_ms })
@@ -96,8 +98,8 @@ mod tests {
         assert!(!lock(|lock, _| lock.key = too_long()));
         assert!(!lock(|lock, _| lock.duration_ms = 0));
         assert!(lock(|lock, _| lock.duration_ms = 1));
-        assert!(!lock(|lock, _| lock.duration_ms = day() + 1));
-        assert!(!lock(|lock, _| lock.wait = Wait::Ms(day() + 1)));
+        assert!(!lock(|lock, _| lock.duration_ms = LEASE + 1));
+        assert!(!lock(|lock, _| lock.wait = Wait::Ms(longest_wait() + 1)));
         assert!(lock(|lock, _| lock.wait = Wait::No));
         assert!(lock(|lock, _| lock.wait = Wait::Forever));
         assert!(!lock(|_, owner| owner.label = Some("l".repeat(LABEL_BYTES_MAX + 1))));
