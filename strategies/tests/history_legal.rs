@@ -173,9 +173,10 @@ fn what_nobody_needs_to_have_held_costs_no_search() {
     let mut operations = withdrawn_and_seen_spent();
     operations.extend([granted(1, 0, 1, 1, 100), granted(2, 200, 300, 2, 400)]);
     passes(&[Fenced, Leased, Queued], &operations);
-    // The first one's extension is too late: no order explains it.
-    operations.push(extended(1, 2000, 2001, 3000));
-    for model in [Fenced, Leased, Queued] {
+    // One that holds is told that it does not: no order of all the others explains it.
+    operations
+        .extend([granted(3, 1500, 1501, 3, 5000), refused(3, 1600, 1601, Refusal::NotHolder)]);
+    for model in [Leased, Queued] {
         let history = History::new(operations.clone()).unwrap();
         let report = check(&history, &[model], &Settings { budget: 10_000, ..exact() });
         assert!(report.undecided.is_empty(), "{report}");
