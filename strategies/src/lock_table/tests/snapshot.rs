@@ -2,10 +2,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lock_table::{
-    config::{FIRST_TOKEN_MAX, TIME_MAX},
-    snapshot::COUNTER_MAX,
-};
+use crate::lock_table::config::{FIRST_TOKEN_MAX, TIME_MAX};
+
+/// The greatest token and place that a snapshot may tell of.
+const COUNTER_MAX: u64 = (1 << 63) + (1 << 62);
 
 /// A table with a holder, waiters of every kind, ends of every kind, and a floor.
 fn rich() -> Bench {
