@@ -18,7 +18,7 @@ use crate::{
 /// The first byte of every snapshot.
 const VERSION: u8 = 1;
 /// Tokens and places beyond this were never granted: as many again would be left.
-pub(super) const COUNTER_MAX: u64 = FIRST_TOKEN_MAX + (1 << 62);
+const COUNTER_MAX: u64 = FIRST_TOKEN_MAX + (1 << 62);
 
 /// Why a snapshot was refused. Nothing of it was taken over.
 #[non_exhaustive]
