@@ -125,10 +125,10 @@ async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
     let member = follower(&members);
     let clock = member.clock();
     hub.set_faults(slow(Duration::from_millis(60)));
-    let (asked, lease) = (clock.now(), Duration::from_millis(300));
+    let (asked, lease) = (clock.now(), Duration::from_millis(380));
     let locking = member.lock("k", LockOptions::default().duration(lease));
     let quick_again = async {
-        sleep(Duration::from_millis(150)).await;
+        sleep(Duration::from_millis(200)).await;
         hub.set_faults(Faults::default());
     };
     let (lock, ()) = tokio::join!(locking, quick_again);

@@ -226,6 +226,7 @@ fn a_member_that_was_replaced_in_its_absence_loses_its_locks_and_rests() {
     world.run_until(5_000, "its locks are lost", |w| {
         w.lost.contains(&(victim.clone(), crate::Nonce::from_u128(1)))
     });
+    world.run(500);
     let standing = world.node(&victim).forming();
     assert!(standing.contains("Resting"), "others may hold what it held: {standing}");
 }
