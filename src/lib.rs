@@ -64,6 +64,9 @@
 //!
 //! Features: `cli` (default) builds the command line `gaggle`; the library is the same without it.
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod guard;
 mod keepalive;
 mod locker;

@@ -1,0 +1,185 @@
+//! Bars, in the terminal as the seed printed them, and as a picture.
+
+use std::fmt;
+
+use svg::{
+    Document, Node,
+    node::element::{Line, Rectangle, Style, Text, Title},
+};
+
+/// One bar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// What it stands for.
+    pub label: String,
+    /// How long it is.
+    pub value: f64,
+    /// What is written behind it.
+    pub text: String,
+    /// Whether it is drawn in the colour of ours.
+    pub ours: bool,
+}
+
+/// Bars of one unit, that can be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What was measured.
+    pub title: String,
+    /// The unit, and which way is better.
+    pub note: String,
+    /// In the order in which they are drawn.
+    pub bars: Vec<Bar>,
+    /// What no lock can beat, and what that is.
+    pub limit: Option<(f64, String)>,
+}
+
+/// Several series in one picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BarChart {
+    /// The heading.
+    pub title: String,
+    /// When, where, which versions.
+    pub subtitle: String,
+    /// From above to below.
+    pub series: Vec<Series>,
+}
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 250.0;
+const BAR_WIDTH: f64 = 430.0;
+const BAR_HEIGHT: f64 = 20.0;
+const MARGIN: f64 = 24.0;
+/// Ours, others, the limit, words.
+const OURS: &str = "#2f6fb3";
+const OTHERS: &str = "#b4bcc6";
+const LIMIT: &str = "#c2410c";
+const INK: &str = "#1f2933";
+const FAINT: &str = "#616e7c";
+/// No fonts travel with the file: whatever the reader has.
+const STYLE: &str = "text { font-family: system-ui, 'Segoe UI', Helvetica, Arial, sans-serif }";
+
+/// How many characters the longest bar has in a terminal, as in the seed.
+const TERMINAL_BAR: f64 = 40.0;
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({})", self.title, self.note)?;
+        let width = self.bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+        for bar in &self.bars {
+            let length = (bar.value / self.longest() * TERMINAL_BAR).ceil().max(1.0) as usize;
+            let (label, text) = (&bar.label, &bar.text);
+            writeln!(f, "{label:>width$} | {:<40} | {text}", "#".repeat(length))?;
+        }
+        Ok(())
+    }
+}
+
+impl Series {
+    fn longest(&self) -> f64 {
+        let values = self.bars.iter().map(|bar| bar.value);
+        let limit = self.limit.as_ref().map(|(value, _)| *value);
+        values.chain(limit).fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    fn height(&self) -> f64 {
+        let bars = self.bars.len() as f64 * (BAR_HEIGHT + 6.0);
+        let limit = if self.limit.is_some() { 18.0 } else { 0.0 };
+        46.0 + bars + limit
+    }
+
+    fn draw(&self, picture: &mut Document, top: f64) {
+        picture.append(words(MARGIN, top + 18.0, 15, INK, &self.title).set("font-weight", 600));
+        let note = words(WIDTH - MARGIN, top + 18.0, 12, FAINT, &self.note);
+        picture.append(note.set("text-anchor", "end"));
+        let mut y = top + 32.0;
+        for bar in &self.bars {
+            let length = (bar.value / self.longest() * BAR_WIDTH).max(1.0);
+            let (colour, middle) = (if bar.ours { OURS } else { OTHERS }, y + BAR_HEIGHT * 0.72);
+            let label = words(LEFT - 10.0, middle, 13, INK, &bar.label);
+            picture.append(label.set("text-anchor", "end"));
+            let bar_drawn = Rectangle::new().set("x", LEFT).set("y", y).set("width", length);
+            picture.append(bar_drawn.set("height", BAR_HEIGHT).set("rx", 2).set("fill", colour));
+            picture.append(words(LEFT + length + 8.0, middle, 12, INK, &bar.text));
+            y += BAR_HEIGHT + 6.0;
+        }
+        if let Some((value, name)) = &self.limit {
+            let x = LEFT + value / self.longest() * BAR_WIDTH;
+            let line = Line::new().set("x1", x).set("x2", x).set("y1", top + 28.0).set("y2", y);
+            let line = line.set("stroke", LIMIT).set("stroke-width", 1.5);
+            picture.append(line.set("stroke-dasharray", "5 3"));
+            // Whichever side of the line has the room.
+            let (side, at) = if x > WIDTH / 2.0 { ("end", x + 4.0) } else { ("start", x - 4.0) };
+            picture.append(words(at, y + 11.0, 12, LIMIT, name).set("text-anchor", side));
+        }
+    }
+}
+
+impl BarChart {
+    /// The picture, as SVG. Readers' own fonts are used.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let heights: f64 = self.series.iter().map(Series::height).sum();
+        let height = 74.0 + heights + MARGIN;
+        let mut picture = Document::new()
+            .set("viewBox", (0, 0, WIDTH, height))
+            .set("width", WIDTH)
+            .set("height", height)
+            .set("role", "img")
+            .add(Title::new(&self.title))
+            .add(Style::new(STYLE))
+            .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#fff"))
+            .add(words(MARGIN, 34.0, 20, INK, &self.title).set("font-weight", 700))
+            .add(words(MARGIN, 56.0, 12, FAINT, &self.subtitle));
+        let mut top = 74.0;
+        for series in &self.series {
+            series.draw(&mut picture, top);
+            top += series.height();
+        }
+        picture.to_string()
+    }
+}
+
+fn words(x: f64, y: f64, size: u32, colour: &str, text: &str) -> Text {
+    Text::new(text).set("x", x).set("y", y).set("font-size", size).set("fill", colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series() -> Series {
+        let bar = |label: &str, value| Bar {
+            label: label.into(),
+            value,
+            text: format!("{value} ms"),
+            ours: label == "gaggle",
+        };
+        Series {
+            title: "worst".into(),
+            note: "ms, less is better".into(),
+            bars: vec![bar("raft", 200.0), bar("gaggle", 60.0), bar("<nothing>", 0.0)],
+            limit: Some((50.0, "floor".into())),
+        }
+    }
+
+    #[test]
+    fn terminal_bars_are_in_proportion_to_the_longest() {
+        let lines = series().to_string();
+        let hashes = |label: &str| {
+            let line = lines.lines().find(|line| line.contains(label)).unwrap();
+            line.matches('#').count()
+        };
+        assert_eq!((hashes("raft"), hashes("gaggle"), hashes("nothing")), (40, 12, 1));
+        assert!(lines.contains("60 ms"), "{lines}");
+    }
+
+    #[test]
+    fn picture_holds_every_word_escaped() {
+        let chart =
+            BarChart { title: "a & b".into(), subtitle: "now".into(), series: vec![series()] };
+        let svg = chart.svg();
+        for part in ["a &amp; b", "&lt;nothing&gt;", "200 ms", "floor", "viewBox"] {
+            assert!(svg.contains(part), "no {part:?} in {svg}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ledger::KeyLedger,
+    recorder::Tally,
+    tally::Latency,
+    workload::{Keys, Until, Window, Workload},
+};
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// How many tasks locked at once.
+    pub tasks: u32,
+    /// Locks and unlocks that counted.
+    pub pairs: u64,
+    /// In how many seconds.
+    pub seconds: f64,
+    /// Locks and unlocks a second.
+    pub pairs_per_s: f64,
+    /// The wall time of one: what the seed calls ms/operation.
+    pub ms_per_pair: f64,
+    /// From `lock` called to `lock` returned.
+    pub lock_us: Spread,
+    /// From `unlock` called to `lock` returned to another task that already waited; none where keys
+    /// are not shared.
+    pub handoff_us: Option<Spread>,
+    /// The share of grants that went to another task than the last holder.
+    pub handed_over: Option<f64>,
+    /// The most grants in a row to one task.
+    pub longest_streak: Option<u64>,
+    /// Jain's index of fairness over what each task got: 1 is even, 1 ÷ tasks is all to one.
+    pub jain: f64,
+    /// What must all be zero.
+    pub broken: Broken,
+}
+
+/// A distribution, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The median.
+    pub p50: f64,
+    /// 99 % do not exceed it.
+    pub p99: f64,
+    /// 99.9 % do not exceed it.
+    pub p999: f64,
+    /// The worst.
+    pub max: f64,
+}
+
+/// How often a promise was seen broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// Grants while another task held the key.
+    pub overlaps: u64,
+    /// Increments of a plain counter under the lock that were overwritten.
+    pub lost_updates: u64,
+    /// Grants whose fencing token was not greater than the one before.
+    pub stale_tokens: u64,
+}
+
+impl Broken {
+    /// Whether any was.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.overlaps += other.overlaps;
+        self.lost_updates += other.lost_updates;
+        self.stale_tokens += other.stale_tokens;
+    }
+}
+
+impl Spread {
+    /// Of these times; `None` where there are none.
+    #[must_use]
+    pub fn of(times: &Latency) -> Option<Self> {
+        (times.count() > 0).then(|| Self {
+            p50: times.us(0.5),
+            p99: times.us(0.99),
+            p999: times.us(0.999),
+            max: times.max_us(),
+        })
+    }
+
+    fn median(all: &[Self]) -> Self {
+        let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
+        Self { p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max: of(|s| s.max) }
+    }
+}
+
+impl Figures {
+    pub(crate) fn new(
+        workload: &Workload,
+        window: Window,
+        tallies: &[Tally],
+        ledgers: &[KeyLedger],
+    ) -> Self {
+        let pairs: u64 = tallies.iter().map(|tally| tally.pairs).sum();
+        let nanos = match workload.until {
+            Until::For(_) => window.until - window.from,
+            Until::Each(_) => {
+                let first = tallies.iter().map(|tally| tally.first_asked).min().unwrap_or(0);
+                let last = tallies.iter().map(|tally| tally.last_unlocked).max().unwrap_or(0);
+                last.saturating_sub(first)
+            }
+        };
+        let seconds = nanos as f64 / 1e9;
+        let mut waits = Latency::default();
+        tallies.iter().for_each(|tally| waits.add(&tally.waits));
+        let mut handoffs = Latency::default();
+        ledgers.iter().for_each(|ledger| handoffs.add(&ledger.handoffs));
+        let contended = workload.keys == Keys::Same && workload.tasks > 1;
+        let followed: u64 = ledgers.iter().map(|ledger| ledger.followed).sum();
+        let handed: u64 = ledgers.iter().map(|ledger| ledger.handed_over).sum();
+        let longest = ledgers.iter().map(|ledger| ledger.longest_streak).max().unwrap_or(0);
+        Self {
+            tasks: workload.tasks,
+            pairs,
+            seconds,
+            pairs_per_s: pairs as f64 / seconds,
+            ms_per_pair: seconds * 1e3 / pairs as f64,
+            lock_us: Spread::of(&waits).unwrap_or(Spread {
+                p50: 0.0,
+                p99: 0.0,
+                p999: 0.0,
+                max: 0.0,
+            }),
+            handoff_us: Spread::of(&handoffs).filter(|_| contended),
+            handed_over: (contended && followed > 0).then(|| handed as f64 / followed as f64),
+            longest_streak: contended.then_some(longest),
+            jain: jain(tallies.iter().map(|tally| tally.pairs)),
+            broken: broken(ledgers),
+        }
+    }
+
+    /// The median of each figure over several runs of the same; what was broken is added up.
+    ///
+    /// # Panics
+    ///
+    /// Without a run.
+    #[must_use]
+    pub fn median(runs: &[Self]) -> Self {
+        let mut broken = Broken::default();
+        runs.iter().for_each(|run| broken.add(&run.broken));
+        let of = |field: fn(&Self) -> f64| median(runs.iter().map(field));
+        let some = |field: fn(&Self) -> Option<f64>| {
+            let all: Vec<_> = runs.iter().filter_map(field).collect();
+            (!all.is_empty()).then(|| median(all))
+        };
+        let locks: Vec<_> = runs.iter().map(|run| run.lock_us).collect();
+        let handoffs: Vec<_> = runs.iter().filter_map(|run| run.handoff_us).collect();
+        Self {
+            tasks: runs[0].tasks,
+            pairs: of(|run| run.pairs as f64) as u64,
+            seconds: of(|run| run.seconds),
+            pairs_per_s: of(|run| run.pairs_per_s),
+            ms_per_pair: of(|run| run.ms_per_pair),
+            lock_us: Spread::median(&locks),
+            handoff_us: (!handoffs.is_empty()).then(|| Spread::median(&handoffs)),
+            handed_over: some(|run| run.handed_over),
+            longest_streak: some(|run| run.longest_streak.map(|streak| streak as f64))
+                .map(|streak| streak as u64),
+            jain: of(|run| run.jain),
+            broken,
+        }
+    }
+}
+
+fn broken(ledgers: &[KeyLedger]) -> Broken {
+    let mut all = Broken::default();
+    for ledger in ledgers {
+        all.add(&Broken {
+            overlaps: ledger.overlaps,
+            lost_updates: ledger.lost_updates(),
+            stale_tokens: ledger.stale_tokens,
+        });
+    }
+    all
+}
+
+/// (Σx)² ÷ (n · Σx²); 1 where nobody got anything.
+fn jain(counts: impl Iterator<Item = u64>) -> f64 {
+    let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for count in counts {
+        let count = count as f64;
+        n += 1.0;
+        sum += count;
+        squares += count * count;
+    }
+    if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
+}
+
+/// The middle one; the mean of the middle two.
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_is_one_when_even_and_one_over_n_when_one_takes_all() {
+        assert_eq!(jain([5, 5, 5, 5].into_iter()), 1.0);
+        assert_eq!(jain([8, 0, 0, 0].into_iter()), 0.25);
+        assert_eq!(jain([0, 0].into_iter()), 1.0);
+    }
+
+    #[test]
+    fn median_is_the_middle_or_the_mean_of_the_middle_two() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}
