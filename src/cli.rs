@@ -1,5 +1,7 @@
 //! The subcommands, one file each, and what they share: how a failure is told.
 
+mod bench;
+mod cluster;
 mod failure;
 mod increment;
 #[cfg(feature = "simulator")]
@@ -32,6 +34,14 @@ enum Command {
     /// Exits with 1 if an invariant broke in any seed, and prints the command that replays it.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
+    /// Measure what locks cost on this machine, this network, this Redis: throughput, and beside
+    /// it what throughput hides: hand-off, worst wait, fairness, exclusion.
+    ///
+    /// Exits with 1 if a real strategy did not exclude, and with 2 on any other failure.
+    Bench(bench::Args),
+    /// One member of a bench run with --processes; started by it, not by people.
+    #[command(hide = true)]
+    BenchWorker,
     /// One member of an increment run with --processes; started by it, not by people.
     #[command(hide = true)]
     IncrementWorker,
@@ -41,6 +51,8 @@ impl Cli {
     pub(crate) fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Increment(args) => block_on(increment::run(args)),
+            Command::Bench(args) => block_on(bench::run(args)),
+            Command::BenchWorker => block_on(bench::run_worker()),
             #[cfg(feature = "simulator")]
             Command::Simulate(args) => simulate::run(&args),
             Command::IncrementWorker => block_on(increment::run_worker()),

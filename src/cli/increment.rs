@@ -17,13 +17,13 @@ use indicatif::ProgressBar;
 pub(crate) use self::args::Args;
 use self::{
     crew::Crew,
-    plan::{Plan, StrategyName},
+    plan::Plan,
     report::Row,
     server::Server,
     stats::Figures,
     store::{Address, Memory, Store},
 };
-use super::{failure::Failure, say};
+use super::{cluster::StrategyName, failure::Failure, say};
 
 /// Runs every strategy asked for, and `Noop` beside them.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {

@@ -1,7 +1,10 @@
 use std::time::Duration;
 
-use super::plan::{ChannelName, Keys, RedisUrl, StrategyName};
-use crate::cli::Failure;
+use super::plan::Keys;
+use crate::cli::{
+    Failure,
+    cluster::{self, ChannelName, RedisUrl, StrategyName},
+};
 
 /// The options of `gaggle increment`.
 #[derive(Debug, clap::Args)]
@@ -59,45 +62,19 @@ impl Args {
 
     /// Refuses what cannot be, before anything runs.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let strategies = self.strategies();
-        let over_channel = strategies.iter().any(|strategy| strategy.has_channel());
-        let needs_redis = strategies.contains(&StrategyName::Redis)
-            || (over_channel && self.channel() == ChannelName::Redis);
-        if needs_redis && self.redis.is_none() {
-            let problem = "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0";
-            return Err(Failure::new(problem));
-        }
-        if self.channel.is_some() && !over_channel {
-            let problem = "--channel is for the strategies raft and gaggle, and none is asked for";
-            return Err(Failure::new(problem));
-        }
-        if self.processes && strategies.contains(&StrategyName::Local) {
-            let problem = "the strategy local lives in one process: leave --processes out";
-            return Err(Failure::new(problem));
-        }
-        if self.processes && over_channel && self.channel() == ChannelName::Memory {
-            let problem = "the channel memory lives in one process: take --channel tcp or redis";
-            return Err(Failure::new(problem));
-        }
-        Ok(())
+        let asked = cluster::Asked {
+            strategies: &self.strategies(),
+            channels: &[self.channel()],
+            channel_given: self.channel.is_some(),
+            redis: self.redis.is_some(),
+            processes: self.processes,
+        };
+        asked.check()
     }
 }
 
-/// `15ms`, `2s`, `500us`, `0`; at most a minute, so that a run ends.
 fn parse_work(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let wrong = || "say how long as 15ms, 2s or 500us, at most 60s".to_owned();
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let unit_us = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "" if number == 0 => 1,
-        _ => return Err(wrong()),
-    };
-    let work = number.checked_mul(unit_us).map(Duration::from_micros).ok_or_else(wrong)?;
-    if work > Duration::from_secs(60) { Err(wrong()) } else { Ok(work) }
+    cluster::parse_span(text, Duration::from_secs(60))
 }
 
 #[cfg(test)]

@@ -4,11 +4,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::{
-    args::Args,
-    plan::{ChannelName, Keys, StrategyName},
-    stats::Figures,
-};
+use super::{args::Args, plan::Keys, stats::Figures};
+use crate::cli::cluster::{ChannelName, StrategyName};
 
 /// One run, as it is shown.
 #[derive(Debug)]

@@ -1,0 +1,138 @@
+use std::{path::PathBuf, time::Duration};
+
+use super::plan::WorkloadName;
+use crate::cli::{
+    Failure,
+    cluster::{self, ChannelName, RedisUrl, Setup, StrategyName},
+};
+
+/// The options of `gaggle bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The strategy; may be given several times [default: gaggle; all with --compare].
+    #[arg(long, value_enum)]
+    strategy: Vec<StrategyName>,
+    /// The channel of raft and gaggle; may be given several times [default: memory; tcp with
+    /// --processes; all with --compare].
+    #[arg(long, value_enum)]
+    channel: Vec<ChannelName>,
+    /// A Redis, as redis://[user[:password]@]host[:port][/db].
+    #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
+    pub(super) redis: Option<RedisUrl>,
+    /// How many members there are, each with a handle of its own.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
+    pub(super) members: u32,
+    /// What to run; may be given several times [default: worst and best with --compare, else
+    /// handoff].
+    #[arg(long, value_enum)]
+    workload: Vec<WorkloadName>,
+    /// How many tasks, dealt to the members in turn [default: worst and best one a member,
+    /// uncontended 1, fan 64, handoff and busy 8].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) tasks: Option<u32>,
+    /// How long each run counts, after a warm-up of half a second; worst and best make about as many
+    /// increments as fit [default: 3s; worst and best: 20 increments a member].
+    #[arg(long, value_parser = parse_duration)]
+    pub(super) duration: Option<Duration>,
+    /// All strategies and channels in turn, in interleaved rounds; medians are shown.
+    #[arg(long)]
+    pub(super) compare: bool,
+    /// How many rounds the median is taken of [default: 3 with --compare, else 1].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: Option<u32>,
+    /// Run each member in an operating-system process of its own.
+    #[arg(long)]
+    pub(super) processes: bool,
+    /// Write everything as JSON to this file; `-` prints it instead of the table.
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<String>,
+    /// Draw the bars into this file, as SVG.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(super) chart: Option<PathBuf>,
+}
+
+impl Args {
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.compare { 3 } else { 1 })
+    }
+
+    /// The workloads in the order given, each once.
+    pub(super) fn workloads(&self) -> Vec<WorkloadName> {
+        use WorkloadName::{Best, Handoff, Worst};
+        match (self.workload.is_empty(), self.compare) {
+            (true, true) => vec![Worst, Best],
+            (true, false) => vec![Handoff],
+            (false, _) => once_each(&self.workload),
+        }
+    }
+
+    /// Every strategy asked for, over every channel asked for.
+    pub(super) fn setups(&self) -> Vec<Setup> {
+        let channels = self.channels();
+        let over = |strategy: StrategyName| {
+            let channels = match strategy.has_channel() {
+                true => channels.iter().copied().map(Some).collect(),
+                false => vec![None],
+            };
+            channels.into_iter().map(move |channel| Setup { strategy, channel })
+        };
+        self.strategies().into_iter().flat_map(over).collect()
+    }
+
+    /// Refuses what cannot be, before anything runs.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let asked = cluster::Asked {
+            strategies: &self.strategies(),
+            channels: &self.channels(),
+            channel_given: !self.channel.is_empty(),
+            redis: self.redis.is_some(),
+            processes: self.processes,
+        };
+        asked.check()
+    }
+
+    fn strategies(&self) -> Vec<StrategyName> {
+        use StrategyName::{Gaggle, Local, Raft, Redis};
+        match (self.strategy.is_empty(), self.compare) {
+            (false, _) => once_each(&self.strategy),
+            (true, false) => vec![Gaggle],
+            // What cannot be run here is left out, and the table shows what was run.
+            (true, true) => {
+                let local = (!self.processes).then_some(Local);
+                let redis = self.redis.as_ref().map(|_| Redis);
+                local.into_iter().chain(redis).chain([Gaggle, Raft]).collect()
+            }
+        }
+    }
+
+    fn channels(&self) -> Vec<ChannelName> {
+        use ChannelName::{Memory, Redis, Tcp};
+        match (self.channel.is_empty(), self.compare) {
+            (false, _) => once_each(&self.channel),
+            (true, false) => vec![if self.processes { Tcp } else { Memory }],
+            (true, true) => {
+                let memory = (!self.processes).then_some(Memory);
+                let redis = self.redis.as_ref().map(|_| Redis);
+                memory.into_iter().chain([Tcp]).chain(redis).collect()
+            }
+        }
+    }
+}
+
+fn once_each<T: Copy + PartialEq>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in given {
+        if !once.contains(one) {
+            once.push(*one);
+        }
+    }
+    once
+}
+
+/// At most ten minutes; something must happen.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match cluster::parse_span(text, Duration::from_secs(600))? {
+        Duration::ZERO => Err("say how long as 3s or 500ms".into()),
+        duration => Ok(duration),
+    }
+}

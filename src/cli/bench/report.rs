@@ -1,0 +1,229 @@
+use std::{io::IsTerminal, time::Duration};
+
+use comfy_table::{CellAlignment, Table, presets};
+use gaggle::bench::{Bar, BarChart, Figures, Series, Spread};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::args::Args;
+use crate::cli::{
+    Failure,
+    cluster::{ChannelName, Setup},
+};
+
+/// All rounds of one workload on one setup.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// None for the baseline.
+    pub(super) setup: Option<Setup>,
+    pub(super) workload: &'static str,
+    /// The median of the rounds.
+    pub(super) figures: Figures,
+    rounds: Vec<Figures>,
+}
+
+impl Row {
+    /// Adds one round to the row it belongs to.
+    pub(super) fn note(
+        rows: &mut Vec<Self>,
+        setup: Option<Setup>,
+        workload: &'static str,
+        figures: Figures,
+    ) {
+        match rows.iter_mut().find(|row| row.setup == setup && row.workload == workload) {
+            Some(row) => row.rounds.push(figures),
+            None => {
+                let rounds = vec![figures.clone()];
+                rows.push(Self { setup, workload, figures, rounds });
+            }
+        }
+    }
+
+    /// Takes the median, once all rounds are there.
+    pub(super) fn conclude(&mut self) {
+        self.figures = Figures::median(&self.rounds);
+    }
+
+    fn name(&self) -> String {
+        self.setup.map_or_else(|| "no lock, one task".into(), |setup| setup.to_string())
+    }
+
+    /// The seed's workloads are told by the time of one operation, the others by their number.
+    fn by_time(&self) -> bool {
+        matches!(self.workload, "worst" | "best" | "sequential")
+    }
+
+    fn json(&self) -> Value {
+        let strategy = self.setup.map(|setup| setup.strategy.as_str());
+        let channel = self.setup.and_then(|setup| setup.channel).map(ChannelName::as_str);
+        json!({
+            "workload": self.workload,
+            "strategy": strategy,
+            "channel": channel,
+            "median": self.figures,
+            "rounds": self.rounds,
+        })
+    }
+}
+
+/// The progress of all runs, on a terminal only.
+pub(super) fn bar(args: &Args, expected: Duration) -> ProgressBar {
+    if args.json.as_deref() == Some("-") || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3}% {elapsed} {msg}")
+        .expect("the template is right");
+    let target = ProgressDrawTarget::stderr();
+    let bar = ProgressBar::with_draw_target(Some(bar_ms(expected)), target);
+    bar.set_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// The bar's unit.
+pub(super) fn bar_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Everything, for programs.
+pub(super) fn json(args: &Args, rows: &[Row]) -> String {
+    let document = json!({
+        "gaggle": env!("CARGO_PKG_VERSION"),
+        "cores": cores(),
+        "members": args.members,
+        "processes": args.processes,
+        "rounds": args.rounds(),
+        "runs": rows.iter().map(Row::json).collect::<Vec<_>>(),
+    });
+    format!("{document:#}")
+}
+
+/// All rows, for people.
+pub(super) fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "workload",
+        "lock",
+        "pairs/s",
+        "ms/op",
+        "lock p50 µs",
+        "p99",
+        "p99.9",
+        "worst",
+        "hand-off p50",
+        "p99",
+        "handed over",
+        "streak",
+        "Jain",
+        "broken",
+    ]);
+    for row in rows {
+        table.add_row(cells(row));
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{table}\n")
+}
+
+fn cells(row: &Row) -> [String; 14] {
+    let Figures { pairs_per_s, ms_per_pair, lock_us, handoff_us, .. } = row.figures;
+    let handoff = |field: fn(Spread) -> f64| or_dash(handoff_us.map(field).map(micros));
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let broken = row.figures.broken;
+    let faults = broken.overlaps + broken.lost_updates + broken.stale_tokens;
+    [
+        row.workload.to_owned(),
+        row.name(),
+        format!("{pairs_per_s:.0}"),
+        if ms_per_pair < 0.01 { "–".into() } else { format!("{ms_per_pair:.2}") },
+        micros(lock_us.p50),
+        micros(lock_us.p99),
+        micros(lock_us.p999),
+        micros(lock_us.max),
+        handoff(|spread| spread.p50),
+        handoff(|spread| spread.p99),
+        or_dash(row.figures.handed_over.map(percent)),
+        or_dash(row.figures.longest_streak.map(|streak| streak.to_string())),
+        format!("{:.3}", row.figures.jain),
+        if faults == 0 { "no".into() } else { format!("{faults} times") },
+    ]
+}
+
+fn micros(us: f64) -> String {
+    if us < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".into())
+}
+
+/// A series of bars for each workload, the worst first as in the seed.
+pub(super) fn series(rows: &[Row]) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    let baseline = rows.iter().find(|row| row.workload == "sequential");
+    for row in rows.iter().filter(|row| row.workload != "sequential") {
+        let series = match all.iter().position(|series| series.title == row.workload) {
+            Some(known) => &mut all[known],
+            None => {
+                all.push(begin_series(row, baseline));
+                all.last_mut().expect("it was just added")
+            }
+        };
+        series.bars.push(bar_of(row));
+    }
+    for series in &mut all {
+        series.bars.sort_by(|a, b| b.value.total_cmp(&a.value));
+    }
+    all
+}
+
+fn begin_series(row: &Row, baseline: Option<&Row>) -> Series {
+    let note = if row.by_time() { "less is better" } else { "more is better" };
+    let bars = match baseline {
+        Some(baseline) if row.by_time() => vec![bar_of(baseline)],
+        _ => Vec::new(),
+    };
+    Series { title: row.workload.into(), note: note.into(), bars, limit: None }
+}
+
+fn bar_of(row: &Row) -> Bar {
+    let (value, text) = if row.by_time() {
+        let ms = row.figures.ms_per_pair;
+        (ms, format!("{ms:.2} ms/operation"))
+    } else {
+        let rate = row.figures.pairs_per_s;
+        (rate, format!("{rate:.0} pairs/s"))
+    };
+    Bar { label: row.name(), value, text, ours: row.setup.is_some() }
+}
+
+/// Under which conditions the figures were taken, in one line.
+pub(super) fn setting(args: &Args) -> String {
+    let (members, rounds) = (args.members, args.rounds());
+    let who = if args.processes { "processes" } else { "members in one process" };
+    let rounds =
+        if rounds == 1 { "one round".into() } else { format!("median of {rounds} rounds") };
+    format!("gaggle {}, {} cores, {members} {who}, {rounds}", env!("CARGO_PKG_VERSION"), cores())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// Writes the files asked for.
+pub(super) fn save(args: &Args, rows: &[Row]) -> Result<(), Failure> {
+    let write = |path: &std::path::Path, text: String| {
+        let failed = |error| Failure::new(format!("{}", path.display())).because(&error);
+        std::fs::write(path, text).map_err(failed)
+    };
+    if let Some(path) = args.json.as_deref().filter(|path| *path != "-") {
+        write(path.as_ref(), json(args, rows) + "\n")?;
+    }
+    if let Some(path) = &args.chart {
+        let title = "gaggle bench".into();
+        let chart = BarChart { title, subtitle: setting(args), series: series(rows) };
+        write(path, chart.svg())?;
+    }
+    Ok(())
+}
