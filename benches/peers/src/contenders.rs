@@ -1,0 +1,206 @@
+//! The peers as contenders: each as its own documents say that it is used.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dashmap::DashMap;
+use etcd_client::{Client, ConnectOptions, LockOptions};
+pub(crate) use gaggle::bench::Failed;
+use gaggle::bench::Contender;
+use redis::{Script, aio::MultiplexedConnection};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio_postgres::{NoTls, Statement};
+
+/// The lease of whoever takes one, as ours by default.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A map of tokio's mutexes, an entry only while somebody uses it.
+#[derive(Default)]
+pub(crate) struct Mutexes(DashMap<String, Arc<Mutex<()>>>);
+
+impl Contender for Mutexes {
+    type Hold = (OwnedMutexGuard<()>, String);
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        let mutex = match self.0.get(key) {
+            Some(mutex) => mutex.clone(),
+            None => self.0.entry(key.to_owned()).or_default().clone(),
+        };
+        Ok((mutex.lock_owned().await, key.to_owned()))
+    }
+
+    async fn unlock(&self, (guard, key): Self::Hold) -> Result<(), Failed> {
+        drop(guard);
+        // Whoever waits holds it too, and took it under the map's own lock.
+        self.0.remove_if(&key, |_, mutex| Arc::strong_count(mutex) == 1);
+        Ok(())
+    }
+}
+
+/// The two commands that any lock on Redis needs, and nothing else: for one task.
+pub(crate) struct BareRedis {
+    connection: MultiplexedConnection,
+    delete: Script,
+    number: AtomicU64,
+}
+
+impl BareRedis {
+    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+        let client = redis::Client::open(url)?;
+        let connection = client.get_multiplexed_async_connection().await?;
+        let delete = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                      return redis.call('del', KEYS[1]) else return 0 end";
+        Ok(Self { connection, delete: Script::new(delete), number: AtomicU64::new(0) })
+    }
+}
+
+impl Contender for BareRedis {
+    type Hold = (String, u64);
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        let value = self.number.fetch_add(1, Ordering::Relaxed);
+        let mut connection = self.connection.clone();
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(value).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+        match set.query_async::<Option<String>>(&mut connection).await? {
+            Some(_) => Ok((key.to_owned(), value)),
+            None => Err("the key is taken: this is for one task".into()),
+        }
+    }
+
+    async fn unlock(&self, (key, value): Self::Hold) -> Result<(), Failed> {
+        let mut connection = self.connection.clone();
+        let mut delete = self.delete.key(key);
+        match delete.arg(value).invoke_async::<u64>(&mut connection).await? {
+            1 => Ok(()),
+            _ => Err("the key was not held".into()),
+        }
+    }
+}
+
+/// rslock over one Redis, with its own retries (at random within 200 ms).
+pub(crate) struct Rslock(rslock::LockManager);
+
+impl Rslock {
+    pub(crate) fn new(url: &str) -> Self {
+        Self(rslock::LockManager::new(vec![url]))
+    }
+}
+
+impl Contender for Rslock {
+    type Hold = rslock::LockGuard;
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        Ok(self.0.acquire(key.as_bytes(), LEASE).await?)
+    }
+
+    async fn unlock(&self, guard: Self::Hold) -> Result<(), Failed> {
+        guard.release().await;
+        Ok(())
+    }
+}
+
+/// redlock over one Redis. It blocks, so it runs where blocking is allowed.
+pub(crate) struct Redlock(&'static redlock::RedLock);
+
+impl Redlock {
+    pub(crate) fn new(url: &str) -> Self {
+        // Its locks borrow it. One a run: nothing that grows.
+        Self(Box::leak(Box::new(redlock::RedLock::new(vec![url]))))
+    }
+}
+
+impl Contender for Redlock {
+    type Hold = redlock::Lock<'static>;
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        let (manager, key) = (self.0, key.as_bytes().to_vec());
+        let lock = move || {
+            loop {
+                match manager.lock(&key, LEASE.as_millis() as usize) {
+                    Ok(Some(lock)) => return Ok(lock),
+                    Ok(None) => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        };
+        Ok(tokio::task::spawn_blocking(lock).await??)
+    }
+
+    async fn unlock(&self, lock: Self::Hold) -> Result<(), Failed> {
+        let manager = self.0;
+        Ok(tokio::task::spawn_blocking(move || manager.unlock(&lock)).await?)
+    }
+}
+
+/// A session of PostgreSQL: an advisory lock belongs to one, so each task has its own.
+pub(crate) struct PostgresSession {
+    client: tokio_postgres::Client,
+    lock: Statement,
+    unlock: Statement,
+}
+
+impl PostgresSession {
+    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        // Ends with the client.
+        tokio::spawn(connection);
+        let lock = client.prepare("SELECT pg_advisory_lock($1)").await?;
+        let unlock = client.prepare("SELECT pg_advisory_unlock($1)").await?;
+        Ok(Self { client, lock, unlock })
+    }
+}
+
+impl Contender for PostgresSession {
+    type Hold = i64;
+
+    async fn lock(&self, key: &str) -> Result<i64, Failed> {
+        // FNV-1a: PostgreSQL knows keys as numbers.
+        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let key = hash.cast_signed();
+        self.client.query(&self.lock, &[&key]).await?;
+        Ok(key)
+    }
+
+    async fn unlock(&self, key: i64) -> Result<(), Failed> {
+        let row = self.client.query_one(&self.unlock, &[&key]).await?;
+        if row.get::<_, bool>(0) { Ok(()) } else { Err("the key was not held".into()) }
+    }
+}
+
+/// A client of etcd's lock service, with a connection and a lease of its own.
+pub(crate) struct EtcdSession {
+    client: Client,
+    lease: i64,
+}
+
+impl EtcdSession {
+    pub(crate) async fn open(endpoint: &str) -> Result<Self, Failed> {
+        let options = ConnectOptions::new().with_tcp_keepalive(LEASE);
+        let mut client = Client::connect([endpoint], Some(options)).await?;
+        // Longer than any workload: keeping it alive is not what is measured.
+        let lease = client.lease_grant(600, None).await?.id();
+        Ok(Self { client, lease })
+    }
+}
+
+impl Contender for EtcdSession {
+    type Hold = Vec<u8>;
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        let options = LockOptions::new().with_lease(self.lease);
+        Ok(self.client.clone().lock(key, Some(options)).await?.key().to_vec())
+    }
+
+    async fn unlock(&self, key: Self::Hold) -> Result<(), Failed> {
+        self.client.clone().unlock(key).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+use std::collections::BTreeMap;
+
+use gaggle::bench::Figures;
+use serde::Serialize;
+
+use crate::{machine, settings::Settings};
+
+/// Everything that was measured.
+#[derive(Serialize)]
+pub(crate) struct Data {
+    pub(crate) about: Vec<(&'static str, String)>,
+    pub(crate) settings: String,
+    pub(crate) rows: Vec<Row>,
+    /// Single figures by name, with their unit last.
+    pub(crate) figures: BTreeMap<String, f64>,
+}
+
+/// One workload by one contender.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    pub(crate) workload: &'static str,
+    pub(crate) lock: String,
+    pub(crate) ours: bool,
+    pub(crate) rounds: Vec<Figures>,
+}
+
+impl Row {
+    pub(crate) fn median(&self) -> Figures {
+        Figures::median(&self.rounds)
+    }
+}
+
+impl Data {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let (rounds, window) = (settings.rounds, settings.window);
+        let settings = format!("{rounds} rounds of {window:?}, medians");
+        Self { about: machine::describe(), settings, rows: Vec::new(), figures: BTreeMap::new() }
+    }
+
+    pub(crate) fn note(&mut self, workload: &'static str, lock: &str, ours: bool, figures: Figures) {
+        let (rate, p50) = (figures.pairs_per_s, figures.lock_us.p50);
+        eprintln!("{workload:>8}  {lock:<44} {rate:>10.0}/s  lock p50 {p50:.1} µs");
+        let found = self.rows.iter_mut().find(|row| row.workload == workload && row.lock == lock);
+        match found {
+            Some(row) => row.rounds.push(figures),
+            None => {
+                let (lock, rounds) = (lock.to_owned(), vec![figures]);
+                self.rows.push(Row { workload, lock, ours, rounds });
+            }
+        }
+    }
+
+    pub(crate) fn figure(&mut self, name: &str, value: f64) {
+        eprintln!("          {name}: {value:.3}");
+        self.figures.insert(name.to_owned(), value);
+    }
+
+    /// The median of a row, if it was measured.
+    pub(crate) fn of(&self, workload: &str, lock: &str) -> Option<Figures> {
+        let found = self.rows.iter().find(|row| row.workload == workload && row.lock == lock);
+        found.map(Row::median)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).copied()
+    }
+}

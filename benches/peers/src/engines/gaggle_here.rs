@@ -1,0 +1,27 @@
+use std::time::Duration;
+
+use gaggle::bench::{Workload, run};
+
+use super::Outcome;
+use crate::{
+    cluster::{Cluster, Over},
+    contenders::Failed,
+};
+
+/// Gaggle over Memory, at the leader, on one thread.
+pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
+    let cluster = Cluster::gaggle(3, Over::Memory).await;
+    let leader = cluster.leader();
+    let solo = run(&leader, &Workload::uncontended().lasting(window), "solo").await?;
+    let fan = run(&leader, &Workload::fan(64).lasting(window), "fan").await?;
+    let hot = run(&leader, &Workload::handoff(8).lasting(window), "hot").await?;
+    Ok(Outcome {
+        p50_us: solo.lock_us.p50,
+        p99_us: solo.lock_us.p99,
+        per_s: fan.pairs_per_s,
+        // Each pair is two entries.
+        commits: 2.0 * (solo.pairs + fan.pairs + hot.pairs) as f64,
+        handoff_p50_us: hot.handoff_us.map(|spread| spread.p50),
+        ..Outcome::default()
+    })
+}

@@ -1,0 +1,85 @@
+//! The machine, and what its processes use of it.
+
+use std::{fs, process::Command};
+
+use tokio::runtime::{Builder, Runtime};
+
+/// Two threads: as many as the machine that the documents speak of has cores.
+pub(crate) fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// When, where, and with which versions.
+pub(crate) fn describe() -> Vec<(&'static str, String)> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kib = |text: &str| text.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+    let memory = line("/proc/meminfo", "MemTotal:").and_then(|line| kib(&line)).unwrap_or(0);
+    let model = line("/proc/cpuinfo", "model name")
+        .and_then(|line| line.split_once(':').map(|(_, name)| name.trim().to_owned()))
+        .unwrap_or_default();
+    vec![
+        ("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
+        ("machine", format!("{cores} cores ({model}), {} GiB", memory.div_ceil(1 << 20))),
+        ("kernel", said("uname", &["-sr"])),
+        ("load before", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
+        ("rustc", said("rustc", &["--version"])),
+        ("redis", word_with(&said("redis-server", &["--version"]), "v=")),
+        ("postgresql", last(&said(&crate::servers::postgres_tool("postgres"), &["--version"]))),
+        ("etcd", last(&said("etcd", &["--version"]).lines().next().unwrap_or_default().to_owned())),
+        ("crates", crates()),
+    ]
+}
+
+/// The peers' versions, from the lock file that was built with.
+fn crates() -> String {
+    let lock = include_str!("../Cargo.lock");
+    let mut found = Vec::new();
+    let names = ["rslock", "redlock", "tokio-postgres", "etcd-client", "dashmap", "raft", "raft-lite"];
+    for name in names {
+        let entry = format!("name = \"{name}\"\nversion = \"");
+        let version = lock.split_once(&entry).and_then(|(_, rest)| rest.split('"').next());
+        found.push(format!("{name} {}", version.unwrap_or("?")));
+    }
+    found.join(", ")
+}
+
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(|_| "?".into(), |output| text(&output.stdout))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+fn word_with(text: &str, prefix: &str) -> String {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(prefix));
+    word.unwrap_or("?").to_owned()
+}
+
+fn last(text: &str) -> String {
+    let words = text.split_whitespace();
+    words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).next().unwrap_or("?").into()
+}
+
+fn line(path: &str, start: &str) -> Option<String> {
+    let all = fs::read_to_string(path).ok()?;
+    all.lines().find(|line| line.starts_with(start)).map(str::to_owned)
+}
+
+/// The resident memory of this process, in bytes.
+pub(crate) fn resident_bytes() -> f64 {
+    let line = line("/proc/self/status", "VmRSS:").unwrap_or_default();
+    let kib = line.split_whitespace().nth(1).and_then(|number| number.parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}
+
+/// The processor time that a process has used, in seconds.
+pub(crate) fn used_seconds(process: u32) -> f64 {
+    // The first fields may hold anything; those after the closing parenthesis are numbers.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}

@@ -1,0 +1,68 @@
+//! Gaggle's workloads through what people would pick instead, measured in turn in one run, round by
+//! round, so that what disturbs the machine disturbs all. Every ratio of the documents is taken
+//! within one such run.
+//!
+//! Started by `benches/peers/run`, which installs the servers. Each server that is started here has a
+//! free loopback port and a directory of its own, and ends with this program.
+
+mod bounds;
+mod cluster;
+mod contenders;
+mod data;
+mod engines;
+mod machine;
+mod ours;
+mod report;
+mod rest;
+mod servers;
+mod settings;
+mod targets;
+mod workloads;
+
+use std::process::ExitCode;
+
+use contenders::Failed;
+use settings::Settings;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        // Roles of this program's own child processes.
+        ["echo"] => bounds::echo_child(),
+        ["engine", name, seconds] => engines::child(name, seconds),
+        ["member", url] => rest::member_child(url),
+        ["pairs", count] => rest::pairs_child(count),
+        ["keys", count] => rest::keys_child(count),
+        words => measure(words),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(words: &[&str]) -> Result<(), Failed> {
+    let settings = Settings::parse(words)?;
+    machine::runtime().block_on(async {
+        let run = async {
+            let mut data = data::Data::new(&settings);
+            for round in 0..settings.rounds {
+                eprintln!("round {} of {}", round + 1, settings.rounds);
+                workloads::round(&settings, &mut data).await?;
+            }
+            bounds::all(&settings, &mut data).await?;
+            engines::all(&settings, &mut data).await?;
+            rest::all(&settings, &mut data).await?;
+            report::write(&settings, &data)
+        };
+        // Servers end with the futures that hold them.
+        tokio::select! {
+            outcome = run => outcome,
+            _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        }
+    })
+}

@@ -1,0 +1,71 @@
+//! Members in processes of their own, by the command line that users have: with guards.
+
+use gaggle::bench::Figures;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::{contenders::Failed, data::Data, settings::Settings};
+
+/// Gaggle over TCP, three processes, the tasks dealt to them.
+pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    const GAGGLE: [&str; 6] = ["--strategy", "gaggle", "--channel", "tcp", "--members", "3"];
+    const LOCK: &str = "Gaggle, TCP, 3 processes";
+    // Each member in turn has its third of it.
+    let solo = bench(settings, &GAGGLE, &["uncontended"], 3).await?;
+    for (workload, figures) in solo {
+        let place = if workload.ends_with("slowest") { "a follower" } else { "the leader" };
+        data.note("solo", &format!("{LOCK}, at {place}"), true, figures);
+    }
+    for (workload, figures) in bench(settings, &GAGGLE, &["fan", "handoff", "busy"], 1).await? {
+        data.note(short(&workload), LOCK, true, figures);
+    }
+    Ok(())
+}
+
+/// The Redis strategy in eight processes on one key.
+pub(crate) async fn redis_processes(
+    settings: &Settings,
+    data: &mut Data,
+    url: &str,
+) -> Result<(), Failed> {
+    let redis = ["--strategy", "redis", "--redis", url, "--members", "8"];
+    for (workload, figures) in bench(settings, &redis, &["handoff"], 1).await? {
+        data.note(short(&workload), "Redis, 8 processes", true, figures);
+    }
+    Ok(())
+}
+
+fn short(workload: &str) -> &'static str {
+    match workload {
+        "fan" => "fan64",
+        "handoff" => "hot8",
+        _ => "busy8",
+    }
+}
+
+/// What the command line measured, for as many windows as asked for.
+async fn bench(
+    settings: &Settings,
+    setup: &[&str],
+    workloads: &[&str],
+    windows: u32,
+) -> Result<Vec<(String, Figures)>, Failed> {
+    let mut command = Command::new(&settings.gaggle);
+    command.args(["bench", "--processes", "--json", "-", "--duration"]);
+    command.arg(format!("{}ms", (settings.window * windows).as_millis())).args(setup);
+    workloads.iter().for_each(|workload| {
+        command.args(["--workload", workload]);
+    });
+    let output = command.kill_on_drop(true).output().await?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {error}", settings.gaggle.display()).into());
+    }
+    let document: Value = serde_json::from_slice(&output.stdout)?;
+    let runs = document["runs"].as_array().ok_or("no runs")?;
+    let run = |run: &Value| {
+        let name = run["workload"].as_str().unwrap_or_default().to_owned();
+        Ok((name, serde_json::from_value(run["median"].clone())?))
+    };
+    runs.iter().map(run).collect()
+}

@@ -1,0 +1,145 @@
+//! The files: everything as JSON, the tables as Markdown, the picture as SVG.
+
+use std::fs;
+
+use gaggle::bench::{Bar, BarChart, Figures, Series};
+
+use crate::{
+    contenders::Failed,
+    data::{Data, Row},
+    settings::Settings,
+    targets::{self, Target, number},
+};
+
+const WORKLOADS: [(&str, &str); 6] = [
+    ("solo", "one task, one key, nothing inside"),
+    ("fan64", "64 tasks, a key each, nothing inside"),
+    ("hot8", "8 tasks, one key, nothing inside"),
+    ("busy8", "8 tasks, one key, 5 ms inside and 5 ms away"),
+    ("worst", "the seed's worst case: five members, one key, four steps of 15 ms"),
+    ("best", "the seed's best case: the same on a key each"),
+];
+
+pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
+    let targets = targets::all(data);
+    fs::create_dir_all(&settings.out)?;
+    let document = serde_json::json!({ "measured": data, "targets": targets });
+    fs::write(settings.out.join("results.json"), format!("{document:#}\n"))?;
+    fs::write(settings.out.join("results.md"), markdown(data, &targets))?;
+    fs::write(settings.out.join("chart.svg"), chart(data).svg())?;
+    let met = targets.iter().filter(|target| target.met).count();
+    println!("{met} of {} targets met; see {}", targets.len(), settings.out.display());
+    Ok(())
+}
+
+fn markdown(data: &Data, targets: &[Target]) -> String {
+    let mut text = String::from("# Measured\n\nWritten by `benches/peers/run`; not edited.\n\n");
+    for (what, value) in &data.about {
+        text += &format!("- {what}: {value}\n");
+    }
+    text += &format!("- {}\n\n## Targets\n\n", data.settings);
+    text += "| what | measured | target | |\n|---|---|---|---|\n";
+    for Target { what, measured, target, met } in targets {
+        let mark = if *met { "met" } else { "**missed**" };
+        text += &format!("| {what} | {measured} | {target} | {mark} |\n");
+    }
+    for (name, about) in WORKLOADS {
+        text += &format!("\n## {name}: {about}\n\n");
+        text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs | hand-off p50 / p99, µs \
+                 | handed over | longest streak | Jain |\n|---|---|---|---|---|---|---|---|\n";
+        for row in data.rows.iter().filter(|row| row.workload == name) {
+            text += &line(row);
+        }
+    }
+    text += "\n## Single figures\n\n| figure | |\n|---|---|\n";
+    for (name, value) in &data.figures {
+        text += &format!("| {} | {} |\n", name.replace('_', " "), number(*value));
+    }
+    text
+}
+
+fn line(row: &Row) -> String {
+    let Figures { pairs_per_s, ms_per_pair, lock_us, handoff_us, .. } = row.median();
+    let lock = [lock_us.p50, lock_us.p99, lock_us.p999, lock_us.max].map(number).join(" / ");
+    let handoff = handoff_us.map(|us| format!("{} / {}", number(us.p50), number(us.p99)));
+    let figures = row.median();
+    let handed = figures.handed_over.map(|share| format!("{:.1} %", share * 100.0));
+    let streak = figures.longest_streak.map(|streak| streak.to_string());
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
+    let name = if row.ours { format!("**{}**", row.lock) } else { row.lock.clone() };
+    let each = if ms_per_pair < 0.1 { "–".into() } else { format!("{ms_per_pair:.2}") };
+    format!(
+        "| {name} | {} | {each} | {lock} | {} | {} | {} | {:.3} |\n",
+        number(pairs_per_s),
+        dash(handoff),
+        dash(handed),
+        dash(streak),
+        figures.jain,
+    )
+}
+
+fn chart(data: &Data) -> BarChart {
+    let about = |what: &str| {
+        let found = data.about.iter().find(|(name, _)| *name == what);
+        found.map_or("", |(_, value)| value.as_str())
+    };
+    let subtitle = format!("{} · {} · {}", about("date"), about("machine"), data.settings);
+    let all = [
+        worst_over(data),
+        waits(data),
+        rates(data, "hot8", "one key, eight tasks: hand-offs a second"),
+        rates(data, "solo", "one key, one task: locks a second"),
+        rates(data, "fan64", "64 keys, 64 tasks: locks a second"),
+    ];
+    let series = all.into_iter().filter(|series| !series.bars.is_empty()).collect();
+    BarChart { title: "What a lock costs".into(), subtitle, series }
+}
+
+/// What the seed's picture showed, without the work that is in all of it.
+fn worst_over(data: &Data) -> Series {
+    let sequential = data.of("worst", "sequential").map_or(0.0, |figures| figures.ms_per_pair);
+    let bar = |row: &Row| {
+        let over = row.median().ms_per_pair - sequential;
+        let value = over.max(0.0);
+        Bar { label: row.lock.clone(), value, text: format!("{over:+.2} ms"), ours: row.ours }
+    };
+    let rows = data.rows.iter().filter(|row| row.workload == "worst" && row.lock != "sequential");
+    let title = "the seed's worst case: ms an increment over no lock at all".into();
+    sorted(title, "less is better", rows.map(bar).collect())
+}
+
+fn waits(data: &Data) -> Series {
+    let bar = |row: &Row| {
+        let ms = row.median().lock_us.max / 1e3;
+        let text = format!("{} ms", number(ms));
+        Bar { label: row.lock.clone(), value: ms, text, ours: row.ours }
+    };
+    let rows = data.rows.iter().filter(|row| row.workload == "busy8");
+    let title = "one key, eight tasks, 5 ms inside and 5 ms away: the worst wait".into();
+    sorted(title, "less is better; 35 ms is ideal", rows.map(bar).collect())
+}
+
+/// Without what lives in one process, beside which nothing else could be seen.
+fn rates(data: &Data, workload: &str, title: &str) -> Series {
+    let bar = |row: &Row| {
+        let figures = row.median();
+        let share = figures.handed_over.unwrap_or(1.0) * 100.0;
+        let polling = share < 50.0;
+        let mut text = number(figures.pairs_per_s);
+        if polling {
+            text += &format!(", {share:.1} % handed over");
+        }
+        Bar { label: row.lock.clone(), value: figures.pairs_per_s, text, ours: row.ours }
+    };
+    let remote = |row: &&Row| !row.lock.starts_with("Local") && !row.lock.starts_with("DashMap");
+    let rows = data.rows.iter().filter(|row| row.workload == workload).filter(remote);
+    let mut series = sorted(title.to_owned(), "more is better", rows.map(bar).collect());
+    series.bars.reverse();
+    series
+}
+
+/// The shortest first.
+fn sorted(title: String, note: &str, mut bars: Vec<Bar>) -> Series {
+    bars.sort_by(|a, b| a.value.total_cmp(&b.value));
+    Series { title, note: note.into(), bars, limit: None }
+}

@@ -1,0 +1,243 @@
+//! What is no throughput: failing over, resting, waiting in masses, remembering.
+
+use std::{
+    io::Read,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use gaggle::{
+    KeyedMutex, LockOptions,
+    bench::{Bare, Latency, Workload, run},
+    channels::{Hub, NodeName},
+    strategies::{Gaggle, Local, MemberOptions},
+};
+use gaggle_channels::testing::{RedisServer, free_port};
+use tokio::task::JoinSet;
+
+use crate::{
+    bounds::Role,
+    cluster::{Cluster, Over, redis},
+    contenders::Failed,
+    data::Data,
+    machine,
+    settings::Settings,
+};
+
+pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    failover(settings, data).await?;
+    at_rest(settings, data).await?;
+    commands(settings, data).await?;
+    masses(settings, data).await?;
+    let count = if settings.quick { 100_000 } else { 1_000_000 };
+    let (_role, line) = Role::start(&["keys", &count.to_string()])?;
+    data.figure("bytes_per_key_held", line.parse()?);
+    let (_role, line) = Role::start(&["pairs", &settings.pairs.to_string()])?;
+    for (name, mib) in ["tenth", "half", "all"].iter().zip(line.split_whitespace()) {
+        data.figure(&format!("resident_mib_after_{name}_of_the_pairs"), mib.parse()?);
+    }
+    data.figure("pairs_watched", settings.pairs as f64);
+    Ok(())
+}
+
+/// The leader is cut off from the hub; a survivor's next grant ends the clock.
+async fn failover(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let names = ["a", "b", "c"].map(|name| NodeName::new(name).expect("a short name"));
+    let hub = Hub::new();
+    let open = async |name: NodeName| {
+        let options = MemberOptions::named("failover", names.clone());
+        Gaggle::open(Arc::new(hub.channel(name)), options).await
+    };
+    let mut members = Vec::new();
+    for name in names.clone() {
+        members.push(open(name).await?);
+    }
+    let mut times = Vec::new();
+    for _ in 0..settings.failovers {
+        for member in &members {
+            member.ready().await?;
+        }
+        let leads = members.iter().position(|member| member.status().leads);
+        let leader = members.remove(leads.ok_or("nobody leads")?);
+        let name = leader.leader().ok_or("the leader knows itself")?;
+        hub.isolate(&name);
+        let stopped = Instant::now();
+        let lock = members[0].lock("k", LockOptions::default()).await?;
+        times.push(stopped.elapsed().as_secs_f64() * 1e3);
+        members[0].unlock(&lock).await?;
+        leader.close().await;
+        hub.heal();
+        members.push(open(name).await?);
+    }
+    for member in members {
+        member.close().await;
+    }
+    times.sort_by(f64::total_cmp);
+    data.figure("failover_median_ms", times[times.len() / 2]);
+    data.figure("failover_worst_ms", times[times.len() - 1]);
+    data.figure("failovers", times.len() as f64);
+    Ok(())
+}
+
+/// Three members in processes of their own with nothing to do.
+async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let members: Vec<(String, u16)> =
+        ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
+    let at: Vec<String> =
+        members.iter().map(|(name, port)| format!("{name}@127.0.0.1:{port}")).collect();
+    let peers = at.join(",");
+    let urls = members.iter().map(|(name, port)| {
+        format!("gaggle+tcp://127.0.0.1:{port}?cluster=rest&name={name}&peers={peers}")
+    });
+    // Each says that it is ready only when all have started.
+    let mut starting = JoinSet::new();
+    for url in urls {
+        starting.spawn_blocking(move || Role::start(&["member", &url]));
+    }
+    let mut roles = Vec::new();
+    while let Some(started) = starting.join_next().await {
+        roles.push(started??.0);
+    }
+    let used = || roles.iter().map(|role| machine::used_seconds(role.process.id()));
+    let before: Vec<f64> = used().collect();
+    tokio::time::sleep(settings.rest).await;
+    let spent = used().zip(before).map(|(after, before)| after - before).fold(0.0, f64::max);
+    data.figure("cpu_at_rest_percent_of_a_core", spent / settings.rest.as_secs_f64() * 100.0);
+    Ok(())
+}
+
+/// A member until its standard input ends.
+pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
+    machine::runtime().block_on(async {
+        let locker = gaggle::open(url).await?;
+        locker.ready().await?;
+        println!("ready");
+        let input = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
+        tokio::task::spawn_blocking(|| input.join()).await?.map_err(|_| "input")??;
+        locker.close().await;
+        Ok(())
+    })
+}
+
+/// Scripts called for each hand-off between eight handles, with few and with many waiters.
+async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let server = RedisServer::start();
+    let handles = redis(&server.url(), 8).await;
+    let mut connection =
+        redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
+    let each = if settings.quick { 200 } else { 1000 };
+    for (tasks, each) in [(8, each), (1000, each / 20)] {
+        let before = scripts(&mut connection).await?;
+        let figures = run(&handles, &Workload::handoff(tasks).each(each), "commands").await?;
+        let called = scripts(&mut connection).await? - before;
+        data.figure(&format!("redis_scripts_per_handoff_{tasks}_waiters"), called / figures.pairs as f64);
+    }
+    for handle in handles {
+        handle.0.close().await;
+    }
+    Ok(())
+}
+
+async fn scripts(connection: &mut redis::aio::MultiplexedConnection) -> Result<f64, Failed> {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
+    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let calls = calls.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
+    Ok(calls.sum())
+}
+
+/// Hand-offs with ten waiting, and with a hundred thousand.
+async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let many = if settings.quick { 10_000 } else { 100_000 };
+    let cluster = Cluster::gaggle(3, Over::Memory).await;
+    let [leader] = cluster.leader();
+    let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
+    for (name, mutex) in [("local", local), ("gaggle", leader.0.clone())] {
+        for waiters in [10, many] {
+            let p50_us = queue(&mutex, waiters).await?;
+            data.figure(&format!("{name}_handoff_p50_us_{waiters}_waiters"), p50_us);
+        }
+    }
+    cluster.close().await;
+    data.figure("many_waiters", f64::from(many));
+    Ok(())
+}
+
+/// Queues so many tasks behind a holder, lets them go, and times the first thousand hand-offs, in
+/// which the queue is still long; ten tasks go round instead.
+async fn queue(mutex: &Arc<dyn KeyedMutex>, waiters: u32) -> Result<f64, Failed> {
+    const HANDOFFS: u32 = 1000;
+    let rounds = HANDOFFS.div_ceil(waiters);
+    let options = LockOptions::default()
+        .duration(Duration::from_secs(3600))
+        .max_wait(Duration::from_secs(600));
+    let holder = mutex.lock("queue", options.clone()).await?;
+    let released = Arc::new(Mutex::new((Instant::now(), Latency::default())));
+    let mut tasks = JoinSet::new();
+    for _ in 0..waiters {
+        let (mutex, released, options) = (mutex.clone(), released.clone(), options.clone());
+        tasks.spawn(async move {
+            for _ in 0..rounds {
+                let lock = mutex.lock("queue", options.clone()).await?;
+                {
+                    let mut released = released.lock().expect("nobody panics");
+                    let took = released.0.elapsed();
+                    if released.1.count() < u64::from(HANDOFFS) {
+                        released.1.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+                    }
+                    released.0 = Instant::now();
+                }
+                mutex.unlock(&lock).await?;
+            }
+            Ok::<(), gaggle::Error>(())
+        });
+    }
+    // Until all wait.
+    let begun = Instant::now();
+    while mutex.inspect("queue").await?.is_none_or(|seen| seen.waiters < u64::from(waiters)) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err("the waiters do not queue".into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    released.lock().expect("nobody panics").0 = Instant::now();
+    mutex.unlock(&holder).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    let released = released.lock().expect("nobody panics");
+    Ok(released.1.us(0.5))
+}
+
+/// Holds so many keys and says how many bytes each has added to this process.
+pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
+    let count: u32 = count.parse()?;
+    machine::runtime().block_on(async {
+        let local = Local::new();
+        let options = LockOptions::default().duration(Duration::from_secs(3600));
+        local.lock("warm-up", options.clone()).await?;
+        let before = machine::resident_bytes();
+        for number in 0..count {
+            local.lock(&format!("orders/{number:07}"), options.clone()).await?;
+        }
+        println!("{:.0}", (machine::resident_bytes() - before) / f64::from(count));
+        Ok(())
+    })
+}
+
+/// Locks and unlocks so often at a leader, and says what it occupies after a tenth, half and all.
+pub(crate) fn pairs_child(count: &str) -> Result<(), Failed> {
+    let count: u64 = count.parse()?;
+    machine::runtime().block_on(async {
+        let cluster = Cluster::gaggle(3, Over::Memory).await;
+        let leader: [Arc<Bare>; 1] = cluster.leader();
+        let mut resident = Vec::new();
+        for share in [count / 10, count * 4 / 10, count / 2] {
+            let each = u32::try_from(share.div_ceil(64))?;
+            run(&leader, &Workload::fan(64).each(each), "pairs").await?;
+            resident.push(format!("{:.1}", machine::resident_bytes() / f64::from(1 << 20)));
+        }
+        println!("{}", resident.join(" "));
+        Ok(())
+    })
+}

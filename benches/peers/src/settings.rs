@@ -1,0 +1,87 @@
+use std::{path::PathBuf, time::Duration};
+
+use gaggle::bench::Workload;
+
+use crate::contenders::Failed;
+
+/// How much is measured.
+pub(crate) struct Settings {
+    pub(crate) quick: bool,
+    pub(crate) rounds: u32,
+    /// How long one run of a workload counts.
+    pub(crate) window: Duration,
+    pub(crate) warm_up: Duration,
+    /// The increments of each of the five members in the seed's cases.
+    pub(crate) increments: u32,
+    pub(crate) failovers: u32,
+    /// Lock and unlock pairs over which the memory is watched.
+    pub(crate) pairs: u64,
+    pub(crate) rest: Duration,
+    /// Where the results go.
+    pub(crate) out: PathBuf,
+    /// The command line, for members in processes of their own.
+    pub(crate) gaggle: PathBuf,
+}
+
+const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N]";
+
+impl Settings {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, Failed> {
+        let mut settings = Self::full();
+        if words.contains(&"--quick") {
+            settings = Self::quick();
+        }
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(USAGE);
+            match *word {
+                "--quick" => {}
+                "--pairs" => settings.pairs = value()?.parse()?,
+                "--rounds" => settings.rounds = value()?.parse::<u32>()?.max(1),
+                "--out" => settings.out = value()?.into(),
+                "--gaggle" => settings.gaggle = value()?.into(),
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(settings)
+    }
+
+    fn full() -> Self {
+        Self {
+            quick: false,
+            rounds: 3,
+            window: Duration::from_secs(2),
+            warm_up: Duration::from_millis(300),
+            increments: 20,
+            failovers: 20,
+            pairs: 1_000_000,
+            rest: Duration::from_secs(10),
+            out: PathBuf::from("."),
+            gaggle: PathBuf::from("gaggle"),
+        }
+    }
+
+    fn quick() -> Self {
+        Self {
+            quick: true,
+            rounds: 1,
+            window: Duration::from_millis(500),
+            warm_up: Duration::from_millis(100),
+            increments: 4,
+            failovers: 4,
+            pairs: 200_000,
+            rest: Duration::from_secs(3),
+            ..Self::full()
+        }
+    }
+
+    /// The workload at the length of this run.
+    pub(crate) fn of(&self, workload: Workload) -> Workload {
+        Workload { warm_up: self.warm_up, ..workload.lasting(self.window) }
+    }
+
+    /// One of the seed's cases.
+    pub(crate) fn seeds(&self, workload: Workload) -> Workload {
+        workload.each(self.increments)
+    }
+}

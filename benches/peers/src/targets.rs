@@ -1,0 +1,259 @@
+//! What was aimed at, each as a ratio or a bound within this run, and whether it was reached.
+
+use gaggle::bench::Figures;
+use serde::Serialize;
+
+use crate::data::Data;
+
+/// One line of the table.
+#[derive(Serialize)]
+pub(crate) struct Target {
+    pub(crate) what: String,
+    pub(crate) measured: String,
+    pub(crate) target: &'static str,
+    pub(crate) met: bool,
+}
+
+const MEMBERS: f64 = 5.0;
+const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
+const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
+const TCP: &str = "Gaggle, TCP, 3 processes";
+const ETCD: &str = "etcd, 3 nodes";
+
+/// All that could be computed of what was measured.
+pub(crate) fn all(data: &Data) -> Vec<Target> {
+    let mut table = Table { data, lines: Vec::new() };
+    table.seeds();
+    table.local();
+    table.redis();
+    table.memory();
+    table.tcp();
+    table.rest();
+    table.lines
+}
+
+struct Table<'a> {
+    data: &'a Data,
+    lines: Vec<Target>,
+}
+
+impl Table<'_> {
+    fn say(&mut self, what: impl Into<String>, measured: String, target: &'static str, met: bool) {
+        self.lines.push(Target { what: what.into(), measured, target, met });
+    }
+
+    /// A number that must not be exceeded.
+    fn most(&mut self, what: &str, value: Option<f64>, unit: &str, most: f64, target: &'static str) {
+        if let Some(value) = value {
+            self.say(what, format!("{}{unit}", number(value)), target, value <= most);
+        }
+    }
+
+    /// A number that must be reached.
+    fn least(&mut self, what: &str, value: Option<f64>, unit: &str, least: f64, target: &'static str) {
+        if let Some(value) = value {
+            self.say(what, format!("{}{unit}", number(value)), target, value >= least);
+        }
+    }
+
+    fn rate(&self, workload: &str, lock: &str) -> Option<f64> {
+        Some(self.data.of(workload, lock)?.pairs_per_s)
+    }
+
+    fn ratio(&self, workload: &str, lock: &str, peer: &str) -> Option<f64> {
+        Some(self.rate(workload, lock)? / self.rate(workload, peer)?)
+    }
+
+    fn seeds(&mut self) {
+        let Some(sequential) = self.data.of("worst", "sequential") else { return };
+        let sequential = sequential.ms_per_pair;
+        let over = |data: &Data, lock: &str| {
+            let figures = data.of("worst", lock)?;
+            Some((figures.ms_per_pair - sequential, figures.longest_streak.unwrap_or(0)))
+        };
+        for lock in FIFO {
+            let Some((ms, streak)) = over(self.data, lock) else { continue };
+            let measured = format!("{ms:+.2} ms, streak {streak}");
+            let what = format!("seed's worst case − sequential ({sequential:.2} ms): {lock}");
+            self.say(what, measured, "≤ +0.5 ms, streak 1", ms <= 0.5 && streak <= 1);
+        }
+        for lock in POLLING {
+            let Some((ms, streak)) = over(self.data, lock) else { continue };
+            let measured = format!("{ms:+.2} ms, streak {streak}");
+            self.say(format!("the same: {lock}, which polls"), measured, "≤ +3 ms", ms <= 3.0);
+        }
+        for lock in FIFO.iter().chain(POLLING) {
+            let Some(best) = self.data.of("best", lock) else { continue };
+            let ratio = best.ms_per_pair / (sequential / MEMBERS);
+            let what = format!("seed's best case ÷ (sequential ÷ 5): {lock}");
+            self.most(&what, Some(ratio), "", 1.01, "≤ 1.01");
+        }
+    }
+
+    fn local(&mut self) {
+        for (workload, least, target) in [
+            ("solo", 1e6, "≥ 1 M"),
+            ("fan64", 1.5e6, "≥ 1.5 M"),
+            ("hot8", 0.7e6, "≥ 0.7 M"),
+        ] {
+            let peer = self.rate(workload, "DashMap of mutexes").unwrap_or(0.0);
+            let what = format!("`Local`, {workload}, pairs/s (DashMap of mutexes: {})", number(peer));
+            self.least(&what, self.rate(workload, "Local"), "", least, target);
+        }
+    }
+
+    fn redis(&mut self) {
+        let bare = self.ratio("solo", "Redis", "SET NX PX, EVALSHA");
+        let rslock = self.ratio("solo", "rslock", "SET NX PX, EVALSHA").unwrap_or(0.0);
+        let what = format!("Redis, solo ÷ bare SET NX PX and EVALSHA (rslock: {})", number(rslock));
+        self.least(&what, bare, "", 0.97, "≥ 0.97");
+        let fan = self.ratio("fan64", "Redis", "rslock");
+        self.least("Redis, fan64 ÷ rslock", fan, "", 1.3, "≥ 1.3");
+        let hot = self.ratio("hot8", "Redis", "PostgreSQL");
+        self.least("Redis, hot8 in one process ÷ PostgreSQL", hot, "", 2.0, "≥ 2");
+        if let Some(hot) = self.data.of("hot8", "Redis") {
+            let worst = hot.lock_us.max / hot.lock_us.p50;
+            let what = "Redis, hot8 in one process: handed over, worst wait ÷ p50";
+            let met = all_handed_over(&hot) && worst <= 20.0;
+            let measured = format!("{}, {}", handed_over(&hot), number(worst));
+            self.say(what, measured, "100 %, ≤ 20", met);
+        }
+        self.redis_processes();
+        if let Some(busy) = self.data.of("busy8", "Redis") {
+            let p99_ms = busy.lock_us.p99 / 1e3;
+            let measured = format!("{:.1} a second, p99 {p99_ms:.1} ms", busy.pairs_per_s);
+            let met = busy.pairs_per_s >= 160.0 && p99_ms <= 45.0;
+            self.say("Redis, busy8", measured, "≥ 160, p99 ≤ 45 ms", met);
+        }
+    }
+
+    fn redis_processes(&mut self) {
+        let bare = self.data.of("solo", "SET NX PX, EVALSHA");
+        let hot = self.data.of("hot8", "Redis, 8 processes");
+        if let (Some(bare), Some(hot)) = (bare, hot)
+            && let Some(handoff) = hot.handoff_us
+        {
+            let trips = handoff.p50 / bare.lock_us.p50;
+            let measured = format!(
+                "p50 {:.0} µs ({} round trips), p99 {:.0} µs, {}",
+                handoff.p50,
+                number(trips),
+                handoff.p99,
+                handed_over(&hot),
+            );
+            let met = trips <= 2.0 && handoff.p99 <= 200.0 && all_handed_over(&hot);
+            let target = "p50 ≤ 2 round trips, p99 ≤ 200 µs, 100 %";
+            self.say("Redis, hot8 with eight processes: hand-off", measured, target, met);
+        }
+        let few = self.data.get("redis_scripts_per_handoff_8_waiters");
+        let many = self.data.get("redis_scripts_per_handoff_1000_waiters");
+        if let (Some(few), Some(many)) = (few, many) {
+            let measured = format!("{}; with 1,000 waiters {}", number(few), number(many));
+            let met = few <= 4.0 && many <= few * 1.05;
+            let what = "Redis, eight handles: scripts a hand-off";
+            self.say(what, measured, "≤ 4, no more with 1,000 waiters", met);
+        }
+    }
+
+    fn memory(&mut self) {
+        let data = self.data;
+        let (Some(commit), Some(lock)) = (data.get("raft_p50_us"), data.get("gaggle_p50_us"))
+        else {
+            return;
+        };
+        let what = "Gaggle over Memory, lock p50 ÷ a commit of the engine alone, one thread";
+        let measured = format!("{} ({lock:.1} µs ÷ {commit:.1} µs)", number(lock / commit));
+        self.say(what, measured, "≤ 2", lock <= 2.0 * commit);
+        let fan = data.get("gaggle_64_per_s");
+        self.least("Gaggle over Memory, fan64, pairs/s, one thread", fan, "", 2e5, "≥ 200,000");
+        if let Some(handoff) = data.get("gaggle_handoff_p50_us") {
+            let what = "Gaggle over Memory, hot8: hand-off p50 ÷ a commit";
+            let fifo = data.of("hot8", "Gaggle, Memory, leader");
+            let streak = fifo.and_then(|figures| figures.longest_streak).unwrap_or(0);
+            let measured = format!("{}, streak {streak}", number(handoff / commit));
+            self.say(what, measured, "≤ 2, FIFO", handoff <= 2.0 * commit && streak == 1);
+        }
+    }
+
+    fn tcp(&mut self) {
+        let leader = format!("{TCP}, at the leader");
+        let solo = self.rate("solo", &leader).zip(self.rate("solo", ETCD)).map(|(a, b)| a / b);
+        self.least("Gaggle over TCP, 3 processes, solo ÷ etcd", solo, "", 4.0, "≥ 4");
+        let fan = self.ratio("fan64", TCP, ETCD);
+        self.least("Gaggle over TCP, 3 processes, fan64 ÷ etcd", fan, "", 15.0, "≥ 15");
+        if let (Some(ratio), Some(hot)) = (self.ratio("hot8", TCP, ETCD), self.data.of("hot8", TCP)) {
+            let p50 = hot.handoff_us.map_or(f64::INFINITY, |handoff| handoff.p50);
+            let measured = format!("{}, hand-off p50 {p50:.0} µs", number(ratio));
+            let met = ratio >= 50.0 && p50 < 300.0;
+            self.say("Gaggle over TCP, 3 processes, hot8 ÷ etcd", measured, "≥ 50, < 300 µs", met);
+        }
+        let Some(floor) = self.data.get("quorum_floor_p50_us") else { return };
+        let p50 = |data: &Data, place: &str| {
+            data.of("solo", &format!("{TCP}, at {place}")).map(|figures| figures.lock_us.p50)
+        };
+        let what = format!("Gaggle over TCP: lock p50 at the leader ÷ quorum floor ({floor:.0} µs)");
+        let at_leader = p50(self.data, "the leader");
+        self.most(&what, at_leader.map(|us| us / floor), "", 1.5, "≤ 1.5");
+        let more = p50(self.data, "a follower").zip(at_leader).map(|(far, near)| (far - near) / floor);
+        let what = "Gaggle over TCP: a follower's lock p50 − the leader's, in quorum floors";
+        self.most(what, more, "", 1.0, "≤ 1: one round trip");
+    }
+
+    fn rest(&mut self) {
+        let data = self.data;
+        if let (Some(median), Some(worst)) =
+            (data.get("failover_median_ms"), data.get("failover_worst_ms"))
+        {
+            let count = data.get("failovers").unwrap_or(0.0);
+            let what = format!("leader stopped to the next grant, {count} times");
+            let measured = format!("median {median:.0} ms, worst {worst:.0} ms");
+            self.say(what, measured, "≤ 400, ≤ 800 ms", median <= 400.0 && worst <= 800.0);
+        }
+        let many = data.get("many_waiters").unwrap_or(0.0);
+        for (name, shown) in [("gaggle", "Gaggle over Memory"), ("local", "`Local`")] {
+            let p50 = |waiters: f64| data.get(&format!("{name}_handoff_p50_us_{waiters}_waiters"));
+            let ratio = p50(many).zip(p50(10.0)).map(|(many, few)| many / few);
+            let what = format!("{shown}: hand-off with {} waiters ÷ with 10", number(many));
+            self.most(&what, ratio, "", 2.0, "≤ 2");
+        }
+        self.most("`Local`: bytes a key held", data.get("bytes_per_key_held"), "", 300.0, "≤ 300");
+        let half = data.get("resident_mib_after_half_of_the_pairs");
+        let all = data.get("resident_mib_after_all_of_the_pairs");
+        if let (Some(half), Some(all)) = (half, all) {
+            let pairs = data.get("pairs_watched").unwrap_or(0.0);
+            let what = format!("resident after {} pairs (after half of them)", number(pairs));
+            let measured = format!("{all:.0} MiB ({half:.0} MiB)");
+            self.say(what, measured, "flat", all <= half * 1.05 + 1.0);
+        }
+        let cpu = data.get("cpu_at_rest_percent_of_a_core");
+        self.most("CPU at rest, the busiest of 3 members", cpu, " %", 0.5, "≤ 0.5 % of a core");
+    }
+}
+
+/// All but what chance makes of the first and the last.
+fn all_handed_over(figures: &Figures) -> bool {
+    figures.handed_over.is_some_and(|share| share >= 0.999)
+}
+
+fn handed_over(figures: &Figures) -> String {
+    format!("{:.1} % handed over", figures.handed_over.unwrap_or(0.0) * 100.0)
+}
+
+/// Three digits that say something, thousands apart.
+pub(crate) fn number(value: f64) -> String {
+    if value.abs() < 10.0 {
+        return format!("{value:.2}");
+    }
+    if value.abs() < 1000.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut shown = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}

@@ -1,0 +1,163 @@
+//! One round: every workload through everything that is in this process.
+
+use std::sync::Arc;
+
+use gaggle::{
+    Locker,
+    bench::{self, Bare, Contender, NoLock, Workload},
+    strategies::{Local, Replicate},
+};
+use gaggle_channels::testing::RedisServer;
+
+use crate::{
+    cluster::{Cluster, Over, redis},
+    contenders::{BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock},
+    data::Data,
+    ours,
+    servers::{Etcd, Postgres},
+    settings::Settings,
+};
+
+const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
+const SEEDS: &[&str] = &["worst", "best"];
+const MEMBERS: u32 = 5;
+/// As many as the widest workload has tasks.
+const SESSIONS: usize = 64;
+
+pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let mut round = Round { settings, data };
+    round.in_process().await?;
+    round.on_redis().await?;
+    round.on_postgres().await?;
+    for nodes in [1, 3] {
+        round.on_etcd(nodes).await?;
+    }
+    round.members().await?;
+    ours::processes(settings, round.data).await
+}
+
+struct Round<'a> {
+    settings: &'a Settings,
+    data: &'a mut Data,
+}
+
+impl Round<'_> {
+    async fn cases<C: Contender>(
+        &mut self,
+        lock: &str,
+        ours: bool,
+        contenders: &[Arc<C>],
+        names: &[&'static str],
+    ) -> Result<(), Failed> {
+        for name in names.iter().copied() {
+            let workload = self.workload(name);
+            let figures = bench::run(contenders, &workload, &format!("peers/{name}")).await?;
+            if figures.broken.any() {
+                return Err(format!("{lock} did not exclude: {:?}", figures.broken).into());
+            }
+            self.data.note(name, lock, ours, figures);
+        }
+        Ok(())
+    }
+
+    fn workload(&self, name: &str) -> Workload {
+        let settings = self.settings;
+        match name {
+            "solo" => settings.of(Workload::uncontended()),
+            "fan64" => settings.of(Workload::fan(64)),
+            "hot8" => settings.of(Workload::handoff(8)),
+            "busy8" => settings.of(Workload::busy(8)),
+            "worst" => settings.seeds(Workload::worst(MEMBERS)),
+            "best" => settings.seeds(Workload::best(MEMBERS)),
+            _ => unreachable!("these are all"),
+        }
+    }
+
+    async fn in_process(&mut self) -> Result<(), Failed> {
+        let sequential = Workload::worst(1).each(self.settings.increments * MEMBERS);
+        let figures = bench::run(&[Arc::new(NoLock)], &sequential, "").await?;
+        self.data.note("worst", "sequential", false, figures);
+        let names = &["solo", "fan64", "hot8"];
+        self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
+        let local = || Arc::new(Local::new());
+        self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
+        let guards = Arc::new(Locker::from_arc(local()));
+        self.cases("Local, with guards", true, &[guards], names).await?;
+        self.cases("Local", true, &[Arc::new(Bare(local()))], SEEDS).await
+    }
+
+    async fn on_redis(&mut self) -> Result<(), Failed> {
+        let server = RedisServer::start();
+        let url = server.url();
+        let bare = Arc::new(BareRedis::open(&url).await?);
+        self.cases("SET NX PX, EVALSHA", false, &[bare], &["solo"]).await?;
+        let handles = redis(&url, MEMBERS as usize).await;
+        self.cases("Redis", true, &handles[..1], ALL).await?;
+        self.cases("Redis", true, &handles, SEEDS).await?;
+        for handle in handles {
+            handle.0.close().await;
+        }
+        let rslock = [Arc::new(Rslock::new(&url))];
+        self.cases("rslock", false, &rslock, ALL).await?;
+        self.cases("rslock", false, &rslock, SEEDS).await?;
+        self.cases("redlock", false, &[Arc::new(Redlock::new(&url))], ALL).await?;
+        ours::redis_processes(self.settings, self.data, &url).await?;
+        self.over(Over::Redis(&url)).await
+    }
+
+    async fn on_postgres(&mut self) -> Result<(), Failed> {
+        let server = Postgres::start().await?;
+        let mut sessions = Vec::new();
+        for _ in 0..SESSIONS {
+            sessions.push(Arc::new(PostgresSession::open(&server.url).await?));
+        }
+        self.cases("PostgreSQL", false, &sessions, ALL).await?;
+        self.cases("PostgreSQL", false, &sessions, SEEDS).await
+    }
+
+    async fn on_etcd(&mut self, nodes: usize) -> Result<(), Failed> {
+        let server = Etcd::start(nodes).await?;
+        let mut sessions = Vec::new();
+        for session in 0..SESSIONS {
+            let endpoint = &server.endpoints[session % nodes];
+            sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
+        }
+        let lock = if nodes == 1 { "etcd, 1 node" } else { "etcd, 3 nodes" };
+        self.cases(lock, false, &sessions, ALL).await?;
+        if nodes == 3 {
+            self.cases(lock, false, &sessions, SEEDS).await?;
+        }
+        Ok(())
+    }
+
+    async fn members(&mut self) -> Result<(), Failed> {
+        let cluster = Cluster::gaggle(3, Over::Memory).await;
+        self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
+        self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["solo"]).await?;
+        cluster.close().await;
+        self.over(Over::Memory).await?;
+        self.over(Over::Tcp).await?;
+        let cluster = Cluster::raft(MEMBERS as usize, Over::Memory, Replicate::AtHeartbeat).await;
+        let outcome = self.cases("Raft, Memory, at the heartbeat", true, &cluster.members, SEEDS);
+        outcome.await?;
+        cluster.close().await;
+        Ok(())
+    }
+
+    /// The seed's cases by five members over one channel.
+    async fn over(&mut self, over: Over<'_>) -> Result<(), Failed> {
+        let channel = match over {
+            Over::Memory => "Memory",
+            Over::Tcp => "TCP",
+            Over::Redis(_) => "Redis",
+        };
+        let members = MEMBERS as usize;
+        let cluster = Cluster::gaggle(members, over).await;
+        self.cases(&format!("Gaggle, {channel}"), true, &cluster.members, SEEDS).await?;
+        cluster.close().await;
+        let cluster = Cluster::raft(members, over, Replicate::AtOnce).await;
+        self.cases(&format!("Raft, {channel}"), true, &cluster.members, SEEDS).await?;
+        cluster.close().await;
+        Ok(())
+    }
+}
