@@ -10,8 +10,8 @@ use std::{
 
 use dashmap::DashMap;
 use etcd_client::{Client, ConnectOptions, LockOptions};
-pub(crate) use gaggle::bench::Failed;
 use gaggle::bench::Contender;
+pub(crate) use gaggle::bench::Failed;
 use redis::{Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_postgres::{NoTls, Statement};

@@ -35,7 +35,8 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
 fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
     let mut found = Vec::new();
-    let names = ["rslock", "redlock", "tokio-postgres", "etcd-client", "dashmap", "raft", "raft-lite"];
+    let names =
+        ["rslock", "redlock", "tokio-postgres", "etcd-client", "dashmap", "raft", "raft-lite"];
     for name in names {
         let entry = format!("name = \"{name}\"\nversion = \"");
         let version = lock.split_once(&entry).and_then(|(_, rest)| rest.split('"').next());

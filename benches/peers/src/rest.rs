@@ -130,7 +130,10 @@ async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
         let before = scripts(&mut connection).await?;
         let figures = run(&handles, &Workload::handoff(tasks).each(each), "commands").await?;
         let called = scripts(&mut connection).await? - before;
-        data.figure(&format!("redis_scripts_per_handoff_{tasks}_waiters"), called / figures.pairs as f64);
+        data.figure(
+            &format!("redis_scripts_per_handoff_{tasks}_waiters"),
+            called / figures.pairs as f64,
+        );
     }
     for handle in handles {
         handle.0.close().await;
@@ -139,10 +142,10 @@ async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
 }
 
 async fn scripts(connection: &mut redis::aio::MultiplexedConnection) -> Result<f64, Failed> {
-    let stats: String =
-        redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
     let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    let calls = calls.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
+    let calls = calls
+        .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
     Ok(calls.sum())
 }
 

@@ -97,7 +97,8 @@ fn as_postgres(root: bool, program: &str) -> Command {
     }
     // Becomes the program, so that the process started is the process to end.
     let mut command = Command::new("setpriv");
-    let who = ["--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--pdeathsig", "KILL"];
+    let who =
+        ["--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--pdeathsig", "KILL"];
     command.args(who).arg(program).current_dir("/");
     command
 }

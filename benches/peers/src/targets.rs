@@ -43,14 +43,28 @@ impl Table<'_> {
     }
 
     /// A number that must not be exceeded.
-    fn most(&mut self, what: &str, value: Option<f64>, unit: &str, most: f64, target: &'static str) {
+    fn most(
+        &mut self,
+        what: &str,
+        value: Option<f64>,
+        unit: &str,
+        most: f64,
+        target: &'static str,
+    ) {
         if let Some(value) = value {
             self.say(what, format!("{}{unit}", number(value)), target, value <= most);
         }
     }
 
     /// A number that must be reached.
-    fn least(&mut self, what: &str, value: Option<f64>, unit: &str, least: f64, target: &'static str) {
+    fn least(
+        &mut self,
+        what: &str,
+        value: Option<f64>,
+        unit: &str,
+        least: f64,
+        target: &'static str,
+    ) {
         if let Some(value) = value {
             self.say(what, format!("{}{unit}", number(value)), target, value >= least);
         }
@@ -91,13 +105,12 @@ impl Table<'_> {
     }
 
     fn local(&mut self) {
-        for (workload, least, target) in [
-            ("solo", 1e6, "≥ 1 M"),
-            ("fan64", 1.5e6, "≥ 1.5 M"),
-            ("hot8", 0.7e6, "≥ 0.7 M"),
-        ] {
+        for (workload, least, target) in
+            [("solo", 1e6, "≥ 1 M"), ("fan64", 1.5e6, "≥ 1.5 M"), ("hot8", 0.7e6, "≥ 0.7 M")]
+        {
             let peer = self.rate(workload, "DashMap of mutexes").unwrap_or(0.0);
-            let what = format!("`Local`, {workload}, pairs/s (DashMap of mutexes: {})", number(peer));
+            let what =
+                format!("`Local`, {workload}, pairs/s (DashMap of mutexes: {})", number(peer));
             self.least(&what, self.rate(workload, "Local"), "", least, target);
         }
     }
@@ -181,7 +194,8 @@ impl Table<'_> {
         self.least("Gaggle over TCP, 3 processes, solo ÷ etcd", solo, "", 4.0, "≥ 4");
         let fan = self.ratio("fan64", TCP, ETCD);
         self.least("Gaggle over TCP, 3 processes, fan64 ÷ etcd", fan, "", 15.0, "≥ 15");
-        if let (Some(ratio), Some(hot)) = (self.ratio("hot8", TCP, ETCD), self.data.of("hot8", TCP)) {
+        if let (Some(ratio), Some(hot)) = (self.ratio("hot8", TCP, ETCD), self.data.of("hot8", TCP))
+        {
             let p50 = hot.handoff_us.map_or(f64::INFINITY, |handoff| handoff.p50);
             let measured = format!("{}, hand-off p50 {p50:.0} µs", number(ratio));
             let met = ratio >= 50.0 && p50 < 300.0;
@@ -191,10 +205,12 @@ impl Table<'_> {
         let p50 = |data: &Data, place: &str| {
             data.of("solo", &format!("{TCP}, at {place}")).map(|figures| figures.lock_us.p50)
         };
-        let what = format!("Gaggle over TCP: lock p50 at the leader ÷ quorum floor ({floor:.0} µs)");
+        let what =
+            format!("Gaggle over TCP: lock p50 at the leader ÷ quorum floor ({floor:.0} µs)");
         let at_leader = p50(self.data, "the leader");
         self.most(&what, at_leader.map(|us| us / floor), "", 1.5, "≤ 1.5");
-        let more = p50(self.data, "a follower").zip(at_leader).map(|(far, near)| (far - near) / floor);
+        let more =
+            p50(self.data, "a follower").zip(at_leader).map(|(far, near)| (far - near) / floor);
         let what = "Gaggle over TCP: a follower's lock p50 − the leader's, in quorum floors";
         self.most(what, more, "", 1.0, "≤ 1: one round trip");
     }

@@ -56,7 +56,8 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
         let leader = leader.clone();
         tokio::spawn(async move {
             let mut made = 0;
-            while begun.elapsed() < window && propose(&leader, proposer << 40 | made).await.is_ok() {
+            while begun.elapsed() < window && propose(&leader, proposer << 40 | made).await.is_ok()
+            {
                 made += 1;
             }
             made
