@@ -1,0 +1,271 @@
+//! How many instructions the pure paths take, against what they took before: a guard that no load on
+//! the machine disturbs.
+//!
+//! ```text
+//! cargo run --all-features --example instructions -- check
+//! cargo run --all-features --example instructions -- renew
+//! ```
+//!
+//! Each path runs in a process of its own under valgrind's callgrind, which counts what happens
+//! within [`measured`] alone. The counts stand in `benches/instructions.txt`. They are those of the
+//! profile that the tests are built with, and of one compiler: renew them when it changes.
+#![allow(clippy::unwrap_used, reason = "a figure that cannot be taken must not be compared")]
+
+use std::{collections::BTreeMap, fmt::Write, fs, hint::black_box, process::Command, sync::Arc};
+
+use gaggle::{
+    Nonce, Owner,
+    strategies::{
+        lock_table::{
+            ClusterTime, Command as Entry, Effect, LockRequest, LockTable, ProcessId, Seen,
+            TableConfig, Wait,
+        },
+        testing::decoders,
+    },
+    testing::parse_url,
+};
+
+/// How much more, or less, is a change: allocators and hashes of addresses differ by less.
+const TOLERANCE: f64 = 0.05;
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+/// The build directory's own, whatever it is called.
+const FUNCTION: &str = "*instructions*measured*";
+
+/// Prepares a path and returns what is to be counted, and how many steps that is.
+type Prepare = fn() -> (Box<dyn FnMut()>, u64);
+
+const PATHS: [(&str, Prepare); 8] = [
+    ("table: lock and unlock", pairs),
+    ("table: lock and unlock beside 10,000 keys", pairs_beside_many),
+    ("table: queue behind a holder", queue),
+    ("table: unlock and hand over", hand_over),
+    ("table: snapshot and restore, a key", snapshot),
+    ("table: end leases, a key", expire),
+    ("codec: decode, encode and decode", codec),
+    ("url: parse", url),
+];
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["check"] => check(),
+        ["renew"] => fs::write(BASELINE, shown(&count_all())).unwrap(),
+        ["count", path] => {
+            let (_, prepare) = PATHS.iter().find(|(name, _)| name == path).unwrap();
+            let (mut path, steps) = prepare();
+            measured(&mut *path);
+            println!("{steps}");
+        }
+        _ => {
+            eprintln!("say check or renew");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// What callgrind counts.
+#[inline(never)]
+fn measured(path: &mut dyn FnMut()) {
+    path();
+}
+
+fn check() {
+    let stored = fs::read_to_string(BASELINE).unwrap();
+    let stored: BTreeMap<&str, f64> = stored
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, count)| (name.trim(), count.parse().unwrap()))
+        .collect();
+    let mut changed = Vec::new();
+    for (name, count) in count_all() {
+        let before = stored.get(name).copied().unwrap_or(0.0);
+        let ratio = count / before;
+        println!("{name:<44} {before:>10.0} {count:>10.0} {:>+7.1} %", (ratio - 1.0) * 100.0);
+        if !((1.0 - TOLERANCE)..=(1.0 + TOLERANCE)).contains(&ratio) {
+            changed.push(name);
+        }
+    }
+    if !changed.is_empty() {
+        eprintln!(
+            "{}: more than {:.0} % from benches/instructions.txt. Fewer, or more for a reason? Then \
+             renew it, and say why in the commit:\n  \
+             cargo run --all-features --example instructions -- renew",
+            changed.join("; "),
+            TOLERANCE * 100.0,
+        );
+        std::process::exit(1);
+    }
+}
+
+fn shown(counts: &[(&str, f64)]) -> String {
+    let mut text = String::new();
+    for (name, count) in counts {
+        writeln!(text, "{name:<44} {count:>10.0}").unwrap();
+    }
+    text
+}
+
+/// Instructions a step of every path; two at a time, as most machines have two cores.
+fn count_all() -> Vec<(&'static str, f64)> {
+    let halves = PATHS.chunks(PATHS.len().div_ceil(2));
+    std::thread::scope(|scope| {
+        let count = |part: &'static [(&'static str, Prepare)]| {
+            scope.spawn(|| part.iter().map(|(name, _)| (*name, count(name))).collect::<Vec<_>>())
+        };
+        let running: Vec<_> = halves.map(count).collect();
+        running.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    })
+}
+
+fn count(path: &str) -> f64 {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={FUNCTION}"))
+        .arg(program)
+        .args(["count", path])
+        .output()
+        .unwrap_or_else(|error| panic!("valgrind: {error}; ./test installs it"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let collected = said.lines().find_map(|line| line.split_once("Collected :")).map(|(_, n)| n);
+    let collected: f64 = collected.unwrap_or_else(|| panic!("{said}")).trim().parse().unwrap();
+    assert!(collected > 0.0, "{path}: callgrind did not see {FUNCTION}");
+    let steps: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    collected / steps
+}
+
+struct Bench {
+    table: LockTable,
+    effects: Vec<Effect>,
+    owner: Arc<Owner>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = TableConfig { nonce_memory_ms: 0, ..TableConfig::default() };
+        // The same on every machine.
+        let owner = Arc::new(Owner { host: "host".into(), pid: 1, label: None });
+        Self { table: LockTable::new(config), effects: Vec::with_capacity(64), owner }
+    }
+
+    fn holding(keys: u64) -> Self {
+        let mut bench = Self::new();
+        for number in 0..keys {
+            bench.apply(0, &bench.lock(key(number), number, Wait::No));
+        }
+        bench
+    }
+
+    fn waiting(waiters: u64) -> Self {
+        let mut bench = Self::new();
+        for number in 0..=waiters {
+            bench.apply(0, &bench.lock("k".into(), number, Wait::Forever));
+        }
+        bench
+    }
+
+    fn apply(&mut self, at: u64, entry: &Entry) {
+        self.effects.clear();
+        self.table.apply(ClusterTime(at), entry, &mut self.effects);
+        black_box(&self.effects);
+    }
+
+    fn lock(&self, key: Arc<str>, nonce: u64, wait: Wait) -> Entry {
+        Entry::Lock(LockRequest {
+            key,
+            nonce: spread(nonce),
+            request: 0,
+            process: ProcessId(nonce % 16),
+            duration_ms: 10_000,
+            wait,
+            seen: Seen::Now,
+            owner: self.owner.clone(),
+        })
+    }
+
+    fn run(mut self, entries: Vec<Entry>) -> (Box<dyn FnMut()>, u64) {
+        let steps = entries.len() as u64;
+        let path = move || entries.iter().for_each(|entry| self.apply(1, entry));
+        (Box::new(path), steps)
+    }
+}
+
+/// Nonces are random: neighbours in time are far from each other in the table.
+fn spread(nonce: u64) -> Nonce {
+    let high = (nonce + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Nonce::from_u128(u128::from(high) << 64 | u128::from(nonce))
+}
+
+fn key(number: u64) -> Arc<str> {
+    format!("orders/{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into()
+}
+
+fn unlock(key: Arc<str>, nonce: u64) -> Entry {
+    Entry::Unlock { key, nonce: spread(nonce), forget: true }
+}
+
+fn pairs_with(keys: u64) -> (Box<dyn FnMut()>, u64) {
+    let bench = Bench::holding(keys);
+    let pair = |n| [bench.lock(key(n), n, Wait::No), unlock(key(n), n)];
+    let entries: Vec<_> = (keys..keys + 500).flat_map(pair).collect();
+    bench.run(entries)
+}
+
+fn pairs() -> (Box<dyn FnMut()>, u64) {
+    pairs_with(0)
+}
+
+fn pairs_beside_many() -> (Box<dyn FnMut()>, u64) {
+    pairs_with(10_000)
+}
+
+fn queue() -> (Box<dyn FnMut()>, u64) {
+    let bench = Bench::waiting(1000);
+    let entries = (2000..2500).map(|n| bench.lock("k".into(), n, Wait::Ms(60_000))).collect();
+    bench.run(entries)
+}
+
+fn hand_over() -> (Box<dyn FnMut()>, u64) {
+    Bench::waiting(1000).run((0..500).map(|n| unlock("k".into(), n)).collect())
+}
+
+fn snapshot() -> (Box<dyn FnMut()>, u64) {
+    const KEYS: u64 = 500;
+    let bench = Bench::holding(KEYS);
+    let path = move || {
+        let bytes = bench.table.snapshot();
+        black_box(LockTable::restore(&bytes).expect("our own snapshot"));
+    };
+    (Box::new(path), KEYS)
+}
+
+fn expire() -> (Box<dyn FnMut()>, u64) {
+    const KEYS: u64 = 500;
+    let mut bench = Bench::holding(KEYS);
+    (Box::new(move || bench.apply(20_000, &Entry::Noop)), KEYS)
+}
+
+fn codec() -> (Box<dyn FnMut()>, u64) {
+    let examples = decoders::examples();
+    let bytes: usize = examples.iter().map(Vec::len).sum();
+    let path = move || {
+        let taken: u32 = examples.iter().map(|example| decoders::feed(example)).sum();
+        assert!(taken > 0);
+    };
+    // By the byte: how many examples there are is no matter of speed.
+    (Box::new(path), bytes as u64)
+}
+
+fn url() -> (Box<dyn FnMut()>, u64) {
+    let path = || {
+        for url in [
+            "redis://user:password@127.0.0.1:6379/0?queue=fifo&namespace=orders",
+            "gaggle+tcp://127.0.0.1:7001?cluster=orders&name=a&heartbeat=50ms\
+             &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
+        ] {
+            black_box(parse_url(black_box(url))).unwrap();
+        }
+    };
+    (Box::new(path), 2)
+}
