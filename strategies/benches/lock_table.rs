@@ -12,22 +12,39 @@ use gaggle_strategies::{
     },
 };
 
+type Measure = fn(u64) -> f64;
+
+const KEYS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+const WAITERS: [u64; 4] = [1, 100, 10_000, 100_000];
+
+const BY_KEYS: [(&str, Measure); 5] = [
+    ("lock one more and unlock it", keys_pair),
+    ("lock, until they are held", keys_fill),
+    ("extend one", keys_extend),
+    ("all leases end in one step", keys_expire),
+    ("snapshot and restore, per key", keys_snapshot),
+];
+
+const BY_WAITERS: [(&str, Measure); 5] = [
+    ("queue one", waiters_queue),
+    ("unlock and hand over", waiters_hand_over),
+    ("withdraw one in the middle", waiters_withdraw),
+    ("all die in one step", waiters_deadline),
+    ("their process is gone", waiters_gone),
+];
+
 fn main() {
-    println!("{:<44} {:>10} {:>10} {:>7}", "ns per step, with", "1,000", "many", "ratio");
-    for (name, many, measure) in [
-        ("keys: lock one more and unlock it", 1_000_000, keys_pair as fn(u64) -> f64),
-        ("keys: lock, until they are held", 1_000_000, keys_fill),
-        ("keys: extend one", 1_000_000, keys_extend),
-        ("keys: all leases end in one step", 1_000_000, keys_expire),
-        ("keys: snapshot and restore, per key", 1_000_000, keys_snapshot),
-        ("waiters on one key: queue one", 100_000, waiters_queue),
-        ("waiters on one key: unlock and hand over", 100_000, waiters_hand_over),
-        ("waiters on one key: withdraw one in the middle", 100_000, waiters_withdraw),
-        ("waiters on one key: all die in one step", 100_000, waiters_deadline),
-        ("waiters on one key: their process is gone", 100_000, waiters_gone),
-    ] {
-        let (small, large) = (measure(1000), measure(many));
-        println!("{name:<44} {small:>10.0} {large:>10.0} {:>7.1}", large / small);
+    show("ns per step, by keys held", KEYS, &BY_KEYS);
+    show("ns per step, by waiters on one key", WAITERS, &BY_WAITERS);
+}
+
+fn show(title: &str, sizes: [u64; 4], measures: &[(&str, Measure)]) {
+    let line = |name: &str, columns: [String; 4]| {
+        println!("{name:<36} {}", columns.map(|column| format!("{column:>10}")).join(" "));
+    };
+    line(title, sizes.map(|size| size.to_string()));
+    for (name, measure) in measures {
+        line(name, sizes.map(|size| format!("{:.0}", measure(size))));
     }
 }
 
@@ -163,9 +180,9 @@ fn waiters_hand_over(count: u64) -> f64 {
 
 fn waiters_withdraw(count: u64) -> f64 {
     let (mut bench, _) = with_waiters(count, Wait::Ms(60_000));
-    let middle = count / 2;
-    let commands: Vec<_> = (middle..middle + 400).map(|n| unlock("k".into(), n)).collect();
-    bench.time(1, &commands, 400)
+    let (middle, few) = (count.div_ceil(2), count.min(400));
+    let commands: Vec<_> = (middle..middle + few).map(|n| unlock("k".into(), n)).collect();
+    bench.time(1, &commands, few)
 }
 
 fn waiters_deadline(count: u64) -> f64 {
