@@ -45,8 +45,8 @@ pub struct BarChart {
 }
 
 const WIDTH: f64 = 860.0;
-const LEFT: f64 = 250.0;
-const BAR_WIDTH: f64 = 430.0;
+const LEFT: f64 = 290.0;
+const BAR_WIDTH: f64 = 390.0;
 const BAR_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 24.0;
 /// Ours, others, the limit, words.

@@ -33,7 +33,7 @@ impl Row {
 impl Data {
     pub(crate) fn new(settings: &Settings) -> Self {
         let (rounds, window) = (settings.rounds, settings.window);
-        let settings = format!("{rounds} rounds of {window:?}, medians");
+        let settings = format!("median of {rounds} rounds of {window:?}");
         Self { about: machine::describe(), settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 

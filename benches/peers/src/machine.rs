@@ -34,12 +34,13 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
 /// The peers' versions, from the lock file that was built with.
 fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
+    // Where a dependency uses an older one too, ours comes last.
     let mut found = Vec::new();
     let names =
         ["rslock", "redlock", "tokio-postgres", "etcd-client", "dashmap", "raft", "raft-lite"];
     for name in names {
         let entry = format!("name = \"{name}\"\nversion = \"");
-        let version = lock.split_once(&entry).and_then(|(_, rest)| rest.split('"').next());
+        let version = lock.rsplit_once(&entry).and_then(|(_, rest)| rest.split('"').next());
         found.push(format!("{name} {}", version.unwrap_or("?")));
     }
     found.join(", ")

@@ -13,8 +13,8 @@ pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<()
     // Each member in turn has its third of it.
     let solo = bench(settings, &GAGGLE, &["uncontended"], 3).await?;
     for (workload, figures) in solo {
-        let place = if workload.ends_with("slowest") { "a follower" } else { "the leader" };
-        data.note("solo", &format!("{LOCK}, at {place}"), true, figures);
+        let place = if workload.ends_with("slowest") { "follower" } else { "leader" };
+        data.note("solo", &format!("{LOCK}, {place}"), true, figures);
     }
     for (workload, figures) in bench(settings, &GAGGLE, &["fan", "handoff", "busy"], 1).await? {
         data.note(short(&workload), LOCK, true, figures);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use gaggle_channels::testing::free_port;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
 use crate::contenders::Failed;
@@ -17,6 +18,8 @@ use crate::contenders::Failed;
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 /// How long a server may take until it answers.
 const START_WITHIN: Duration = Duration::from_secs(30);
+/// How long one that is asked to end may take.
+const STOP_WITHIN_MS: u64 = 5_000;
 
 /// A directory that goes with its owner. On tmpfs: what is measured beside it is volatile too.
 pub(crate) struct Directory(pub(crate) PathBuf);
@@ -42,18 +45,32 @@ impl Drop for Directory {
 /// A process that ends with its owner.
 pub(crate) struct Server {
     process: Child,
+    /// Asked first: PostgreSQL leaves shared memory behind when it is killed.
+    asked: Option<Signal>,
     _directory: Directory,
 }
 
 impl Server {
     fn spawn(mut command: Command, directory: Directory) -> Result<Self, Failed> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { process: command.spawn()?, _directory: directory })
+        Ok(Self { process: command.spawn()?, asked: None, _directory: directory })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if let Some(signal) = self.asked
+            && let Ok(process) = i32::try_from(self.process.id())
+            && let Some(process) = Pid::from_raw(process)
+            && kill_process(process, signal).is_ok()
+        {
+            for _ in 0..STOP_WITHIN_MS / 10 {
+                if !matches!(self.process.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -80,7 +97,9 @@ impl Postgres {
         let mut command = as_postgres(root, &postgres_tool("postgres"));
         command.args(["-D", &data, "-p", &port.to_string(), "-h", "127.0.0.1", "-k", &sockets]);
         command.args(["-c", "max_connections=200", "-c", "fsync=off"]);
-        let server = Server::spawn(command, directory)?;
+        let mut server = Server::spawn(command, directory)?;
+        // A fast shutdown.
+        server.asked = Some(Signal::INT);
         let url = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
         until_it_answers("postgres", || async {
             tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_ok()

@@ -50,7 +50,7 @@ impl Settings {
         Self {
             quick: false,
             rounds: 3,
-            window: Duration::from_secs(2),
+            window: Duration::from_millis(1500),
             warm_up: Duration::from_millis(300),
             increments: 20,
             failovers: 20,

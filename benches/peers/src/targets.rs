@@ -189,7 +189,7 @@ impl Table<'_> {
     }
 
     fn tcp(&mut self) {
-        let leader = format!("{TCP}, at the leader");
+        let leader = format!("{TCP}, leader");
         let solo = self.rate("solo", &leader).zip(self.rate("solo", ETCD)).map(|(a, b)| a / b);
         self.least("Gaggle over TCP, 3 processes, solo ÷ etcd", solo, "", 4.0, "≥ 4");
         let fan = self.ratio("fan64", TCP, ETCD);
@@ -203,14 +203,14 @@ impl Table<'_> {
         }
         let Some(floor) = self.data.get("quorum_floor_p50_us") else { return };
         let p50 = |data: &Data, place: &str| {
-            data.of("solo", &format!("{TCP}, at {place}")).map(|figures| figures.lock_us.p50)
+            data.of("solo", &format!("{TCP}, {place}")).map(|figures| figures.lock_us.p50)
         };
         let what =
             format!("Gaggle over TCP: lock p50 at the leader ÷ quorum floor ({floor:.0} µs)");
-        let at_leader = p50(self.data, "the leader");
+        let at_leader = p50(self.data, "leader");
         self.most(&what, at_leader.map(|us| us / floor), "", 1.5, "≤ 1.5");
         let more =
-            p50(self.data, "a follower").zip(at_leader).map(|(far, near)| (far - near) / floor);
+            p50(self.data, "follower").zip(at_leader).map(|(far, near)| (far - near) / floor);
         let what = "Gaggle over TCP: a follower's lock p50 − the leader's, in quorum floors";
         self.most(what, more, "", 1.0, "≤ 1: one round trip");
     }
