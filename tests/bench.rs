@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 use std::{
-    path::PathBuf,
+    path::Path,
     process::{Command, Output, Stdio},
     time::Duration,
 };
@@ -151,7 +151,7 @@ fn table_bars_json_and_chart_show_each_run() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-fn path(path: &PathBuf) -> &str {
+fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
