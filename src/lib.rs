@@ -63,6 +63,7 @@
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
 //!
 //! Features: `cli` (default) builds the command line `gaggle`; the library is the same without it.
+//! `bench` opens the workloads behind `gaggle bench` to programs; they are no stable API.
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]

@@ -20,9 +20,9 @@ fn gaggle() -> Command {
     command
 }
 
-/// A small run: 3 members, 100 ms.
+/// A small run: 3 members, 300 ms.
 fn small(arguments: &[&str]) -> Output {
-    let size = ["--members", "3", "--duration", "100ms"];
+    let size = ["--members", "3", "--duration", "300ms"];
     gaggle().args(size).args(arguments).output().expect("it runs")
 }
 

@@ -11,8 +11,8 @@ pub(crate) struct Data {
     pub(crate) about: Vec<(&'static str, String)>,
     pub(crate) settings: String,
     pub(crate) rows: Vec<Row>,
-    /// Single figures by name, with their unit last.
-    pub(crate) figures: BTreeMap<String, f64>,
+    /// Single figures by name, with their unit last, one or more times.
+    pub(crate) figures: BTreeMap<String, Vec<f64>>,
 }
 
 /// One workload by one contender.
@@ -58,7 +58,7 @@ impl Data {
 
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
         eprintln!("          {name}: {value:.3}");
-        self.figures.insert(name.to_owned(), value);
+        self.figures.entry(name.to_owned()).or_default().push(value);
     }
 
     /// The median of a row, if it was measured.
@@ -67,7 +67,12 @@ impl Data {
         found.map(Row::median)
     }
 
+    /// The median of a figure, if it was taken.
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.figures.get(name).copied()
+        let mut values = self.figures.get(name)?.clone();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let even = values.len() % 2 == 0;
+        Some(if even { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] })
     }
 }

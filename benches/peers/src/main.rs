@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         ["echo"] => bounds::echo_child(),
         ["engine", name, seconds] => engines::child(name, seconds),
         ["member", url] => rest::member_child(url),
-        ["pairs", count] => rest::pairs_child(count),
+        ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),
         words => measure(words),
     };
@@ -53,9 +53,8 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
             for round in 0..settings.rounds {
                 eprintln!("round {} of {}", round + 1, settings.rounds);
                 workloads::round(&settings, &mut data).await?;
+                engines::all(&settings, &mut data).await?;
             }
-            bounds::all(&settings, &mut data).await?;
-            engines::all(&settings, &mut data).await?;
             rest::all(&settings, &mut data).await?;
             report::write(&settings, &data)
         };

@@ -52,8 +52,9 @@ fn markdown(data: &Data, targets: &[Target]) -> String {
         }
     }
     text += "\n## Single figures\n\n| figure | |\n|---|---|\n";
-    for (name, value) in &data.figures {
-        text += &format!("| {} | {} |\n", name.replace('_', " "), number(*value));
+    for name in data.figures.keys() {
+        let value = data.get(name).map(number).unwrap_or_default();
+        text += &format!("| {} | {value} |\n", name.replace('_', " "));
     }
     text
 }

@@ -32,9 +32,11 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     let count = if settings.quick { 100_000 } else { 1_000_000 };
     let (_role, line) = Role::start(&["keys", &count.to_string()])?;
     data.figure("bytes_per_key_held", line.parse()?);
-    let (_role, line) = Role::start(&["pairs", &settings.pairs.to_string()])?;
-    for (name, mib) in ["tenth", "half", "all"].iter().zip(line.split_whitespace()) {
-        data.figure(&format!("resident_mib_after_{name}_of_the_pairs"), mib.parse()?);
+    for place in ["leader", "follower"] {
+        let (_role, line) = Role::start(&["pairs", &settings.pairs.to_string(), place])?;
+        for (share, mib) in ["a_tenth", "half", "all"].iter().zip(line.split_whitespace()) {
+            data.figure(&format!("resident_mib_{place}_after_{share}_of_the_pairs"), mib.parse()?);
+        }
     }
     data.figure("pairs_watched", settings.pairs as f64);
     Ok(())
@@ -228,16 +230,18 @@ pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
     })
 }
 
-/// Locks and unlocks so often at a leader, and says what it occupies after a tenth, half and all.
-pub(crate) fn pairs_child(count: &str) -> Result<(), Failed> {
+/// Locks and unlocks so often at one member, and says what all three occupy after a tenth, half and
+/// all. What a follower unlocks is remembered for the nonce memory of 30 s.
+pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
     let count: u64 = count.parse()?;
     machine::runtime().block_on(async {
         let cluster = Cluster::gaggle(3, Over::Memory).await;
-        let leader: [Arc<Bare>; 1] = cluster.leader();
+        let member: [Arc<Bare>; 1] =
+            if place == "leader" { cluster.leader() } else { cluster.follower() };
         let mut resident = Vec::new();
         for share in [count / 10, count * 4 / 10, count / 2] {
             let each = u32::try_from(share.div_ceil(64))?;
-            run(&leader, &Workload::fan(64).each(each), "pairs").await?;
+            run(&member, &Workload::fan(64).each(each), "pairs").await?;
             resident.push(format!("{:.1}", machine::resident_bytes() / f64::from(1 << 20)));
         }
         println!("{}", resident.join(" "));

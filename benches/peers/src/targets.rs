@@ -233,11 +233,12 @@ impl Table<'_> {
             self.most(&what, ratio, "", 2.0, "≤ 2");
         }
         self.most("`Local`: bytes a key held", data.get("bytes_per_key_held"), "", 300.0, "≤ 300");
-        let half = data.get("resident_mib_after_half_of_the_pairs");
-        let all = data.get("resident_mib_after_all_of_the_pairs");
-        if let (Some(half), Some(all)) = (half, all) {
-            let pairs = data.get("pairs_watched").unwrap_or(0.0);
-            let what = format!("resident after {} pairs (after half of them)", number(pairs));
+        for place in ["leader", "follower"] {
+            let after =
+                |share| data.get(&format!("resident_mib_{place}_after_{share}_of_the_pairs"));
+            let (Some(half), Some(all)) = (after("half"), after("all")) else { continue };
+            let pairs = number(data.get("pairs_watched").unwrap_or(0.0));
+            let what = format!("3 members resident after {pairs} pairs at a {place} (after half)");
             let measured = format!("{all:.0} MiB ({half:.0} MiB)");
             self.say(what, measured, "flat", all <= half * 1.05 + 1.0);
         }

@@ -10,6 +10,7 @@ use gaggle::{
 use gaggle_channels::testing::RedisServer;
 
 use crate::{
+    bounds,
     cluster::{Cluster, Over, redis},
     contenders::{BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock},
     data::Data,
@@ -33,6 +34,8 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
         round.on_etcd(nodes).await?;
     }
     round.members().await?;
+    // Beside what it bounds: it changes most with how awake the cores are.
+    bounds::all(settings, round.data).await?;
     ours::processes(settings, round.data).await
 }
 
