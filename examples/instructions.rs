@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each path runs in a process of its own under valgrind's callgrind, which counts what happens
-//! within [`measured`] alone. The counts stand in `benches/instructions.txt`. They are those of the
+//! within `measured` alone. The counts stand in `benches/instructions.txt`. They are those of the
 //! profile that the tests are built with, and of one compiler: renew them when it changes.
 #![allow(clippy::unwrap_used, reason = "a figure that cannot be taken must not be compared")]
 

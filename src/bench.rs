@@ -14,7 +14,7 @@
 //! longest streak beside it, and whether exclusion and the order of tokens held in this very run.
 //!
 //! Anything that locks and unlocks by key can run: see [`Contender`]. One process runs them by
-//! [`run`]; several processes [`record`] their [`Span`]s on the host's one boot-time clock, and
+//! [`run()`]; several processes [`record`] their [`Span`]s on the host's one boot-time clock, and
 //! [`replay`] makes the same figures of all of them together.
 //!
 //! For `gaggle bench`, the benches and the comparison with other locks; not part of the stable API.

@@ -63,7 +63,7 @@ pub async fn run<C: Contender>(
 ///
 /// # Errors
 ///
-/// As [`run`]; also where a task made more than [`SPANS_MAX`].
+/// As [`run()`]; also where a task made more than [`SPANS_MAX`].
 ///
 /// # Cancel safety
 ///

@@ -115,41 +115,36 @@ impl fmt::Display for Setup {
     }
 }
 
-/// Refuses a channel that was given and that nothing would use.
-pub(super) fn check_channel_is_used(
-    strategies: &[StrategyName],
-    given: bool,
-) -> Result<(), Failure> {
-    if given && !strategies.iter().any(|strategy| strategy.has_channel()) {
-        let problem = "--channel is for the strategies raft and gaggle, and none is asked for";
-        return Err(Failure::new(problem));
-    }
-    Ok(())
+/// What the options ask for together.
+pub(super) struct Asked<'a> {
+    pub(super) strategies: &'a [StrategyName],
+    pub(super) channels: &'a [ChannelName],
+    /// Whether somebody named a channel, rather than the defaults.
+    pub(super) channel_given: bool,
+    pub(super) redis: bool,
+    pub(super) processes: bool,
 }
 
-/// Refuses what cannot be, before anything runs.
-pub(super) fn check(
-    strategies: &[StrategyName],
-    channels: &[ChannelName],
-    redis: Option<&RedisUrl>,
-    processes: bool,
-) -> Result<(), Failure> {
-    let over_channel = strategies.iter().any(|strategy| strategy.has_channel());
-    let needs_redis = strategies.contains(&StrategyName::Redis)
-        || (over_channel && channels.contains(&ChannelName::Redis));
-    if needs_redis && redis.is_none() {
-        let problem = "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0";
-        return Err(Failure::new(problem));
+impl Asked<'_> {
+    /// Refuses what cannot be, before anything runs.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let over_channel = self.strategies.iter().any(|strategy| strategy.has_channel());
+        let over = |channel| over_channel && self.channels.contains(&channel);
+        let needs_redis =
+            self.strategies.contains(&StrategyName::Redis) || over(ChannelName::Redis);
+        let problem = if needs_redis && !self.redis {
+            "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
+        } else if self.channel_given && !over_channel {
+            "--channel is for the strategies raft and gaggle, and none is asked for"
+        } else if self.processes && self.strategies.contains(&StrategyName::Local) {
+            "the strategy local lives in one process: leave --processes out"
+        } else if self.processes && over(ChannelName::Memory) {
+            "the channel memory lives in one process: take --channel tcp or redis"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(problem))
     }
-    if processes && strategies.contains(&StrategyName::Local) {
-        let problem = "the strategy local lives in one process: leave --processes out";
-        return Err(Failure::new(problem));
-    }
-    if processes && over_channel && channels.contains(&ChannelName::Memory) {
-        let problem = "the channel memory lives in one process: take --channel tcp or redis";
-        return Err(Failure::new(problem));
-    }
-    Ok(())
 }
 
 /// `15ms`, `2s`, `500us`, `0`; at most this long, so that a run ends.

@@ -33,7 +33,8 @@ impl Row {
 impl Data {
     pub(crate) fn new(settings: &Settings) -> Self {
         let (rounds, window) = (settings.rounds, settings.window);
-        let settings = format!("median of {rounds} rounds of {window:?}");
+        let quick = if settings.quick { "a quick run, from which nothing follows: " } else { "" };
+        let settings = format!("{quick}median of {rounds} rounds of {window:?}");
         Self { about: machine::describe(), settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 

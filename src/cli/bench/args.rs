@@ -81,9 +81,14 @@ impl Args {
 
     /// Refuses what cannot be, before anything runs.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let redis = self.redis.as_ref();
-        cluster::check_channel_is_used(&self.strategies(), !self.channel.is_empty())?;
-        cluster::check(&self.strategies(), &self.channels(), redis, self.processes)
+        let asked = cluster::Asked {
+            strategies: &self.strategies(),
+            channels: &self.channels(),
+            channel_given: !self.channel.is_empty(),
+            redis: self.redis.is_some(),
+            processes: self.processes,
+        };
+        asked.check()
     }
 
     fn strategies(&self) -> Vec<StrategyName> {

@@ -62,8 +62,14 @@ impl Args {
 
     /// Refuses what cannot be, before anything runs.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        cluster::check_channel_is_used(&self.strategies(), self.channel.is_some())?;
-        cluster::check(&self.strategies(), &[self.channel()], self.redis.as_ref(), self.processes)
+        let asked = cluster::Asked {
+            strategies: &self.strategies(),
+            channels: &[self.channel()],
+            channel_given: self.channel.is_some(),
+            redis: self.redis.is_some(),
+            processes: self.processes,
+        };
+        asked.check()
     }
 }
 
