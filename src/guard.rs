@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
-use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};
+use gaggle_strategies::{Clock, DURATION_MIN, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};
 use tokio::sync::watch;
 
 use crate::keepalive::KeepAlive;
@@ -115,8 +115,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHolder`] and [`Error::Expired`]: the lock is gone, and the guard is lost from
-    /// now on. Any other error leaves it as it was: [`Error::Unavailable`] and [`Error::Unknown`]
+    /// [`Error::NotHolder`] before the local deadline and [`Error::Expired`] from it on: the lock is
+    /// gone, and the guard is lost from now on. Any other error leaves it as it was: [`Error::Unavailable`] and [`Error::Unknown`]
     /// may be retried until the deadline, [`Error::InvalidOptions`] was not sent,
     /// [`Error::Closed`] and [`Error::Failed`] end this handle. A failed extend never unlocks.
     ///
@@ -124,8 +124,13 @@ impl Guard {
     ///
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        if !self.is_valid() {
-            return Err(Error::Expired);
+        if let Some(gone) = self.hold.gone() {
+            return Err(gone);
+        }
+        if self.watch.is_lost() {
+            // Why, the strategy knows; the shortest lease there is prolongs nothing.
+            let asked = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
+            return Err(asked.err().unwrap_or(Error::NotHolder));
         }
         self.hold.extend(duration).await
     }
@@ -203,6 +208,15 @@ impl Hold {
     fn remaining(&self) -> Duration {
         let now = self.clock.now();
         self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// How the lock is gone, as far as the guard itself knows.
+    fn gone(&self) -> Option<Error> {
+        let state = self.state.borrow();
+        if state.lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()) {
+            return Some(Error::Expired);
+        }
+        state.lost.then_some(Error::NotHolder)
     }
 
     /// Extends, and records what that taught.

@@ -54,7 +54,9 @@ async fn loss_that_the_strategy_learns_of_fires_before_the_deadline() {
     assert!(stub.holds.lose(guard.nonce()));
     timeout(ms(0), guard.lost()).await.expect("told at once");
     assert!(!guard.is_valid());
-    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)));
+    stub.answer_extends(&[|| Err(Error::Closed)]);
+    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Closed)), "the strategy knows why");
+    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,4 +201,18 @@ fn bounds() {
     let locker = Locker::new(Stub::with_clock(std::sync::Arc::new(gaggle::BootClock)));
     future(&locker.lock("k"));
     future(&locker.with_lock("k", lease(ms(1)), |_| async {}));
+}
+
+/// Contract, *Outcomes*: `NotHolder` before the local deadline, whoever freed the key.
+#[tokio::test(start_paused = true)]
+async fn extend_of_a_guard_that_was_lost_early_says_why() {
+    let locker = Locker::new(gaggle::strategies::Local::new());
+    let guard = locker.lock("k").await.unwrap();
+    let elsewhere = locker.adopt(&guard.lock(), ms(10_000)).await.unwrap();
+    elsewhere.unlock().await.unwrap();
+    assert!(matches!(guard.extend(ms(5000)).await, Err(Error::NotHolder)));
+    drop(guard);
+    let guard = locker.lock("k").await.unwrap();
+    locker.close().await;
+    assert!(matches!(guard.extend(ms(5000)).await, Err(Error::Closed)));
 }

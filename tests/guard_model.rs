@@ -58,6 +58,9 @@ impl Model {
 
     /// What the extension says, in one word.
     fn extend(&mut self, duration: u64, delay: u64, answer: &'static str) -> &'static str {
+        if self.lost && self.now < self.deadline {
+            return "not holder";
+        }
         if !self.is_valid() {
             return "expired";
         }

@@ -84,6 +84,7 @@ impl Redis {
             counters.sent += 1;
         } else {
             counters.dropped_outgoing += 1;
+            tracing::debug!("outgoing queue full, dropped a frame");
         }
         Ok(())
     }

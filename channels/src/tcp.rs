@@ -162,6 +162,7 @@ impl State {
             self.counters.sent += 1;
         } else {
             self.counters.dropped_outgoing += 1;
+            tracing::debug!(peer = %to, "outgoing queue full or connection down, dropped a frame");
         }
     }
 }

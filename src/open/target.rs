@@ -148,9 +148,10 @@ fn group(
 ) -> Result<(NodeName, Group), OpenError> {
     if let Link::Tcp { peers, .. } = link {
         let name = node_name(scheme, "name", options.required("name")?)?;
-        let mut names: Vec<_> = peers.keys().cloned().collect();
+        let names: Vec<_> = peers.keys().cloned().collect();
         if !names.contains(&name) {
-            names.push(name.clone());
+            let problem = format!("{:?} is not among the peers", name.as_str());
+            return Err(scheme.invalid("name", problem));
         }
         return Ok((name, Group::Named(names)));
     }

@@ -193,6 +193,7 @@ impl KeyedMutex for Local {
     }
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        check_key(lock.key())?;
         let ended = self.with_state(|state, now| self.end(state, now, lock));
         // A key that is free is taken without a wait: a task that does nothing else lets others run.
         tokio::task::consume_budget().await;
@@ -200,6 +201,7 @@ impl KeyedMutex for Local {
     }
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_key(lock.key())?;
         check_duration(duration)?;
         let duration_ms = whole_ms(duration);
         self.with_state(|state, now| {

@@ -244,3 +244,75 @@ async fn a_panic_ends_that_member_with_a_typed_error_and_nothing_else() {
     let other = members[1].lock("other", LockOptions::default()).await.unwrap();
     members[1].unlock(&other).await.unwrap();
 }
+
+/// A lock value may come from outside: one with a key that no frame holds must not reach the log.
+#[tokio::test(start_paused = true)]
+async fn a_key_beyond_the_limit_is_refused_wherever_it_comes_in() {
+    let members = cluster(&Hub::new()).await;
+    let huge = Lock::new("q".repeat(3_000_000), Nonce::random(), 1, None);
+    for member in &members {
+        let refused = |outcome: Result<(), Error>| matches!(outcome, Err(Error::InvalidKey { .. }));
+        assert!(refused(member.unlock(&huge).await));
+        assert!(refused(member.extend(&huge, Duration::from_secs(1)).await.map(drop)));
+        member.release(&huge);
+    }
+    for member in &members {
+        let lock = member.lock("k", LockOptions::default()).await.unwrap();
+        member.unlock(&lock).await.unwrap();
+    }
+}
+
+/// The request went out, and only its answer is missing: it may have taken effect.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_or_extend_that_was_sent_and_not_answered_is_unknown() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let deaf = follower(&members).clone();
+    let lease = LockOptions::default().duration(Duration::from_secs(20));
+    let freed = deaf.lock("freed", lease.clone()).await.unwrap();
+    let extended = deaf.lock("extended", lease).await.unwrap();
+    let me = names()[members.iter().position(|member| Arc::ptr_eq(member, &deaf)).unwrap()].clone();
+    for name in names().into_iter().filter(|name| *name != me) {
+        hub.cut(&name, &me);
+    }
+    let (unlocked, longer) =
+        tokio::join!(deaf.unlock(&freed), deaf.extend(&extended, Duration::from_secs(60)));
+    assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
+    assert!(matches!(longer, Err(Error::Unknown)), "{longer:?}");
+    let other = members.iter().find(|member| !Arc::ptr_eq(member, &deaf)).unwrap();
+    assert!(other.inspect("freed").await.unwrap().is_none(), "it did take effect");
+}
+
+/// Contract, the trait: `close` ends local waits with `Closed` and leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn a_lock_granted_and_not_yet_taken_is_passed_on_by_close() {
+    let members = cluster(&Hub::new()).await;
+    let lease = LockOptions::default().duration(Duration::from_secs(60));
+    let mut waiting = Box::pin(members[0].lock("k", lease));
+    assert!(futures_util::FutureExt::now_or_never(&mut waiting).is_none());
+    sleep(Duration::from_millis(300)).await;
+    members[0].close().await;
+    assert!(matches!(waiting.await, Err(Error::Closed)));
+    let began = Instant::now();
+    members[1].lock("k", LockOptions::default()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+/// The driver goes with the runtime that it was opened in; the group goes on without it.
+#[test]
+fn guards_of_a_member_whose_runtime_ends_are_lost() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (first, hub) = (runtime(), Hub::new());
+    let (member, watch) = first.block_on(async {
+        let name = NodeName::new("a").unwrap();
+        let options = MemberOptions::named("test", [name.clone()]);
+        let member = Gaggle::open(Arc::new(hub.channel(name)), options).await.unwrap();
+        let lock = member.lock("k", LockOptions::default()).await.unwrap();
+        let watch = member.watch(&lock);
+        (member, watch)
+    });
+    assert!(!watch.is_lost());
+    drop(first);
+    assert!(watch.is_lost());
+    drop(member);
+}

@@ -59,7 +59,7 @@ impl TcpOptions {
         let invalid = |field, problem: String| Err(ChannelError::InvalidOptions { field, problem });
         if !self.listen.ip().is_loopback() && !self.insecure {
             let problem = format!(
-                "{} is beyond loopback, and frames travel in plain text; say insecure to allow it",
+                "{} is beyond loopback, and frames travel in plain text; insecure=true allows it",
                 self.listen
             );
             return invalid("listen", problem);

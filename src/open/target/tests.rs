@@ -99,12 +99,12 @@ fn right_urls_mean_what_the_table_says() {
             }),
         ),
         (
-            "raft+tcp://localhost:7001?cluster=c&name=z&peers=a@127.0.0.1:7001,b@db:9&insecure=true",
+            "raft+tcp://localhost:7001?cluster=c&name=b&peers=a@127.0.0.1:7001,b@db:9&insecure=true",
             Target::Member(member(
                 Policy::Raft,
                 "c",
-                "z",
-                Group::Named(names(&["a", "b", "z"])),
+                "b",
+                Group::Named(names(&["a", "b"])),
                 tcp(true),
             )),
         ),
@@ -203,6 +203,10 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,a@h:2",
             "option peers: \"a@h:2\" names a peer twice",
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=d&peers=a@h:1,b@h:2",
+            "option name: \"d\" is not among the peers",
         ),
         ("gaggle+tcp://127.0.0.1:1?cluster=c&name=a&size=3", "gaggle+tcp has no option \"size\""),
     ];

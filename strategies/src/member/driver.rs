@@ -107,9 +107,8 @@ impl Driver {
         // Whoever still waits for an answer sees its sender go.
         self.replies.clear();
         self.holds.lose_all();
-        self.status.send_replace(Status::default());
         self.channel.disconnect().await;
-        if let Some(closing) = self.closing {
+        if let Some(closing) = self.closing.take() {
             let _ = closing.done.send(());
         }
     }
@@ -192,6 +191,10 @@ impl Driver {
                 None
             }
         };
+        if self.closing.is_some() && matches!(call, Call::Lock { .. } | Call::Extend { .. }) {
+            // Its caller sees the sender of its answer go.
+            return;
+        }
         // Unlocks and withdrawals are never refused: they make room.
         let refusable = matches!(asks, Some((_, true)));
         if refusable && self.node.pending() >= self.pending_max {
@@ -276,6 +279,15 @@ impl Driver {
     fn fail(&mut self, failure: Failure) {
         tracing::error!(error = %failure, "member failed");
         let _ = self.failure.set(failure);
+    }
+}
+
+/// Also where the driver's task is dropped, with its runtime or by a panic: nobody would tell the
+/// guards that the group has gone on without this member.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.holds.lose_all();
+        self.status.send_replace(Status::default());
     }
 }
 

@@ -31,6 +31,7 @@ const FRESH: Duration = Duration::from_millis(500);
 pub(super) struct Formation {
     name: NodeName,
     members: Members,
+    outside_max_ms: u64,
     phase: Phase,
 }
 
@@ -52,8 +53,8 @@ pub(super) struct Letter {
 }
 
 impl Formation {
-    pub(super) fn new(name: NodeName, members: Members) -> Self {
-        Self { name, members, phase: Phase::Free }
+    pub(super) fn new(name: NodeName, members: Members, outside_max_ms: u64) -> Self {
+        Self { name, members, outside_max_ms, phase: Phase::Free }
     }
 
     /// The group that this process belongs to now, formed or joined.
@@ -199,7 +200,20 @@ impl Formation {
             Members::Named(names) => members.keys().eq(names.iter()) && names.first() == Some(from),
             Members::Sized(size) => members.len() == *size as usize && members.contains_key(from),
         };
-        complete && me && distinct && who
+        complete && me && distinct && who && self.agrees(forming)
+    }
+
+    /// Leases outside members are safe only where every member that may lead keeps to their bound.
+    fn agrees(&self, forming: &Forming) -> bool {
+        let theirs = forming.table.outside_max_ms;
+        if theirs != self.outside_max_ms {
+            tracing::warn!(
+                theirs,
+                mine = self.outside_max_ms,
+                "members differ in outside_max (ms)"
+            );
+        }
+        theirs == self.outside_max_ms
     }
 
     /// Takes a pledge. Returns the forming once everybody has pledged.

@@ -127,7 +127,9 @@ impl Member {
     }
 
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        check_key(lock.key())?;
         self.check_open()?;
+        let led = self.leaders();
         let end = self.clock.now().after(self.request_timeout);
         let until = lock.deadline().map_or(end, |deadline| deadline.max(end));
         let caller = self.next_caller();
@@ -156,11 +158,12 @@ impl Member {
             }
             Some(Answer::Unlocked { .. }) => Err(gone(lock, self.clock.now())),
             Some(_) => unreachable!("an unlock is answered as an unlock"),
-            None => Err(self.unanswered(Until::Now)),
+            None => Err(Self::unsettled(&led)),
         }
     }
 
     pub(crate) async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_key(lock.key())?;
         check_duration(duration)?;
         self.check_lease(duration)?;
         self.check_open()?;
@@ -190,6 +193,7 @@ impl Member {
         end: Instant,
     ) -> Result<Lock, Error> {
         let duration = Duration::from_millis(whole_ms(duration));
+        let led = self.leaders();
         let caller = self.next_caller();
         let (key, nonce) = (lock.key().clone(), lock.nonce());
         let duration_ms = whole_ms(duration);
@@ -206,7 +210,7 @@ impl Member {
             }
             Some(Answer::Limit { what, limit }) => Err(Error::Limit { what, limit }),
             Some(_) => unreachable!("an extend is answered as an extend"),
-            None => Err(self.unanswered(Until::Now)),
+            None => Err(Self::unsettled(&led)),
         }
     }
 
@@ -225,6 +229,10 @@ impl Member {
 
     pub(crate) fn release(&self, lock: &Lock) {
         self.holds.lose(lock.nonce());
+        if check_key(lock.key()).is_err() {
+            // Nothing was ever granted under such a key.
+            return;
+        }
         let now = self.clock.now();
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
         let (key, nonce) = (lock.key().clone(), lock.nonce());
@@ -235,7 +243,8 @@ impl Member {
     pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.holds.watch(lock);
         if self.check_open().is_err() {
-            self.holds.lose(lock.nonce());
+            // Granted while this member closes: nobody else will free it.
+            self.release(lock);
         }
         watch
     }
@@ -334,7 +343,25 @@ impl Member {
         }
     }
 
-    /// What silence until the deadline means.
+    /// The leader as it is known now, and later whether that has changed.
+    fn leaders(&self) -> watch::Receiver<Status> {
+        let mut status = self.status.clone();
+        status.mark_unchanged();
+        status
+    }
+
+    /// What silence after an unlock or extend means, which nothing takes back: only where no leader
+    /// was known at any time was it never sent.
+    fn unsettled(since: &watch::Receiver<Status>) -> Error {
+        let changed = since.has_changed().unwrap_or(true);
+        if changed || since.borrow().leader.is_some() {
+            Error::Unknown
+        } else {
+            Error::Unavailable { source: None }
+        }
+    }
+
+    /// What silence until the deadline means for a lock, which is withdrawn.
     fn unanswered(&self, until: Until) -> Error {
         match until {
             _ if self.status.borrow().leader.is_none() => Error::Unavailable { source: None },

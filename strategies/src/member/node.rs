@@ -104,12 +104,17 @@ impl Node {
         if planted(Bug::IncarnationReused) {
             incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
         }
+        let timing = options.timing(frame_limit);
         Self {
-            formation: Formation::new(name.clone(), options.members.clone()),
+            formation: Formation::new(
+                name.clone(),
+                options.members.clone(),
+                timing.table.outside_max_ms,
+            ),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             name,
             members: options.members.clone(),
-            timing: options.timing(frame_limit),
+            timing,
             seed,
             ids,
             incarnation,
@@ -321,7 +326,7 @@ impl Node {
         for command in commands {
             if over_channel {
                 self.outbox.post(leader, &Body::Request(command));
-            } else {
+            } else if admission::is_admissible(&command, self.incarnation, group.lease_max_ms()) {
                 group.submit(command);
             }
         }

@@ -8,15 +8,11 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use self::{
-    pending::{Held, Item, PendingExtend, PendingLock, PendingUnlock},
+    pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::Schedule,
 };
 use crate::{
@@ -146,7 +142,7 @@ impl Requests {
                 self.unlock(now, None, key.clone(), nonce, until);
             }
         } else if let Some(held) = self.held.get_mut(&nonce)
-            && held.receivers.remove(&caller)
+            && held.receivers.remove(&caller).is_some()
             && held.receivers.is_empty()
         {
             let until = now.after(Duration::from_millis(held.duration_ms));
@@ -326,19 +322,21 @@ impl Requests {
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
             duration_ms: pending.call.duration_ms,
-            receivers: BTreeSet::new(),
+            key: grant.key.clone(),
+            receivers: BTreeMap::new(),
         });
         // A grant that was there before this LOCK of a given nonce may be in other hands, which
         // these callers must not empty when they go.
         let found = !pending.call.drawn && grant.asked_at > grant.granted_at;
-        if !found {
-            held.receivers.extend(&pending.callers);
-        }
         let sent = pending.first_sent.unwrap_or(now);
         for caller in pending.callers {
             self.callers.remove(&caller);
             self.retrying.remove(&(grant.nonce, caller));
-            let answer = Answer::Granted { grant: grant.clone(), sent, received: now };
+            let claim = Claim::default();
+            if !found {
+                held.receivers.insert(caller, claim.clone());
+            }
+            let answer = Answer::Granted { grant: grant.clone(), sent, received: now, claim };
             self.answers.push((caller, answer));
         }
     }
@@ -422,7 +420,8 @@ impl Requests {
         }
     }
 
-    /// Withdraws every lock request: this process closes.
+    /// Withdraws every lock request, and passes on what was granted and not yet taken by a caller:
+    /// this process closes.
     pub(super) fn withdraw_all(&mut self, now: Instant) {
         let waiting: Vec<(CallerId, Nonce)> = self.callers.iter().map(|(c, n)| (*c, *n)).collect();
         for (caller, nonce) in waiting {
@@ -431,6 +430,21 @@ impl Requests {
             }
         }
         self.extends.clear();
+        let revoked = |held: &Held| {
+            let all = held.receivers.values().all(Claim::revoke);
+            all && !held.receivers.is_empty()
+        };
+        let untaken: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, held)| revoked(held))
+            .map(|(nonce, held)| {
+                (*nonce, held.key.clone(), now.after(Duration::from_millis(held.duration_ms)))
+            })
+            .collect();
+        for (nonce, key, until) in untaken {
+            self.unlock(now, None, key, nonce, until);
+        }
     }
 
     /// This process left its group as `process`: everything it held is lost, unlocks are moot, and

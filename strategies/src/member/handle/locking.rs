@@ -32,11 +32,16 @@ impl Member {
         let mut caller = self.ask_lock(&call)?;
         loop {
             match self.answer_by(end, &mut caller.reply).await? {
-                Some(Answer::Granted { grant, sent, received }) => {
+                Some(Answer::Granted { grant, sent, received, claim }) => {
                     let duration = Duration::from_millis(call.duration_ms);
                     let deadline = local_deadline(&grant, sent, received, self.drift);
                     let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
                     let lock = self.with_half_left(lock, duration, end).await?;
+                    self.check_open()?;
+                    if !claim.take() {
+                        // Closing has passed it on already.
+                        break Err(caller.ended(self.end_error()));
+                    }
                     caller.disarm();
                     return Ok(lock);
                 }

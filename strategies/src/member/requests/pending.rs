@@ -1,4 +1,10 @@
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
 
 use crate::{
     Instant, Nonce, Owner,
@@ -87,6 +93,7 @@ pub(crate) enum Answer {
         grant: Grant,
         sent: Instant,
         received: Instant,
+        claim: Claim,
     },
     Held,
     Spent,
@@ -178,8 +185,34 @@ pub(super) struct Held {
     /// Its LOCK was sent once, straight into the log: no copy of it can be under way.
     pub(super) sole: bool,
     pub(super) duration_ms: u64,
+    pub(super) key: Arc<str>,
     /// The callers that received it and have not let go.
-    pub(super) receivers: BTreeSet<CallerId>,
+    pub(super) receivers: BTreeMap<CallerId, Claim>,
+}
+
+/// Who has a grant that was answered: the caller that takes it from its answer, or the member that
+/// closes before. Exactly one of both gets it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claim(Arc<AtomicU8>);
+
+impl Claim {
+    const TAKEN: u8 = 1;
+    const REVOKED: u8 = 2;
+
+    /// The caller takes the grant; `false` if it was revoked before.
+    pub(crate) fn take(&self) -> bool {
+        self.settle(Self::TAKEN)
+    }
+
+    /// The member takes it back; `false` if the caller has it.
+    pub(super) fn revoke(&self) -> bool {
+        self.settle(Self::REVOKED)
+    }
+
+    fn settle(&self, as_what: u8) -> bool {
+        let settled = self.0.compare_exchange(0, as_what, Ordering::AcqRel, Ordering::Acquire);
+        settled.map_or_else(|before| before == as_what, |_| true)
+    }
 }
 
 /// What can be due to be sent.

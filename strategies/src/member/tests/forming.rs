@@ -295,3 +295,14 @@ fn without_leases_outside_a_group_grants_at_once() {
     world.run(100);
     assert!(world.granted(caller).is_some());
 }
+
+#[test]
+fn members_that_differ_about_leases_outside_form_no_group() {
+    let mut world = World::empty(MemberOptions::named("test", THREE.map(name_of)));
+    world.start("a");
+    world.start("b");
+    world.change_options(|options| options.outside_max(Duration::from_secs(10)));
+    world.start("c");
+    world.run(3_000);
+    assert!(THREE.iter().all(|name| world.status(name).group.is_none()));
+}
