@@ -85,6 +85,14 @@ impl Claim {
         self.process = request.process;
         self.asked_at = now;
     }
+
+    /// A process extended the lock. One that it was handed to numbers its requests for itself: what
+    /// was counted for the process before would make its LOCKs of this nonce look late for ever.
+    pub(super) fn handed_over(&mut self, (process, request): (ProcessId, u64)) {
+        if self.process != process {
+            (self.process, self.request) = (process, request);
+        }
+    }
 }
 
 impl Hold {

@@ -77,8 +77,8 @@ impl LockTable {
             Command::Lock(request) => self.lock(request, effects),
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, effects),
             Command::Extend { key, nonce, process, request, duration_ms } => {
-                let expires_at = self.extend(key, *nonce, *process, *duration_ms);
                 let (nonce, process, request) = (*nonce, *process, *request);
+                let expires_at = self.extend(key, nonce, (process, request), *duration_ms);
                 effects.push(Effect::Extended { nonce, process, request, expires_at });
             }
             Command::Gone { process } => self.drop_process(*process, effects),
@@ -312,7 +312,7 @@ impl LockTable {
         &mut self,
         key: &Arc<str>,
         nonce: Nonce,
-        process: ProcessId,
+        by: (ProcessId, u64),
         duration_ms: u64,
     ) -> Option<ClusterTime> {
         let (key, row) = match self.rows.entry(Key::new(key)) {
@@ -321,7 +321,7 @@ impl LockTable {
             }
             _ => return None,
         };
-        row.holder.claim.process = process;
+        row.holder.claim.handed_over(by);
         let asked = self.now.after(lease_ms(duration_ms));
         if asked > row.holder.expires_at {
             self.index.remove_lease(row);

@@ -78,6 +78,9 @@ impl ReferenceTable {
                         && let Some((_, _, expiry)) = &mut a.granted
                     {
                         *expiry = end.max(*expiry);
+                        if a.request.process != *process {
+                            a.request.request = *request;
+                        }
                         a.request.process = *process;
                         expires_at = Some(ClusterTime(*expiry));
                     }

@@ -166,3 +166,24 @@ fn a_late_copy_of_an_earlier_lock_does_not_hide_the_newest() {
     let told = table.apply(101, &Command::Lock(other));
     assert!(matches!(&told[0], Effect::Granted(grant) if grant.request == 3), "{told:?}");
 }
+
+/// Found by the fuzz target `consistency`: a lock of plain compare-and-set, granted to the 32nd
+/// request of its process, was extended by another member, whose own LOCK of the nonce then got no
+/// answer.
+#[test]
+fn a_process_that_extended_a_lock_numbers_its_requests_for_itself() {
+    let mut table = Bench::new();
+    let ask = |process, number| LockRequest {
+        request: number,
+        process: ProcessId(process),
+        ..request(1, 100, Wait::No)
+    };
+    table.apply(0, &Command::Lock(ask(1, 32)));
+    let Command::Extend { key, nonce, duration_ms, .. } = extend("k", 1, 200) else {
+        unreachable!("it is one")
+    };
+    let process = ProcessId(2);
+    table.apply(1, &Command::Extend { key, nonce, process, request: 3, duration_ms });
+    let told = table.apply(2, &Command::Lock(ask(2, 4)));
+    assert!(matches!(&told[0], Effect::Granted(grant) if grant.request == 4), "{told:?}");
+}
