@@ -278,7 +278,7 @@ impl KeyedMutex for Redis {
                 task.abort();
             }
         }
-        self.shared.link.close();
+        self.shared.link.close().await;
     }
 
     fn release(&self, lock: &Lock) {

@@ -266,6 +266,25 @@ async fn the_bounds_on_waiters_and_nonces_are_typed() {
     assert!(matches!(full, Err(Error::Limit { what: "nonces remembered", limit: 1 })), "{full:?}");
 }
 
+/// With a server that has stopped, calls give their connection up, and another is attempted.
+#[tokio::test]
+async fn close_ends_an_attempt_to_connect_too() {
+    let server = Server::start().await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    let options = server.options().request_timeout(ms(200)).connect_timeout(secs(20));
+    let redis = Redis::open(options).await.unwrap();
+    server.signal("STOP");
+    for _ in 0..4 {
+        redis.try_lock("k", secs(1)).await.unwrap_err();
+    }
+    assert!(alive() > before);
+    redis.close().await;
+    tokio::time::sleep(ms(100)).await;
+    assert!(alive() <= before, "{} tasks are left", alive() - before);
+    server.signal("CONT");
+}
+
 #[tokio::test]
 async fn a_closed_handle_frees_what_it_watched_and_ends_its_tasks() {
     let server = Server::start().await;

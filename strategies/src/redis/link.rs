@@ -14,7 +14,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
     RedisError, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
-use tokio::time::timeout;
+use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::{script::Script, trouble::Trouble};
 use crate::{
@@ -80,6 +80,8 @@ pub(super) struct Link {
     clock: Arc<dyn Clock>,
     request_timeout: Duration,
     live: Mutex<Option<Live>>,
+    /// The attempts to connect.
+    under_way: Mutex<JoinSet<()>>,
     /// Held while connecting; what the last attempt met.
     connecting: tokio::sync::Mutex<Option<Trouble>>,
     attempts: AtomicU64,
@@ -136,6 +138,7 @@ impl Link {
             clock,
             request_timeout,
             live: Mutex::new(None),
+            under_way: Mutex::new(JoinSet::new()),
             connecting: tokio::sync::Mutex::new(None),
             attempts: AtomicU64::new(0),
             closed: AtomicBool::new(false),
@@ -237,11 +240,22 @@ impl Link {
     /// Waits for a connection until `until` at the most. The attempt itself runs on its own task,
     /// so that callers with little time do not abandon it again and again.
     async fn connect(self: &Arc<Self>, until: Instant) -> Result<Live, Trouble> {
-        let attempt =
-            tokio::spawn(self.clone().connect_once(self.attempts.load(Ordering::Acquire)));
-        match timeout(until.since(self.clock.now()), attempt).await {
+        let attempt = self.clone().connect_once(self.attempts.load(Ordering::Acquire));
+        let (done, result) = oneshot::channel();
+        {
+            let mut under_way = lock(&self.under_way);
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Trouble::ConnectTimeout);
+            }
+            while under_way.try_join_next().is_some() {}
+            under_way.spawn(async move {
+                // Whoever asked may have run out of time.
+                let _ = done.send(attempt.await);
+            });
+        }
+        match timeout(until.since(self.clock.now()), result).await {
             Ok(Ok(result)) => result,
-            // The runtime is shutting down.
+            // The runtime is shutting down, or this handle closes.
             Ok(Err(_)) | Err(_) => Err(Trouble::ConnectTimeout),
         }
     }
@@ -285,10 +299,13 @@ impl Link {
         }
     }
 
-    /// Drops the connection: its task and socket end with the requests under way.
-    pub(super) fn close(&self) {
+    /// Drops the connection: its task and socket end with the requests under way, and so do attempts
+    /// to connect.
+    pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         lock(&self.live).take();
+        let mut under_way = std::mem::take(&mut *lock(&self.under_way));
+        under_way.shutdown().await;
     }
 }
 

@@ -74,6 +74,13 @@ impl Server {
         }
     }
 
+    /// Sends the server a signal, such as `STOP`: it keeps its connections and answers nothing.
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.lock().unwrap().as_ref().unwrap().id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Kills the server; its memory is lost.
     pub(crate) fn down(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
