@@ -61,11 +61,14 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// [`Error::NotHolder`] (before the local deadline) and [`Error::Expired`] (from it on) when
     /// this acquisition no longer holds; [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Closed`], [`Error::Failed`]. Ends by the strategy's request timeout.
+    /// [`Error::Closed`], [`Error::Failed`]; [`Error::InvalidKey`] for a value from outside whose key
+    /// no strategy grants, and [`Error::Limit`] where a bounded queue stayed full: nothing was sent
+    /// then. Ends by the strategy's request timeout.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take the unlock back.
+    /// Dropping the future does not take back an unlock that was sent. One that still waited for room
+    /// is not sent, and the lease's end frees the key.
     async fn unlock(&self, lock: &Lock) -> Result<(), Error>;
 
     /// Makes the lease last at least `duration` from now. The token stays; a lease is never

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     Owner,
-    lock_table::{ClusterTime, LockTable, TableConfig},
+    lock_table::{ClusterTime, Effect, LockTable, Refusal, TableConfig},
 };
 
 const ME: ProcessId = ProcessId(1);

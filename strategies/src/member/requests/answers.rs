@@ -1,0 +1,160 @@
+//! What the log answered, and what it makes of what is pending.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{Answer, Claim, Held, Item, PendingLock, RESTATE, Requests, Until};
+use crate::{
+    Instant, Nonce,
+    lock_table::{Effect, Ended, Grant, Refusal},
+    planted::{Bug, planted},
+};
+
+impl Requests {
+    /// Takes what the log did.
+    pub(in crate::member) fn observe(&mut self, now: Instant, effect: &Effect) {
+        match effect {
+            Effect::Granted(grant) if grant.process == self.process => {
+                self.granted(now, grant);
+            }
+            Effect::Queued { nonce, process, request, .. } if *process == self.process => {
+                self.queued(*nonce, *request);
+            }
+            Effect::Dropped { nonce, process, .. } if *process == self.process => {
+                self.dropped(now, *nonce);
+            }
+            Effect::Refused { nonce, process, request, reason } if *process == self.process => {
+                self.refused(now, *nonce, *request, *reason);
+            }
+            Effect::Unlocked { nonce, was, .. } => self.unlocked(*nonce, *was),
+            Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
+                if let Some(pending) = self.extends.remove(request) {
+                    self.due.remove(Item::Extend(*request));
+                    let sent = pending.first_sent.unwrap_or(now);
+                    let answer = Answer::Extended { held: expires_at.is_some(), sent };
+                    self.answers.push((pending.caller, answer));
+                }
+            }
+            Effect::Expired { nonce, .. } if self.held.remove(nonce).is_some() => {
+                self.lost.push(*nonce);
+            }
+            _ => {}
+        }
+    }
+
+    fn queued(&mut self, nonce: Nonce, request: u64) {
+        let Some(pending) = self.asked_by(nonce, request) else { return };
+        if pending.call.until == Until::Now {
+            // Another process waits with this nonce; these callers do not wait.
+            return self.end_lock(nonce, &Answer::Held);
+        }
+        pending.queued = true;
+        self.due.remove(Item::Lock(nonce));
+    }
+
+    /// The request that is pending for this nonce, if this is an answer to it. A late copy of an
+    /// earlier LOCK of the nonce may have been stamped before this one was sent: counted from
+    /// this send, the lease that it began would seem to last too long.
+    fn asked_by(&mut self, nonce: Nonce, request: u64) -> Option<&mut PendingLock> {
+        let any = planted(Bug::AnswerToAnyCopy);
+        self.locks.get_mut(&nonce).filter(|pending| any || pending.request == request)
+    }
+
+    fn granted(&mut self, now: Instant, grant: &Grant) {
+        if self.asked_by(grant.nonce, grant.request).is_none() {
+            return self.pass_on_ghost(now, grant);
+        }
+        let pending = self.locks.remove(&grant.nonce).expect("it was just found");
+        self.due.remove(Item::Lock(grant.nonce));
+        let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
+            sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
+            duration_ms: pending.call.duration_ms,
+            key: grant.key.clone(),
+            receivers: BTreeMap::new(),
+        });
+        // A grant that was there before this LOCK of a given nonce may be in other hands, which
+        // these callers must not empty when they go.
+        let found = !pending.call.drawn && grant.asked_at > grant.granted_at;
+        let sent = pending.first_sent.unwrap_or(now);
+        for caller in pending.callers {
+            self.callers.remove(&caller);
+            self.retrying.remove(&(grant.nonce, caller));
+            let claim = Claim::default();
+            if !found {
+                held.receivers.insert(caller, claim.clone());
+            }
+            let answer = Answer::Granted { grant: grant.clone(), sent, received: now, claim };
+            self.answers.push((caller, answer));
+        }
+    }
+
+    /// Something was granted that nobody here waits for or holds: a late copy of a LOCK that was
+    /// answered otherwise. The key goes on to the next at once.
+    fn pass_on_ghost(&mut self, now: Instant, grant: &Grant) {
+        // Pending under a newer request, or about to be: its own answer comes.
+        if !self.knows(grant.nonce) {
+            let lease = Duration::from_millis(grant.expires_at.since(grant.granted_at));
+            self.unlock(now, None, grant.key.clone(), grant.nonce, now.after(lease));
+        }
+    }
+
+    /// The table dropped one of our waiters. Its caller's own timer ends a wait that is over;
+    /// otherwise this process was taken for dead, and queues again at the tail.
+    fn dropped(&mut self, now: Instant, nonce: Nonce) {
+        let Some(pending) = self.locks.get_mut(&nonce) else { return };
+        pending.queued = false;
+        if !pending.call.until.is_over(now) {
+            self.due.set(Item::Lock(nonce), now);
+        }
+    }
+
+    fn refused(&mut self, now: Instant, nonce: Nonce, request: u64, reason: Refusal) {
+        if self.asked_by(nonce, request).is_none() {
+            return;
+        }
+        let answer = match reason {
+            Refusal::Stale { .. } => {
+                // Repeated at once, with the time that this process has seen by now. Where that was
+                // no newer (the table's floor stands at the present time), cluster time must move
+                // on first.
+                if let Some(pending) = self.locks.get_mut(&nonce) {
+                    let again = std::mem::replace(&mut pending.stale, true);
+                    let at = if again { now.after(RESTATE) } else { now };
+                    self.due.set(Item::Lock(nonce), at);
+                }
+                return;
+            }
+            Refusal::Held => Answer::Held,
+            Refusal::Spent(_) => Answer::Spent,
+            Refusal::Limit { what, limit } => Answer::Limit { what: what.name(), limit },
+        };
+        self.end_lock(nonce, &answer);
+    }
+
+    fn unlocked(&mut self, nonce: Nonce, was: Ended) {
+        let held = self.held.remove(&nonce).is_some();
+        match self.unlocks.remove(&nonce) {
+            Some(pending) => {
+                self.due.remove(Item::Unlock(nonce));
+                let answer = Answer::Unlocked { was, asked_before: pending.sends > 1 };
+                let callers = pending.callers.into_iter();
+                self.answers.extend(callers.map(|caller| (caller, answer.clone())));
+            }
+            // Another process, to which the lock was handed, has unlocked it.
+            None if held => self.lost.push(nonce),
+            None => {}
+        }
+        // A lock of this nonce that is still pending learns its fate from its own answer.
+    }
+
+    pub(super) fn end_lock(&mut self, nonce: Nonce, answer: &Answer) {
+        let Some(pending) = self.locks.remove(&nonce) else { return };
+        self.due.remove(Item::Lock(nonce));
+        for caller in pending.callers {
+            self.callers.remove(&caller);
+            if !matches!(answer, Answer::Held) {
+                self.retrying.remove(&(nonce, caller));
+            }
+            self.answers.push((caller, answer.clone()));
+        }
+    }
+}
