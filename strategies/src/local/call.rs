@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Local,
-    state::{Signal, State, stamp},
+    state::{Signal, State, instant, stamp},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
@@ -37,7 +37,9 @@ enum Look {
 }
 
 impl<'a> Call<'a> {
-    fn new(local: &'a Local, key: &str, options: &LockOptions, now: Instant) -> Self {
+    /// Reads the clock before anything is asked of the table.
+    fn new(local: &'a Local, key: &str, options: &LockOptions) -> Self {
+        let now = local.clock.now();
         Self {
             local,
             key: key.into(),
@@ -56,10 +58,11 @@ impl<'a> Call<'a> {
         key: &str,
         options: &LockOptions,
     ) -> Result<Begun<'a>, Error> {
+        let call = Self::new(local, key, options);
+        let request = Command::Lock(call.request(options));
         local.with_state(|state, now| {
-            let call = Self::new(local, key, options, now);
             let found = call.given && state.table.knows(call.nonce) == Some(Known::Holds);
-            state.step(now, &Command::Lock(call.request(options)));
+            state.step(now, &request);
             match state.effects.last().expect("a LOCK is answered") {
                 Effect::Granted(_) => {
                     call.note(state);
@@ -71,8 +74,9 @@ impl<'a> Call<'a> {
                 }
                 Effect::Queued { .. } => {
                     call.note(state);
-                    let signal = state.join(call.nonce);
-                    Ok(Begun::Queued(Place { call, signal }))
+                    let look = call.next_look(state, now);
+                    let signal = state.join(call.nonce, look);
+                    Ok(Begun::Queued(Place { call, signal, look: Some(look), left: false }))
                 }
                 Effect::Refused { reason, .. } => {
                     Err(refusal(*reason).expect("a LOCK of now is never stale"))
@@ -132,6 +136,15 @@ impl<'a> Call<'a> {
         Err(Error::TimedOut)
     }
 
+    /// When a call that waits looks again although nobody tells it to: the head of a queue at the
+    /// end of the lease before it, and each at its own end.
+    fn next_look(&self, state: &State, now: Instant) -> Instant {
+        let (head, lease_end) = state.table.next_grant(&self.key).expect("it waits for this key");
+        let lease_end = instant(lease_end);
+        let look = if head == self.nonce { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
+        self.until.map_or(look, |until| until.min(look))
+    }
+
     fn extend(&self) -> Command {
         Command::Extend {
             key: self.key.clone(),
@@ -164,16 +177,25 @@ pub(super) enum Outcome {
 pub(super) struct Place<'a> {
     call: Call<'a>,
     signal: Arc<Signal>,
+    /// When to look first: the call looked when it asked.
+    look: Option<Instant>,
+    /// It was granted, and takes part no more.
+    left: bool,
 }
 
 impl Place<'_> {
     /// Waits for the grant.
-    pub(super) async fn outcome(self) -> Result<Outcome, Error> {
+    pub(super) async fn outcome(mut self) -> Result<Outcome, Error> {
         let local = self.call.local;
+        let signal = self.signal.clone();
         loop {
             // Made before the look: from here on no news is missed, polled or not.
-            let news = self.signal.news.notified();
-            match local.with_state(|state, now| self.look(state, now))? {
+            let news = signal.news.notified();
+            let look = match self.look.take().filter(|_| !signal.is_stirred()) {
+                Some(look) => Look::Wait(look),
+                None => local.with_state(|state, now| self.look(state, now))?,
+            };
+            match look {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
                 Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),
                 Look::Wait(until) => tokio::select! {
@@ -185,7 +207,7 @@ impl Place<'_> {
         }
     }
 
-    fn look(&self, state: &mut State, now: Instant) -> Result<Look, Error> {
+    fn look(&mut self, state: &mut State, now: Instant) -> Result<Look, Error> {
         let Call { key, nonce, given, until, .. } = &self.call;
         let waits =
             self.signal.ended().is_none() && state.table.knows(*nonce) == Some(Known::Waits);
@@ -203,17 +225,22 @@ impl Place<'_> {
         let hold = state.table.holder(key).expect("what has not ended holds its key or waits");
         if hold.nonce == *nonce {
             let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
-            return self.call.take(state, now, found).map(Look::Granted);
+            let lock = self.call.take(state, now, found)?;
+            state.leave(*nonce, &self.signal);
+            self.left = true;
+            return Ok(Look::Granted(lock));
         }
-        let lease_end = instant(hold.expires_at);
-        let head = state.table.next_waiter(key) == Some(*nonce);
-        let look = if head { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
-        Ok(Look::Wait(until.map_or(look, |until| until.min(look))))
+        let look = self.call.next_look(state, now);
+        state.looks_again(*nonce, look);
+        Ok(Look::Wait(look))
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
+        if self.left {
+            return;
+        }
         let Call { local, key, nonce, given, .. } = &self.call;
         local.with_any_state(|state, now| {
             let orphaned = state.leave(*nonce, &self.signal);
@@ -240,8 +267,4 @@ fn table_wait(sent: Instant, max_wait: MaxWait) -> Wait {
         }
         MaxWait::Forever => Wait::Forever,
     }
-}
-
-fn instant(at: ClusterTime) -> Instant {
-    Instant::from_origin(Duration::from_millis(at.0))
 }

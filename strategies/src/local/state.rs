@@ -1,9 +1,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
@@ -34,6 +39,8 @@ pub(super) struct Calls {
     pub(super) count: usize,
     /// A call has returned the lock: the others must not withdraw it.
     pub(super) taken: bool,
+    /// When the last of them looks at the table although nobody tells it to.
+    looks_at: Instant,
     signal: Arc<Signal>,
 }
 
@@ -42,6 +49,7 @@ pub(super) struct Calls {
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     pub(super) news: Notify,
+    stirred: AtomicBool,
     ended: OnceLock<Ended>,
 }
 
@@ -50,14 +58,20 @@ impl Signal {
     pub(super) fn ended(&self) -> Option<Ended> {
         self.ended.get().copied()
     }
+
+    /// Whether there was news at any time. News that is told later than this is asked is not lost
+    /// to a future of [`news`](Self::news) that was made before.
+    pub(super) fn is_stirred(&self) -> bool {
+        self.stirred.load(Ordering::SeqCst)
+    }
 }
 
 /// Who must be told, once the state's mutex is free: wakers run foreign code.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct News {
-    woken: Vec<Arc<Signal>>,
-    lost: Vec<Nonce>,
+    woken: SmallVec<[Arc<Signal>; 2]>,
+    lost: SmallVec<[Nonce; 2]>,
 }
 
 impl State {
@@ -121,15 +135,26 @@ impl State {
         self.given.insert(nonce);
     }
 
-    /// Joins the calls that wait for the acquisition of this nonce.
-    pub(super) fn join(&mut self, nonce: Nonce) -> Arc<Signal> {
+    /// Joins the calls that wait for the acquisition of this nonce, to look at `looks_at` at the
+    /// latest.
+    pub(super) fn join(&mut self, nonce: Nonce, looks_at: Instant) -> Arc<Signal> {
         let calls = self.calls.entry(nonce).or_insert_with(|| Calls {
             count: 0,
             taken: false,
+            looks_at,
             signal: Arc::default(),
         });
         calls.count += 1;
+        calls.looks_at = calls.looks_at.max(looks_at);
         calls.signal.clone()
+    }
+
+    /// One of them has looked, and looks again at `looks_at` at the latest.
+    pub(super) fn looks_again(&mut self, nonce: Nonce, looks_at: Instant) {
+        if let Some(calls) = self.calls.get_mut(&nonce) {
+            let alone = calls.count == 1;
+            calls.looks_at = if alone { looks_at } else { calls.looks_at.max(looks_at) };
+        }
     }
 
     /// Leaves them. Returns whether the acquisition lives and is nobody's now.
@@ -149,7 +174,9 @@ impl State {
     /// Ends everything: every call that waits is woken, and the table's memory is given back.
     pub(super) fn close(&mut self) {
         self.closed = true;
-        self.news.woken.extend(mem::take(&mut self.calls).into_values().map(|calls| calls.signal));
+        for calls in mem::take(&mut self.calls).into_values() {
+            self.news.stir(calls.signal);
+        }
         self.given.clear();
         self.effects = Vec::new();
         self.table = LockTable::new(TableConfig::default());
@@ -163,24 +190,33 @@ impl State {
 impl News {
     fn wake(&mut self, calls: &BTreeMap<Nonce, Calls>, nonce: Nonce) {
         if let Some(calls) = calls.get(&nonce) {
-            self.woken.push(calls.signal.clone());
+            self.stir(calls.signal.clone());
         }
+    }
+
+    fn stir(&mut self, signal: Arc<Signal>) {
+        signal.stirred.store(true, Ordering::SeqCst);
+        self.woken.push(signal);
     }
 
     fn end(&mut self, calls: &mut BTreeMap<Nonce, Calls>, nonce: Nonce, how: Ended) {
         if let Some(calls) = calls.remove(&nonce) {
             calls.signal.ended.set(how).expect("an acquisition ends once");
-            self.woken.push(calls.signal);
+            self.stir(calls.signal);
         }
     }
 
-    /// The head of a queue watches the end of the lease before it, so it is told when that changes.
+    /// The head of a queue watches the end of the lease before it, so it is told when that comes
+    /// earlier than it would look. Mostly it does not: each hand-over would wake two.
     fn wake_head(&mut self, table: &LockTable, calls: &BTreeMap<Nonce, Calls>, key: &str) {
         if calls.is_empty() {
             return;
         }
-        if let Some(head) = table.next_waiter(key) {
-            self.wake(calls, head);
+        let Some((head, lease_end)) = table.next_grant(key) else { return };
+        if let Some(calls) = calls.get(&head)
+            && calls.looks_at > instant(lease_end)
+        {
+            self.stir(calls.signal.clone());
         }
     }
 
@@ -198,4 +234,9 @@ impl News {
 /// reached its end, never before.
 pub(super) fn stamp(now: Instant) -> ClusterTime {
     ClusterTime(whole_ms(now.since_origin()))
+}
+
+/// When the clock shows a time of the table.
+pub(super) fn instant(at: ClusterTime) -> Instant {
+    Instant::from_origin(Duration::from_millis(at.0))
 }

@@ -143,6 +143,14 @@ impl LockTable {
         self.row(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
     }
 
+    /// The head of the queue for `key`, and the end of the lease before it.
+    #[must_use]
+    pub fn next_grant(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
+        let row = self.row(key)?;
+        let (_, waiter) = row.queue.first_key_value()?;
+        Some((waiter.claim.nonce, row.holder.expires_at))
+    }
+
     /// What the table knows of a nonce.
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
