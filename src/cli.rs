@@ -52,7 +52,7 @@ impl Cli {
         let outcome = match self.command {
             Command::Increment(args) => block_on(increment::run(args)),
             Command::Bench(args) => block_on(bench::run(args)),
-            Command::BenchWorker => block_on(bench::run_worker()),
+            Command::BenchWorker => block_on_one_thread(bench::run_worker()),
             #[cfg(feature = "simulator")]
             Command::Simulate(args) => simulate::run(&args),
             Command::IncrementWorker => block_on(increment::run_worker()),
@@ -72,5 +72,13 @@ fn say(line: impl std::fmt::Display) {
 
 fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
+}
+
+/// For one of many processes of a benchmark: threads that wake each other would be measured too.
+fn block_on_one_thread(
+    command: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
 }

@@ -2,6 +2,7 @@ mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod options;
+mod outgoing;
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
 
 pub use self::options::TcpOptions;
+use self::outgoing::Outgoing;
 use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, queue};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
@@ -59,7 +61,14 @@ struct State {
 /// The sending side of a connection that is up.
 struct Link {
     generation: u64,
-    frames: queue::Sender<Bytes>,
+    outgoing: Arc<Outgoing>,
+}
+
+/// A connection that is replaced, or whose channel is disconnected, ends.
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.outgoing.end();
+    }
 }
 
 impl Tcp {
@@ -111,11 +120,11 @@ impl Shared {
     }
 
     /// A connection to `peer` is up; it replaces one that was.
-    fn up(&self, peer: &NodeName, frames: queue::Sender<Bytes>) -> u64 {
+    fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> u64 {
         let mut state = self.lock();
         state.generations += 1;
         let generation = state.generations;
-        let before = state.links.insert(peer.clone(), Link { generation, frames });
+        let before = state.links.insert(peer.clone(), Link { generation, outgoing });
         if before.is_none() {
             state.hand_in(Received::Up { peer: Some(peer.clone()) });
         }
@@ -130,6 +139,29 @@ impl Shared {
             state.hand_in(Received::Down { peer: Some(peer.clone()) });
             tracing::info!(%peer, "connection down");
         }
+    }
+
+    fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
+        let outgoing = {
+            let mut state = self.lock();
+            state.check_connected()?;
+            if *to == self.name {
+                state.counters.sent += 1;
+                state.hand_in(Received::Frame { from: to.clone(), frame });
+                return Ok(());
+            }
+            state.links.get(to).map(|link| link.outgoing.clone())
+        };
+        // Outside of the lock: it may call the system.
+        let sent = outgoing.is_some_and(|outgoing| outgoing.send(&frame));
+        let counters = &mut self.lock().counters;
+        if sent {
+            counters.sent += 1;
+        } else {
+            counters.dropped_outgoing += 1;
+            tracing::debug!(peer = %to, "outgoing queue full or connection down, dropped a frame");
+        }
+        Ok(())
     }
 
     fn malformed(&self) {
@@ -149,21 +181,9 @@ impl State {
         }
     }
 
-    fn send(&mut self, me: &NodeName, to: &NodeName, frame: Bytes) {
-        if me == to {
-            self.counters.sent += 1;
-            return self.hand_in(Received::Frame { from: me.clone(), frame });
-        }
-        let queued = self.links.get(to).is_some_and(|link| {
-            let bytes = frame.len();
-            link.frames.try_send(frame, bytes)
-        });
-        if queued {
-            self.counters.sent += 1;
-        } else {
-            self.counters.dropped_outgoing += 1;
-            tracing::debug!(peer = %to, "outgoing queue full or connection down, dropped a frame");
-        }
+    /// Fails once disconnected.
+    fn check_connected(&self) -> Result<(), ChannelError> {
+        self.inbox.as_ref().map(|_| ()).ok_or(ChannelError::Disconnected)
     }
 }
 
@@ -215,25 +235,15 @@ impl Channel for Tcp {
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let mut state = self.shared.lock();
-        if state.inbox.is_none() {
-            return Err(ChannelError::Disconnected);
-        }
-        state.send(&self.options.name, to, frame);
-        Ok(())
+        self.shared.send(to, frame)
     }
 
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let mut state = self.shared.lock();
-        if state.inbox.is_none() {
-            return Err(ChannelError::Disconnected);
-        }
-        let all: Vec<NodeName> = state.links.keys().cloned().collect();
-        for to in all.iter().chain([&self.options.name]) {
-            state.send(&self.options.name, to, frame.clone());
-        }
-        Ok(())
+        let all: Vec<NodeName> = self.shared.lock().links.keys().cloned().collect();
+        all.iter()
+            .chain([&self.options.name])
+            .try_for_each(|to| self.shared.send(to, frame.clone()))
     }
 
     async fn receive(&self) -> Option<Received> {

@@ -1,8 +1,8 @@
 //! One connection, from its hello to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use rand::RngExt;
 use tokio::{
@@ -11,27 +11,23 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
-use super::{Shared, TcpOptions};
-use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received, queue};
+use super::{Shared, TcpOptions, outgoing::Outgoing};
+use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received};
 
 /// Begins every hello: what this is, and the version of the framing.
 const MAGIC: &[u8] = b"gaggle\x01";
 /// The first byte of a frame that carries nothing but a sign of life.
-const ALIVE: u8 = 0;
+pub(super) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
-const DATA: u8 = 1;
+pub(super) const DATA: u8 = 1;
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-const WRITE_STALL_MAX: Duration = Duration::from_secs(3);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// What one write gathers at the most before it goes out.
-const WRITE_BYTES: usize = 1 << 20;
 /// Connections that have not said hello, at one time: strangers cost bounded memory.
 const STRANGERS_MAX: usize = 128;
 
@@ -114,8 +110,7 @@ fn framed(stream: TcpStream) -> (Reader, Writer) {
     // Best effort: without it frames are as right, only later.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
-    let mut writer = FramedWrite::new(write, codec());
-    writer.set_backpressure_boundary(WRITE_BYTES);
+    let writer = FramedWrite::new(write, codec());
     // A stranger makes nobody reserve more than a hello takes.
     let mut greeting = codec();
     greeting.set_max_frame_length(MAGIC.len() + NODE_NAME_BYTES_MAX);
@@ -157,18 +152,35 @@ async fn run(
     reader: Reader,
     writer: Writer,
 ) {
-    let (frames, outgoing) = queue::bounded(options.outgoing_frames_max, options.queue_bytes_max);
-    let generation = shared.up(peer, frames);
+    let (frames, bytes) = (options.outgoing_frames_max, options.queue_bytes_max);
+    let outgoing = Arc::new(Outgoing::new(writer.into_inner(), frames, bytes));
+    let generation = shared.up(peer, outgoing.clone());
     tracing::info!(%peer, "connection up");
     tokio::select! {
         () = read(shared, peer, reader) => {}
-        () = write(outgoing, writer) => {}
+        () = outgoing.write() => {}
     }
     shared.down(peer, generation);
 }
 
 async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
-    while let Ok(Some(frame)) = timeout(SILENCE_MAX, reader.next()).await {
+    // Looked at when a silence may have become too long, instead of a timer for each frame.
+    let mut heard = Instant::now();
+    let mut silence = pin!(sleep_until(heard + SILENCE_MAX));
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = reader.next() => frame,
+            () = &mut silence => {
+                if heard.elapsed() >= SILENCE_MAX {
+                    return;
+                }
+                silence.as_mut().reset(heard + SILENCE_MAX);
+                continue;
+            }
+        };
+        let Some(frame) = frame else { return };
+        heard = Instant::now();
         match frame.map(unmarked) {
             Ok(Some(Marked::Data(frame))) => {
                 shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });
@@ -181,29 +193,6 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
                 tracing::warn!(%peer, "malformed frame, closing the connection");
                 return;
             }
-        }
-    }
-}
-
-/// Ends when the connection breaks, stalls, or was replaced (its queue is closed then).
-async fn write(mut outgoing: queue::Receiver<Bytes>, mut writer: Writer) {
-    loop {
-        let first = match timeout(ALIVE_EVERY, outgoing.recv()).await {
-            Ok(Some(frame)) => marked(&frame),
-            Ok(None) => return,
-            Err(_) => Bytes::from_static(&[ALIVE]),
-        };
-        let written = async {
-            writer.feed(first).await?;
-            // Everything that waits goes out in the same write.
-            while let Some(frame) = outgoing.try_recv() {
-                writer.feed(marked(&frame)).await?;
-            }
-            SinkExt::<Bytes>::flush(&mut writer).await
-        };
-        let written: Result<std::io::Result<()>, _> = timeout(WRITE_STALL_MAX, written).await;
-        if !matches!(written, Ok(Ok(()))) {
-            return;
         }
     }
 }
@@ -221,11 +210,4 @@ pub(super) fn unmarked(frame: BytesMut) -> Option<Marked> {
         ALIVE => Some(Marked::Alive),
         _ => None,
     }
-}
-
-pub(super) fn marked(frame: &Bytes) -> Bytes {
-    let mut marked = BytesMut::with_capacity(frame.len() + 1);
-    marked.put_u8(DATA);
-    marked.put_slice(frame);
-    marked.freeze()
 }

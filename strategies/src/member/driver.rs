@@ -61,8 +61,16 @@ pub(super) struct Closing {
 impl Driver {
     /// Runs until closed, until every handle is gone, or until the member fails.
     pub(super) async fn run(mut self) {
+        let clock = self.clock.clone();
+        // Kept over turns that leave the time of the next waking as it is: nearly all.
+        let mut wake = self.next_wake();
+        let mut sleep = Some(clock.sleep_until(wake));
         loop {
-            let wake = self.next_wake();
+            let next = self.next_wake();
+            if next != wake || sleep.is_none() {
+                (wake, sleep) = (next, Some(clock.sleep_until(next)));
+            }
+            let slept = sleep.as_mut().expect("it was just made");
             let mut first = None;
             tokio::select! {
                 biased;
@@ -74,7 +82,7 @@ impl Driver {
                     Some(mail) => first = Some(Arrived::Mail(mail)),
                     None => break,
                 },
-                () = self.clock.sleep_until(wake) => {}
+                () = slept => sleep = None,
             }
             if self.step(first) == Next::End {
                 break;

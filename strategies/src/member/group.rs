@@ -4,6 +4,7 @@
 //! randomness are arguments.
 
 mod apply;
+mod decoded;
 mod leader_clock;
 mod validate;
 #[cfg(any(test, feature = "testing"))]
@@ -19,8 +20,8 @@ use raft::{
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use self::apply::restore_state;
-use self::leader_clock::LeaderClock;
 pub(super) use self::{apply::Output, validate::Invalid};
+use self::{decoded::Decoded, leader_clock::LeaderClock};
 use super::{
     entry::{self, EntryError, MemberChange, Stamped},
     log_store::VolatileLog,
@@ -52,6 +53,7 @@ pub(super) struct Group {
     roster: BTreeMap<u64, NodeName>,
     clock: Option<LeaderClock>,
     commands: Vec<Command>,
+    decoded: Decoded,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -117,6 +119,7 @@ impl Group {
             roster,
             clock: None,
             commands: Vec::new(),
+            decoded: Decoded::default(),
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -214,7 +217,7 @@ impl Group {
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
         let message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
-        apply::check_payloads(&message)?;
+        self.check_payloads(&message)?;
         // What the engine refuses (a response of a peer that was removed) needs no answer.
         let _ = self.raw.step(message);
         self.pin_election_timeout();
@@ -280,11 +283,15 @@ impl Group {
             return false;
         }
         let commands = if commands.is_empty() { vec![Command::Noop] } else { commands };
-        let entries: Vec<Entry> = commands
-            .into_iter()
-            .map(|command| Entry {
-                data: entry::encode(&Stamped { stamp, command }).into(),
-                ..Entry::default()
+        let next = self.raw.raft.raft_log.last_index() + 1;
+        let decoded = &mut self.decoded;
+        let entries: Vec<Entry> = (next..)
+            .zip(commands)
+            .map(|(index, command)| {
+                let stamped = Stamped { stamp, command };
+                let data = entry::encode(&stamped).into();
+                decoded.note(index, &data, stamped);
+                Entry { data, ..Entry::default() }
             })
             .collect();
         let message = Message {

@@ -97,6 +97,29 @@ impl Group {
         Ok(())
     }
 
+    /// Refuses a message whose entries or snapshot do not decode: once in the log they would stop the
+    /// member. What is of another version is let through, to stop it with an error that says so.
+    pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
+        let malformed = |error| matches!(error, EntryError::Malformed);
+        let applied = self.raw.raft.raft_log.applied;
+        for entry in message.get_entries() {
+            let decoded = match entry.entry_type {
+                EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
+                EntryType::EntryNormal => entry::decode(&entry.data).map(|stamped| {
+                    if entry.index > applied {
+                        self.decoded.note(entry.index, &entry.data, stamped);
+                    }
+                }),
+                _ if entry.context.is_empty() => Ok(()),
+                _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
+            };
+            if decoded.is_err_and(malformed) {
+                return Err(Invalid::Payload);
+            }
+        }
+        check_snapshot(message.get_snapshot())
+    }
+
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
         for entry in entries {
             self.apply(&entry, out)?;
@@ -112,7 +135,8 @@ impl Group {
         if entry.data.is_empty() {
             return Ok(());
         }
-        let Stamped { stamp, command } = entry::decode(&entry.data)?;
+        let stamped = self.decoded.take(entry);
+        let Stamped { stamp, command } = stamped.map_or_else(|| entry::decode(&entry.data), Ok)?;
         self.table.apply(stamp, &command, &mut out.effects);
         Ok(())
     }
@@ -145,6 +169,7 @@ impl Group {
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
         (self.table, self.roster) = State::read(&snapshot.data)?;
         self.raw.mut_store().install(snapshot);
+        self.decoded.clear();
         out.installed = true;
         out.reconfigured = true;
         Ok(())
@@ -211,22 +236,7 @@ impl Group {
     }
 }
 
-/// Refuses a message whose entries or snapshot do not decode: once in the log they would stop the
-/// member. What is of another version is let through, to stop it with an error that says so.
-pub(super) fn check_payloads(message: &Message) -> Result<(), Invalid> {
-    let malformed = |error| matches!(error, EntryError::Malformed);
-    for entry in message.get_entries() {
-        let decoded = match entry.entry_type {
-            EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-            EntryType::EntryNormal => entry::decode::<Stamped>(&entry.data).map(|_| ()),
-            _ if entry.context.is_empty() => Ok(()),
-            _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
-        };
-        if decoded.is_err_and(malformed) {
-            return Err(Invalid::Payload);
-        }
-    }
-    let snapshot = message.get_snapshot();
+fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
     if snapshot.is_empty() {
         return Ok(());
     }

@@ -55,7 +55,8 @@ impl World {
         self.probe();
         if self.plan.seed.is_multiple_of(8) {
             let memory = self.plan.options.nonce_memory_ms * MS * 102 / 100;
-            let end = self.now() + memory + SWEPT_WITHIN;
+            // A frame that was held up brings a nonce when it comes.
+            let end = self.now() + self.plan.network.spike_max + memory + SWEPT_WITHIN;
             let forgotten = self.run_until(end, Self::has_forgotten);
             assert!(forgotten, "not healed: nonces are remembered for too long\n{}", self.state());
         }

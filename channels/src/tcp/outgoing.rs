@@ -1,0 +1,289 @@
+//! The sending side of one connection.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::{
+    net::tcp::OwnedWriteHalf,
+    sync::Notify,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::connection::{ALIVE, DATA};
+
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const STALL_MAX: Duration = Duration::from_secs(3);
+/// What one call of the system gathers at the most.
+const SLICES_MAX: usize = 64;
+/// Four bytes of length, as the receiver's codec reads them, and the byte that says what follows.
+const HEAD_BYTES: usize = 5;
+
+/// Whoever sends writes to the socket himself, as far as it takes the bytes at once: a frame then
+/// passes through no task on its way out. What is left over waits, within bounds, for the task that
+/// runs [`write`](Self::write).
+pub(super) struct Outgoing {
+    stream: OwnedWriteHalf,
+    backlog: Mutex<Backlog>,
+    /// Tells the task of a backlog, or of the end.
+    stirred: Notify,
+    frames_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Backlog {
+    frames: VecDeque<Bytes>,
+    bytes: usize,
+    ended: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(stream: OwnedWriteHalf, frames_max: usize, bytes_max: usize) -> Self {
+        let (backlog, stirred) = (Mutex::default(), Notify::new());
+        Self { stream, backlog, stirred, frames_max, bytes_max }
+    }
+
+    /// Sends a frame, or keeps it to be sent. Returns whether there was room for it.
+    pub(super) fn send(&self, frame: &Bytes) -> bool {
+        let mut backlog = self.lock();
+        if backlog.ended {
+            return false;
+        }
+        let head = head(DATA, frame.len());
+        let whole = HEAD_BYTES + frame.len();
+        let mut written = 0;
+        if backlog.frames.is_empty() {
+            let slices = [IoSlice::new(&head), IoSlice::new(frame)];
+            written = match self.stream.try_write_vectored(&slices) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection cannot be written to");
+                    self.end_with(&mut backlog);
+                    return false;
+                }
+            };
+        } else if backlog.frames.len() >= self.frames_max || backlog.bytes + whole > self.bytes_max
+        {
+            return false;
+        }
+        if written < whole {
+            backlog.push(framed(DATA, frame).slice(written..));
+            self.stirred.notify_one();
+        }
+        true
+    }
+
+    /// Ends the connection: nothing more is sent, and [`write`](Self::write) returns.
+    pub(super) fn end(&self) {
+        self.end_with(&mut self.lock());
+    }
+
+    fn end_with(&self, backlog: &mut Backlog) {
+        *backlog = Backlog { ended: true, ..Backlog::default() };
+        self.stirred.notify_one();
+    }
+
+    /// Writes what was left over, and a sign of life every second. Returns when the connection breaks,
+    /// stalls or [has ended](Self::end).
+    pub(super) async fn write(&self) {
+        let mut alive = Instant::now() + ALIVE_EVERY;
+        loop {
+            if timeout_at(alive, self.stirred.notified()).await.is_err() {
+                alive = Instant::now() + ALIVE_EVERY;
+                let mut backlog = self.lock();
+                // A backlog is a sign of life of its own.
+                if backlog.frames.is_empty() {
+                    backlog.push(framed(ALIVE, &[]));
+                }
+            }
+            loop {
+                match self.flush() {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        if !matches!(timeout(STALL_MAX, self.stream.writable()).await, Ok(Ok(()))) {
+                            return;
+                        }
+                    }
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Writes as much of the backlog as the socket takes at once; whether that was all.
+    fn flush(&self) -> io::Result<bool> {
+        let mut backlog = self.lock();
+        while !backlog.frames.is_empty() {
+            let frames = backlog.frames.iter().take(SLICES_MAX);
+            let slices: Vec<IoSlice<'_>> = frames.map(|frame| IoSlice::new(frame)).collect();
+            match self.stream.try_write_vectored(&slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => backlog.drop_first(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        if backlog.ended { Err(io::ErrorKind::NotConnected.into()) } else { Ok(true) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backlog {
+    fn push(&mut self, frame: Bytes) {
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    fn drop_first(&mut self, mut bytes: usize) {
+        self.bytes -= bytes;
+        while let Some(frame) = self.frames.front_mut()
+            && bytes > 0
+        {
+            let written = bytes.min(frame.len());
+            bytes -= written;
+            let _ = frame.split_to(written);
+            if frame.is_empty() {
+                self.frames.pop_front();
+            }
+        }
+    }
+}
+
+/// What comes before the bytes of a frame.
+fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
+    let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
+    let [a, b, c, d] = length.to_be_bytes();
+    [a, b, c, d, mark]
+}
+
+/// A frame as it goes over the connection.
+pub(super) fn framed(mark: u8, frame: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(HEAD_BYTES + frame.len());
+    framed.put_slice(&head(mark, frame.len()));
+    framed.put_slice(frame);
+    framed.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+    use futures_util::StreamExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::codec::FramedRead;
+
+    use super::*;
+    use crate::tcp::connection::{Marked, codec, unmarked};
+
+    async fn pair(frames_max: usize, bytes_max: usize) -> (Outgoing, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (peer, _) = listener.accept().await.unwrap();
+        let (_, write) = stream.into_split();
+        (Outgoing::new(write, frames_max, bytes_max), peer)
+    }
+
+    fn frame(number: usize, bytes: usize) -> Bytes {
+        let mut frame = vec![0; bytes];
+        frame[..8].copy_from_slice(&number.to_le_bytes());
+        frame.into()
+    }
+
+    #[test]
+    fn a_backlog_forgets_what_was_written_across_frames() {
+        let mut backlog = Backlog::default();
+        for text in ["abc", "de", "fgh"] {
+            backlog.push(Bytes::from_static(text.as_bytes()));
+        }
+        backlog.drop_first(4);
+        assert_eq!((backlog.bytes, backlog.frames.len()), (4, 2));
+        assert_eq!(backlog.frames[0], "e");
+        backlog.drop_first(1);
+        assert_eq!((backlog.bytes, backlog.frames.len()), (3, 1));
+        backlog.drop_first(3);
+        assert_eq!((backlog.bytes, backlog.frames.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn frames_arrive_whole_and_in_order_also_when_the_socket_is_full() {
+        const FRAMES: usize = 200;
+        let (outgoing, peer) = pair(FRAMES, usize::MAX).await;
+        // More than the sockets take while nobody reads.
+        for number in 0..FRAMES {
+            assert!(outgoing.send(&frame(number, 100_000)));
+        }
+        assert!(!outgoing.lock().frames.is_empty(), "the socket took everything");
+        let read = async {
+            let mut reader = FramedRead::new(peer, codec());
+            for number in 0..FRAMES {
+                let Marked::Data(data) = unmarked(reader.next().await.unwrap().unwrap()).unwrap()
+                else {
+                    panic!("not data")
+                };
+                assert_eq!(data, frame(number, 100_000));
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            () = outgoing.write() => panic!("the connection ended"),
+        }
+        assert!(outgoing.lock().frames.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_backlog_refuses_by_frames_and_by_bytes() {
+        for (frames_max, bytes_max) in [(3, usize::MAX), (usize::MAX, 300_100)] {
+            let (outgoing, _peer) = pair(frames_max, bytes_max).await;
+            let refused = (0..10_000).find(|number| !outgoing.send(&frame(*number, 100_000)));
+            assert!(refused.is_some(), "nobody reads");
+            assert!(outgoing.lock().frames.len() <= 3);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_sends_nothing_more() {
+        let (outgoing, _peer) = pair(10, 1000).await;
+        outgoing.end();
+        assert!(!outgoing.send(&frame(1, 10)));
+        timeout(Duration::from_secs(5), outgoing.write()).await.expect("it has ended");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_broke_ends() {
+        let (outgoing, peer) = pair(10, 1000).await;
+        drop(peer);
+        let written = async {
+            while outgoing.send(&frame(1, 10)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            outgoing.write().await;
+        };
+        timeout(Duration::from_secs(5), written).await.expect("it broke");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_of_life_goes_out_each_second() {
+        let (outgoing, peer) = pair(10, 1000).await;
+        let read = async {
+            let mut reader = FramedRead::new(peer, codec());
+            for _ in 0..3 {
+                assert_eq!(unmarked(reader.next().await.unwrap().unwrap()), Some(Marked::Alive));
+            }
+        };
+        let begun = Instant::now();
+        tokio::select! {
+            () = read => {}
+            () = outgoing.write() => panic!("the connection ended"),
+        }
+        assert!(begun.elapsed() >= 3 * ALIVE_EVERY);
+    }
+}
