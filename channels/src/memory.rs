@@ -1,7 +1,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -71,14 +74,23 @@ pub struct Memory {
     name: NodeName,
     hub: Hub,
     inbox: Mutex<Option<Arc<Inbox>>>,
-    counters: Arc<Mutex<Counters>>,
+    counts: Arc<Counts>,
 }
 
 /// Where a node's frames arrive.
 struct Inbox {
     queues: Mutex<Queues>,
     arrived: Notify,
-    counters: Arc<Mutex<Counters>>,
+    counts: Arc<Counts>,
+}
+
+/// A node's [`Counters`].
+#[derive(Default)]
+struct Counts {
+    sent: AtomicU64,
+    received: AtomicU64,
+    dropped_outgoing: AtomicU64,
+    dropped_incoming: AtomicU64,
 }
 
 #[derive(Default)]
@@ -109,8 +121,7 @@ impl Hub {
     /// A channel of this hub for the node `name`. It takes part once connected.
     #[must_use]
     pub fn channel(&self, name: NodeName) -> Memory {
-        let counters = Arc::default();
-        Memory { name, hub: self.clone(), inbox: Mutex::new(None), counters }
+        Memory { name, hub: self.clone(), inbox: Mutex::new(None), counts: Arc::default() }
     }
 
     /// Replaces the faults, from the next frame on. On a hub without a seed, the seed is 0.
@@ -160,9 +171,15 @@ impl State {
             self.fired.cut += 1;
             return false;
         }
-        let Some(inbox) = self.nodes.get(to).cloned() else { return false };
+        let Some(inbox) = self.nodes.get(to) else { return false };
+        let received = || Received::Frame { from: from.clone(), frame: frame.clone() };
+        if self.rng.is_none() || self.faults == Faults::default() || from == to {
+            inbox.push(None, received());
+            return true;
+        }
+        let inbox = inbox.clone();
         for at in self.arrivals(from, to) {
-            inbox.push(at, Received::Frame { from: from.clone(), frame: frame.clone() });
+            inbox.push(at, received());
         }
         true
     }
@@ -175,10 +192,7 @@ impl State {
     /// When copies of a frame arrive: `None` for at once.
     fn arrivals(&mut self, from: &NodeName, to: &NodeName) -> Vec<Option<Instant>> {
         let faults = self.faults;
-        let Some(rng) = self.rng.as_mut().filter(|_| faults != Faults::default() && from != to)
-        else {
-            return vec![None];
-        };
+        let Some(rng) = &mut self.rng else { return vec![None] };
         let mut fires = |share: f64| share > 0.0 && rng.random_bool(share.clamp(0.0, 1.0));
         if fires(faults.loss) {
             self.fired.lost += 1;
@@ -215,7 +229,7 @@ impl Inbox {
         if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX
             || bytes > INBOX_BYTES_MAX
         {
-            lock(&self.counters).dropped_incoming += 1;
+            self.counts.dropped_incoming.fetch_add(1, Relaxed);
             tracing::debug!("inbox full, dropped a frame");
             return;
         }
@@ -250,7 +264,7 @@ impl Inbox {
         match queues.ready.pop_front() {
             Some(received) => {
                 queues.bytes -= received.bytes();
-                lock(&self.counters).received += 1;
+                self.counts.received.fetch_add(1, Relaxed);
                 Ok(received)
             }
             None => Err(Next::At(queues.under_way.keys().next().map(|(at, _)| *at))),
@@ -276,16 +290,12 @@ impl Memory {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
         }
-        self.inbox().map(drop).ok_or(ChannelError::Disconnected)
+        if lock(&self.inbox).is_some() { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
 
     fn count(&self, sent: bool) {
-        let mut counters = lock(&self.counters);
-        if sent {
-            counters.sent += 1;
-        } else {
-            counters.dropped_outgoing += 1;
-        }
+        let count = if sent { &self.counts.sent } else { &self.counts.dropped_outgoing };
+        count.fetch_add(1, Relaxed);
     }
 
     fn leave(&self) {
@@ -314,7 +324,7 @@ impl Channel for Memory {
         let inbox = Arc::new(Inbox {
             queues: Mutex::default(),
             arrived: Notify::new(),
-            counters: self.counters.clone(),
+            counts: self.counts.clone(),
         });
         state.nodes.insert(self.name.clone(), inbox.clone());
         *mine = Some(inbox);
@@ -367,7 +377,14 @@ impl Channel for Memory {
     }
 
     fn counters(&self) -> Counters {
-        *lock(&self.counters)
+        let Counts { sent, received, dropped_outgoing, dropped_incoming } = &*self.counts;
+        Counters {
+            sent: sent.load(Relaxed),
+            received: received.load(Relaxed),
+            dropped_outgoing: dropped_outgoing.load(Relaxed),
+            dropped_incoming: dropped_incoming.load(Relaxed),
+            ..Counters::default()
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 
 /// Seeds in which something was found once, by what it was. They always run.
-const REGRESSIONS: [(u64, &str); 19] = [
+const REGRESSIONS: [(u64, &str); 21] = [
     (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
     (190, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (607, "a lease counted from a later send than that of the LOCK that was granted"),
@@ -38,6 +38,8 @@ const REGRESSIONS: [(u64, &str); 19] = [
     (115, "a lock told lost while its unlock was under way"),
     (210, "a nonce that was forgotten before it was asked for again"),
     (11_000_018, "a nameless member that started over, whose former incarnation kept its place"),
+    (100_059_640, "a frame held up until after all had healed brought a nonce to remember"),
+    (100_147_024, "the same"),
 ];
 
 fn assert_sound(seed: u64) -> gaggle_strategies::testing::simulator::Run {
