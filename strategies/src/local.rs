@@ -1,26 +1,25 @@
 //! [`Local`]: the lock table alone, in one process.
 
 mod call;
+mod shards;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use self::{
     call::{Begun, Call, Outcome},
+    shards::{Shards, lock},
     state::{State, stamp},
 };
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, LossWatch, Order, Owner, Survives, check_duration, check_key,
-    check_request, extended_deadline, gone,
-    lock_table::{Command, Effect, Known, ProcessId, Sizes, TableConfig},
+    KeyedMutex, Lock, LockOptions, LossWatch, Nonce, Order, Owner, Survives, check_duration,
+    check_key, check_request, extended_deadline, gone,
+    lock_table::{Bound, Command, Effect, Known, ProcessId, Sizes, TableConfig},
     sync::Mutex,
     wait::whole_ms,
 };
@@ -28,8 +27,11 @@ use crate::{
 /// A keyed mutex within one process: for programs on one machine, and for tests of programs that
 /// use another strategy in production.
 ///
-/// It has no task, no thread and no socket of its own. Every call advances the lock table, and a
-/// call that waits sleeps until its own deadline or the end of the lease before it. Waiting needs
+/// It has no task, no thread and no socket of its own. The lock table is in sixteen parts, so that
+/// threads which use different keys rarely wait for each other. Every call advances the part in which
+/// its key is, and a call that waits sleeps until its own deadline or the end of the lease before it.
+/// A lease that ran out without anybody asking for a key of its part occupies memory until somebody
+/// does, or until another part needs the room. Waiting needs
 /// the tokio runtime's timer; everything else works outside any runtime.
 ///
 /// # Guarantees
@@ -62,7 +64,9 @@ pub struct Local {
     /// Of every lock without a label: asking for the host's name costs a system call.
     owner: Arc<Owner>,
     holds: Holds,
-    state: Mutex<State>,
+    shards: Shards,
+    /// What all its parts may hold together.
+    bounds: (u64, u64),
 }
 
 /// The bounds of a [`Local`]; the defaults suit nearly everybody.
@@ -123,39 +127,92 @@ impl Local {
             drift,
             owner: Arc::new(Owner::this_process(None)),
             holds: Holds::default(),
-            state: Mutex::new(State::new(config)),
+            bounds: (keys_max, nonces_max),
+            shards: Shards::new(&config),
         }
     }
 
     /// How much the table holds now: for operators and tests.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
-        self.with_any_state(|state, now| {
-            state.step(now, &Command::Noop);
-            state.table.sizes()
-        })
+        let mut all = Sizes::default();
+        for part in self.shards.all() {
+            let sizes = self.with_part(part, |state, now| {
+                state.step(now, &Command::Noop);
+                state.table.sizes()
+            });
+            all.keys += sizes.keys;
+            all.waiters += sizes.waiters;
+            all.nonces_remembered += sizes.nonces_remembered;
+        }
+        all
     }
 
     /// Runs `ask` on the state at a time read after the mutex was taken, then tells whoever its
     /// effects concern.
     fn with_state<T>(
         &self,
+        key: &str,
         ask: impl FnOnce(&mut State, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.with_any_state(
-            |state, now| if state.closed { Err(Error::Closed) } else { ask(state, now) },
-        )
+        let ask = |state: &mut State, now| {
+            if state.closed { Err(Error::Closed) } else { ask(state, now) }
+        };
+        self.with_any_state(key, ask)
     }
 
     /// As [`with_state`](Self::with_state), also after closing.
-    fn with_any_state<T>(&self, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
+    fn with_any_state<T>(&self, key: &str, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
+        self.with_part(self.shards.of(key), ask)
+    }
+
+    fn with_part<T>(&self, part: &Mutex<State>, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
         let (answer, news) = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(part);
             let now = self.clock.now();
             (ask(&mut state, now), state.take_news())
         };
         news.tell(&self.holds);
         answer
+    }
+
+    /// Whether another part knows this nonce, which then names an acquisition of another key.
+    fn is_known_elsewhere(&self, key: &str, nonce: Nonce) -> bool {
+        self.shards.others(key).any(|part| {
+            self.with_part(part, |state, now| {
+                state.step(now, &Command::Noop);
+                state.table.knows(nonce).is_some()
+            })
+        })
+    }
+
+    /// Brings the part of this key the room that other parts do not use. Returns whether there was
+    /// any.
+    fn gather(&self, key: &str, bound: Bound) -> bool {
+        let _alone = lock(&self.shards.moving);
+        let mut room = 0;
+        for part in self.shards.others(key) {
+            room += self.with_part(part, |state, now| {
+                // Leases that have run out, and nonces of long ago, take no room.
+                state.step(now, &Command::Noop);
+                let spare = state.table.spare(bound);
+                // Where there is much, each keeps a half: it will need some soon.
+                let taken = spare.div_ceil(2);
+                state.table.set_spare(bound, spare - taken);
+                taken
+            });
+        }
+        self.with_any_state(key, |state, _| {
+            let spare = state.table.spare(bound);
+            state.table.set_spare(bound, spare + room);
+        });
+        room > 0
+    }
+
+    fn limit(&self, bound: Bound) -> Error {
+        let (keys_max, nonces_max) = self.bounds;
+        let limit = if bound == Bound::Keys { keys_max } else { nonces_max };
+        Error::Limit { what: bound.name(), limit }
     }
 
     fn end(&self, state: &mut State, now: Instant, lock: &Lock) -> Result<(), Error> {
@@ -194,7 +251,7 @@ impl KeyedMutex for Local {
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
-        let ended = self.with_state(|state, now| self.end(state, now, lock));
+        let ended = self.with_state(lock.key(), |state, now| self.end(state, now, lock));
         // A key that is free is taken without a wait: a task that does nothing else lets others run.
         tokio::task::consume_budget().await;
         ended
@@ -204,7 +261,7 @@ impl KeyedMutex for Local {
         check_key(lock.key())?;
         check_duration(duration)?;
         let duration_ms = whole_ms(duration);
-        self.with_state(|state, now| {
+        self.with_state(lock.key(), |state, now| {
             if lock.deadline().is_some_and(|deadline| deadline <= now) {
                 return Err(Error::Expired);
             }
@@ -221,7 +278,7 @@ impl KeyedMutex for Local {
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
-        self.with_state(|state, now| {
+        self.with_state(key, |state, now| {
             state.step(now, &Command::Noop);
             Ok(state.table.holder(key).map(|hold| Inspection {
                 fencing_token: hold.token,
@@ -246,19 +303,21 @@ impl KeyedMutex for Local {
         // The table ends with this handle, so no lock needs its own unlock: nobody can be granted
         // a key any more.
         self.holds.lose_all();
-        self.with_any_state(|state, _| state.close());
+        for part in self.shards.all() {
+            self.with_part(part, |state, _| state.close());
+        }
         // Those that began to watch meanwhile.
         self.holds.lose_all();
     }
 
     fn release(&self, lock: &Lock) {
         // An error has nobody to go to: the lock is gone, or the handle is closed.
-        self.with_state(|state, now| self.end(state, now, lock)).ok();
+        self.with_state(lock.key(), |state, now| self.end(state, now, lock)).ok();
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.holds.watch(lock);
-        let held = self.with_any_state(|state, now| {
+        let held = self.with_any_state(lock.key(), |state, now| {
             state.step(now, &Command::Noop);
             state.table.knows(lock.nonce()) == Some(Known::Holds)
         });

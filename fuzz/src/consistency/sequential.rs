@@ -218,9 +218,8 @@ impl Run {
     fn locked(&mut self, locked: std::result::Result<Lock, Error>) -> Outcome {
         match locked {
             Ok(lock) => {
-                let token = lock.fencing_token();
                 self.locks.push(lock);
-                Outcome::Granted(token)
+                Outcome::Granted(self.locks.len() as u64 - 1)
             }
             Err(error) => Outcome::Failed(name(&error)),
         }
@@ -233,20 +232,23 @@ impl Run {
         sleep_until(self.began + GRID * (second as u32 + 1)).await;
     }
 
-    /// The trace with ranks in place of tokens.
+    /// The trace with the ranks of tokens in place of the numbers of locks: tokens of two keys may
+    /// be equal.
     fn ranked(self) -> Trace {
         let mut by_key: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for lock in &self.locks {
             by_key.entry(lock.key()).or_default().push(lock.fencing_token());
         }
-        let mut ranks = BTreeMap::new();
         for tokens in by_key.values_mut() {
             tokens.sort_unstable();
             tokens.dedup();
-            ranks.extend(tokens.iter().zip(1..).map(|(token, rank)| (*token, rank)));
         }
+        let rank_of = |lock: &Lock| {
+            let lower = by_key[&**lock.key()].iter().filter(|token| **token < lock.fencing_token());
+            lower.count() as u64 + 1
+        };
         let rank = |outcome| match outcome {
-            Outcome::Granted(token) => Outcome::Granted(ranks[&token]),
+            Outcome::Granted(number) => Outcome::Granted(rank_of(&self.locks[number as usize])),
             outcome => outcome,
         };
         self.trace.into_iter().map(|(second, outcome)| (second, rank(outcome))).collect()

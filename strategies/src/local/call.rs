@@ -2,11 +2,15 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Local,
+    shards::{self, lock},
     state::{Signal, State, instant, stamp},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
-    lock_table::{ClusterTime, Command, Effect, Ended, Known, LockRequest, ProcessId, Seen, Wait},
+    lock_table::{
+        Bound, ClusterTime, Command, Effect, Ended, Known, LockRequest, ProcessId, Refusal, Seen,
+        Wait,
+    },
     wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
 };
 
@@ -59,24 +63,48 @@ impl<'a> Call<'a> {
         options: &LockOptions,
     ) -> Result<Begun<'a>, Error> {
         let call = Self::new(local, key, options);
+        let _alone = call.given.then(|| lock(&local.shards.given));
+        if call.given && local.is_known_elsewhere(key, call.nonce) {
+            return Err(Error::Spent);
+        }
         let request = Command::Lock(call.request(options));
-        local.with_state(|state, now| {
-            let found = call.given && state.table.knows(call.nonce) == Some(Known::Holds);
-            state.step(now, &request);
+        let mut asked = call.ask(options, &request)?;
+        loop {
+            match asked {
+                Asked::Begun(begun) => return Ok(begun),
+                Asked::Full(call, bound) if local.gather(key, bound) => {
+                    asked = call.ask(options, &request)?;
+                }
+                Asked::Full(_, bound) => return Err(local.limit(bound)),
+            }
+        }
+    }
+
+    fn ask(self, options: &LockOptions, request: &Command) -> Result<Asked<'a>, Error> {
+        let (local, key) = (self.local, self.key.clone());
+        local.with_state(&key, |state, now| {
+            let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
+            state.step(now, request);
             match state.effects.last().expect("a LOCK is answered") {
                 Effect::Granted(_) => {
-                    call.note(state);
-                    call.take(state, now, found).map(Begun::Granted)
+                    self.note(state);
+                    self.take(state, now, found).map(|lock| Asked::Begun(Begun::Granted(lock)))
                 }
                 Effect::Queued { .. } if options.max_wait == MaxWait::AtMost(Duration::ZERO) => {
                     // Another call waits with this nonce; this one does not wait.
                     Err(Error::Held)
                 }
                 Effect::Queued { .. } => {
-                    call.note(state);
-                    let look = call.next_look(state, now);
-                    let signal = state.join(call.nonce, look);
-                    Ok(Begun::Queued(Place { call, signal, look: Some(look), left: false }))
+                    self.note(state);
+                    let look = self.next_look(state, now);
+                    let signal = state.join(self.nonce, look);
+                    let place = Place { call: self, signal, look: Some(look), left: false };
+                    Ok(Asked::Begun(Begun::Queued(place)))
+                }
+                Effect::Refused { reason: Refusal::Limit { what, .. }, .. }
+                    if shards::moves(*what) =>
+                {
+                    Ok(Asked::Full(self, *what))
                 }
                 Effect::Refused { reason, .. } => {
                     Err(refusal(*reason).expect("a LOCK of now is never stale"))
@@ -156,6 +184,13 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What the part of the table in which the key is had to say.
+enum Asked<'a> {
+    Begun(Begun<'a>),
+    /// It has no room; others may.
+    Full(Call<'a>, Bound),
+}
+
 /// What the table answered at once.
 pub(super) enum Begun<'a> {
     Granted(Lock),
@@ -187,13 +222,13 @@ impl Place<'_> {
     /// Waits for the grant.
     pub(super) async fn outcome(mut self) -> Result<Outcome, Error> {
         let local = self.call.local;
-        let signal = self.signal.clone();
+        let (key, signal) = (self.call.key.clone(), self.signal.clone());
         loop {
             // Made before the look: from here on no news is missed, polled or not.
             let news = signal.news.notified();
             let look = match self.look.take().filter(|_| !signal.is_stirred()) {
                 Some(look) => Look::Wait(look),
-                None => local.with_state(|state, now| self.look(state, now))?,
+                None => local.with_state(&key, |state, now| self.look(state, now))?,
             };
             match look {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
@@ -242,7 +277,7 @@ impl Drop for Place<'_> {
             return;
         }
         let Call { local, key, nonce, given, .. } = &self.call;
-        local.with_any_state(|state, now| {
+        local.with_any_state(key, |state, now| {
             let orphaned = state.leave(*nonce, &self.signal);
             // A nonce that the caller knows is remembered as withdrawn even where the table has
             // dropped it by its deadline: one outcome, whichever came first.

@@ -22,7 +22,7 @@ impl Key {
 }
 
 /// The same on every machine and in every version: rows of a snapshot are in this order.
-fn digest(text: &str) -> u64 {
+pub(crate) fn digest(text: &str) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |digest: u64, word: u64| {
         let product = (digest ^ word).wrapping_mul(FACTOR);

@@ -47,6 +47,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::key::digest as key_digest;
 pub use self::{
     command::{
         Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,

@@ -169,6 +169,24 @@ impl LockTable {
         &self.config
     }
 
+    /// How much more it may hold of what is bounded as a whole.
+    pub(crate) fn spare(&self, bound: Bound) -> u64 {
+        match bound {
+            Bound::WaitersPerKey => 0,
+            Bound::Keys => self.config.keys_max.saturating_sub(self.rows.len() as u64),
+            Bound::Nonces => self.config.nonces_max.saturating_sub(self.nonces.len() as u64),
+        }
+    }
+
+    /// Moves such a bound to what is held and `spare` more: for a table that is a part of one.
+    pub(crate) fn set_spare(&mut self, bound: Bound, spare: u64) {
+        match bound {
+            Bound::WaitersPerKey => {}
+            Bound::Keys => self.config.keys_max = self.rows.len() as u64 + spare,
+            Bound::Nonces => self.config.nonces_max = self.nonces.len() as u64 + spare,
+        }
+    }
+
     /// How much it holds.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

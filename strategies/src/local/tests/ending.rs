@@ -78,7 +78,7 @@ async fn a_watch_fires_when_the_lease_ends_and_when_it_was_over_already() {
     let watch = local.watch(&lock);
     assert!(!watch.is_lost());
     tokio::time::advance(ms(100)).await;
-    local.inspect("other").await.unwrap();
+    local.inspect("k").await.unwrap();
     watch.lost().await;
     drop(watch);
     assert!(local.watch(&lock).is_lost(), "watched too late");

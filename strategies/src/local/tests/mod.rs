@@ -46,10 +46,17 @@ async fn waiting<'a>(local: &'a Local, key: &'a str, options: LockOptions) -> Pe
 }
 
 fn sizes(local: &Local) -> Sizes {
-    let state = local.state.lock().unwrap();
-    state.table.check();
-    assert_eq!(state.calls.len() as u64, state.table.sizes().waiters, "one entry per waiter");
-    state.table.sizes()
+    let mut all = Sizes::default();
+    for part in local.shards.all() {
+        let state = part.lock().unwrap();
+        state.table.check();
+        let sizes = state.table.sizes();
+        assert_eq!(state.calls.len() as u64, sizes.waiters, "one entry per waiter");
+        all.keys += sizes.keys;
+        all.waiters += sizes.waiters;
+        all.nonces_remembered += sizes.nonces_remembered;
+    }
+    all
 }
 
 #[track_caller]
@@ -71,5 +78,6 @@ mod clocks;
 mod closing;
 mod ending;
 mod nonces;
+mod parts;
 mod random;
 mod waits;

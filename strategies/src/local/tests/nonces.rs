@@ -69,7 +69,7 @@ async fn a_nonce_given_is_spent_also_when_the_table_dropped_it_before_its_call_l
     let late = waiting(&local, "k", named(100, 50)).await;
     tokio::time::advance(ms(60)).await;
     local.inspect("k").await.unwrap();
-    assert_eq!(local.state.lock().unwrap().table.sizes().waiters, 0, "dropped");
+    assert_eq!(sizes(&local).waiters, 0, "dropped");
     assert_error!(late.await, Error::TimedOut);
     assert_error!(local.lock("k", named(100, 50)).await, Error::Spent);
 }

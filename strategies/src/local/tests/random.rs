@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
     /// At most one acquisition of a key is valid, and the table agrees with it.
     async fn check(&self) {
         let now = self.local.clock().now();
-        self.local.state.lock().unwrap().table.check();
+        self.local.shards.all().for_each(|part| part.lock().unwrap().table.check());
         for key in KEYS {
             let holder = self.local.inspect(key).await.unwrap();
             for lock in self.locks.iter().filter(|lock| **lock.key() == *key) {
@@ -114,15 +114,17 @@ async fn run(seed: u64) -> u64 {
         run.step().await;
         run.check().await;
     }
-    let first = local.state.lock().unwrap().table.config().first_token;
     drop(run);
     tokio::time::advance(ms(61)).await;
-    local.inspect("a").await.unwrap();
+    local.sizes();
     let left = sizes(&local);
     assert_eq!((left.keys, left.waiters), (0, 0), "nothing outlives one lease");
-    let state = local.state.lock().unwrap();
-    assert!(state.calls.is_empty());
-    state.table.last_token() + 1 - first
+    let parts = local.shards.all().map(|part| {
+        let state = part.lock().unwrap();
+        assert!(state.calls.is_empty());
+        state.table.last_token() + 1 - state.table.config().first_token
+    });
+    parts.sum()
 }
 
 #[test]

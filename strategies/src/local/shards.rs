@@ -1,0 +1,68 @@
+use std::sync::PoisonError;
+
+use super::state::State;
+use crate::{
+    lock_table::{Bound, TableConfig, key_digest},
+    sync::{Mutex, MutexGuard},
+};
+
+/// How many parts a table has. Threads that meet on one part exchange its memory at each step, which
+/// takes longer than the step; more parts than this gained nothing on machines of few cores.
+const SHARDS: usize = 16;
+
+/// A lock table in parts, each behind a mutex of its own, so that threads which use different keys
+/// rarely meet. A key is always in the same part.
+///
+/// Bounds are those of the whole: together the parts never have more room than that. A part that is
+/// full [asks the others](super::Local::gather) for what they do not use.
+#[derive(Debug)]
+pub(super) struct Shards {
+    parts: Box<[Mutex<State>]>,
+    /// Held while room moves between parts, so that no two look for the same.
+    pub(super) moving: Mutex<()>,
+    /// Held while a nonce that came from a caller is asked for: any part may know it.
+    pub(super) given: Mutex<()>,
+}
+
+impl Shards {
+    pub(super) fn new(whole: &TableConfig) -> Self {
+        let part = |index: usize| {
+            let keys_max = share(whole.keys_max, index);
+            let nonces_max = share(whole.nonces_max, index);
+            Mutex::new(State::new(TableConfig { keys_max, nonces_max, ..whole.clone() }))
+        };
+        let parts = (0..SHARDS).map(part).collect();
+        Self { parts, moving: Mutex::new(()), given: Mutex::new(()) }
+    }
+
+    /// Where a key is.
+    pub(super) fn of(&self, key: &str) -> &Mutex<State> {
+        let part = usize::try_from(key_digest(key) % SHARDS as u64).expect("a small number");
+        &self.parts[part]
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Mutex<State>> {
+        self.parts.iter()
+    }
+
+    /// All but the one of this key.
+    pub(super) fn others(&self, key: &str) -> impl Iterator<Item = &Mutex<State>> {
+        let own = self.of(key);
+        self.all().filter(move |part| !std::ptr::eq(*part, own))
+    }
+}
+
+/// The room of one part of the whole at the beginning.
+pub(super) fn share(whole: u64, index: usize) -> u64 {
+    let parts = SHARDS as u64;
+    whole / parts + u64::from((index as u64) < whole % parts)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Room for more that may move from part to part.
+pub(super) const fn moves(bound: Bound) -> bool {
+    matches!(bound, Bound::Keys | Bound::Nonces)
+}
