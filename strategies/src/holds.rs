@@ -3,7 +3,10 @@
 
 use std::{
     collections::{BTreeMap, btree_map},
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -16,7 +19,14 @@ use crate::{
 /// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Holds {
-    entries: Arc<Mutex<BTreeMap<Nonce, Entry>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    entries: Mutex<BTreeMap<Nonce, Entry>>,
+    /// How many entries there are: every end of a lock asks, and mostly nobody watches.
+    watched: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -43,10 +53,9 @@ impl Holds {
     #[must_use]
     pub fn watch(&self, lock: &Lock) -> LossWatch {
         let mut entries = self.lock();
-        let entry = entries.entry(lock.nonce()).or_insert_with(|| Entry {
-            lock: lock.clone(),
-            lost: watch::Sender::new(false),
-            watches: 0,
+        let entry = entries.entry(lock.nonce()).or_insert_with(|| {
+            self.shared.watched.fetch_add(1, Ordering::SeqCst);
+            Entry { lock: lock.clone(), lost: watch::Sender::new(false), watches: 0 }
         });
         entry.watches += 1;
         LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), lock.nonce())) }
@@ -54,6 +63,10 @@ impl Holds {
 
     /// Marks one acquisition lost. Returns whether somebody watched it.
     pub fn lose(&self, nonce: Nonce) -> bool {
+        // As if this came before a watch that begins meanwhile, whose strategy looks after it began.
+        if self.shared.watched.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         self.lock().get(&nonce).is_some_and(|entry| !entry.lost.send_replace(true))
     }
 
@@ -86,7 +99,7 @@ impl Holds {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Nonce, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,6 +138,7 @@ impl Drop for LossWatch {
         entry.get_mut().watches -= 1;
         if entry.get().watches == 0 {
             entry.remove();
+            holds.shared.watched.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

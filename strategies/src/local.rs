@@ -17,8 +17,8 @@ use self::{
 };
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, LossWatch, Nonce, Order, Owner, Survives, check_duration,
-    check_key, check_request, extended_deadline, gone,
+    KeyedMutex, Lock, LockOptions, LossWatch, Nonce, Order, Survives, check_duration, check_key,
+    check_request, extended_deadline, gone,
     lock_table::{Bound, Command, Effect, Known, ProcessId, Sizes, TableConfig},
     sync::Mutex,
     wait::whole_ms,
@@ -61,8 +61,6 @@ use crate::{
 pub struct Local {
     clock: Arc<dyn Clock>,
     drift: Drift,
-    /// Of every lock without a label: asking for the host's name costs a system call.
-    owner: Arc<Owner>,
     holds: Holds,
     shards: Shards,
     /// What all its parts may hold together.
@@ -125,7 +123,6 @@ impl Local {
         Self {
             clock,
             drift,
-            owner: Arc::new(Owner::this_process(None)),
             holds: Holds::default(),
             bounds: (keys_max, nonces_max),
             shards: Shards::new(&config),

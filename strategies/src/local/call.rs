@@ -67,24 +67,24 @@ impl<'a> Call<'a> {
         if call.given && local.is_known_elsewhere(key, call.nonce) {
             return Err(Error::Spent);
         }
-        let request = Command::Lock(call.request(options));
-        let mut asked = call.ask(options, &request)?;
+        let mut asked = call.ask(options)?;
         loop {
             match asked {
                 Asked::Begun(begun) => return Ok(begun),
                 Asked::Full(call, bound) if local.gather(key, bound) => {
-                    asked = call.ask(options, &request)?;
+                    asked = call.ask(options)?;
                 }
                 Asked::Full(_, bound) => return Err(local.limit(bound)),
             }
         }
     }
 
-    fn ask(self, options: &LockOptions, request: &Command) -> Result<Asked<'a>, Error> {
+    fn ask(self, options: &LockOptions) -> Result<Asked<'a>, Error> {
         let (local, key) = (self.local, self.key.clone());
         local.with_state(&key, |state, now| {
             let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
-            state.step(now, request);
+            let request = Command::Lock(self.request(options, &state.owner));
+            state.step(now, &request);
             match state.effects.last().expect("a LOCK is answered") {
                 Effect::Granted(_) => {
                     self.note(state);
@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn request(&self, options: &LockOptions) -> LockRequest {
+    fn request(&self, options: &LockOptions, owner: &Arc<Owner>) -> LockRequest {
         LockRequest {
             key: self.key.clone(),
             nonce: self.nonce,
@@ -124,8 +124,8 @@ impl<'a> Call<'a> {
             wait: table_wait(self.sent, options.max_wait),
             seen: Seen::Now,
             owner: match &options.label {
-                None => self.local.owner.clone(),
-                label => Arc::new(Owner { label: label.clone(), ..(*self.local.owner).clone() }),
+                None => owner.clone(),
+                label => Arc::new(Owner { label: label.clone(), ..(**owner).clone() }),
             },
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Call<'a> {
     /// Makes the lock of a nonce that holds, extending the lease first if less than half of it
     /// remains. `found`: the lock is already in somebody's hands, and stays there on failure.
     fn take(&self, state: &mut State, now: Instant, found: bool) -> Result<Lock, Error> {
-        let hold = state.table.holder(&self.key).expect("a nonce that holds has its key");
+        let hold = state.table.grant(&self.key).expect("a nonce that holds has its key");
         let drift = self.local.drift;
         let waited = Duration::from_millis(hold.granted_at.since(hold.asked_at));
         let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
@@ -257,7 +257,7 @@ impl Place<'_> {
             Some(_) => return Err(Error::Spent),
             None => {}
         }
-        let hold = state.table.holder(key).expect("what has not ended holds its key or waits");
+        let hold = state.table.grant(key).expect("what has not ended holds its key or waits");
         if hold.nonce == *nonce {
             let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
             let lock = self.call.take(state, now, found)?;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Holds, Instant, Nonce,
+    Holds, Instant, Nonce, Owner,
     lock_table::{ClusterTime, Command, Effect, Ended, LockTable, TableConfig},
     wait::whole_ms,
 };
@@ -21,6 +21,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) table: LockTable,
+    /// Of every lock without a label: asking for the host's name costs a system call. Its own here,
+    /// because parts that count uses of one would meet at the count.
+    pub(super) owner: Arc<Owner>,
     /// The calls that wait for an acquisition which has not ended, by nonce; several may ask with
     /// one nonce.
     pub(super) calls: BTreeMap<Nonce, Calls>,
@@ -75,9 +78,10 @@ pub(super) struct News {
 }
 
 impl State {
-    pub(super) fn new(config: TableConfig) -> Self {
+    pub(super) fn new(config: TableConfig, owner: Owner) -> Self {
         Self {
             table: LockTable::new(config),
+            owner: Arc::new(owner),
             calls: BTreeMap::new(),
             given: BTreeSet::new(),
             closed: false,

@@ -4,8 +4,8 @@ use std::{
 };
 
 use super::{
-    Bound, ClusterTime, Command, Effect, Ended, HolderView, Known, LockRequest, ProcessId, Refusal,
-    TableConfig,
+    Bound, ClusterTime, Command, Effect, Ended, Grant, HolderView, Known, LockRequest, ProcessId,
+    Refusal, TableConfig,
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     key::{Key, Ordered},
@@ -141,6 +141,13 @@ impl LockTable {
     #[must_use]
     pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
         self.row(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+    }
+
+    /// What the holder of `key` was granted.
+    #[must_use]
+    pub fn grant(&self, key: &str) -> Option<Grant> {
+        let (key, row) = self.rows.get_key_value(&key as &dyn Ordered)?;
+        Some(row.holder.grant(key.text()))
     }
 
     /// The head of the queue for `key`, and the end of the lease before it.
