@@ -2,7 +2,8 @@
 //!
 //! - `settle.lua` and one file a verb: what happens in Redis, all of it within one script each.
 //! - `script`, `keys`, `reply`: the scripts, the names of keys, and what comes back.
-//! - `link`: the shared connection for requests. `trouble`: what can go wrong with it.
+//! - `wire`: one connection. `resp`: what comes on it. `link`: the shared one for requests.
+//!   `trouble`: what can go wrong with it.
 //! - `waiters`: who waits here; pure. `acquire`: one call of `lock`. `hold`: unlock and extend.
 //!   `tasks`: the subscriber, the poller and the releaser.
 //! - `shared`: what all of them hold. `greet`: the first words with a server.
@@ -21,11 +22,13 @@ mod keys;
 mod link;
 mod options;
 mod reply;
+mod resp;
 mod script;
 mod shared;
 mod tasks;
 mod trouble;
 mod waiters;
+mod wire;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -127,8 +130,9 @@ use crate::{
 /// | `gaggle:{b7}:t` | the bucket's last token | never |
 /// | `gaggle:{b7}:x` | ended nonces of which a copy may be under way | with the last of them |
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
-/// | `gaggle:{b7}:q:<key>` | the queue | with its last waiter, or after two `waiter_ttl` of silence |
-/// | `gaggle:{b7}:w:<key>` | what the waiters asked for | with the queue |
+/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence |
+/// | `gaggle:{b7}:a:<key>` | what the waiters asked for | with the queue |
+/// | `gaggle:{b7}:g:<key>` | a holder that came from the queue | with its unlock, or `nonce_memory` after its lease |
 ///
 /// Publications go to `gaggle:p:<process>`. With no queue ([`Queue::None`]) a waiter tries again
 /// every 150 to 300 ms and takes no place; it never overtakes processes that queue.

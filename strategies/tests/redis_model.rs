@@ -210,16 +210,16 @@ struct Real {
 }
 
 impl Real {
-    fn names(&self, key: u8) -> [String; 5] {
+    fn names(&self, key: u8) -> [String; 6] {
         let prefix = format!("run{}:{{b0}}:", self.run);
         let own = |part: &str| format!("{prefix}{part}:k{key}");
-        [format!("{prefix}t"), format!("{prefix}x"), own("l"), own("q"), own("w")]
+        [format!("{prefix}t"), format!("{prefix}x"), own("l"), own("f"), own("a"), own("g")]
     }
 
     async fn eval(&mut self, script: &str, nonce: N, arguments: &[String]) -> Value {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(script.replace("-- include settle.lua\n", SETTLE))
-            .arg(5)
+            .arg(6)
             .arg(&self.names(nonce % 2));
         cmd.arg(process(nonce % 3)).arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
         cmd.arg(arguments).query_async(&mut self.connection).await.unwrap()
@@ -260,13 +260,13 @@ impl Real {
                 found.get(1).map_or_else(|| "waits".into(), |found| word(&parts(found)[1]))
             }
             Command::Expire { key } => {
-                let [.., lock, _, _] = self.names(key);
+                let [.., lock, _, _, _] = self.names(key);
                 self.command::<Value>(&["DEL", &lock]).await;
                 String::new()
             }
             Command::Silence { process: silent } => {
                 for key in 0..2 {
-                    let [.., waiters] = self.names(key);
+                    let [.., waiters, _] = self.names(key);
                     let field = format!("@{}", process(silent));
                     self.command::<Value>(&["HDEL", &waiters, &field]).await;
                 }
@@ -277,19 +277,22 @@ impl Real {
 
     /// Who holds, who waits, and what is remembered.
     async fn state(&mut self) -> (Vec<(Option<String>, Vec<String>)>, BTreeSet<String>) {
-        let mut keys = Vec::new();
+        let (mut keys, mut remembered) = (Vec::new(), BTreeSet::new());
         for key in 0..2 {
-            let [_, _, lock, queue, waiters] = self.names(key);
+            let [_, _, lock, queue, waiters, grant] = self.names(key);
             let holder: Option<String> = self.command(&["GET", &lock]).await;
             let holder = holder.map(|value| value[..32].to_owned());
             let waiting: Vec<String> = self.command(&["ZRANGE", &queue, "0", "-1"]).await;
             let there: bool = self.command(&["EXISTS", &waiters]).await;
             assert_eq!(there, !waiting.is_empty(), "the waiters' data live with the queue");
+            // A grant from the queue that nobody has settled yet is remembered there.
+            remembered.extend(self.command::<Option<String>>(&["GET", &grant]).await);
             keys.push((holder, waiting));
         }
         let [_, nonces, ..] = self.names(0);
-        let remembered: Vec<String> = self.command(&["ZRANGE", &nonces, "0", "-1"]).await;
-        (keys, remembered.into_iter().collect())
+        let ended: Vec<String> = self.command(&["ZRANGE", &nonces, "0", "-1"]).await;
+        remembered.extend(ended);
+        (keys, remembered)
     }
 }
 

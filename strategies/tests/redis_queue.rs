@@ -120,7 +120,7 @@ async fn a_queue_that_is_never_empty_forgets_processes_that_have_gone() {
         assert!(matches!(redis.lock("k", short.clone()).await, Err(Error::TimedOut)));
         redis.close().await;
     }
-    let waiters = server.keys().await.into_iter().find(|key| key.ends_with(":w:k")).unwrap();
+    let waiters = server.keys().await.into_iter().find(|key| key.ends_with(":a:k")).unwrap();
     let fields: u64 = server.command(&["HLEN", &waiters]).await;
     assert!(fields < 150, "{fields} fields for one waiter");
 }

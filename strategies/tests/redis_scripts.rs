@@ -16,7 +16,8 @@ const UNLOCK: &str = include_str!("../src/redis/unlock.lua");
 const EXTEND: &str = include_str!("../src/redis/extend.lua");
 const POLL: &str = include_str!("../src/redis/poll.lua");
 
-const NAMES: [&str; 5] = ["ns:{b0}:t", "ns:{b0}:x", "ns:{b0}:l:k", "ns:{b0}:q:k", "ns:{b0}:w:k"];
+const NAMES: [&str; 6] =
+    ["ns:{b0}:t", "ns:{b0}:x", "ns:{b0}:l:k", "ns:{b0}:f:k", "ns:{b0}:a:k", "ns:{b0}:g:k"];
 const TOKENS: &str = NAMES[0];
 const MEMORY: &str = NAMES[1];
 const HOLDER: &str = NAMES[2];
@@ -41,7 +42,7 @@ impl Scripts {
     /// Runs a script as process `p`, and returns its words.
     async fn run(&mut self, script: &str, process: u8, arguments: &[&str]) -> Vec<String> {
         let mut cmd = redis::cmd("EVAL");
-        cmd.arg(script.replace("-- include settle.lua\n", SETTLE)).arg(5).arg(&NAMES);
+        cmd.arg(script.replace("-- include settle.lua\n", SETTLE)).arg(NAMES.len()).arg(&NAMES);
         cmd.arg(format!("{process:032x}")).arg(format!("{NONCE_MEMORY} 0 3000 100 100 ns:p:"));
         let reply: Value = cmd.arg(arguments).query_async(&mut self.connection).await.unwrap();
         let mut words = Vec::new();

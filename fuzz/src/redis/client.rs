@@ -98,7 +98,8 @@ impl Scripted {
     /// Runs a script; the reply without what every reply begins with.
     fn eval(&self, verb: Verb, key: &str, arguments: Vec<String>) -> Vec<Answer> {
         let part = |part: char| format!("fuzz:{{b0}}:{part}:{key}");
-        let keys = ["fuzz:{b0}:t".into(), "fuzz:{b0}:x".into(), part('l'), part('q'), part('w')];
+        let [tokens, nonces] = ["fuzz:{b0}:t".to_owned(), "fuzz:{b0}:x".to_owned()];
+        let keys = [tokens, nonces, part('l'), part('f'), part('a'), part('g')];
         let mut args = vec![self.process.clone(), SETTINGS.to_owned()];
         args.extend(arguments);
         let mut reply = match self.server.eval(verb, &keys, &args) {
@@ -108,7 +109,14 @@ impl Scripted {
         };
         let now = int(&reply.next().expect("every reply has its time"));
         self.seen.fetch_max(now, Ordering::Relaxed);
-        let Some(Answer::List(own)) = reply.next() else { panic!("every reply has own grants") };
+        let own = match reply.next() {
+            Some(Answer::List(own)) => own,
+            // A LOCK that waits, and nothing else happened.
+            Some(left @ Answer::Int(_)) => {
+                return vec![Answer::List(vec![Answer::Text(b"queued".to_vec()), left])];
+            }
+            other => panic!("every reply has own grants: {other:?}"),
+        };
         for grant in own {
             let Answer::Text(grant) = grant else { panic!("a grant is text: {grant:?}") };
             self.hear(std::str::from_utf8(&grant).expect("a grant is text"));

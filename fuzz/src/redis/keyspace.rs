@@ -94,7 +94,6 @@ impl KeySpace {
                 Answer::Int(1)
             }
             ("GET", [key]) => self.get(key),
-            ("MGET", keys) => Answer::List(keys.iter().map(|key| self.get(key)).collect()),
             ("SET", [key, value, options @ ..]) => self.set(key, value, options),
             ("EXISTS", keys) => count(keys.iter().filter(|key| self.live(key).is_some()).count()),
             ("DEL", keys) => count(keys.iter().filter(|key| self.delete(key)).count()),
@@ -128,27 +127,34 @@ impl KeySpace {
     fn get(&mut self, key: &[u8]) -> Answer {
         match self.live(key) {
             Some((Value::Text(text), _)) => Answer::Text(text.clone()),
-            // As MGET has it.
             _ => Answer::Nil,
         }
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], options: Args<'_>) -> Answer {
         let present = self.live(key).map(|(_, end)| *end);
+        let before = self.get(key);
+        let mut answer = Answer::Done;
         let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
         let end = match options[..] {
             [] => None,
+            [b"GET"] => {
+                answer = before;
+                None
+            }
             [b"KEEPTTL"] => present.flatten(),
-            [b"NX", b"PX", ms] => {
+            [b"PX", ms] => Some(self.now_ms() + number(ms)),
+            [b"NX", b"GET", b"PX", ms] => {
                 if present.is_some() {
-                    return Answer::Nil;
+                    return before;
                 }
+                answer = Answer::Nil;
                 Some(self.now_ms() + number(ms))
             }
             _ => panic!("no script used SET with {options:?}"),
         };
         self.values.insert(key.to_vec(), (Value::Text(value.to_vec()), end));
-        Answer::Done
+        answer
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
@@ -220,30 +226,30 @@ impl KeySpace {
     }
 
     fn of_hash(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
-        if matches!(command, "HSET" | "HINCRBY") {
+        if command == "HSET" {
             self.live(key);
             let fresh = || (Value::Hash(BTreeMap::new()), None);
             let (Value::Hash(hash), _) = self.values.entry(key.to_vec()).or_insert_with(fresh)
             else {
                 panic!("WRONGTYPE: no hash");
             };
-            return match (command, args) {
-                ("HSET", [field, value]) => {
-                    count(usize::from(hash.insert(field.clone(), value.clone()).is_none()))
-                }
-                ("HINCRBY", [field, by]) => {
-                    let present = hash.get(field).map_or(0, |value| number(value));
-                    let sum = present + number(by);
-                    hash.insert(field.clone(), sum.to_string().into_bytes());
-                    Answer::Int(signed(sum))
-                }
-                _ => panic!("no script used {command} with {} arguments", args.len()),
-            };
+            let pairs = args.chunks_exact(2);
+            assert!(pairs.remainder().is_empty(), "no script used HSET with half a pair");
+            let set = pairs.filter(|pair| hash.insert(pair[0].clone(), pair[1].clone()).is_none());
+            return count(set.count());
         }
         let Some(hash) = self.hash(key) else {
-            return if command == "HGET" { Answer::Nil } else { Answer::Int(0) };
+            return match command {
+                "HGET" => Answer::Nil,
+                "HMGET" => Answer::List(vec![Answer::Nil; args.len()]),
+                _ => Answer::Int(0),
+            };
         };
         match (command, args) {
+            ("HMGET", fields) => {
+                let value = |field| hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()));
+                Answer::List(fields.iter().map(value).collect())
+            }
             ("HGET", [field]) => {
                 hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
             }

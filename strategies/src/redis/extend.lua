@@ -9,6 +9,7 @@
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 
 -- include settle.lua
 
@@ -18,7 +19,10 @@ if not value or holder(value) ~= nonce then
   return {now, own, 'gone'}
 end
 call('PEXPIRE', KEYS[3], duration, 'GT')
-if string.sub(value, 34, 34) ~= '-' then
-  remember(nonce, now + remaining(3) * 1000)
+local flag = string.sub(value, 34, 34)
+if flag == 'q' then
+  call('PEXPIRE', KEYS[6], remaining(3) + memory_ms(), 'GT')
+elseif flag == 'c' then
+  remember(nonce, now_ms + 1 + remaining(3) + memory_ms())
 end
 return {now, own, 'held'}

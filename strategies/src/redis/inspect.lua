@@ -5,6 +5,7 @@
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 
 -- include settle.lua
 

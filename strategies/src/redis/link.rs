@@ -10,29 +10,23 @@ use std::{
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisError, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
-};
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, PushInfo, PushKind, RedisError, Value};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
-use super::{script::Script, trouble::Trouble};
+use super::{
+    script::Script,
+    trouble::Trouble,
+    wire::{OnPush, Wire},
+};
 use crate::{
     Clock, Error, Instant,
     planted::{Bug, planted},
 };
 
-/// How many requests wait for the connection's task, at the most; a caller beyond waits its turn,
-/// within its deadline.
-const REQUESTS_QUEUED_MAX: usize = 1024;
-
-/// Takes what the server sends unasked.
-pub(super) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
-
 /// How to reach the server.
 #[derive(Clone)]
 pub(super) struct Server {
-    client: Client,
+    info: ConnectionInfo,
     connect_timeout: Duration,
 }
 
@@ -46,31 +40,13 @@ impl Server {
             limit: "redis://[user:password@]host[:port][/db]".into(),
         };
         let info = url.into_connection_info().map_err(wrong)?;
-        // The third protocol tells at once when a connection has ended, and carries publications.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info
-            .set_redis_settings(settings)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let client = Client::open(info).map_err(wrong)?;
-        Ok(Self { client, connect_timeout })
+        Ok(Self { info, connect_timeout })
     }
 
     /// Opens a connection of its own; `on_push` hears what comes unasked, and of its end.
-    pub(super) async fn connect(&self, on_push: OnPush) -> Result<MultiplexedConnection, Trouble> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(REQUESTS_QUEUED_MAX)
-            .set_push_sender(move |info| {
-                on_push(info);
-                Ok::<(), ()>(())
-            });
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(Trouble::Unreachable(Arc::new(error))),
-            Err(_) => Err(Trouble::ConnectTimeout),
-        }
+    pub(super) async fn connect(&self, on_push: OnPush) -> Result<Wire, Trouble> {
+        let connecting = Wire::connect(&self.info, on_push);
+        timeout(self.connect_timeout, connecting).await.unwrap_or(Err(Trouble::ConnectTimeout))
     }
 }
 
@@ -93,7 +69,7 @@ pub(super) struct Link {
 
 #[derive(Clone)]
 struct Live {
-    connection: MultiplexedConnection,
+    connection: Wire,
     health: Arc<Health>,
 }
 
@@ -197,18 +173,18 @@ impl Link {
     }
 
     async fn try_request(self: &Arc<Self>, cmd: &Cmd, until: Instant) -> Result<Value, Trouble> {
-        let mut live = match self.live() {
+        let live = match self.live() {
             Some(live) => live,
             None => self.connect(until).await?,
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let trouble = match timeout(left, cmd.query_async::<Value>(&mut live.connection)).await {
+        let trouble = match timeout(left, live.connection.request(cmd)).await {
             Ok(Ok(value)) => {
                 live.health.answered();
                 return Ok(value);
             }
-            Ok(Err(error)) => Trouble::of_request(error),
+            Ok(Err(trouble)) => trouble,
             Err(_) if live.health.unanswered(sent, self.clock.now()) * 2 < self.request_timeout => {
                 Trouble::NoTime
             }

@@ -12,8 +12,8 @@
 --   {'held', remaining}           another holds it, and the request does not wait
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease ran out
 --   {'waiters', n} {'nonces', n}  a bound is reached
--- or {now, {}, {'stale'}}, if it is too late; or now alone: the only request was granted with that
--- token.
+-- or {now, {}, {'stale'}}, if it is too late. The two answers that must be fast are shorter: now
+-- alone, where the only request was granted with that token, and {now, remaining}, where it waits.
 
 local call = redis.call
 local time = call('TIME')
@@ -22,15 +22,37 @@ if now > tonumber(ARGV[3]) then
   return {now, {}, {'stale'}}
 end
 
--- The shortest way: one request for a free key, nobody waiting, nothing remembered.
-if #KEYS == 5 and ARGV[7] == '-' then
-  local found = call('MGET', KEYS[1], KEYS[3])
-  if not found[2] and call('EXISTS', KEYS[2], KEYS[4]) == 0 and (tonumber(found[1]) or 0) < now then
-    local token = string.format('%.0f', now)
-    call('SET', KEYS[1], token)
-    call('SET', KEYS[3], ARGV[4] .. ' - ' .. token .. ' ' .. token .. ' ' .. token .. ' ' .. ARGV[8],
-      'NX', 'PX', ARGV[5])
-    return now
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
+if #KEYS == 6 and ARGV[7] == '-' then
+  local nonce = ARGV[4]
+  if call('EXISTS', KEYS[2], KEYS[4], KEYS[6]) == 0 then
+    -- The shortest way: one request for a free key, nobody waiting, nothing remembered.
+    local value = nonce .. ' - ' .. stamp .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[8]
+    if not call('SET', KEYS[3], value, 'NX', 'GET', 'PX', ARGV[5]) then
+      local last = tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
+      if last < now then
+        return now
+      end
+      -- The clock is behind the last token: taken back, and granted below with the next one.
+      call('SET', KEYS[1], string.format('%.0f', last))
+      call('DEL', KEYS[3])
+    end
+  elseif ARGV[6] ~= '0' and call('EXISTS', KEYS[2]) == 0 then
+    -- The next: a new place in a queue that this process has refreshed, with room for it.
+    local value = call('GET', KEYS[3])
+    if value and string.sub(value, 1, 32) ~= nonce then
+      local found = call('HMGET', KEYS[5], nonce, '#', '#m', '@' .. ARGV[1])
+      local place = (tonumber(found[2]) or 0) + 1
+      local waiter_ttl = string.match(ARGV[2], '^%d+ %d+ (%d+)')
+      if not found[1] and place < (tonumber(found[3]) or 0) and place % 32 ~= 0
+        and (tonumber(found[4]) or 0) > now / 1000 + waiter_ttl then
+        place = string.format('%d', place)
+        call('ZADD', KEYS[4], place, nonce)
+        call('HSET', KEYS[5], '#', place, nonce, ARGV[6] .. ' ' .. ARGV[5] .. ' ' .. stamp .. ' q '
+          .. ARGV[1] .. ' ' .. ARGV[8])
+        return {now, call('PTTL', KEYS[3])}
+      end
+    end
   end
 end
 
@@ -43,12 +65,13 @@ local function again(at, value, copies)
   local token = grant_of(value)
   if copies == 'c' and string.sub(value, 34, 34) ~= 'c' then
     call('SET', KEYS[at], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
-    remember(holder(value), now + remaining(at) * 1000)
+    call('DEL', KEYS[at + 3])
+    remember(holder(value), now_ms + 1 + remaining(at) + memory_ms())
   end
   return {'again', token, remaining(at)}
 end
 
--- Drops signs of life that are over from the next part of a queue's hash. A queue that is never
+-- Drops signs of life that are over from the next part of what was asked. A queue that is never
 -- empty would else keep every process that ever waited. Each part is more than the 32 places taken
 -- since can have added.
 local function forget_silent(at)
@@ -65,41 +88,52 @@ end
 -- Takes a place, or keeps the one it has; a repeated LOCK may lengthen the wait, and counts its
 -- wait from now, so that the newest sender's deadline is right. Of two leases asked for the longer
 -- is granted: each sender counts on its own.
-local function enqueue(at, nonce, duration, wait, copies, owner)
-  local deadline = wait < 0 and 9007199254740991 or now + wait * 1000
-  local record = call('ZSCORE', KEYS[at + 1], nonce) and call('HGET', KEYS[at + 2], nonce)
-  if record then
-    local before, lease, _, flag = string.match(record, '^(%d+) (%d+) (%d+) (%S)')
-    deadline = math.max(deadline, tonumber(before))
-    duration = whole(math.max(tonumber(duration), tonumber(lease)))
-    if flag == 'c' then
-      copies = 'c'
+local function enqueue(at, nonce, duration, wait, flag, owner)
+  local queue, asked = KEYS[at + 1], KEYS[at + 2]
+  local found = call('HMGET', asked, nonce, '#', '@' .. ARGV[1])
+  local place = found[2]
+  if found[1] and call('ZSCORE', queue, nonce) then
+    local waits, lease, enqueued, before = string.match(found[1], '^(%S+) (%d+) (%d+) (%S)')
+    if waits == '-1' then
+      wait = waits
+    elseif wait ~= '-1' then
+      wait = whole(math.max(wait, math.ceil((enqueued + waits * 1000 - now) / 1000)))
+    end
+    duration = whole(math.max(duration, lease))
+    if before == 'c' then
+      flag = before
     end
   else
-    if call('ZCARD', KEYS[at + 1]) >= waiters_max then
+    local waiters_max = tonumber(string.match(ARGV[2], '^%d+ %d+ %d+ (%d+)'))
+    local room = waiters_max - call('ZCARD', queue)
+    if room <= 0 then
       return {'waiters', waiters_max}
     end
-    local place = call('HINCRBY', KEYS[at + 2], '#', 1)
-    call('ZADD', KEYS[at + 1], place, nonce)
+    place = (place or 0) + 1
+    call('HSET', asked, '#m', string.format('%d', place + room))
+    place = string.format('%d', place)
+    call('ZADD', queue, place, nonce)
     if place % 32 == 0 then
       forget_silent(at)
     end
   end
-  call('HSET', KEYS[at + 2], nonce, whole(deadline) .. ' ' .. duration .. ' ' .. whole(now) .. ' '
-    .. (copies == 'c' and 'c' or 'q') .. ' ' .. ARGV[1] .. ' ' .. owner)
-  refresh(at)
+  call('HSET', asked, '#', place, nonce,
+    wait .. ' ' .. duration .. ' ' .. stamp .. ' ' .. flag .. ' ' .. ARGV[1] .. ' ' .. owner)
+  refresh(at, found[3])
   return {'queued', remaining(at)}
 end
 
 -- Whether the memory of finished nonces refuses this one, and how.
 local function refused(at, nonce)
-  if call('EXISTS', KEYS[2]) == 0 then
+  local remembered = call('ZCARD', KEYS[2])
+  if remembered == 0 then
     return nil
   end
   if is_remembered(nonce) then
     return {'spent'}
   end
-  if call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[at + 1], nonce) then
+  local nonces_max = tonumber(string.match(ARGV[2], '^%d+ %d+ %d+ %d+ (%d+)'))
+  if remembered >= nonces_max and not call('ZSCORE', KEYS[at + 1], nonce) then
     call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now_ms))
     if call('ZCARD', KEYS[2]) >= nonces_max then
       return {'nonces', nonces_max}
@@ -108,9 +142,8 @@ local function refused(at, nonce)
 end
 
 for request = 0, (#ARGV - 3) / 5 - 1 do
-  local at = 3 + request * 3
+  local at = 3 + request * 4
   local nonce, duration, wait, copies, owner = unpack(ARGV, 4 + request * 5, 8 + request * 5)
-  wait = tonumber(wait)
   local value, waiting = settle(at)
   local answer
   if value and holder(value) == nonce then
@@ -120,11 +153,11 @@ for request = 0, (#ARGV - 3) / 5 - 1 do
     if answer then
       -- Judged.
     elseif not value and not waiting then
-      answer = {'granted', (grant(at, nonce, copies, now, duration, owner))}
-    elseif wait == 0 then
+      answer = {'granted', tonumber((grant(at, nonce, copies, stamp, duration, owner)))}
+    elseif wait == '0' then
       answer = {'held', remaining(at)}
     else
-      answer = enqueue(at, nonce, duration, wait, copies, owner)
+      answer = enqueue(at, nonce, duration, wait, copies == 'c' and 'c' or 'q', owner)
     end
   end
   answers[#answers + 1] = answer

@@ -12,6 +12,7 @@
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 
 -- include settle.lua
 
@@ -20,7 +21,7 @@ local at, arg = 3, 3
 
 while at <= #KEYS do
   if call('EXISTS', KEYS[at + 1]) == 1 then
-    refresh(at)
+    refresh(at, call('HGET', KEYS[at + 2], '@' .. ARGV[1]))
   end
   local value = settle(at)
   local answer = {value and remaining(at) or 0}
@@ -35,7 +36,7 @@ while at <= #KEYS do
   end
   answers[#answers + 1] = answer
   arg = arg + 1 + tonumber(ARGV[arg])
-  at = at + 3
+  at = at + 4
 end
 
 return answers

@@ -65,7 +65,16 @@ impl Reply {
         }
         let mut rest = array(value)?.into_iter();
         let now = Some(number(next(&mut rest)?)?);
-        let own = array(next(&mut rest)?)?.into_iter().map(|grant| {
+        let own = match next(&mut rest)? {
+            // A LOCK that waits, and nothing else happened.
+            Value::Int(remaining) => {
+                let queued = Value::SimpleString("queued".into());
+                let rest = vec![Value::Array(vec![queued, Value::Int(remaining)])];
+                return Ok(Self { now, own: Vec::new(), rest: rest.into_iter() });
+            }
+            own => array(own)?.into_iter(),
+        };
+        let own = own.map(|grant| {
             let text = bytes(grant)?;
             Granted::read(&mut text.split(|byte| *byte == b' '))
         });

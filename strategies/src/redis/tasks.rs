@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::future::join_all;
-use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind, Value};
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::{sleep, timeout},
@@ -13,11 +13,11 @@ use tokio::{
 use super::{
     acquire::back_off,
     keys,
-    link::OnPush,
     reply::{Answer, Found, Granted},
     shared::{Release, Shared, tell},
     trouble::{Fate, Trouble},
     waiters::{Outcome, Waiting},
+    wire::{OnPush, Wire},
 };
 use crate::{
     Lock,
@@ -95,9 +95,7 @@ async fn check_holds(shared: &Arc<Shared>) {
     }
 }
 
-async fn open_subscription(
-    shared: &Arc<Shared>,
-) -> Result<(MultiplexedConnection, Arc<Notify>), Trouble> {
+async fn open_subscription(shared: &Arc<Shared>) -> Result<(Wire, Arc<Notify>), Trouble> {
     let ended = Arc::new(Notify::new());
     let on_push: OnPush = {
         let (shared, ended) = (shared.clone(), ended.clone());
@@ -107,27 +105,23 @@ async fn open_subscription(
             _ => {}
         })
     };
-    let mut connection = shared.server.connect(on_push).await?;
-    let subscribing = connection.subscribe(shared.topic());
-    match timeout(shared.options.request_timeout, subscribing).await {
-        Ok(Ok(())) => Ok((connection, ended)),
-        Ok(Err(error)) => Err(Trouble::of_request(error)),
+    let connection = shared.server.connect(on_push).await?;
+    let mut subscribe = redis::cmd("SUBSCRIBE");
+    subscribe.arg(shared.topic());
+    match timeout(shared.options.request_timeout, connection.request(&subscribe)).await {
+        Ok(subscribed) => subscribed.map(|_| (connection, ended)),
         Err(_) => Err(Trouble::Silent),
     }
 }
 
 /// Returns when the subscription has ended, or its connection does not answer any more.
-async fn watch_subscription(
-    shared: &Arc<Shared>,
-    mut connection: MultiplexedConnection,
-    ended: &Notify,
-) {
+async fn watch_subscription(shared: &Arc<Shared>, connection: Wire, ended: &Notify) {
     loop {
         if timeout(shared.options.waiter_ttl, ended.notified()).await.is_ok() {
             return;
         }
         let ping = redis::cmd("PING");
-        let answer = ping.query_async::<Value>(&mut connection);
+        let answer = connection.request(&ping);
         if !matches!(timeout(shared.options.request_timeout, answer).await, Ok(Ok(_))) {
             return;
         }

@@ -20,26 +20,33 @@ end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 
 -- include settle.lua
 
 local was = 'gone'
 if value and holder(value) == nonce then
   was = 'held'
-  call('DEL', KEYS[3])
+  -- The next grant puts its own in their places.
+  local next = hand_over(3)
   local flag = string.sub(value, 34, 34)
+  if not next then
+    call('DEL', KEYS[3], KEYS[6])
+  elseif flag == 'q' and string.sub(next, 34, 34) ~= 'q' then
+    call('DEL', KEYS[6])
+  end
   if flag == 'c' then
     copies = 'c'
-  elseif flag == 'q' and copies ~= 'c' then
-    call('ZREM', KEYS[2], nonce)
   end
-elseif call('ZREM', KEYS[4], nonce) == 1 then
-  was = 'waited'
-  call('HDEL', KEYS[5], nonce)
-  sweep(3)
+else
+  if call('ZREM', KEYS[4], nonce) == 1 then
+    was = 'waited'
+    call('HDEL', KEYS[5], nonce)
+    sweep(3)
+  end
+  settle(3)
 end
 if copies == 'c' then
-  remember(nonce, now)
+  remember(nonce, now_ms + 1 + memory_ms())
 end
-settle(3)
 return {now, own, was}

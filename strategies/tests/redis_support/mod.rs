@@ -112,7 +112,9 @@ impl Server {
     /// What is left besides token counters and remembered nonces.
     pub(crate) async fn residue(&self) -> Vec<String> {
         let keys = self.keys().await.into_iter();
-        keys.filter(|key| !key.ends_with("}:t") && !key.ends_with("}:x")).collect()
+        let stays =
+            |key: &String| key.ends_with("}:t") || key.ends_with("}:x") || key.contains("}:g:");
+        keys.filter(|key| !stays(key)).collect()
     }
 
     /// Waits until `count` nonces wait for `key`.
@@ -121,7 +123,7 @@ impl Server {
         loop {
             let mut waiting = 0;
             for name in self.keys().await {
-                if name.ends_with(&format!(":q:{key}")) {
+                if name.ends_with(&format!(":f:{key}")) {
                     waiting = self.command::<u64>(&["ZCARD", &name]).await;
                 }
             }
@@ -133,7 +135,7 @@ impl Server {
         }
     }
 
-    /// The name of one part (`l`, `q`, `w`) of a key that is there.
+    /// The name of one part (`l`, `f`, `a`, `g`) of a key that is there.
     pub(crate) async fn name(&self, part: &str, key: &str) -> String {
         let tail = format!(":{part}:{key}");
         let found = self.keys().await.into_iter().find(|name| name.ends_with(&tail));

@@ -119,7 +119,7 @@ fn stray_key_is_residue() {
     for (key, stays) in [
         ("gaggle:{b1}:t", true),
         ("gaggle:{b1}:l:k", false),
-        ("gaggle:{b1}:q:k", false),
+        ("gaggle:{b1}:f:k", false),
         // A tombstone that never goes.
         ("gaggle:{b1}:x", false),
     ] {

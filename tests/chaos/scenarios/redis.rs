@@ -224,7 +224,8 @@ pub(super) fn residue(url: &str) -> Vec<String> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
     let mut stays = |key: &String| {
         let expires: i64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();
-        key.ends_with("}:t") || (key.ends_with("}:x") && expires != -1)
+        let tombstone = key.ends_with("}:x") || key.contains("}:g:");
+        key.ends_with("}:t") || (tombstone && expires != -1)
     };
     keys.into_iter().filter(|key| !stays(key)).collect()
 }

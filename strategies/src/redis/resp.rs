@@ -1,0 +1,231 @@
+//! Reads the protocol of Redis: the frames that our commands are answered with, and those that come
+//! unasked. What is rare is left to the client library's own parser.
+
+use redis::{PushInfo, PushKind, Value};
+
+use super::trouble::Trouble;
+
+/// The longest frame: many times the longest answer to a full command of ours.
+const FRAME_BYTES_MAX: usize = 16 << 20;
+/// How deep answers are nested, at the most; ours are three deep.
+const DEPTH_MAX: u32 = 8;
+
+/// Something whole that the server said.
+#[derive(Debug, PartialEq)]
+pub(super) enum Frame {
+    /// Answers the oldest command that is not answered yet. May be an error of the server.
+    Answer(Value),
+    /// Came unasked.
+    Push(PushInfo),
+}
+
+/// The first frame of `bytes`, and how many of them it took; `None` while it is not whole.
+///
+/// # Errors
+///
+/// [`Trouble::Malformed`] for what the protocol does not know: the connection is of no more use.
+pub(super) fn frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Trouble> {
+    let mut reader = Reader { bytes, at: 0 };
+    match reader.frame() {
+        Ok(frame) => Ok(Some((frame, reader.at))),
+        Err(Stopped::Short) if bytes.len() < FRAME_BYTES_MAX => Ok(None),
+        Err(Stopped::Short) => Err(Trouble::Malformed("a frame without an end")),
+        Err(Stopped::Wrong(what)) => Err(Trouble::Malformed(what)),
+    }
+}
+
+enum Stopped {
+    /// The rest has not arrived.
+    Short,
+    Wrong(&'static str),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn frame(&mut self) -> Result<Frame, Stopped> {
+        if self.bytes.first() != Some(&b'>') {
+            return Ok(Frame::Answer(self.value(0)?));
+        }
+        self.at = 1;
+        let mut parts = self.values(1, 0)?.into_iter();
+        let Some(Value::BulkString(kind)) = parts.next() else {
+            return Err(Stopped::Wrong("a push of no kind"));
+        };
+        let kind = match &kind[..] {
+            b"message" => PushKind::Message,
+            b"subscribe" => PushKind::Subscribe,
+            b"unsubscribe" => PushKind::Unsubscribe,
+            other => PushKind::Other(String::from_utf8_lossy(other).into_owned()),
+        };
+        Ok(Frame::Push(PushInfo { kind, data: parts.collect() }))
+    }
+
+    fn value(&mut self, depth: u32) -> Result<Value, Stopped> {
+        let begin = self.at;
+        let kind = *self.bytes.get(begin).ok_or(Stopped::Short)?;
+        self.at += 1;
+        match kind {
+            b':' => Ok(Value::Int(self.number()?)),
+            b'$' => Ok(self.bulk()?.map_or(Value::Nil, |text| Value::BulkString(text.to_vec()))),
+            b'*' => Ok(Value::Array(self.values(1, depth)?)),
+            // What HELLO says of the server: nobody reads it.
+            b'%' => self.values(2, depth).map(|_| Value::Okay),
+            b'+' | b'-' | b'_' | b'#' | b',' | b'(' => {
+                self.line()?;
+                self.rare(begin)
+            }
+            b'=' | b'!' => {
+                self.bulk()?;
+                self.rare(begin)
+            }
+            _ => Err(Stopped::Wrong("a value of an unknown kind")),
+        }
+    }
+
+    /// A whole value of a kind that is no part of the answers that must be fast.
+    fn rare(&self, begin: usize) -> Result<Value, Stopped> {
+        let value = redis::parse_redis_value(&self.bytes[begin..self.at]);
+        value.map_err(|_| Stopped::Wrong("a value that is none"))
+    }
+
+    /// As many times `each` values as stands there.
+    fn values(&mut self, each: usize, depth: u32) -> Result<Vec<Value>, Stopped> {
+        if depth >= DEPTH_MAX {
+            return Err(Stopped::Wrong("nested too deep"));
+        }
+        let wrong = Stopped::Wrong("an impossible length");
+        let length =
+            usize::try_from(self.number()?).ok().and_then(|length| length.checked_mul(each));
+        let length = length.ok_or(wrong)?;
+        // What the server says is not believed before it is there: each value takes three bytes.
+        let mut values = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 3));
+        for _ in 0..length {
+            values.push(self.value(depth + 1)?);
+        }
+        Ok(values)
+    }
+
+    fn bulk(&mut self) -> Result<Option<&'a [u8]>, Stopped> {
+        let length = self.number()?;
+        if length == -1 {
+            return Ok(None);
+        }
+        let length = usize::try_from(length).ok().filter(|length| *length <= FRAME_BYTES_MAX);
+        let end = self.at + length.ok_or(Stopped::Wrong("a text of an impossible length"))?;
+        match self.bytes.get(end..end + 2) {
+            None => Err(Stopped::Short),
+            Some(b"\r\n") => {
+                let text = &self.bytes[self.at..end];
+                self.at = end + 2;
+                Ok(Some(text))
+            }
+            Some(_) => Err(Stopped::Wrong("a text longer than it says")),
+        }
+    }
+
+    fn number(&mut self) -> Result<i64, Stopped> {
+        let line = self.line()?;
+        let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+        number.ok_or(Stopped::Wrong("a number that is none"))
+    }
+
+    /// The rest of the line, without its end.
+    fn line(&mut self) -> Result<&'a [u8], Stopped> {
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|byte| *byte == b'\r').ok_or(Stopped::Short)?;
+        match rest.get(end + 1) {
+            None => Err(Stopped::Short),
+            Some(b'\n') => {
+                self.at += end + 2;
+                Ok(&rest[..end])
+            }
+            Some(_) => Err(Stopped::Wrong("a line that ends halfway")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Value {
+        match frame(bytes) {
+            Ok(Some((Frame::Answer(value), used))) if used == bytes.len() => value,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn answers_are_read_as_the_library_reads_them() {
+        let answers: [&[u8]; 12] = [
+            b":1\r\n",
+            b":-7\r\n",
+            b"+OK\r\n",
+            b"+PONG\r\n",
+            b"-NOSCRIPT No matching script.\r\n",
+            b"$-1\r\n",
+            b"_\r\n",
+            b"$0\r\n\r\n",
+            b"$5\r\na\r\nb!\r\n",
+            b"*3\r\n:1795276763356896\r\n*0\r\n$4\r\nheld\r\n",
+            b"=15\r\ntxt:Some string\r\n",
+            b"*2\r\n#t\r\n,1.5\r\n",
+        ];
+        for answer in answers {
+            assert_eq!(read(answer), redis::parse_redis_value(answer).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_publication_is_a_push_and_no_answer() {
+        let bytes = b">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n$2\r\nhi\r\n:1\r\n";
+        let (push, used) = frame(bytes).unwrap().unwrap();
+        let text = |text: &str| Value::BulkString(text.into());
+        let data = vec![text("t"), text("hi")];
+        assert_eq!(push, Frame::Push(PushInfo { kind: PushKind::Message, data }));
+        assert_eq!(&bytes[used..], b":1\r\n");
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused_and_not_awaited() {
+        let deep = b"*1\r\n".repeat(20);
+        let wrong: [&[u8]; 8] = [
+            b"?\r\n",
+            b":x\r\n",
+            b"$9999999999\r\n",
+            b"$1\r\nab\r\n",
+            b"*-2\r\n",
+            b">0\r\n",
+            b":1\rx",
+            &deep,
+        ];
+        for bytes in wrong {
+            assert!(matches!(frame(bytes), Err(Trouble::Malformed(_))), "{bytes:?}");
+        }
+        // A length alone makes nobody allocate.
+        assert!(matches!(frame(b"*99999999\r\n:1\r\n"), Ok(None)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_in_parts_is_the_same_frame(cut in 0_usize..50) {
+            let bytes = b"*3\r\n:17952\r\n*1\r\n$3\r\na b\r\n$4\r\nheld\r\n";
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert!(matches!(frame(&bytes[..cut]), Ok(None)));
+        }
+
+        #[test]
+        fn bytes_never_panic(bytes in proptest::collection::vec(
+            prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'*'), Just(b'$'), Just(b'>'), Just(b'1'), any::<u8>()],
+            0..80,
+        )) {
+            let _ = frame(&bytes);
+        }
+    }
+}

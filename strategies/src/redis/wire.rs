@@ -1,0 +1,377 @@
+//! One connection, shared by all who ask: whoever finds it idle writes to the socket by itself, and
+//! one task reads the answers, in their order.
+//!
+//! A request made alone passes no other task on its way out. Requests that answers have just woken
+//! many callers to make leave in one write: the reading task lets all of them run first.
+
+use std::{
+    collections::VecDeque,
+    fmt, io, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, Value,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    net::{TcpStream, tcp},
+    sync::{Notify, oneshot},
+    task::{AbortHandle, yield_now},
+};
+
+use super::{
+    resp::{self, Frame},
+    trouble::Trouble,
+};
+
+/// How many requests wait for their answers, and how many bytes to be written, at the most; a
+/// caller beyond waits its turn.
+const REQUESTS_MAX: usize = 16_384;
+const OUTGOING_BYTES_MAX: usize = 1 << 20;
+/// What the buffers keep when they are empty.
+const SPARE_BYTES: usize = 1 << 16;
+
+/// Takes what the server sends unasked, and [`PushKind::Disconnection`] when the connection ends.
+pub(super) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+type Answer = oneshot::Sender<Result<Value, Trouble>>;
+
+/// A connection. Its socket closes with the last handle; what was asked is then [`Trouble::Dropped`].
+#[derive(Clone)]
+pub(super) struct Wire(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    reading: AbortHandle,
+}
+
+struct Shared {
+    writer: Writer,
+    state: Mutex<State>,
+    /// The socket takes no more: the reading task goes on when it does.
+    stuck: Notify,
+    /// There is room again.
+    room: Notify,
+    on_push: OnPush,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is to be written, in order.
+    outgoing: Vec<u8>,
+    /// An empty buffer, to be swapped with the other.
+    spare: Vec<u8>,
+    /// Somebody is writing, and will also write what comes meanwhile.
+    writing: bool,
+    /// The reading task will write what comes meanwhile.
+    gathering: bool,
+    asked: VecDeque<Answer>,
+    waiting_for_room: usize,
+    ended: Option<Trouble>,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.asked.len() >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
+    }
+}
+
+impl Wire {
+    /// Connects and says hello; no limit of time.
+    pub(super) async fn connect(info: &ConnectionInfo, on_push: OnPush) -> Result<Self, Trouble> {
+        let unreachable = |error: RedisError| Trouble::Unreachable(Arc::new(error));
+        let (reader, writer) = open(info.addr()).await.map_err(unreachable)?;
+        let shared = Arc::new(Shared {
+            writer,
+            state: Mutex::default(),
+            stuck: Notify::new(),
+            room: Notify::new(),
+            on_push,
+        });
+        let reading = tokio::spawn(read(shared.clone(), reader)).abort_handle();
+        let wire = Self(Arc::new(Handle { shared, reading }));
+        for hello in hello(info.redis_settings()) {
+            match wire.request(&hello).await {
+                Ok(_) => {}
+                Err(Trouble::Refused(error) | Trouble::Dropped(error)) => {
+                    return Err(Trouble::Unreachable(error));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(wire)
+    }
+
+    /// One command and its answer. It is sent when this is first polled, unless the connection is
+    /// full.
+    pub(super) async fn request(&self, cmd: &Cmd) -> Result<Value, Trouble> {
+        let (answer, answered) = oneshot::channel();
+        let mut answer = Some(answer);
+        while !self.0.shared.ask(cmd, &mut answer)? {
+            self.0.shared.wait_for_room().await;
+        }
+        match answered.await {
+            Ok(Ok(value @ Value::ServerError(_))) => match value.extract_error() {
+                Err(error) => Err(Trouble::of_request(error)),
+                Ok(_) => Err(Trouble::Malformed("an error that is none")),
+            },
+            Ok(result) => result,
+            Err(_) => Err(ended()),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Shared {
+    /// Hands in a command, unless the connection is full.
+    fn ask(&self, cmd: &Cmd, answer: &mut Option<Answer>) -> Result<bool, Trouble> {
+        let mut state = self.state();
+        if let Some(trouble) = &state.ended {
+            return Err(trouble.clone());
+        }
+        if state.is_full() {
+            return Ok(false);
+        }
+        cmd.write_packed_command(&mut state.outgoing);
+        state.asked.extend(answer.take());
+        if !state.gathering {
+            self.write(state);
+        }
+        Ok(true)
+    }
+
+    async fn wait_for_room(&self) {
+        let room = self.room.notified();
+        {
+            let mut state = self.state();
+            if !state.is_full() || state.ended.is_some() {
+                return;
+            }
+            state.waiting_for_room += 1;
+        }
+        room.await;
+    }
+
+    fn write_gathered(&self) {
+        let mut state = self.state();
+        state.gathering = false;
+        self.write(state);
+    }
+
+    /// Writes what is to be written, unless somebody is at it.
+    fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        if state.writing {
+            return;
+        }
+        state.writing = true;
+        while !state.outgoing.is_empty() {
+            let spare = mem::take(&mut state.spare);
+            let mut bytes = mem::replace(&mut state.outgoing, spare);
+            drop(state);
+            let written = self.writer.try_write(&bytes);
+            state = self.state();
+            match written {
+                Ok(count) if count == bytes.len() => {
+                    bytes.clear();
+                    bytes.shrink_to(SPARE_BYTES);
+                    state.spare = bytes;
+                }
+                Ok(count) => {
+                    bytes.drain(..count);
+                    state.put_back(bytes);
+                }
+                Err(error) => {
+                    state.put_back(bytes);
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        state.ended.get_or_insert(dropped(error));
+                    }
+                    self.stuck.notify_one();
+                    break;
+                }
+            }
+        }
+        state.writing = false;
+    }
+
+    /// Everything that is whole in `bytes`. Returns whether many callers were woken.
+    fn take(&self, bytes: &mut Vec<u8>) -> Result<bool, Trouble> {
+        let mut used = 0;
+        let mut answers = Vec::new();
+        let result = loop {
+            match resp::frame(&bytes[used..]) {
+                Ok(None) => break Ok(()),
+                Err(trouble) => break Err(trouble),
+                Ok(Some((frame, length))) => {
+                    used += length;
+                    match frame {
+                        // A subscription is acknowledged by a push.
+                        Frame::Push(info) if info.kind == PushKind::Subscribe => {
+                            answers.push(Value::Okay);
+                        }
+                        Frame::Push(info) => (self.on_push)(info),
+                        Frame::Answer(value) => answers.push(value),
+                    }
+                }
+            }
+        };
+        bytes.drain(..used);
+        let many = answers.len() > 1;
+        if !answers.is_empty() {
+            let mut state = self.state();
+            state.gathering = many;
+            let count = answers.len().min(state.asked.len());
+            let asked: Vec<_> = state.asked.drain(..count).collect();
+            let waiting = mem::take(&mut state.waiting_for_room);
+            drop(state);
+            if waiting > 0 {
+                self.room.notify_waiters();
+            }
+            for (answer, value) in asked.into_iter().zip(answers) {
+                // Whoever asked may have run out of time.
+                let _ = answer.send(Ok(value));
+            }
+        }
+        result.map(|()| many)
+    }
+
+    fn end(&self, trouble: Trouble) {
+        let mut state = self.state();
+        let trouble = state.ended.get_or_insert(trouble).clone();
+        let asked = mem::take(&mut state.asked);
+        drop(state);
+        for answer in asked {
+            let _ = answer.send(Err(trouble.clone()));
+        }
+        self.room.notify_waiters();
+        (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What could not be written goes before what came meanwhile.
+    fn put_back(&mut self, mut bytes: Vec<u8>) {
+        bytes.append(&mut self.outgoing);
+        self.outgoing = bytes;
+    }
+}
+
+/// The task that reads.
+async fn read(shared: Arc<Shared>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
+    let mut bytes = Vec::with_capacity(SPARE_BYTES);
+    let mut stuck = false;
+    let trouble = loop {
+        tokio::select! {
+            biased;
+            read = reader.read_buf(&mut bytes) => match read {
+                Ok(0) => break ended(),
+                Err(error) => break dropped(error),
+                Ok(_) => match shared.take(&mut bytes) {
+                    Err(trouble) => {
+                        break dropped(io::Error::new(io::ErrorKind::InvalidData, trouble));
+                    }
+                    Ok(false) => {}
+                    Ok(true) => {
+                        yield_now().await;
+                        shared.write_gathered();
+                    }
+                },
+            },
+            () = shared.stuck.notified(), if !stuck => stuck = true,
+            writable = shared.writer.writable(), if stuck => {
+                stuck = false;
+                if let Err(error) = writable {
+                    break dropped(error);
+                }
+                shared.write(shared.state());
+            }
+        }
+        if let Some(trouble) = shared.state().ended.clone() {
+            break trouble;
+        }
+    };
+    shared.end(trouble);
+}
+
+enum Writer {
+    Tcp(tcp::OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(tokio::net::unix::OwnedWriteHalf),
+}
+
+impl Writer {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+}
+
+async fn open(
+    address: &ConnectionAddr,
+) -> Result<(Box<dyn AsyncRead + Send + Unpin>, Writer), RedisError> {
+    match address {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            let (reader, writer) = stream.into_split();
+            Ok((Box::new(reader), Writer::Tcp(writer)))
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let (reader, writer) = tokio::net::UnixStream::connect(path).await?.into_split();
+            Ok((Box::new(reader), Writer::Unix(writer)))
+        }
+        _ => Err((ErrorKind::InvalidClientConfig, "only plain TCP and Unix sockets").into()),
+    }
+}
+
+/// The third protocol tells publications from answers.
+fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = settings.password() {
+        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
+    }
+    let mut all = vec![hello];
+    if settings.db() != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(settings.db());
+        all.push(select);
+    }
+    all
+}
+
+fn dropped(error: io::Error) -> Trouble {
+    Trouble::Dropped(Arc::new(error.into()))
+}
+
+fn ended() -> Trouble {
+    dropped(io::ErrorKind::BrokenPipe.into())
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
