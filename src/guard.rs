@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod interleavings;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{Clock, DURATION_MIN, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};

@@ -2,13 +2,13 @@
 //! and each run of the tests switches one on. `docs/proof/mutants/run` prepares the tree.
 //!
 //! ```text
-//! gaggle-mutants TREE OUT [--again] CARGO-ARGUMENT.. [-- TEST-FILTER..]
+//! gaggle-mutants TREE OUT [--again | --resume] CARGO-ARGUMENT.. [-- TEST-FILTER..]
 //! ```
 //!
 //! `TREE` is a copy of the workspace, which is changed; `OUT/list.json` is what `cargo mutants --list
 //! --json` says of it. `OUT` gets `caught.txt`, `missed.txt`, `timeout.txt`, `unviable.txt` as from
 //! cargo-mutants, and `left.txt`: mutants that cannot stand behind a switch, for cargo-mutants itself.
-//! `--again` tries only what was missed before.
+//! `--again` tries only what was missed before, `--resume` what is left of a run that was broken off.
 //!
 //! 1. Weave, build, drop the mutants that do not compile, and so on until all that is left does.
 //! 2. Run each test without a mutant, and note which mutants it reaches.
@@ -36,6 +36,22 @@ use crate::{
 /// The library that is mutated.
 const LIBRARY: &str = "strategies/src/lib.rs";
 
+/// The files of outcomes.
+const OUTCOMES: [&str; 5] = ["caught", "missed", "timeout", "unviable", "left"];
+/// Behind the name of a mutant that no test reaches.
+const UNREACHED: &str = " (not reached)";
+
+/// Which mutants are tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// All of the list.
+    Anew,
+    /// Those that were missed before.
+    Again,
+    /// Those to which a run that was broken off did not come, with what it had built.
+    Resume,
+}
+
 /// Where outcomes are written, by their names.
 struct Ledger {
     directory: PathBuf,
@@ -44,20 +60,25 @@ struct Ledger {
 fn main() {
     let mut arguments = std::env::args().skip(1).collect::<Vec<_>>();
     let [tree, out] = [(); 2].map(|()| PathBuf::from(arguments.remove(0)));
-    let again = arguments.first().is_some_and(|argument| argument == "--again");
-    arguments.drain(..usize::from(again));
+    let mode = match arguments[0].as_str() {
+        "--again" => Mode::Again,
+        "--resume" => Mode::Resume,
+        _ => Mode::Anew,
+    };
+    arguments.drain(..usize::from(mode != Mode::Anew));
     let filter = match arguments.iter().position(|argument| argument == "--") {
         Some(dashes) => arguments.split_off(dashes).split_off(1),
         None => vec![],
     };
     let ledger = Ledger { directory: out };
-    let mutants = ledger.begin(again);
-    let (executables, alive) = build(&tree, &mutants, &arguments, &ledger);
-    let trials = Trials {
-        executables: ledger.keep(&executables),
-        directory: tree.join("strategies"),
-        filter,
+    let mutants = ledger.begin(mode);
+    let (executables, alive) = if mode == Mode::Resume {
+        (ledger.kept(), ledger.undecided(&mutants))
+    } else {
+        let (executables, alive) = build(&tree, &mutants, &arguments, &ledger);
+        (ledger.keep(&executables), alive)
     };
+    let trials = Trials { executables, directory: tree.join("strategies"), filter };
     let (tests, reach) = reach(&trials, &ledger);
     for (done, mutant) in mutants.iter().filter(|mutant| alive.contains(&mutant.id)).enumerate() {
         let reaching = reach
@@ -67,7 +88,7 @@ fn main() {
             .map(|test| &tests[*test])
             .collect::<Vec<_>>();
         let outcome = trials.judge(mutant.id, &reaching);
-        let unreached = if reaching.is_empty() { " (not reached)" } else { "" };
+        let unreached = if reaching.is_empty() { UNREACHED } else { "" };
         match outcome {
             Outcome::Passed => ledger.write("missed", &format!("{}{unreached}", mutant.name)),
             Outcome::Failed => ledger.write("caught", &mutant.name),
@@ -163,23 +184,29 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// A mutant's file and what it does, without line and column: those change with the code above it.
+fn unplaced(name: &str) -> (&str, &str) {
+    (name.split(':').next().unwrap_or(name), name.split_once(": ").map_or(name, |(_, what)| what))
+}
+
 impl Ledger {
     /// The mutants to try. Clears what an earlier run wrote of them.
-    fn begin(&self, again: bool) -> Vec<Mutant> {
+    fn begin(&self, mode: Mode) -> Vec<Mutant> {
         let list = read(&self.directory.join("list.json"));
         let mut mutants: Vec<Mutant> =
             serde_json::from_str(&list).expect("cargo-mutants lists in JSON");
-        if again {
-            let missed = read(&self.directory.join("missed.txt"));
-            let missed = missed
-                .lines()
-                .map(|line| line.trim_end_matches(" (not reached)"))
-                .collect::<BTreeSet<_>>();
-            mutants.retain(|mutant| missed.contains(mutant.name.as_str()));
+        if mode == Mode::Again {
+            let missed = read(&self.path("missed"));
+            let missed = missed.lines().map(|line| unplaced(line.trim_end_matches(UNREACHED)));
+            let missed = missed.collect::<BTreeSet<_>>();
+            mutants.retain(|mutant| missed.contains(&unplaced(&mutant.name)));
         }
         mutants.iter_mut().zip(1..).for_each(|(mutant, id)| mutant.id = id);
-        let stale: &[&str] =
-            if again { &["missed"] } else { &["caught", "missed", "timeout", "unviable", "left"] };
+        let stale = match mode {
+            Mode::Anew => &OUTCOMES[..],
+            Mode::Again => &["missed"],
+            Mode::Resume => &[],
+        };
         for name in stale {
             fs::write(self.path(name), "").expect("the directory is ours");
         }
@@ -197,6 +224,21 @@ impl Ledger {
             to
         };
         executables.iter().map(copy).collect()
+    }
+
+    /// What [`keep`](Self::keep) has kept.
+    fn kept(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.directory.join("mutant-run")).expect("it was built before");
+        files.flatten().map(|file| file.path()).collect()
+    }
+
+    /// The mutants of which no outcome is written.
+    fn undecided(&self, mutants: &[Mutant]) -> BTreeSet<usize> {
+        let decided = OUTCOMES.map(|outcome| read(&self.path(outcome))).concat();
+        let decided = decided.lines().map(|line| line.trim_end_matches(UNREACHED));
+        let decided = decided.collect::<BTreeSet<_>>();
+        let open = mutants.iter().filter(|mutant| !decided.contains(mutant.name.as_str()));
+        open.map(|mutant| mutant.id).collect()
     }
 
     fn write(&self, outcome: &str, line: &str) {

@@ -80,7 +80,7 @@ impl Trials {
             let count = rest.iter().take(16).take_while(|test| together(test)).count().max(1);
             let (batch, others) = rest.split_at(count);
             let usual: Duration = batch.iter().map(|test| test.took + TICK).sum();
-            let (outcome, _) = self.run(batch, mutant, None, usual * 5 + Duration::from_secs(2));
+            let (outcome, _) = self.run(batch, mutant, None, usual * 4 + Duration::from_secs(1));
             if outcome != Outcome::Passed {
                 return outcome;
             }
