@@ -179,49 +179,57 @@ fn news_of_a_loss_beside_an_extension_reaches_everybody() {
                 look(&told);
                 assert!(!told.is_valid());
             }),
-            thread::spawn(move || drop(block_on(strategy.close()))),
+            thread::spawn(move || block_on(strategy.close())),
         ]);
         assert!(!guard.is_valid());
     });
 }
 
+/// Keeps `hold` alive for two leases, while time passes until that has ended.
+fn keep(hold: Arc<Hold>, clock: Arc<Moments>) -> [thread::JoinHandle<()>; 2] {
+    let (ended, until) = (Arc::new(AtomicBool::new(false)), clock.now().after(LEASE * 2));
+    let keeping = thread::spawn({
+        let ended = ended.clone();
+        move || {
+            block_on(keepalive::run(&hold, LEASE, until));
+            ended.store(true, Ordering::SeqCst);
+        }
+    });
+    let passing = thread::spawn(move || {
+        while !ended.load(Ordering::SeqCst) {
+            clock.pass(3);
+            thread::yield_now();
+        }
+        // Whatever was extended last has run out.
+        clock.pass(100);
+    });
+    [keeping, passing]
+}
+
 #[test]
-fn a_lease_that_is_kept_alive_ends_at_max_hold_and_no_later() {
-    explore("a_lease_that_is_kept_alive_ends_at_max_hold_and_no_later", || {
+fn a_lease_that_is_kept_alive_ends_and_stays_so() {
+    explore("a_lease_that_is_kept_alive_ends_and_stays_so", || {
         let (guard, strategy) = held();
-        let (kept, told) = (guard.hold.clone(), guard.clone());
-        let hold_until = strategy.clock.now().after(LEASE * 2);
-        let end = hold_until;
-        all([
-            thread::spawn(move || block_on(keepalive::run(&kept, LEASE, hold_until))),
-            thread::spawn(move || {
-                block_on(told.lost());
-                look(&told);
-                assert!(told.lock().deadline().is_some_and(|deadline| deadline <= end));
-            }),
-            thread::spawn(move || (0..10).for_each(|_| strategy.clock.pass(3))),
-        ]);
+        let threads = keep(guard.hold.clone(), strategy.clock.clone());
+        block_on(guard.lost());
+        assert!(!guard.is_valid(), "told, and valid again");
+        look(&guard);
+        all(threads);
         assert!(!guard.is_valid());
     });
 }
 
 #[test]
-fn an_unlock_beside_the_keep_alive_ends_both() {
-    explore("an_unlock_beside_the_keep_alive_ends_both", || {
+fn an_unlock_beside_the_keep_alive_is_told_and_leaves_no_watch() {
+    explore("an_unlock_beside_the_keep_alive_is_told_and_leaves_no_watch", || {
         let (guard, strategy) = held();
-        let kept = guard.hold.clone();
-        let hold_until = strategy.clock.now().after(LEASE * 2);
-        let keeping = thread::spawn(move || block_on(keepalive::run(&kept, LEASE, hold_until)));
+        let threads = keep(guard.hold.clone(), strategy.clock.clone());
         let guard = Arc::into_inner(guard).expect("it was not shared");
-        let lost = strategy.watch(&guard.lock());
-        let unlocking = thread::spawn(move || block_on(guard.unlock()).unwrap());
-        let passing = thread::spawn({
-            let strategy = strategy.clone();
-            move || (0..10).for_each(|_| strategy.clock.pass(3))
-        });
-        all([keeping, unlocking, passing]);
-        assert!(lost.is_lost());
-        drop(lost);
+        let watch = strategy.watch(&guard.lock());
+        block_on(guard.unlock()).unwrap();
+        assert!(watch.is_lost());
+        all(threads);
+        drop(watch);
         assert!(strategy.holds.is_empty(), "a watch is left");
     });
 }

@@ -119,7 +119,9 @@ fn build(
                 mutants.iter().filter(|mutant| mutant.file == **file && alive.contains(&mutant.id));
             let text = weave(source, &here.collect::<Vec<_>>());
             fs::write(tree.join(file), &text.text).expect("the tree is ours");
-            text.left.iter().for_each(|id| drop_mutant(*id, "left", &mut alive, mutants, ledger));
+            for (id, why) in &text.left {
+                drop_mutant(*id, why, &mut alive, mutants, ledger);
+            }
             woven.insert(*file, text);
         }
         match compile(tree, arguments) {

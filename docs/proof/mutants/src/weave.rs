@@ -24,9 +24,9 @@ pub(crate) struct Woven {
     pub(crate) text: String,
     /// What was written for a mutant, or around it; the narrowest says whom an error is about.
     marks: Vec<(Range<usize>, usize)>,
-    /// Mutants that cannot be written so: of a condition with `let` in it, which cannot stand in
+    /// Mutants that cannot be written so, and whether cargo-mutants can: of a condition with `let` in it, which cannot stand in
     /// parentheses; arms without which a match does not name everything; opaque types.
-    pub(crate) left: Vec<usize>,
+    pub(crate) left: Vec<(usize, &'static str)>,
 }
 
 impl Woven {
@@ -65,7 +65,9 @@ pub(crate) fn weave(source: &str, mutants: &[&Mutant]) -> Woven {
         let place =
             if mutant.genre == Genre::FnValue { Some(&head) } else { finder.found.get(&id) };
         let Some((place, false)) = place else {
-            left.push(id);
+            // No `let` stands beside `||`.
+            let never = matches!(place, Some((_, true))) && mutant.replacement == "||";
+            left.push((id, if never { "unviable" } else { "left" }));
             continue;
         };
         let text = match mutant.genre {

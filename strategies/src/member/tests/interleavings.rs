@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// Schedules of each kind: one forms a group, which takes longer than all that follows.
-const SCHEDULES: usize = 500;
+const SCHEDULES: usize = 5_000;
 
 /// Whoever reads it may be overtaken. No sleep ends: only an answer does.
 #[derive(Debug, Default)]
