@@ -160,8 +160,9 @@ fn drop_mutant(
     mutants: &[Mutant],
     ledger: &Ledger,
 ) {
+    let mutant = mutants.iter().find(|mutant| mutant.id == id).expect("it is one of them");
     if alive.remove(&id) {
-        ledger.write(why, &mutants[id - 1].name);
+        ledger.write(why, &mutant.name);
     }
 }
 
@@ -197,13 +198,13 @@ impl Ledger {
         let list = read(&self.directory.join("list.json"));
         let mut mutants: Vec<Mutant> =
             serde_json::from_str(&list).expect("cargo-mutants lists in JSON");
+        mutants.iter_mut().zip(1..).for_each(|(mutant, id)| mutant.id = id);
         if mode == Mode::Again {
             let missed = read(&self.path("missed"));
             let missed = missed.lines().map(|line| unplaced(line.trim_end_matches(UNREACHED)));
             let missed = missed.collect::<BTreeSet<_>>();
             mutants.retain(|mutant| missed.contains(&unplaced(&mutant.name)));
         }
-        mutants.iter_mut().zip(1..).for_each(|(mutant, id)| mutant.id = id);
         let stale = match mode {
             Mode::Anew => &OUTCOMES[..],
             Mode::Again => &["missed"],
