@@ -205,7 +205,8 @@ mod tests {
         log.compact(6);
         assert_eq!((log.first_index().unwrap(), log.len()), (7, 3));
         assert_eq!(log.term(6).unwrap(), 3);
-        assert!(log.term(5).is_err());
+        assert_eq!(log.term(5), Err(StorageError::Compacted.into()));
+        assert_eq!(log.term(10), Err(StorageError::Unavailable.into()));
     }
 
     #[test]

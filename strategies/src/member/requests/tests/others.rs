@@ -180,3 +180,44 @@ fn a_drawn_nonce_is_passed_on_at_close_however_late_it_was_granted() {
     pair.requests.withdraw_all(at(170));
     assert!(matches!(pair.take_due(170)[..], [Command::Unlock { .. }]));
 }
+
+#[test]
+fn an_unlock_is_repeated_to_the_end_of_its_lease_and_sent_once_however_late() {
+    let unlock = || {
+        let mut pair = Pair::new();
+        let (key, nonce) = ("k".into(), nonce());
+        pair.requests.call(at(0), Call::Unlock { caller: None, key, nonce, until: at(100) });
+        pair
+    };
+    let mut late = unlock();
+    assert_eq!(late.take_due(500).len(), 1);
+    assert!(late.take_due(5000).is_empty());
+    assert_eq!(late.requests.len(), 0);
+    let mut repeated = unlock();
+    assert_eq!((repeated.take_due(0).len(), repeated.take_due(100).len()), (1, 1));
+}
+
+#[test]
+fn who_gives_an_extend_up_gives_up_no_other() {
+    let mut pair = Pair::new();
+    for caller in [1, 2] {
+        let (key, nonce) = ("k".into(), nonce());
+        pair.requests.call(at(0), Call::Extend { caller, key, nonce, duration_ms: 5000 });
+    }
+    pair.requests.call(at(1), Call::GiveUp { caller: 1 });
+    assert_eq!(pair.requests.len(), 1);
+    pair.turn(1);
+    assert!(matches!(pair.answers()[..], [(2, Answer::Extended { .. })]));
+}
+
+#[test]
+fn a_try_with_a_nonce_that_waits_already_finds_the_key_held() {
+    let mut pair = asking(Until::Never);
+    pair.requests.observe(at(50), &queued(ME));
+    pair.requests.call(at(60), lock(2, "k", 1, Until::At(at(9000))));
+    assert!(pair.answers().is_empty(), "it waits as well");
+    pair.requests.call(at(61), lock(3, "k", 1, Until::Now));
+    assert!(matches!(pair.answers()[..], [(3, Answer::Held)]));
+    pair.requests.call(at(62), lock(4, "other", 1, Until::Never));
+    assert!(matches!(pair.answers()[..], [(4, Answer::Spent)]), "one nonce has one key");
+}
