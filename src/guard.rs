@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod interleavings;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{Clock, DURATION_MIN, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};
@@ -205,18 +208,33 @@ impl Hold {
         if state.lost { None } else { state.lock.deadline() }
     }
 
+    /// Says zero only once that is recorded: an extension that is answered at this moment finds the
+    /// lock lost.
     fn remaining(&self) -> Duration {
         let now = self.clock.now();
-        self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
+        let left = |state: &State| match state.lock.deadline() {
+            Some(deadline) if !state.lost => deadline.since(now),
+            _ => Duration::ZERO,
+        };
+        let mut remaining = left(&self.state.borrow());
+        if remaining.is_zero() {
+            self.state.send_if_modified(|state| {
+                remaining = left(state);
+                remaining.is_zero() && !std::mem::replace(&mut state.lost, true)
+            });
+        }
+        remaining
     }
 
     /// How the lock is gone, as far as the guard itself knows.
     fn gone(&self) -> Option<Error> {
-        let state = self.state.borrow();
-        if state.lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()) {
-            return Some(Error::Expired);
+        if !self.remaining().is_zero() {
+            return None;
         }
-        state.lost.then_some(Error::NotHolder)
+        let now = self.clock.now();
+        let deadline = self.state.borrow().lock.deadline();
+        let passed = deadline.is_none_or(|deadline| deadline <= now);
+        Some(if passed { Error::Expired } else { Error::NotHolder })
     }
 
     /// Extends, and records what that taught.
@@ -233,8 +251,8 @@ impl Hold {
         }
     }
 
-    /// Takes up a later deadline, unless the present one has passed: who was told `lost` once is
-    /// never told otherwise.
+    /// Takes up a later deadline, unless the present one has passed, or was seen to have: who was
+    /// told `lost` once is never told otherwise.
     fn put_off(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut outcome = Ok(());

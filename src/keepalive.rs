@@ -35,7 +35,7 @@ impl Drop for KeepAlive {
 
 /// Returns when there is no more to extend: `max_hold` reached, lock lost, or handle ended. The
 /// lease then simply runs out, and `lost()` fires at its deadline.
-async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
+pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
     let mut backoff = Backoff::new(duration);
     let mut wake_at = hold.clock.now().after(duration / EXTEND_AFTER_PARTS);
     loop {

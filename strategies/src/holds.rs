@@ -145,6 +145,8 @@ impl Drop for LossWatch {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -160,5 +162,30 @@ mod tests {
         assert_eq!(holds.len(), 1);
         drop(second);
         assert!(holds.is_empty());
+    }
+    #[tokio::test]
+    async fn a_watch_waits_for_the_loss_of_its_own_lock() {
+        let holds = Holds::default();
+        let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
+        let watch = holds.watch(&lock);
+        let _other = holds.watch(&other);
+        assert!(watch.lost().now_or_never().is_none());
+        assert!(holds.lose(other.nonce()));
+        assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
+        assert!(holds.lose(lock.nonce()));
+        assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
+    }
+
+    #[test]
+    fn what_is_lost_is_not_asked_after_and_not_unlocked_again() {
+        let holds = Holds::default();
+        let nonces = |locks: Vec<Lock>| locks.iter().map(Lock::nonce).collect::<Vec<_>>();
+        let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
+        let _watches = [holds.watch(&lock), holds.watch(&other)];
+        assert_eq!(nonces(holds.locks()), [lock.nonce(), other.nonce()]);
+        holds.lose(lock.nonce());
+        assert_eq!(nonces(holds.locks()), [other.nonce()]);
+        assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is gone already");
+        assert!(holds.locks().is_empty() && !holds.is_empty(), "the watches go on");
     }
 }

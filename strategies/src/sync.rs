@@ -1,7 +1,7 @@
-//! The mutex of what threads share.
+//! The mutex and the atomics by which threads decide something between them.
 //!
-//! It is the standard library's. The crate's own unit tests put one in its place that lets
-//! `shuttle` decide, around each lock, which thread runs next; outside of such a test it is the same.
+//! They are the standard library's. The crate's own unit tests put others in their place that let
+//! `shuttle` decide, around each use, which thread runs next; outside of such a test they are the same.
 
 #[cfg(test)]
 mod explored;
@@ -9,7 +9,12 @@ mod explored;
 mod interleavings;
 
 #[cfg(not(test))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8},
+};
 
 #[cfg(test)]
-pub(crate) use explored::{Mutex, MutexGuard, explore, found};
+pub(crate) use explored::{
+    AtomicBool, AtomicU8, Mutex, MutexGuard, explore, explore_times, found, switch,
+};

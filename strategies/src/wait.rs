@@ -66,6 +66,7 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock_table::{ClusterTime, Ended};
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
@@ -92,5 +93,22 @@ mod tests {
     fn a_wait_for_ever_has_no_end() {
         assert_eq!(wait_until(at(5), MaxWait::Forever), None);
         assert_eq!(wait_until(at(5), MaxWait::AtMost(ms(7))), Some(at(12)));
+    }
+
+    #[test]
+    fn a_refusal_is_told_as_what_it_is_and_a_stale_lock_is_repeated() {
+        assert!(matches!(refusal(Refusal::Held), Some(Error::Held)));
+        assert!(matches!(refusal(Refusal::Spent(Ended::Expired)), Some(Error::Spent)));
+        for (what, name) in [
+            (Bound::WaitersPerKey, "waiters per key"),
+            (Bound::Keys, "keys held"),
+            (Bound::Nonces, "nonces remembered"),
+        ] {
+            match refusal(Refusal::Limit { what, limit: 9 }) {
+                Some(Error::Limit { what, limit: 9 }) => assert_eq!(what, name),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(refusal(Refusal::Stale { group: 1, now: ClusterTime(5) }).is_none());
     }
 }

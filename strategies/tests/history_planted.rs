@@ -296,3 +296,41 @@ fn a_refusal_that_nobody_explains_is_explained_by_itself() {
     let kept: Vec<_> = report.violations.iter().map(|found| found.operations.len()).collect();
     assert_eq!(kept, [1, 1], "{report}");
 }
+
+#[test]
+fn a_grant_within_the_later_and_longer_of_two_holds() {
+    let bad = [granted(1, 0, 1, 1, 10), granted(2, 11, 12, 2, 100), granted(3, 20, 50, 3, 50)];
+    both_find(Rule::Overlap, Leased, &bad);
+    passes(&[Leased], &[&bad[..2], &[granted(3, 20, 101, 3, 101)]].concat());
+}
+
+#[test]
+fn somebody_is_overtaken_who_was_not_the_last_in_the_queue() {
+    // The first holder asked after the second had queued, and before the third had.
+    let served = |asked| {
+        [
+            granted(1, asked, 31, 1, 1000),
+            unlocked(1, 50, 51),
+            queued(granted(2, 10, 60, 2, 1000), 20),
+            unlocked(2, 61, 62),
+            queued(granted(3, 35, 80, 3, 1000), 40),
+        ]
+    };
+    let rules = broken(Queued, &served(30));
+    assert!(rules.contains(&Rule::Overtaken), "{rules:?}");
+    passes(&[Queued], &served(5));
+}
+
+#[test]
+fn a_token_falls_behind_a_lock_that_was_not_answered() {
+    let again = |token| {
+        [
+            granted(1, 0, 1, 5, 100),
+            unlocked(1, 2, 3),
+            unanswered(lock(2, 4, 5, Outcome::Unknown)),
+            by(9, granted(2, 10, 11, token, 100)),
+        ]
+    };
+    both_find(Rule::TokenOrder, Fenced, &again(4));
+    passes(&[Fenced], &again(6));
+}

@@ -8,7 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Faults, Hub, NodeName};
 use gaggle_strategies::{
-    Clock, Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Raft, TokioClock,
+    Clock, Error, Exclusion, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Order,
+    Raft, Survives, TokioClock,
 };
 use tokio::time::{Instant, sleep};
 
@@ -315,4 +316,67 @@ fn guards_of_a_member_whose_runtime_ends_are_lost() {
     drop(first);
     assert!(watch.is_lost());
     drop(member);
+}
+
+/// A lease that may be held outside members is bounded more tightly, wherever it is asked for.
+#[tokio::test(start_paused = true)]
+async fn with_leases_outside_members_no_lease_is_longer_than_theirs() {
+    let name = NodeName::new("a").unwrap();
+    let outside = Duration::from_secs(5);
+    let options = MemberOptions::named("test", [name.clone()])
+        .clock(Arc::new(TokioClock::new()))
+        .outside_max(outside);
+    let member = Gaggle::open(Arc::new(Hub::new().channel(name)), options).await.unwrap();
+    let lease = |duration| LockOptions::default().duration(duration);
+    let longer = outside + Duration::from_millis(1);
+    let is_refused = |error| matches!(error, Error::InvalidOptions { field: "duration", .. });
+    assert!(is_refused(member.lock("k", lease(longer)).await.unwrap_err()));
+    let wait = Duration::from_secs(20);
+    let lock = member.lock("k", lease(outside).max_wait(wait)).await.unwrap();
+    assert!(is_refused(member.extend(&lock, longer).await.unwrap_err()));
+    member.extend(&lock, outside).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_is_told_without_asking_once_its_deadline_has_passed() {
+    let members = cluster(&Hub::new()).await;
+    let lease = LockOptions::default().duration(Duration::from_secs(2));
+    let lock = members[0].lock("k", lease).await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    let asked = members[0].extend(&lock, Duration::from_secs(2));
+    let told = futures_util::FutureExt::now_or_never(asked);
+    assert!(matches!(told, Some(Err(Error::Expired))), "{told:?}");
+    assert!(matches!(members[0].unlock(&lock).await, Err(Error::Expired)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn capabilities_tell_a_cluster_of_names_from_one_of_a_size() {
+    let open = |options: MemberOptions, name: &str| {
+        let channel = Hub::new().channel(NodeName::new(name).unwrap());
+        Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
+    };
+    let named = open(options(1), "a").await.unwrap().capabilities();
+    assert_eq!(named.exclusion, Exclusion::Always);
+    assert_eq!((named.order, named.survives), (Order::Fifo, Survives::Minority));
+    assert!(named.distributed && named.waits_for_leader);
+    let sized = open(MemberOptions::sized("test", 3), "a").await.unwrap().capabilities();
+    assert_eq!(sized.exclusion, Exclusion::WithinOneGroup);
+}
+
+/// Contract, the trait: after `close` calls get `Closed`, and what is still reached is told.
+#[tokio::test(start_paused = true)]
+async fn a_closed_member_says_so_at_once() {
+    let members = cluster(&Hub::new()).await;
+    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
+    assert_eq!(members[0].sizes().await.unwrap().table.keys, 1);
+    assert!(members[0].inspect("k").await.unwrap().is_some());
+    members[0].close().await;
+    for outcome in [
+        members[0].lock("k", LockOptions::default()).await.err(),
+        members[0].unlock(&lock).await.err(),
+        members[0].extend(&lock, Duration::from_secs(1)).await.err(),
+        members[0].inspect("k").await.err(),
+    ] {
+        assert!(matches!(outcome, Some(Error::Closed)), "{outcome:?}");
+    }
 }

@@ -294,6 +294,8 @@ impl Driver {
 /// guards that the group has gone on without this member.
 impl Drop for Driver {
     fn drop(&mut self) {
+        // First: who begins to watch from now on finds it closed.
+        self.mailbox.close();
         self.holds.lose_all();
         self.status.send_replace(Status::default());
     }

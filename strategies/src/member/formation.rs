@@ -5,6 +5,9 @@
 //! only after abandoning its own forming, and not at all once its own group exists. Whoever is in
 //! a group pledges to nothing until it has left it, under a fresh incarnation.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     Capabilities, Clock, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock,
     LossWatch, Order, Owner, Survives, check_duration, check_key, extended_deadline, gone,
-    lock_table::Ended, wait::whole_ms,
+    lock_table::Ended, sync::AtomicBool, wait::whole_ms,
 };
 
 /// What [`MemberOptions::mailbox`] bounds.

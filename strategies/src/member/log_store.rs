@@ -205,7 +205,8 @@ mod tests {
         log.compact(6);
         assert_eq!((log.first_index().unwrap(), log.len()), (7, 3));
         assert_eq!(log.term(6).unwrap(), 3);
-        assert!(log.term(5).is_err());
+        assert_eq!(log.term(5), Err(StorageError::Compacted.into()));
+        assert_eq!(log.term(10), Err(StorageError::Unavailable.into()));
     }
 
     #[test]
@@ -214,5 +215,46 @@ mod tests {
         assert!(log.snapshot(0, 2).is_err());
         assert!(log.snapshot_wanted());
         assert!(!log.snapshot_wanted());
+    }
+
+    fn with_snapshot(index: u64) -> VolatileLog {
+        let mut log = VolatileLog::founding(vec![1]);
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = index;
+        log.provide_snapshot(snapshot);
+        log
+    }
+
+    #[test]
+    fn a_snapshot_serves_whoever_asks_for_no_more_than_it_has() {
+        let log = with_snapshot(10);
+        assert_eq!(log.snapshot(10, 2).unwrap().get_metadata().index, 10);
+        assert!(log.snapshot(11, 2).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_is_given_up_once_it_is_as_far_behind_as_it_may_be() {
+        let mut log = with_snapshot(10);
+        log.drop_stale_snapshot(5, 15);
+        assert!(log.snapshot(0, 2).is_ok());
+        log.drop_stale_snapshot(5, 16);
+        assert!(log.snapshot(0, 2).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_that_no_longer_meets_the_log_is_given_up() {
+        let mut log = with_snapshot(4);
+        log.append((2..10).map(|i| entry(i, 3)).collect());
+        log.compact(4);
+        assert!(log.snapshot(0, 2).is_ok());
+        log.compact(5);
+        assert!(log.snapshot(0, 2).is_err());
+    }
+
+    #[test]
+    fn what_is_committed_is_told_to_the_engine() {
+        let mut log = VolatileLog::founding(vec![1]);
+        log.set_commit(7);
+        assert_eq!(log.initial_state().unwrap().hard_state.commit, 7);
     }
 }

@@ -93,6 +93,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// Takes no more mail.
+    pub(super) fn close(&mut self) {
+        self.letters.close();
+    }
+
     /// The next mail; `None` once every handle is gone. Cancel safe.
     pub(super) async fn recv(&mut self) -> Option<Mail> {
         self.letters.recv().await.map(|letter| letter.mail)

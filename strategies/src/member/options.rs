@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaggle_channels::NodeName;

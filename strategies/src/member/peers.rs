@@ -243,4 +243,58 @@ mod tests {
         assert_eq!(peers.iter().count(), 1, "who still speaks is not forgotten");
         assert!(peers.presence(at(70), &late, 7, &presence(1, 1, 0), true).is_some());
     }
+
+    #[test]
+    fn only_the_incarnation_that_is_known_to_run_keeps_a_process_heard() {
+        let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
+        let second = Duration::from_secs(1);
+        peers.admitted(at(10), &name(), 7);
+        let fresh = |peers: &Peers, s| peers.get(&name()).unwrap().is_fresh(at(s), second);
+        assert!(fresh(&peers, 11) && !fresh(&peers, 12));
+        peers.heard(at(12), &name(), 6);
+        assert!(!fresh(&peers, 12), "a late frame of a former self");
+        peers.heard(at(12), &name(), 7);
+        assert!(fresh(&peers, 13));
+        // The group admits what it has admitted: no news.
+        peers.presence(at(13), &name(), 7, &presence(5, 3, 0), true);
+        peers.admitted(at(13), &name(), 7);
+        assert_eq!(peers.words(&name(), 7, false).1, 3, "its challenge is still to be echoed");
+        peers.admitted(at(20), &name(), 8);
+        assert_eq!(peers.get(&name()).unwrap().incarnation, 8);
+        assert!(fresh(&peers, 21), "the leader has verified it");
+    }
+
+    #[test]
+    fn who_was_never_verified_is_not_fresh() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.presence(now, &name(), 7, &presence(1, 1, 0), true);
+        assert!(!peers.get(&name()).unwrap().is_fresh(now, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_challenge_is_answered_once_and_an_older_presence_changes_nothing() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.admitted(now, &name(), 7);
+        let mut says = |seq, challenge, last_token| {
+            let presence = Presence { last_token, ..presence(seq, challenge, 0) };
+            let reply = peers.presence(now, &name(), 7, &presence, true).unwrap();
+            (reply.answer, peers.get(&name()).unwrap().last_token)
+        };
+        assert_eq!(says(2, 4, 20), (true, 20));
+        assert_eq!(says(2, 4, 99), (false, 20), "a copy");
+        assert_eq!(says(1, 3, 10), (false, 20), "a late frame");
+        assert_eq!(says(3, 5, 30), (true, 30));
+    }
+
+    #[test]
+    fn who_takes_a_name_over_is_echoed_what_it_asked_before_it_was_verified() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.presence(now, &name(), 7, &presence(1, 6, 0), true);
+        let (challenge, _) = peers.words(&name(), 7, false);
+        peers.presence(now, &name(), 7, &presence(2, 0, challenge), true);
+        assert_eq!(peers.words(&name(), 7, false).1, 6);
+        let (first, _) = peers.words(&name(), 7, true);
+        let (second, _) = peers.words(&name(), 7, true);
+        assert!(second > first, "each asking is a fresh challenge");
+    }
 }

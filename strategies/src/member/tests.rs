@@ -6,6 +6,7 @@
 
 mod forged;
 mod forming;
+mod interleavings;
 mod locking;
 mod original;
 mod pitfalls;

@@ -1,4 +1,4 @@
-//! A mutex whose order of use `shuttle` decides, and the runs that explore such orders.
+//! A mutex and atomics whose order of use `shuttle` decides, and the runs that explore such orders.
 
 use std::{
     cell::Cell,
@@ -10,7 +10,7 @@ use std::{
 use shuttle::{
     Config, Runner,
     scheduler::{PctScheduler, RandomScheduler},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::Ordering,
 };
 
 thread_local! {
@@ -66,15 +66,54 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.0 = None;
-        if EXPLORING.get() && !std::thread::panicking() {
+        if !std::thread::panicking() {
             switch();
         }
     }
 }
 
-/// A point at which another thread may go on.
+/// [`std::sync::atomic::AtomicBool`], with a choice of who runs next before each use.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicBool(std::sync::atomic::AtomicBool);
+
+impl AtomicBool {
+    pub(crate) const fn new(value: bool) -> Self {
+        Self(std::sync::atomic::AtomicBool::new(value))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> bool {
+        switch();
+        self.0.load(order)
+    }
+
+    pub(crate) fn store(&self, value: bool, order: Ordering) {
+        switch();
+        self.0.store(value, order);
+    }
+}
+
+/// [`std::sync::atomic::AtomicU8`], with a choice of who runs next before each use.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicU8(std::sync::atomic::AtomicU8);
+
+impl AtomicU8 {
+    pub(crate) fn compare_exchange(
+        &self,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        switch();
+        self.0.compare_exchange(current, new, success, failure)
+    }
+}
+
+/// A point at which another thread of an explored schedule may go on.
 pub(crate) fn switch() {
-    AtomicBool::new(false).load(Ordering::SeqCst);
+    if EXPLORING.get() {
+        shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+    }
 }
 
 /// Schedules of each kind in one exploration.
@@ -86,17 +125,22 @@ const PCT_DEPTH: usize = 3;
 /// Runs `scenario` under random schedules, then under those of PCT. A deadlock, which is what a
 /// lost wake-up comes to, and every panic fail the test.
 pub(crate) fn explore(name: &str, scenario: fn()) {
+    explore_times(SCHEDULES, name, scenario);
+}
+
+/// As [`explore`], for scenarios that take long.
+pub(crate) fn explore_times(schedules: usize, name: &str, scenario: fn()) {
     let seed = std::env::var("GAGGLE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     println!(
         "{name}: seed {seed}; again: GAGGLE_SEED={seed} cargo test -p gaggle-strategies --lib {name}"
     );
-    let random = RandomScheduler::new_from_seed(seed, SCHEDULES);
-    let pct = PctScheduler::new_from_seed(seed, PCT_DEPTH, SCHEDULES);
+    let random = RandomScheduler::new_from_seed(seed, schedules);
+    let pct = PctScheduler::new_from_seed(seed, PCT_DEPTH, schedules);
     let exploring = Exploring::begin();
-    let schedules = Runner::new(random, Config::default()).run(scenario)
+    let run = Runner::new(random, Config::default()).run(scenario)
         + Runner::new(pct, Config::default()).run(scenario);
     drop(exploring);
-    assert_eq!(schedules, 2 * SCHEDULES, "every schedule was run");
+    assert_eq!(run, 2 * schedules, "every schedule was run");
 }
 
 /// How [`explore`] fails for `scenario`, as it must for a planted bug.

@@ -4,10 +4,10 @@
 //! Method: `shuttle` chooses who runs next at every lock of the crate's own mutexes, at random and
 //! by PCT; a call that nobody wakes any more is a deadlock, which it reports. Time stands still.
 //!
+//! A member's handle and driver are explored in `member/tests/interleavings.rs`.
+//!
 //! Out of reach: tokio's own primitives are single steps here (their inner orders are tokio's to
-//! test); a member's handle and driver, a guard's keep-alive and every `sleep` need tokio's
-//! runtime, which `shuttle` cannot drive. The member shares no mutex with its callers: its state
-//! belongs to one task, and everything reaches it through one channel. The waiters of the Redis
+//! test), and every `sleep` needs tokio's runtime, which `shuttle` cannot drive. The waiters of the Redis
 //! strategy are a map that is tested by itself, behind a mutex; the order in which callers and the
 //! connection's tasks come to it is not explored, as those need the runtime.
 
@@ -25,7 +25,7 @@ use shuttle::{
 };
 use tokio::sync::Notify;
 
-use super::{Mutex, explore, explored::switch, found};
+use super::{Mutex, explore, found, switch};
 use crate::{
     Clock, Error, Holds, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce,
     lock_table::Sizes,

@@ -1,14 +1,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use crate::{
     Instant, Nonce, Owner,
     lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
+    sync::AtomicU8,
     wait::whole_ms,
 };
 

@@ -1,5 +1,7 @@
 //! The waiter map's rules, one by one: events and time in, commands and answers out.
 
+mod others;
+
 use std::sync::Arc;
 
 use super::*;

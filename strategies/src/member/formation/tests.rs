@@ -1,0 +1,78 @@
+//! Who pledges to what, and which pledges count: one process, invited in every wrong way.
+
+use super::*;
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).unwrap()
+}
+
+fn named_abc() -> Members {
+    Members::Named([name("a"), name("b"), name("c")].into())
+}
+
+/// What `a` sends `b`, whose incarnation is 2.
+fn proper() -> Forming {
+    let members = [("a", 1), ("b", 2), ("c", 3)];
+    let members = members.map(|(name, incarnation)| (name.to_string(), incarnation));
+    let table = TableConfig { group: 9, ..TableConfig::default() };
+    Forming { id: 9, members: members.into(), table }
+}
+
+/// Whether `b` pledges to it.
+fn pledges(members: &Members, from: &str, change: impl FnOnce(&mut Forming)) -> bool {
+    let outside_max_ms = proper().table.outside_max_ms;
+    let mut formation = Formation::new(name("b"), members.clone(), outside_max_ms);
+    let mut forming = proper();
+    change(&mut forming);
+    let id = forming.id;
+    let body = formation.invited(Instant::default(), &name(from), 2, forming);
+    assert!(body.is_none() || matches!(body, Some(Body::Pledge { forming }) if forming == id));
+    assert_eq!(body.is_some(), formation.pledged_to(id).is_some());
+    assert!(formation.pledged_to(id + 1).is_none(), "a pledge is to one forming");
+    body.is_some()
+}
+
+#[test]
+fn an_invitation_is_pledged_to_only_as_a_whole() {
+    let abc = named_abc();
+    assert!(pledges(&abc, "a", |_| {}));
+    assert!(!pledges(&abc, "c", |_| {}), "the lowest name invites");
+    assert!(!pledges(&abc, "a", |forming| forming.id = 0));
+    assert!(!pledges(&abc, "a", |forming| forming.members[1].1 = 7), "a former self");
+    assert!(!pledges(&abc, "a", |forming| forming.members[2].1 = 1), "two of one incarnation");
+    assert!(!pledges(&abc, "a", |forming| forming.members[2].1 = 0), "an incarnation of nobody");
+    assert!(!pledges(&abc, "a", |forming| drop(forming.members.pop())), "one is missing");
+    let stranger = |forming: &mut Forming| forming.members.push(("d".into(), 4));
+    assert!(!pledges(&abc, "a", stranger), "one too many");
+    let unnamed = |forming: &mut Forming| forming.members.push((String::new(), 4));
+    assert!(!pledges(&abc, "a", unnamed), "a name that is none");
+    assert!(!pledges(&abc, "a", |forming| forming.table.outside_max_ms += 1));
+}
+
+#[test]
+fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to() {
+    assert!(pledges(&Members::Sized(3), "a", |_| {}));
+    assert!(pledges(&Members::Sized(3), "c", |_| {}));
+    assert!(!pledges(&Members::Sized(3), "d", |_| {}));
+    assert!(!pledges(&Members::Sized(2), "a", |_| {}));
+    assert!(!pledges(&Members::Sized(4), "a", |_| {}));
+}
+
+#[test]
+fn only_the_invited_incarnation_pledges_and_only_to_this_forming() {
+    let mut formation = Formation::new(name("a"), named_abc(), 0);
+    let until = Instant::default().after(PLEDGE_TTL);
+    let pledged = BTreeSet::from([name("a"), name("c")]);
+    formation.phase = Phase::Inviting { forming: proper(), pledged, until };
+    assert!(formation.pledged(&name("b"), 2, 8).is_none(), "to another forming");
+    assert!(formation.pledged(&name("b"), 5, 9).is_none(), "another incarnation");
+    assert!(formation.pledged(&name("d"), 2, 9).is_none(), "another process");
+    assert_eq!(formation.pledged(&name("b"), 2, 9).map(|forming| forming.id), Some(9));
+}
+
+#[test]
+fn a_cluster_of_names_admits_these_alone() {
+    let formation = Formation::new(name("b"), named_abc(), 0);
+    assert!(formation.admits(&name("c")) && !formation.admits(&name("d")));
+    assert!(Formation::new(name("b"), Members::Sized(3), 0).admits(&name("d")));
+}

@@ -1,0 +1,77 @@
+//! Every limit of a member's options, on it and one beyond.
+
+use super::*;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn node(number: usize) -> NodeName {
+    NodeName::new(format!("m{number:02}")).unwrap()
+}
+
+fn abc() -> MemberOptions {
+    MemberOptions::named("test", (0..3).map(node))
+}
+
+/// The field that is refused, for the member of the first name.
+fn refused(options: &MemberOptions) -> Option<&'static str> {
+    match options.validate(&node(0)) {
+        Ok(()) => None,
+        Err(Error::InvalidOptions { field, .. }) => Some(field),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_cluster_has_a_name_and_1_to_31_members_of_which_this_is_one() {
+    let cluster = |name: String| refused(&MemberOptions::named(name, [node(0)]));
+    assert_eq!(cluster("c".repeat(CLUSTER_NAME_BYTES_MAX)), None);
+    assert_eq!(cluster("c".repeat(CLUSTER_NAME_BYTES_MAX + 1)), Some("cluster"));
+    assert_eq!(cluster(String::new()), Some("cluster"));
+    let named = |count| refused(&MemberOptions::named("test", (0..count).map(node)));
+    assert_eq!((named(0), named(1)), (Some("members"), None));
+    assert_eq!((named(MEMBERS_MAX), named(MEMBERS_MAX + 1)), (None, Some("members")));
+    assert_eq!(refused(&MemberOptions::sized("test", 0)), Some("members"));
+    assert_eq!(refused(&MemberOptions::named("test", [node(1)])), Some("name"));
+    assert_eq!(refused(&MemberOptions::sized("test", 1)), None, "any name");
+}
+
+#[test]
+fn a_heartbeat_takes_5_ms_to_10_s() {
+    let heartbeat = |heartbeat: Duration| {
+        refused(&abc().heartbeat(heartbeat).election_timeout(heartbeat * 3, heartbeat * 4))
+    };
+    assert_eq!((heartbeat(ms(4)), heartbeat(ms(5))), (Some("heartbeat"), None));
+    assert_eq!((heartbeat(ms(10_000)), heartbeat(ms(10_001))), (None, Some("heartbeat")));
+}
+
+#[test]
+fn an_election_waits_three_heartbeats_and_is_spread_over_one() {
+    let election = |min, max| refused(&abc().heartbeat(ms(50)).election_timeout(ms(min), ms(max)));
+    assert_eq!(election(150, 200), None);
+    assert_eq!(election(149, 300), Some("election_timeout"));
+    assert_eq!(election(150, 199), Some("election_timeout"));
+}
+
+#[test]
+fn what_is_kept_leases_outside_and_timeouts_have_their_limits() {
+    assert_eq!(refused(&abc().compaction(10, 9)), None);
+    assert_eq!(refused(&abc().compaction(10, 10)), Some("compaction"));
+    let outside = |lease| refused(&abc().outside_max(lease));
+    assert_eq!((outside(ms(1)), outside(DURATION_MAX)), (None, None));
+    assert_eq!(outside(Duration::from_micros(999)), Some("outside_max"));
+    assert_eq!(outside(DURATION_MAX + ms(1)), Some("outside_max"));
+    let timeout = |timeout| refused(&abc().request_timeout(timeout));
+    assert_eq!((timeout(ms(1)), timeout(Duration::ZERO)), (None, Some("request_timeout")));
+}
+
+#[test]
+fn the_core_counts_time_in_fifths_of_a_heartbeat() {
+    let options = abc().heartbeat(ms(50)).election_timeout(ms(150), ms(301));
+    let timing = options.outside_max(ms(700)).timing(4000);
+    assert_eq!((timing.tick, timing.heartbeat_ticks), (ms(10), 5));
+    assert_eq!(timing.election_ticks, (15, 31), "rounded up");
+    assert_eq!((timing.table.outside_max_ms, timing.append_bytes_max), (700, 1000));
+    assert_eq!(abc().timing(4000).table.outside_max_ms, 0);
+}

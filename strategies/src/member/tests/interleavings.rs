@@ -1,0 +1,338 @@
+//! Goal: whatever order a member's callers and its driver run in, every call is answered, nobody
+//! holds beside another, a loss reaches who relies on the lock, and nothing stays locked that
+//! nobody has.
+//!
+//! Method: a member that is its own majority; its driver is a thread of its own, and each caller is
+//! another. `shuttle` chooses who runs next whenever one of them reads the clock, looks into the
+//! channel, waits, or uses a mutex or an atomic of the crate. Time stands still but while a member
+//! closes. A call that nobody answers is a deadlock, which it reports. At the end the table, the
+//! requests under way and the watches must be empty.
+//!
+//! tokio's channels are single steps here; their inner orders are tokio's to test.
+
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
+use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
+
+use crate::{
+    Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
+    lock_table::Sizes,
+    member::{
+        Member, Policy,
+        driver::{Arrived, Driver, Next},
+    },
+    sync::{explore_times, found, switch},
+};
+
+/// Schedules of each kind: one forms a group, which takes longer than all that follows.
+const SCHEDULES: usize = 5_000;
+
+/// Whoever reads it may be overtaken. No sleep ends: only an answer does.
+#[derive(Debug, Default)]
+struct Moments(AtomicU64);
+
+impl Clock for Moments {
+    fn now(&self) -> Instant {
+        switch();
+        Instant::from_origin(Duration::from_millis(self.0.load(Ordering::SeqCst)))
+    }
+
+    fn sleep_until<'a>(&'a self, _: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(pending())
+    }
+}
+
+/// A channel on which nobody else speaks.
+struct Silent(NodeName);
+
+#[async_trait]
+impl Channel for Silent {
+    fn name(&self) -> &NodeName {
+        &self.0
+    }
+
+    async fn connect(&self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn disconnect(&self) {}
+
+    fn send(&self, _: &NodeName, _: Bytes) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    fn broadcast(&self, _: Bytes) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Received> {
+        pending().await
+    }
+
+    fn try_receive(&self) -> Option<Received> {
+        switch();
+        None
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// A member that leads alone, and the thread that drives it.
+struct Alone {
+    member: Arc<Member>,
+    driving: thread::JoinHandle<Sizes>,
+}
+
+impl Alone {
+    fn leading() -> Self {
+        Self::with_mailbox(64)
+    }
+
+    fn with_mailbox(mailbox: usize) -> Self {
+        let (member, driver, clock) = Self::parts(mailbox);
+        let driving = thread::spawn(move || block_on(drive(driver, clock)));
+        Self { member, driving }
+    }
+
+    fn parts(mailbox: usize) -> (Arc<Member>, Driver, Arc<Moments>) {
+        let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Moments::default()));
+        let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone()).seed(1);
+        let options = options.mailbox(mailbox);
+        let (member, mut driver) = Member::assemble(Arc::new(Silent(name)), options, Policy::Queue);
+        while !driver.node.status().leads {
+            clock.0.fetch_add(10, Ordering::SeqCst);
+            driver.step(None);
+        }
+        (Arc::new(member), driver, clock)
+    }
+
+    /// Runs `calls`, each in a thread of its own.
+    fn beside<const N: usize>(&self, calls: [fn(&Member); N]) -> [thread::JoinHandle<()>; N] {
+        calls.map(|call| {
+            let member = self.member.clone();
+            thread::spawn(move || call(&member))
+        })
+    }
+
+    /// Closes the member if that was not done, and asserts that nothing is left.
+    fn end(self) {
+        block_on(self.member.close());
+        assert_eq!(self.driving.join().unwrap(), Sizes::default(), "something stays locked");
+    }
+}
+
+/// As [`Driver::run`], but it stands still where nothing is to be done. Returns what the table
+/// holds when it has closed.
+async fn drive(mut driver: Driver, clock: Arc<Moments>) -> Sizes {
+    loop {
+        let first = if driver.closing.is_some() {
+            // It waits for time to pass, and for nobody.
+            clock.0.fetch_add(10, Ordering::SeqCst);
+            driver.mailbox.try_recv()
+        } else {
+            driver.mailbox.recv().await
+        };
+        if driver.step(first.map(Arrived::Mail)) == Next::End {
+            let (table, _) = driver.node.sizes();
+            assert_eq!(driver.node.pending(), 0, "a request is left");
+            driver.end().await;
+            return Sizes { nonces_remembered: 0, ..table };
+        }
+    }
+}
+
+fn forever() -> LockOptions {
+    LockOptions::default().max_wait(MaxWait::Forever)
+}
+
+fn lock(member: &Member) -> Result<Lock, Error> {
+    block_on(member.lock("k", forever()))
+}
+
+fn unlock(member: &Member, lock: &Lock) {
+    block_on(member.unlock(lock)).unwrap();
+}
+
+/// Asserts that it is alone, for a moment.
+fn hold(inside: &AtomicUsize) {
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+    switch();
+    inside.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[test]
+fn every_caller_is_answered_and_holds_alone() {
+    explore_times(SCHEDULES, "every_caller_is_answered_and_holds_alone", || {
+        let (alone, inside) = (Alone::leading(), Arc::new(AtomicUsize::new(0)));
+        let callers = [(); 3].map(|()| {
+            let (member, inside) = (alone.member.clone(), inside.clone());
+            thread::spawn(move || {
+                let held = lock(&member).unwrap();
+                hold(&inside);
+                unlock(&member, &held);
+            })
+        });
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        alone.end();
+    });
+}
+
+#[test]
+fn a_lock_dropped_while_it_is_answered_is_passed_on() {
+    explore_times(SCHEDULES, "a_lock_dropped_while_it_is_answered_is_passed_on", || {
+        let alone = Alone::leading();
+        let callers = alone.beside([
+            |member| {
+                let mut call = Box::pin(member.lock("k", forever()));
+                // Asked, and perhaps granted before the caller goes.
+                let answer = call.as_mut().now_or_never().or_else(|| {
+                    thread::yield_now();
+                    call.as_mut().now_or_never()
+                });
+                switch();
+                drop(call);
+                if let Some(answer) = answer {
+                    unlock(member, &answer.unwrap());
+                }
+            },
+            |member| unlock(member, &lock(member).unwrap()),
+        ]);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        alone.end();
+    });
+}
+
+/// `close` once left a lock that was granted and not yet taken by its caller.
+#[test]
+fn a_lock_granted_while_its_member_closes_is_either_taken_and_lost_or_passed_on() {
+    let name = "a_lock_granted_while_its_member_closes_is_either_taken_and_lost_or_passed_on";
+    explore_times(SCHEDULES, name, || {
+        let alone = Alone::leading();
+        let member = alone.member.clone();
+        let caller = thread::spawn(move || match lock(&member) {
+            Ok(held) => {
+                block_on(member.watch(&held).lost());
+                true
+            }
+            Err(Error::Closed) => false,
+            Err(other) => panic!("{other}"),
+        });
+        block_on(alone.member.close());
+        let taken = caller.join().unwrap();
+        let left = alone.driving.join().unwrap();
+        // Who took it and began to watch it when the driver had gone leaves it to its lease.
+        assert!(taken || left == Sizes::default(), "nobody has it, and it stays locked");
+    });
+}
+
+#[test]
+fn an_unlock_beside_a_dropped_guard_frees_the_key_once() {
+    explore_times(SCHEDULES, "an_unlock_beside_a_dropped_guard_frees_the_key_once", || {
+        let alone = Alone::leading();
+        let held = lock(&alone.member).unwrap();
+        let watch = alone.member.watch(&held);
+        let releasing = {
+            let (member, held) = (alone.member.clone(), held.clone());
+            thread::spawn(move || member.release(&held))
+        };
+        let [waiting] = alone.beside([|member| {
+            let held = lock(member).unwrap();
+            assert!(!member.watch(&held).is_lost(), "another's end is not this one's");
+            unlock(member, &held);
+        }]);
+        match block_on(alone.member.unlock(&held)) {
+            Ok(()) | Err(Error::NotHolder) => {}
+            Err(other) => panic!("{other}"),
+        }
+        block_on(watch.lost());
+        releasing.join().unwrap();
+        waiting.join().unwrap();
+        drop(watch);
+        alone.end();
+    });
+}
+
+#[test]
+fn an_extend_beside_the_unlock_never_brings_the_lock_back() {
+    explore_times(SCHEDULES, "an_extend_beside_the_unlock_never_brings_the_lock_back", || {
+        let alone = Alone::leading();
+        let held = lock(&alone.member).unwrap();
+        let watch = alone.member.watch(&held);
+        let extending = {
+            let (member, held) = (alone.member.clone(), held.clone());
+            thread::spawn(move || match block_on(member.extend(&held, Duration::from_secs(20))) {
+                Ok(extended) => assert_eq!(extended.fencing_token(), held.fencing_token()),
+                Err(Error::NotHolder) => {}
+                Err(other) => panic!("{other}"),
+            })
+        };
+        unlock(&alone.member, &held);
+        assert!(watch.is_lost(), "an unlocked lock is relied on by nobody");
+        extending.join().unwrap();
+        unlock(&alone.member, &lock(&alone.member).unwrap());
+        drop(watch);
+        alone.end();
+    });
+}
+
+#[test]
+fn an_unlock_finds_room_in_a_full_mailbox() {
+    explore_times(SCHEDULES, "an_unlock_finds_room_in_a_full_mailbox", || {
+        let alone = Alone::with_mailbox(1);
+        let callers = alone.beside(
+            [|member| match lock(member) {
+                Ok(held) => unlock(member, &held),
+                Err(Error::Limit { limit: 1, .. }) => {}
+                Err(other) => panic!("{other}"),
+            }; 3],
+        );
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        alone.end();
+    });
+}
+
+#[test]
+fn a_driver_that_is_dropped_ends_every_call_and_every_hold() {
+    explore_times(SCHEDULES, "a_driver_that_is_dropped_ends_every_call_and_every_hold", || {
+        let (member, driver, _) = Alone::parts(64);
+        let held = Lock::new("k", crate::Nonce::from_u128(7), 1, None);
+        let callers = [false, true].map(|watches| {
+            let (member, held) = (member.clone(), held.clone());
+            thread::spawn(move || match watches {
+                true => block_on(member.watch(&held).lost()),
+                false => assert!(matches!(lock(&member), Err(Error::Closed))),
+            })
+        });
+        drop(driver);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
+}
+
+/// Whoever forgets to take its request back leaves a place in the queue that is granted to nobody.
+#[test]
+fn a_forgotten_withdrawal_would_be_found() {
+    let found = found("a_forgotten_withdrawal_would_be_found", || {
+        let alone = Alone::leading();
+        let held = lock(&alone.member).unwrap();
+        let mut call = Box::pin(alone.member.lock("k", forever()));
+        assert!(call.as_mut().now_or_never().is_none(), "it waits");
+        std::mem::forget(call);
+        unlock(&alone.member, &held);
+        unlock(&alone.member, &lock(&alone.member).unwrap());
+    });
+    assert!(found.is_some_and(|failure| failure.contains("deadlock")));
+}

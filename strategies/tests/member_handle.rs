@@ -1,0 +1,93 @@
+//! Goal: what a member's handle says and leaves behind at the edges: a dropped guard, a close with
+//! and without a quorum, requests that nobody answers.
+//!
+//! Method: three members over the Memory channel on one paused runtime; nothing sleeps for real.
+
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{sync::Arc, time::Duration};
+
+use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_strategies::{
+    Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, TokioClock,
+};
+use tokio::time::{Instant, sleep};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn names() -> [NodeName; 3] {
+    ["a", "b", "c"].map(|name| NodeName::new(name).unwrap())
+}
+
+/// The members by their names; the leader comes first.
+async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
+    let mut members = Vec::new();
+    for (name, seed) in names().into_iter().zip(1..) {
+        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name.clone()));
+        let options = MemberOptions::named("test", names()).seed(seed);
+        let options = options.clock(Arc::new(TokioClock::new()));
+        members.push((name, Gaggle::open(channel, options).await.unwrap()));
+    }
+    for (_, member) in &members {
+        member.ready().await.unwrap();
+    }
+    members.sort_by_key(|(_, member)| !member.status().leads);
+    members
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_let_go_is_free_at_once() {
+    let members = cluster(&Hub::new()).await;
+    let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
+    let lock = first.lock("k", LockOptions::default()).await.unwrap();
+    let watch = first.watch(&lock);
+    first.release(&lock);
+    assert!(watch.is_lost(), "nobody relies on it any more");
+    sleep(ms(10)).await;
+    second.try_lock("k", ms(1000)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_closes_hands_leadership_over() {
+    let members = cluster(&Hub::new()).await;
+    let began = Instant::now();
+    members[0].1.close().await;
+    assert!(began.elapsed() < ms(200), "nothing was under way: {:?}", began.elapsed());
+    sleep(ms(30)).await;
+    assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_without_a_quorum_tries_to_unlock_until_the_request_timeout() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let leader = &members[0].1;
+    let lock = leader.lock("k", LockOptions::default()).await.unwrap();
+    let watch = leader.watch(&lock);
+    names().iter().for_each(|name| hub.isolate(name));
+    let began = Instant::now();
+    leader.close().await;
+    assert!(watch.is_lost());
+    let took = began.elapsed();
+    assert!(took >= ms(1000) && took <= ms(1200), "{took:?}");
+}
+
+/// Whoever hears the leader and is not heard: it took effect or not, or it was withdrawn.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_answers_ends_as_what_was_asked_for() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let (mute, member) = &members[2];
+    members[..2].iter().for_each(|(name, _)| hub.cut(mute, name));
+    let ends = async |options: LockOptions| {
+        let began = Instant::now();
+        (member.lock("k", options).await.unwrap_err(), began.elapsed().as_millis())
+    };
+    let wait = |wait: Duration| LockOptions::default().max_wait(MaxWait::AtMost(wait));
+    let waited = ends(wait(ms(2000))).await;
+    assert!(matches!(waited, (Error::TimedOut, 2000)), "{waited:?}");
+    let tried = ends(wait(Duration::ZERO)).await;
+    assert!(matches!(tried, (Error::Unknown, 1000)), "{tried:?}");
+}
