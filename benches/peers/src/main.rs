@@ -53,9 +53,13 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
             for round in 0..settings.rounds {
                 eprintln!("round {} of {}", round + 1, settings.rounds);
                 workloads::round(&settings, &mut data).await?;
-                engines::all(&settings, &mut data).await?;
+                if settings.all() {
+                    engines::all(&settings, &mut data).await?;
+                }
             }
-            rest::all(&settings, &mut data).await?;
+            if settings.all() {
+                rest::all(&settings, &mut data).await?;
+            }
             report::write(&settings, &data)
         };
         // Servers end with the futures that hold them.

@@ -6,18 +6,20 @@ use tokio::process::Command;
 
 use crate::{contenders::Failed, data::Data, settings::Settings};
 
+pub(crate) const PROCESSES: &str = "Gaggle, TCP, 3 processes";
+pub(crate) const REDIS_PROCESSES: &str = "Redis, 8 processes";
+
 /// Gaggle over TCP, three processes, the tasks dealt to them.
 pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     const GAGGLE: [&str; 6] = ["--strategy", "gaggle", "--channel", "tcp", "--members", "3"];
-    const LOCK: &str = "Gaggle, TCP, 3 processes";
     // Each member in turn has its third of it.
     let solo = bench(settings, &GAGGLE, &["uncontended"], 3).await?;
     for (workload, figures) in solo {
         let place = if workload.ends_with("slowest") { "follower" } else { "leader" };
-        data.note("solo", &format!("{LOCK}, {place}"), true, figures);
+        data.note("solo", &format!("{PROCESSES}, {place}"), true, figures);
     }
     for (workload, figures) in bench(settings, &GAGGLE, &["fan", "handoff", "busy"], 1).await? {
-        data.note(short(&workload), LOCK, true, figures);
+        data.note(short(&workload), PROCESSES, true, figures);
     }
     Ok(())
 }
@@ -30,7 +32,7 @@ pub(crate) async fn redis_processes(
 ) -> Result<(), Failed> {
     let redis = ["--strategy", "redis", "--redis", url, "--members", "8"];
     for (workload, figures) in bench(settings, &redis, &["handoff"], 1).await? {
-        data.note(short(&workload), "Redis, 8 processes", true, figures);
+        data.note(short(&workload), REDIS_PROCESSES, true, figures);
     }
     Ok(())
 }

@@ -17,13 +17,18 @@ pub(crate) struct Settings {
     /// Lock and unlock pairs over which the memory is watched.
     pub(crate) pairs: u64,
     pub(crate) rest: Duration,
+    /// Only the rows whose lock's name begins so, without regard to case; all if empty.
+    pub(crate) only: Vec<String>,
+    /// Only these workloads; all if empty.
+    pub(crate) workloads: Vec<String>,
     /// Where the results go.
     pub(crate) out: PathBuf,
     /// The command line, for members in processes of their own.
     pub(crate) gaggle: PathBuf,
 }
 
-const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N]";
+const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N] \
+                     [--only LOCK]... [--workload NAME]...";
 
 impl Settings {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failed> {
@@ -38,6 +43,8 @@ impl Settings {
                 "--quick" => {}
                 "--pairs" => settings.pairs = value()?.parse()?,
                 "--rounds" => settings.rounds = value()?.parse::<u32>()?.max(1),
+                "--only" => settings.only.push(value()?.to_lowercase()),
+                "--workload" => settings.workloads.push((*value()?).to_owned()),
                 "--out" => settings.out = value()?.into(),
                 "--gaggle" => settings.gaggle = value()?.into(),
                 _ => return Err(USAGE.into()),
@@ -56,6 +63,8 @@ impl Settings {
             failovers: 20,
             pairs: 1_000_000,
             rest: Duration::from_secs(10),
+            only: Vec::new(),
+            workloads: Vec::new(),
             out: PathBuf::from("."),
             gaggle: PathBuf::from("gaggle"),
         }
@@ -73,6 +82,23 @@ impl Settings {
             rest: Duration::from_secs(3),
             ..Self::full()
         }
+    }
+
+    /// Whether everything is measured.
+    pub(crate) fn all(&self) -> bool {
+        self.only.is_empty() && self.workloads.is_empty()
+    }
+
+    /// Whether any of these locks is to be measured, in any of these workloads.
+    pub(crate) fn wants(&self, locks: &[&str], workloads: &[&str]) -> bool {
+        let named = |lock: &&str| {
+            let lock = lock.to_lowercase();
+            self.only.is_empty() || self.only.iter().any(|only| lock.starts_with(only))
+        };
+        let asked = |name: &&str| {
+            self.workloads.is_empty() || self.workloads.iter().any(|asked| asked == name)
+        };
+        locks.iter().any(named) && workloads.iter().any(asked)
     }
 
     /// The workload at the length of this run.

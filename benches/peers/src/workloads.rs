@@ -21,6 +21,15 @@ use crate::{
 
 const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
 const SEEDS: &[&str] = &["worst", "best"];
+const ON_REDIS: &[&str] = &[
+    "SET NX PX, EVALSHA",
+    "Redis",
+    "rslock",
+    "redlock",
+    ours::REDIS_PROCESSES,
+    "Gaggle, Redis",
+    "Raft, Redis",
+];
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
@@ -28,15 +37,24 @@ const SESSIONS: usize = 64;
 pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let mut round = Round { settings, data };
     round.in_process().await?;
-    round.on_redis().await?;
-    round.on_postgres().await?;
-    for nodes in [1, 3] {
-        round.on_etcd(nodes).await?;
+    if settings.wants(ON_REDIS, &[ALL, SEEDS].concat()) {
+        round.on_redis().await?;
+    }
+    if settings.wants(&["PostgreSQL"], &[ALL, SEEDS].concat()) {
+        round.on_postgres().await?;
+    }
+    for (nodes, lock) in [(1, "etcd, 1 node"), (3, "etcd, 3 nodes")] {
+        if settings.wants(&[lock], &[ALL, SEEDS].concat()) {
+            round.on_etcd(nodes, lock).await?;
+        }
     }
     round.members().await?;
-    // Beside what it bounds: it changes most with how awake the cores are.
-    bounds::all(settings, round.data).await?;
-    ours::processes(settings, round.data).await
+    if settings.wants(&[ours::PROCESSES], ALL) {
+        // Beside what it bounds: it changes most with how awake the cores are.
+        bounds::all(settings, round.data).await?;
+        ours::processes(settings, round.data).await?;
+    }
+    Ok(())
 }
 
 struct Round<'a> {
@@ -53,6 +71,9 @@ impl Round<'_> {
         names: &[&'static str],
     ) -> Result<(), Failed> {
         for name in names.iter().copied() {
+            if !self.settings.wants(&[lock], &[name]) {
+                continue;
+            }
             let workload = self.workload(name);
             let figures = bench::run(contenders, &workload, &format!("peers/{name}")).await?;
             if figures.broken.any() {
@@ -77,9 +98,11 @@ impl Round<'_> {
     }
 
     async fn in_process(&mut self) -> Result<(), Failed> {
-        let sequential = Workload::worst(1).each(self.settings.increments * MEMBERS);
-        let figures = bench::run(&[Arc::new(NoLock)], &sequential, "").await?;
-        self.data.note("worst", "sequential", false, figures);
+        if self.settings.wants(&["sequential"], SEEDS) {
+            let sequential = Workload::worst(1).each(self.settings.increments * MEMBERS);
+            let figures = bench::run(&[Arc::new(NoLock)], &sequential, "").await?;
+            self.data.note("worst", "sequential", false, figures);
+        }
         let names = &["solo", "fan64", "hot8"];
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
         let local = || Arc::new(Local::new());
@@ -104,7 +127,9 @@ impl Round<'_> {
         self.cases("rslock", false, &rslock, ALL).await?;
         self.cases("rslock", false, &rslock, SEEDS).await?;
         self.cases("redlock", false, &[Arc::new(Redlock::new(&url))], ALL).await?;
-        ours::redis_processes(self.settings, self.data, &url).await?;
+        if self.settings.wants(&[ours::REDIS_PROCESSES], &["hot8"]) {
+            ours::redis_processes(self.settings, self.data, &url).await?;
+        }
         self.over(Over::Redis(&url)).await
     }
 
@@ -118,14 +143,13 @@ impl Round<'_> {
         self.cases("PostgreSQL", false, &sessions, SEEDS).await
     }
 
-    async fn on_etcd(&mut self, nodes: usize) -> Result<(), Failed> {
+    async fn on_etcd(&mut self, nodes: usize, lock: &str) -> Result<(), Failed> {
         let server = Etcd::start(nodes).await?;
         let mut sessions = Vec::new();
         for session in 0..SESSIONS {
             let endpoint = &server.endpoints[session % nodes];
             sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
         }
-        let lock = if nodes == 1 { "etcd, 1 node" } else { "etcd, 3 nodes" };
         self.cases(lock, false, &sessions, ALL).await?;
         if nodes == 3 {
             self.cases(lock, false, &sessions, SEEDS).await?;
@@ -134,16 +158,21 @@ impl Round<'_> {
     }
 
     async fn members(&mut self) -> Result<(), Failed> {
-        let cluster = Cluster::gaggle(3, Over::Memory).await;
-        self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
-        self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["solo"]).await?;
-        cluster.close().await;
+        if self.settings.wants(&["Gaggle, Memory, leader", "Gaggle, Memory, follower"], ALL) {
+            let cluster = Cluster::gaggle(3, Over::Memory).await;
+            self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
+            self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["solo"]).await?;
+            cluster.close().await;
+        }
         self.over(Over::Memory).await?;
         self.over(Over::Tcp).await?;
-        let cluster = Cluster::raft(MEMBERS as usize, Over::Memory, Replicate::AtHeartbeat).await;
-        let outcome = self.cases("Raft, Memory, at the heartbeat", true, &cluster.members, SEEDS);
-        outcome.await?;
-        cluster.close().await;
+        let lock = "Raft, Memory, at the heartbeat";
+        if self.settings.wants(&[lock], SEEDS) {
+            let members = MEMBERS as usize;
+            let cluster = Cluster::raft(members, Over::Memory, Replicate::AtHeartbeat).await;
+            self.cases(lock, true, &cluster.members, SEEDS).await?;
+            cluster.close().await;
+        }
         Ok(())
     }
 
@@ -155,12 +184,18 @@ impl Round<'_> {
             Over::Redis(_) => "Redis",
         };
         let members = MEMBERS as usize;
-        let cluster = Cluster::gaggle(members, over).await;
-        self.cases(&format!("Gaggle, {channel}"), true, &cluster.members, SEEDS).await?;
-        cluster.close().await;
-        let cluster = Cluster::raft(members, over, Replicate::AtOnce).await;
-        self.cases(&format!("Raft, {channel}"), true, &cluster.members, SEEDS).await?;
-        cluster.close().await;
+        let lock = format!("Gaggle, {channel}");
+        if self.settings.wants(&[&lock], SEEDS) {
+            let cluster = Cluster::gaggle(members, over).await;
+            self.cases(&lock, true, &cluster.members, SEEDS).await?;
+            cluster.close().await;
+        }
+        let lock = format!("Raft, {channel}");
+        if self.settings.wants(&[&lock], SEEDS) {
+            let cluster = Cluster::raft(members, over, Replicate::AtOnce).await;
+            self.cases(&lock, true, &cluster.members, SEEDS).await?;
+            cluster.close().await;
+        }
         Ok(())
     }
 }

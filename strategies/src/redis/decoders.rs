@@ -1,6 +1,9 @@
 //! Every decoder of the Redis strategy, fed with bytes.
 
-use super::reply::{Granted, Reply};
+use super::{
+    reply::{Granted, Reply},
+    resp::{self, Frame},
+};
 use crate::Nonce;
 
 /// Feeds every decoder: publications, and replies both as bytes of the protocol and, whatever they
@@ -14,7 +17,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         assert_eq!(back, Some((bucket, granted)), "a publication comes back as it went");
         taken += 1;
     }
-    let Ok(value) = redis::parse_redis_value(bytes) else { return taken };
+    let Ok(Some((Frame::Answer(value), _))) = resp::frame(bytes) else { return taken };
     let nonces = [Nonce::from_u128(1), Nonce::from_u128(2)];
     let read = || Reply::read(value.clone()).ok();
     taken += u32::from(read().is_some_and(|mut reply| reply.answer().is_ok()));

@@ -153,22 +153,29 @@ impl Shared {
             arguments(cmd);
         };
         let value = self.link.eval(script, whole, until).await?;
-        self.take(bucket, value)
+        let (reply, told) = self.take(bucket, value)?;
+        if told {
+            // Who has the lock now goes first: its unlock is what the next one waits for.
+            tokio::task::yield_now().await;
+        }
+        Ok(reply)
     }
 
-    fn take(&self, bucket: usize, value: Value) -> Result<Reply, Trouble> {
+    /// Reads a reply. Returns also whether it brought somebody else a lock.
+    fn take(&self, bucket: usize, value: Value) -> Result<(Reply, bool), Trouble> {
         let mut reply = Reply::read(value)?;
         if let Some(now) = reply.now {
             self.saw(now);
         }
-        if !reply.own.is_empty() {
+        let told = !reply.own.is_empty();
+        if told {
             let now = self.now();
             for granted in std::mem::take(&mut reply.own) {
                 let effects = self.waiters().granted(bucket, granted, now);
                 tell(effects);
             }
         }
-        Ok(reply)
+        Ok((reply, told))
     }
 
     /// LOCK for one nonce.

@@ -30,6 +30,11 @@ use super::{
 /// caller beyond waits its turn.
 const REQUESTS_MAX: usize = 16_384;
 const OUTGOING_BYTES_MAX: usize = 1 << 20;
+/// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
+/// itself: the server answers the first while the others are on their way.
+const ANSWERS_MANY: usize = 4;
+/// Of those requests so many leave in one write: the server answers them while the next are made.
+const REQUESTS_GATHERED: usize = 8;
 /// What the buffers keep when they are empty.
 const SPARE_BYTES: usize = 1 << 16;
 
@@ -67,6 +72,8 @@ struct State {
     writing: bool,
     /// The reading task will write what comes meanwhile.
     gathering: bool,
+    /// How many requests came since it last wrote.
+    gathered: usize,
     asked: VecDeque<Answer>,
     waiting_for_room: usize,
     ended: Option<Trouble>,
@@ -141,7 +148,8 @@ impl Shared {
         }
         cmd.write_packed_command(&mut state.outgoing);
         state.asked.extend(answer.take());
-        if !state.gathering {
+        state.gathered += 1;
+        if !state.gathering || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
         }
         Ok(true)
@@ -171,6 +179,7 @@ impl Shared {
             return;
         }
         state.writing = true;
+        state.gathered = 0;
         while !state.outgoing.is_empty() {
             let spare = mem::take(&mut state.spare);
             let mut bytes = mem::replace(&mut state.outgoing, spare);
@@ -190,7 +199,7 @@ impl Shared {
                 Err(error) => {
                     state.put_back(bytes);
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        state.ended.get_or_insert(dropped(error));
+                        state.ended.get_or_insert_with(|| dropped(error));
                     }
                     self.stuck.notify_one();
                     break;
@@ -222,7 +231,7 @@ impl Shared {
             }
         };
         bytes.drain(..used);
-        let many = answers.len() > 1;
+        let many = answers.len() >= ANSWERS_MANY;
         if !answers.is_empty() {
             let mut state = self.state();
             state.gathering = many;
@@ -373,5 +382,118 @@ fn ended() -> Trouble {
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+    use redis::IntoConnectionInfo;
+    use tokio::{
+        io::AsyncWriteExt,
+        net::TcpListener,
+        task::JoinHandle,
+        time::{sleep, timeout},
+    };
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// A server that reads nothing for `pause` after the greeting, and then answers the n-th command
+    /// with n; after `answers` of them it hangs up.
+    async fn server(pause: Duration, answers: usize) -> (String, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut bytes, mut answered) = (Vec::new(), 0);
+            while answered <= answers {
+                if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                    return;
+                }
+                let mut said = Vec::new();
+                while let Some((_, used)) = resp::frame(&bytes).unwrap() {
+                    bytes.drain(..used);
+                    said.extend(format!(":{answered}\r\n").into_bytes());
+                    answered += 1;
+                }
+                stream.write_all(&said).await.unwrap();
+                if answered == 1 {
+                    sleep(pause).await;
+                }
+            }
+        });
+        (url, serving)
+    }
+
+    async fn connect(url: &str) -> (Wire, Arc<Notify>) {
+        let ended = Arc::new(Notify::new());
+        let told = ended.clone();
+        let on_push: OnPush = Arc::new(move |info| {
+            assert_eq!(info.kind, PushKind::Disconnection);
+            told.notify_one();
+        });
+        let info = url.into_connection_info().unwrap();
+        (Wire::connect(&info, on_push).await.unwrap(), ended)
+    }
+
+    fn echo(text: &[u8]) -> Cmd {
+        let mut cmd = redis::cmd("ECHO");
+        cmd.arg(text);
+        cmd
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_beyond_what_socket_and_buffers_take_are_all_answered_in_order() {
+        // More than the bounds on bytes and requests, to a server that does not read at first.
+        let count = REQUESTS_MAX + 4_000;
+        let (url, serving) = server(Duration::from_millis(300), count).await;
+        let (wire, ended) = connect(&url).await;
+        let text = vec![b'x'; 700];
+        let asked = (0..count).map(|_| async { wire.request(&echo(&text)).await.unwrap() });
+        let answers = timeout(LIMIT, join_all(asked)).await.unwrap();
+        let mut numbers: Vec<_> = answers.into_iter().collect();
+        // Those that had to wait for room went in any order, but none twice and none lost.
+        numbers.sort_by_key(|value| if let Value::Int(number) = value { *number } else { -1 });
+        let expected: Vec<_> = (1..=count as i64).map(Value::Int).collect();
+        assert!(numbers == expected);
+        serving.await.unwrap();
+        timeout(LIMIT, ended.notified()).await.unwrap();
+        let late = wire.request(&echo(b"late")).await;
+        assert!(matches!(late, Err(Trouble::Dropped(_))), "{late:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_caller_has_gone_takes_its_answer_along() {
+        let (url, serving) = server(Duration::from_millis(50), 3).await;
+        let (wire, _) = connect(&url).await;
+        let gone = timeout(Duration::from_millis(5), wire.request(&echo(b"gone"))).await;
+        assert!(gone.is_err());
+        for number in 2..=3 {
+            let answer = timeout(LIMIT, wire.request(&echo(b"next"))).await.unwrap().unwrap();
+            assert_eq!(answer, Value::Int(number), "each has its own answer");
+        }
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_ends_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"+OK\r\n").await.unwrap();
+            sleep(Duration::from_millis(50)).await;
+            stream.write_all(b"?\r\n").await.unwrap();
+            stream
+        });
+        let (wire, ended) = connect(&url).await;
+        let answer = timeout(LIMIT, wire.request(&echo(b"x"))).await.unwrap();
+        assert!(matches!(answer, Err(Trouble::Dropped(_))), "{answer:?}");
+        timeout(LIMIT, ended.notified()).await.unwrap();
+        drop(serving.await.unwrap());
     }
 }
