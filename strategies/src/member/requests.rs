@@ -116,6 +116,9 @@ impl Requests {
         }
         if let Some(pending) = self.locks.get_mut(&nonce) {
             pending.callers.insert(caller);
+            if call.until == Until::Now {
+                pending.tries.insert(caller);
+            }
             pending.call.until = pending.call.until.later(call.until);
         } else {
             let request = self.next_request();
@@ -132,6 +135,7 @@ impl Requests {
         if self.callers.remove(&caller).is_some() {
             let Some(pending) = self.locks.get_mut(&nonce) else { return };
             pending.callers.remove(&caller);
+            pending.tries.remove(&caller);
             if !pending.callers.is_empty() {
                 return;
             }

@@ -48,7 +48,14 @@ impl Requests {
             return self.end_lock(nonce, &Answer::Held);
         }
         pending.queued = true;
+        // The LOCK waits for the others of its nonce: whoever only tries finds the key held.
+        let tries = std::mem::take(&mut pending.tries);
+        pending.callers.retain(|caller| !tries.contains(caller));
         self.due.remove(Item::Lock(nonce));
+        for caller in tries {
+            self.callers.remove(&caller);
+            self.answers.push((caller, Answer::Held));
+        }
     }
 
     /// The request that is pending for this nonce, if this is an answer to it. A late copy of an

@@ -114,6 +114,8 @@ pub(crate) enum Answer {
 pub(super) struct PendingLock {
     pub(super) call: LockCall,
     pub(super) callers: BTreeSet<CallerId>,
+    /// Those of them that do not wait, although others do.
+    pub(super) tries: BTreeSet<CallerId>,
     pub(super) sends: u32,
     pub(super) over_channel: bool,
     pub(super) first_sent: Option<Instant>,
@@ -127,10 +129,12 @@ pub(super) struct PendingLock {
 
 impl PendingLock {
     pub(super) fn new(call: LockCall, caller: CallerId, request: u64) -> Self {
+        let tries = (call.until == Until::Now).then_some(caller).into_iter().collect();
         Self {
             call,
             request,
             callers: BTreeSet::from([caller]),
+            tries,
             sends: 0,
             over_channel: false,
             first_sent: None,

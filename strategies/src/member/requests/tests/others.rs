@@ -221,3 +221,19 @@ fn a_try_with_a_nonce_that_waits_already_finds_the_key_held() {
     pair.requests.call(at(62), lock(4, "other", 1, Until::Never));
     assert!(matches!(pair.answers()[..], [(4, Answer::Spent)]), "one nonce has one key");
 }
+
+/// Found by the fuzz target `consistency` (`GAGGLE_SEED=16282304088890415280`): the try was not
+/// answered at all, and ended unknown after a second.
+#[test]
+fn a_try_beside_a_wait_of_the_same_nonce_finds_the_key_held() {
+    for waits_first in [false, true] {
+        let mut pair = Pair::new();
+        let wait = lock(1, "k", 1, Until::At(at(9000)));
+        let try_it = lock(2, "k", 1, Until::Now);
+        let calls = if waits_first { [wait, try_it] } else { [try_it, wait] };
+        calls.into_iter().for_each(|call| pair.requests.call(at(0), call));
+        pair.requests.observe(at(50), &queued(ME));
+        assert!(matches!(pair.answers()[..], [(2, Answer::Held)]), "{waits_first}");
+        assert_eq!(pair.requests.len(), 1, "the other waits on");
+    }
+}
