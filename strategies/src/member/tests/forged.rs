@@ -143,3 +143,18 @@ fn a_refusal_that_points_beyond_every_log_is_refused() {
         (message.reject, message.reject_hint) = (true, u64::MAX);
     });
 }
+
+/// Clusters that share a Redis, or a port that another cluster had before, are told apart by name.
+#[test]
+fn a_frame_of_another_cluster_is_dropped_and_counted() {
+    let Forger { mut world, leader, follower, header } = Forger::new();
+    let header = Header { cluster: "another".into(), ..header };
+    let mut frame = wire::encode_header(&header);
+    frame.extend(wire::encode_body(&Body::Removed));
+    let (now, from) = (world.now, NodeName::new(&leader).unwrap());
+    let node = world.node(&follower);
+    let (known, dropped) = (node.forming(), node.frames_dropped());
+    node.receive(now, &from, &frame);
+    assert_eq!((node.forming(), node.frames_dropped()), (known, dropped + 1));
+    assert!(world.status(&follower).group.is_some(), "it was not removed from its own");
+}
