@@ -41,6 +41,7 @@ mod config;
 mod index;
 mod key;
 mod nonces;
+mod questions;
 mod row;
 mod snapshot;
 mod table;

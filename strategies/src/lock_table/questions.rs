@@ -1,0 +1,134 @@
+//! What a table is asked: nothing here changes what anybody holds.
+
+use std::sync::Arc;
+
+use super::{
+    Bound, ClusterTime, Grant, HolderView, Known, LockTable, ProcessId, Sizes, TableConfig,
+    key::{Key, Ordered},
+    row::Row,
+};
+use crate::Nonce;
+
+impl LockTable {
+    /// The greatest stamp seen.
+    #[must_use]
+    pub fn now(&self) -> ClusterTime {
+        self.now
+    }
+
+    /// The earliest time at which a stamp would hand a key to somebody who waits: the first end of
+    /// a lease on a key with waiters.
+    #[must_use]
+    pub fn next_due(&self) -> Option<ClusterTime> {
+        self.index.contended.first().map(|(end, _)| *end)
+    }
+
+    /// The earliest time at which a stamp would change anything: the first end of a lease or
+    /// deadline of a waiter.
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<ClusterTime> {
+        let lease = self.index.leases.first_key_value().map(|((end, _), _)| *end);
+        let deadline = self.index.deadlines.first_key_value().map(|((end, _), _)| *end);
+        lease.into_iter().chain(deadline).min()
+    }
+
+    /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:
+    /// a time that has passed tells of a backlog.
+    #[must_use]
+    pub fn next_forget(&self) -> Option<ClusterTime> {
+        self.nonces.next_forget(self.config.nonce_memory_ms)
+    }
+
+    /// Whether any key is held.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// The processes that have waiters, in order.
+    pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
+        self.index.waiting.keys().copied()
+    }
+
+    /// The keys that are held, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.keys().map(Key::text)
+    }
+
+    /// Who holds `key`.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<HolderView> {
+        self.row(key).map(|row| row.view())
+    }
+
+    /// The head of the queue for `key`: who gets it next.
+    #[must_use]
+    pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
+        self.row(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+    }
+
+    /// What the holder of `key` was granted.
+    #[must_use]
+    pub fn grant(&self, key: &str) -> Option<Grant> {
+        let (key, row) = self.rows.get_key_value(&key as &dyn Ordered)?;
+        Some(row.holder.grant(key.text()))
+    }
+
+    /// The head of the queue for `key`, and the end of the lease before it.
+    #[must_use]
+    pub fn next_grant(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
+        let row = self.row(key)?;
+        let (_, waiter) = row.queue.first_key_value()?;
+        Some((waiter.claim.nonce, row.holder.expires_at))
+    }
+
+    /// What the table knows of a nonce.
+    #[must_use]
+    pub fn knows(&self, nonce: Nonce) -> Option<Known> {
+        self.nonces.known(nonce)
+    }
+
+    /// The last token granted, or the one before the first.
+    #[must_use]
+    pub fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// The bounds, and the group.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        &self.config
+    }
+
+    /// How much more it may hold of what is bounded as a whole.
+    pub(crate) fn spare(&self, bound: Bound) -> u64 {
+        match bound {
+            Bound::WaitersPerKey => 0,
+            Bound::Keys => self.config.keys_max.saturating_sub(self.rows.len() as u64),
+            Bound::Nonces => self.config.nonces_max.saturating_sub(self.nonces.len() as u64),
+        }
+    }
+
+    /// Moves such a bound to what is held and `spare` more: for a table that is a part of one.
+    pub(crate) fn set_spare(&mut self, bound: Bound, spare: u64) {
+        match bound {
+            Bound::WaitersPerKey => {}
+            Bound::Keys => self.config.keys_max = self.rows.len() as u64 + spare,
+            Bound::Nonces => self.config.nonces_max = self.nonces.len() as u64 + spare,
+        }
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            keys: self.rows.len() as u64,
+            waiters: self.index.waiters,
+            nonces_remembered: self.nonces.remembered() as u64,
+        }
+    }
+
+    pub(super) fn row(&self, key: &str) -> Option<&Row> {
+        self.rows.get(&key as &dyn Ordered).map(|row| &**row)
+    }
+}

@@ -1,0 +1,112 @@
+//! Goal: every request gets its own answer, however full the connection and whoever has gone.
+//! Method: servers of a few lines, on sockets of their own.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::IntoConnectionInfo;
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpListener,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server that reads nothing for `pause` after the greeting, and then answers the n-th command
+/// with n; after `answers` of them it hangs up.
+async fn server(pause: Duration, answers: usize) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut bytes, mut answered) = (Vec::new(), 0);
+        while answered <= answers {
+            if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                return;
+            }
+            let mut said = Vec::new();
+            while let Some((_, used)) = resp::frame(&bytes).unwrap() {
+                bytes.drain(..used);
+                said.extend(format!(":{answered}\r\n").into_bytes());
+                answered += 1;
+            }
+            stream.write_all(&said).await.unwrap();
+            if answered == 1 {
+                sleep(pause).await;
+            }
+        }
+    });
+    (url, serving)
+}
+
+async fn connect(url: &str) -> (Wire, Arc<Notify>) {
+    let ended = Arc::new(Notify::new());
+    let told = ended.clone();
+    let on_push: OnPush = Arc::new(move |info| {
+        assert_eq!(info.kind, PushKind::Disconnection);
+        told.notify_one();
+    });
+    let info = url.into_connection_info().unwrap();
+    (Wire::connect(&info, on_push).await.unwrap(), ended)
+}
+
+fn echo(text: &[u8]) -> Cmd {
+    let mut cmd = redis::cmd("ECHO");
+    cmd.arg(text);
+    cmd
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_what_socket_and_buffers_take_are_all_answered_in_order() {
+    // More than the bounds on bytes and requests, to a server that does not read at first.
+    let count = REQUESTS_MAX + 4_000;
+    let (url, serving) = server(Duration::from_millis(300), count).await;
+    let (wire, ended) = connect(&url).await;
+    let text = vec![b'x'; 700];
+    let asked = (0..count).map(|_| async { wire.request(&echo(&text)).await.unwrap() });
+    let answers = timeout(LIMIT, join_all(asked)).await.unwrap();
+    let mut numbers: Vec<_> = answers.into_iter().collect();
+    // Those that had to wait for room went in any order, but none twice and none lost.
+    numbers.sort_by_key(|value| if let Value::Int(number) = value { *number } else { -1 });
+    let expected: Vec<_> = (1..=count as i64).map(Value::Int).collect();
+    assert!(numbers == expected);
+    serving.await.unwrap();
+    timeout(LIMIT, ended.notified()).await.unwrap();
+    let late = wire.request(&echo(b"late")).await;
+    assert!(matches!(late, Err(Trouble::Dropped(_))), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_request_whose_caller_has_gone_takes_its_answer_along() {
+    let (url, serving) = server(Duration::from_millis(50), 3).await;
+    let (wire, _) = connect(&url).await;
+    let gone = timeout(Duration::from_millis(5), wire.request(&echo(b"gone"))).await;
+    assert!(gone.is_err());
+    for number in 2..=3 {
+        let answer = timeout(LIMIT, wire.request(&echo(b"next"))).await.unwrap().unwrap();
+        assert_eq!(answer, Value::Int(number), "each has its own answer");
+    }
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_frame_ends_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"+OK\r\n").await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+        stream.write_all(b"?\r\n").await.unwrap();
+        stream
+    });
+    let (wire, ended) = connect(&url).await;
+    let answer = timeout(LIMIT, wire.request(&echo(b"x"))).await.unwrap();
+    assert!(matches!(answer, Err(Trouble::Dropped(_))), "{answer:?}");
+    timeout(LIMIT, ended.notified()).await.unwrap();
+    drop(serving.await.unwrap());
+}
