@@ -247,7 +247,9 @@ impl KeySpace {
         };
         match (command, args) {
             ("HMGET", fields) => {
-                let value = |field| hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()));
+                let value = |field| {
+                    hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
+                };
                 Answer::List(fields.iter().map(value).collect())
             }
             ("HGET", [field]) => {
