@@ -151,7 +151,7 @@ fn real_strategy_that_loses_an_update_is_told_by_exit_code_1() {
     let redis = RedisServer::start();
     let mut command = gaggle();
     command.args(["--strategy", "local", "--increments", "40", "--work", "5ms", "--json"]);
-    let run = command.args(["--redis", &redis.url()]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut run = command.args(["--redis", &redis.url()]).stdout(Stdio::piped()).spawn().unwrap();
 
     // Sets the counter back while the members increment it: what a broken lock would do.
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
@@ -162,10 +162,11 @@ fn real_strategy_that_loses_an_update_is_told_by_exit_code_1() {
         let value: Option<u64> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
         value.filter(|value| *value > 10).map(|_| key.clone())
     });
-    // Again and again without a pause: an increment under way writes over it, and only what comes
-    // between one member's SET and the next one's GET lasts.
-    for _ in 0..2000 {
-        redis::cmd("SET").arg(&counter).arg(0).exec(&mut connection).unwrap();
+    // Until the run ends: an increment under way writes over it, and only what comes between one
+    // member's SET and the next one's GET lasts. The run takes its counter away, and no SET that
+    // comes after makes it anew.
+    while run.try_wait().unwrap().is_none() {
+        redis::cmd("SET").arg(&counter).arg(0).arg("XX").exec(&mut connection).unwrap();
     }
     let output = run.wait_with_output().unwrap();
     let out = text(&output.stdout);
