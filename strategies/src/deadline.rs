@@ -87,6 +87,26 @@ pub fn extended_deadline(
     present.map_or(fresh, |present| present.max(fresh))
 }
 
+/// The lock after a successful extend sent at `sent`, whose answer is read at `now`.
+///
+/// # Errors
+///
+/// [`Error::Expired`] when the answer is read so late that the extended lease has passed as well: a
+/// process that was stopped meanwhile holds nothing.
+pub fn extended(
+    lock: &Lock,
+    sent: Instant,
+    duration: Duration,
+    drift: Drift,
+    now: Instant,
+) -> Result<Lock, Error> {
+    let deadline = extended_deadline(lock.deadline(), sent, duration, drift);
+    if deadline <= now {
+        return Err(Error::Expired);
+    }
+    Ok(lock.with_deadline(deadline))
+}
+
 /// The error for a lock that the granting side no longer knows as holding: [`Error::NotHolder`]
 /// before the local deadline, [`Error::Expired`] from it on.
 #[must_use]

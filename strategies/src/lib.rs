@@ -47,7 +47,7 @@ mod wait;
 pub use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{BootClock, Clock, Instant, TokioClock},
-    deadline::{Drift, extended_deadline, gone, granted_deadline},
+    deadline::{Drift, extended, extended_deadline, gone, granted_deadline},
     error::Error,
     gaggle::{Gaggle, Raft},
     holds::{Holds, LossWatch},

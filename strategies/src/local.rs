@@ -18,7 +18,7 @@ use self::{
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
     KeyedMutex, Lock, LockOptions, LossWatch, Nonce, Order, Survives, check_duration, check_key,
-    check_request, extended_deadline, gone,
+    check_request, extended, gone,
     lock_table::{Bound, Command, Effect, Known, ProcessId, Sizes, TableConfig},
     sync::Mutex,
     wait::whole_ms,
@@ -269,7 +269,7 @@ impl KeyedMutex for Local {
                 return Err(gone(lock, now));
             };
             let duration = Duration::from_millis(duration_ms);
-            Ok(lock.with_deadline(extended_deadline(lock.deadline(), now, duration, self.drift)))
+            extended(lock, now, duration, self.drift, now)
         })
     }
 

@@ -20,8 +20,7 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 /// Run `testing::conformance` (feature `testing`) on it. Check input with
 /// [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
 /// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
-/// send, with [`granted_deadline`](crate::granted_deadline) and
-/// [`extended_deadline`](crate::extended_deadline). Arm the withdrawal before the first await.
+/// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()). Arm the withdrawal before the first await.
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
     /// Takes `key` within `options.max_wait`.
@@ -79,7 +78,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. Ends by the strategy's request
-    /// timeout and by the local deadline.
+    /// timeout and by the local deadline. A process that was stopped for so long that the extended
+    /// lease has passed as well gets [`Error::Expired`], never a lock that has run out.
     ///
     /// # Cancel safety
     ///

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use gaggle_strategies::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
     LockOptions, LossWatch, MaxWait, Nonce, Order, check_duration, check_request,
-    extended_deadline, found_deadline, gone, granted_deadline, lasts, wait_until, whole_ms,
+    extended, extended_deadline, found_deadline, gone, granted_deadline, lasts, wait_until, whole_ms,
 };
 use tokio::{sync::watch, time::timeout};
 
@@ -403,7 +403,7 @@ impl KeyedMutex for Scripted {
             return Err(gone(lock, self.now()));
         }
         let drift = Drift::default();
-        Ok(lock.with_deadline(extended_deadline(lock.deadline(), sent, duration, drift)))
+        extended(lock, sent, duration, drift, self.now())
     }
 
     async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Capabilities, Clock, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock,
-    LossWatch, Order, Owner, Survives, check_duration, check_key, extended_deadline, gone,
+    LossWatch, Order, Owner, Survives, check_duration, check_key, extended, gone,
     lock_table::Ended, sync::AtomicBool, wait::whole_ms,
 };
 
@@ -201,8 +201,7 @@ impl Member {
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
         match self.answer_by(Some(end), &mut asking.reply).await? {
             Some(Answer::Extended { held: true, sent }) => {
-                let deadline = extended_deadline(lock.deadline(), sent, duration, self.drift);
-                Ok(lock.with_deadline(deadline))
+                extended(lock, sent, duration, self.drift, self.clock.now())
             }
             Some(Answer::Extended { held: false, .. }) => {
                 self.holds.lose(lock.nonce());

@@ -8,7 +8,7 @@ use super::{
     shared::{Release, Shared},
     trouble::{Fate, Trouble},
 };
-use crate::{Error, Instant, Lock, extended_deadline, gone};
+use crate::{Error, Instant, Lock, extended, gone};
 
 /// An unlock whose caller goes before the answer is sent all the same.
 pub(super) struct HandOver<'a> {
@@ -87,8 +87,8 @@ impl Shared {
             match self.prolong(key, bucket, nonce, duration, until).await {
                 Ok(true) => {
                     let drift = self.options.drift;
-                    let deadline = extended_deadline(lock.deadline(), sent, duration, drift);
-                    return Ok(lock.with_deadline(deadline));
+                    return extended(lock, sent, duration, drift, self.now())
+                        .inspect_err(|_| self.lost(lock));
                 }
                 Ok(false) => {
                     self.lost(lock);

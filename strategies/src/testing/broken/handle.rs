@@ -20,7 +20,7 @@ use super::{
 use crate::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
     LockOptions, LossWatch, MaxWait, Nonce, Order, REQUEST_TIMEOUT, Survives, check_duration,
-    check_key, check_request, extended_deadline, gone, granted_deadline,
+    check_key, check_request, extended, gone, granted_deadline,
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.
@@ -239,8 +239,7 @@ impl KeyedMutex for Handle {
         if !self.server.extend(lock.key(), lock.nonce(), duration, token) {
             return Err(gone(lock, self.now()));
         }
-        let drift = Drift::default();
-        Ok(lock.with_deadline(extended_deadline(lock.deadline(), sent, duration, drift)))
+        extended(lock, sent, duration, Drift::default(), self.now())
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
