@@ -18,7 +18,7 @@ use std::{
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 
 /// Seeds in which something was found once, by what it was. They always run.
-const REGRESSIONS: [(u64, &str); 21] = [
+const REGRESSIONS: [(u64, &str); 24] = [
     (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
     (190, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (607, "a lease counted from a later send than that of the LOCK that was granted"),
@@ -40,6 +40,9 @@ const REGRESSIONS: [(u64, &str); 21] = [
     (11_000_018, "a nameless member that started over, whose former incarnation kept its place"),
     (100_059_640, "a frame held up until after all had healed brought a nonce to remember"),
     (100_147_024, "the same"),
+    (200_021_281, "appends at heartbeats, in frames too small to carry what was asked"),
+    (201_005_365, "a nameless learner that died before it could vote, and kept its place"),
+    (201_008_799, "an extend that was read after the extended lease"),
 ];
 
 fn assert_sound(seed: u64) -> gaggle_strategies::testing::simulator::Run {

@@ -9,37 +9,58 @@ use super::{entry::MemberChange, group::Group, options::Members, peers::Peers, w
 use crate::Instant;
 
 /// In a nameless cluster nothing proves a process gone: a voter silent for this long is replaced
-/// by a newcomer, if the quorum agrees.
+/// by a newcomer, if the quorum agrees, and a learner makes room for another.
 const REPLACE_AFTER: Duration = Duration::from_secs(2);
 /// A newcomer is taken in only while it makes itself heard.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// The next change of members that the leader should propose.
+/// When a leader looks at its group.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub(super) now: Instant,
+    /// Since when it leads. Followers do not speak to one another: what it did not hear before then
+    /// says nothing.
+    pub(super) leading_since: Instant,
+}
+
+impl Look {
+    /// How long the process `name` has said nothing to this leader.
+    fn silence(self, peers: &Peers, name: &NodeName) -> Duration {
+        let since = self.leading_since;
+        self.now.since(peers.get(name).map_or(since, |peer| peer.heard_at().max(since)))
+    }
+}
+
+/// The next change of members that the leader, the incarnation `me`, should propose.
 pub(super) fn next_change(
-    now: Instant,
+    look: Look,
     me: u64,
     members: &Members,
     group: &Group,
     peers: &Peers,
 ) -> Option<MemberChange> {
-    forget(group, peers)
-        .or_else(|| replace(now, me, members, group, peers))
-        .or_else(|| learn(now, me, members, group, peers))
+    forget(look, members, group, peers)
+        .or_else(|| replace(look, me, members, group, peers))
+        .or_else(|| learn(look, me, members, group, peers))
 }
 
-/// A learner that restarted before it could vote.
-fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
+/// A learner that restarted before it could vote; in a nameless cluster also one that fell silent,
+/// because its name may never be heard again.
+fn forget(look: Look, members: &Members, group: &Group, peers: &Peers) -> Option<MemberChange> {
+    let nameless = matches!(members, Members::Sized(_));
     let learners = group.learners().iter();
     let mut gone = learners.filter(|id| {
-        let name = group.name_of(**id);
-        name.is_some_and(|name| peers.is_gone(name, **id, group.id()))
+        group.name_of(**id).is_some_and(|name| {
+            let silent = nameless && look.silence(peers, name) >= REPLACE_AFTER;
+            silent || peers.is_gone(name, **id, group.id())
+        })
     });
     gone.next().map(|&id| MemberChange::Forget { id })
 }
 
 /// A learner that has caught up.
 fn replace(
-    now: Instant,
+    look: Look,
     me: u64,
     members: &Members,
     group: &Group,
@@ -53,7 +74,7 @@ fn replace(
                 let mut voters = group.roster().iter().filter(|(id, _)| group.is_voter(**id));
                 voters.find(|(_, voter)| *voter == name).map(|(id, _)| *id)
             }
-            Members::Sized(_) => vacant_place(now, me, group, peers),
+            Members::Sized(_) => vacant_place(look, me, group, peers),
         }?;
         (old != me).then_some(MemberChange::Replace { old, new })
     })
@@ -61,7 +82,7 @@ fn replace(
 
 /// A fresh incarnation that is in no group.
 fn learn(
-    now: Instant,
+    look: Look,
     me: u64,
     members: &Members,
     group: &Group,
@@ -70,7 +91,7 @@ fn learn(
     let vacancy = match members {
         Members::Named(_) => true,
         Members::Sized(_) => {
-            group.learners().is_empty() && vacant_place(now, me, group, peers).is_some()
+            group.learners().is_empty() && vacant_place(look, me, group, peers).is_some()
         }
     };
     if !vacancy {
@@ -82,7 +103,7 @@ fn learn(
             Members::Sized(_) => true,
         };
         let free = matches!(peer.standing, Some(Standing::Free | Standing::Resting));
-        named && free && peer.is_fresh(now, FRESH)
+        named && free && peer.is_fresh(look.now, FRESH)
     });
     let (name, peer) =
         newcomers.find(|(_, peer)| !group.roster().contains_key(&peer.incarnation))?;
@@ -92,13 +113,13 @@ fn learn(
 /// The voter whose place a newcomer may take in a nameless cluster: one that is proved gone, its
 /// process being heard under a fresh incarnation, or else the one silent longest, if that is long
 /// enough. Silence is that of a process: one that lives on under another incarnation is never silent.
-fn vacant_place(now: Instant, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
+fn vacant_place(look: Look, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
     let voters = || group.roster().iter().filter(|(id, _)| **id != me && group.is_voter(**id));
     let mut gone = voters().filter(|(id, name)| peers.is_gone(name, **id, group.id()));
     if let Some((id, _)) = gone.next() {
         return Some(*id);
     }
-    let silent = voters().filter_map(|(id, name)| Some((peers.get(name)?.silent_for(now), *id)));
+    let silent = voters().map(|(id, name)| (look.silence(peers, name), *id));
     silent.max().filter(|(silence, _)| *silence >= REPLACE_AFTER).map(|(_, id)| id)
 }
 

@@ -19,7 +19,7 @@ pub(crate) use self::standing::Status;
 use super::{
     formation::{Formation, Letter, PRESENCE_EVERY},
     group::{self, Group, GroupError},
-    membership,
+    membership::{self, Look},
     options::{MemberOptions, Members, Replicate, Timing},
     peers::Peers,
     random::Ids,
@@ -401,8 +401,9 @@ impl Node {
     /// A leader's duties by time: members that changed, processes that went silent.
     fn lead(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
+        let look = Look { now, leading_since: self.leading_since };
         let change =
-            membership::next_change(now, self.incarnation, &self.members, group, &self.peers);
+            membership::next_change(look, self.incarnation, &self.members, group, &self.peers);
         if let Some(change) = change
             && group.propose_change(&change)
         {

@@ -173,8 +173,8 @@ impl Peer {
         self.incarnation != 0 && now.since(self.heard) <= within
     }
 
-    pub(super) fn silent_for(&self, now: Instant) -> Duration {
-        now.since(self.heard)
+    pub(super) fn heard_at(&self) -> Instant {
+        self.heard
     }
 }
 

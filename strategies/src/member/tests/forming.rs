@@ -85,6 +85,52 @@ fn a_nameless_process_that_starts_over_takes_its_own_former_place() {
     world.must_lock(&victim, "k", 1);
 }
 
+/// Its name is never heard again, and so it stayed a learner for ever, with no room for another
+/// (simulator seed 201005365).
+#[test]
+fn a_nameless_learner_that_dies_before_it_votes_makes_room_for_another() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    ["p", "q", "r"].iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    let victim = world.follower();
+    world.kill(&victim);
+    world.start("s");
+    let leader = world.leader().expect("a follower was killed");
+    world.run_until(10_000, "a learner", |w| !w.group(&leader).learners().is_empty());
+    world.kill("s");
+    world.start("t");
+    world.run_until(10_000, "the second newcomer votes", |w| w.status("t").ready);
+}
+
+/// Followers do not speak to one another, so that one that becomes leader has not heard the others
+/// for long: only its own time as leader counts.
+#[test]
+fn a_new_leader_gives_away_the_place_of_nobody_who_was_silent_for_a_moment() {
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    for seed in 0..10 {
+        let mut world = World::empty(MemberOptions::sized("test", 7).seed(seed));
+        names.iter().for_each(|name| world.start(name));
+        world.run_until_ready();
+        let victim = world.follower();
+        world.kill(&victim);
+        world.start("newcomer");
+        let leader = world.leader().expect("a follower was killed");
+        world.run_until(10_000, "a learner", |w| !w.group(&leader).learners().is_empty());
+        let living: Vec<_> = names.into_iter().filter(|n| *n != victim && *n != leader).collect();
+        let ids = |world: &mut World| -> Vec<u64> {
+            living.iter().map(|name| world.node(name).inside().0).collect()
+        };
+        let before = ids(&mut world);
+        world.cut_off(living[0]);
+        world.kill(&leader);
+        world.run(1_500);
+        world.heal();
+        world.run_until(10_000, "the newcomer votes", |w| w.status("newcomer").ready);
+        world.run(1_000);
+        assert_eq!(before, ids(&mut world), "seed {seed}: a live member was replaced");
+    }
+}
+
 #[test]
 fn three_less_one_and_five_less_two_elect_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {

@@ -114,7 +114,7 @@ impl Plan {
         let clients = draw.spread(1, 16) as usize;
         let heartbeat_ms = [50, 50, 100, 100, 200][draw.index(5)];
         let compact_after = draw.spread(8, 512);
-        let options = Timing {
+        let mut options = Timing {
             heartbeat_ms,
             at_heartbeat: draw.chance(60_000),
             compact_after,
@@ -125,6 +125,12 @@ impl Plan {
             waiters_max: if draw.chance(100_000) { draw.between(1, 3) } else { 1 << 17 },
             nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
         };
+        if options.at_heartbeat {
+            // One append a heartbeat, and a LOCK that takes several of them to commit: small frames
+            // would pile up more than they carry, and a short memory would refuse every LOCK as stale.
+            options.frame_limit = 1 << 20;
+            options.nonce_memory_ms = options.nonce_memory_ms.max(5 * heartbeat_ms);
+        }
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
         let work = WorkPlan {
