@@ -96,7 +96,13 @@ impl Driver {
     pub(super) fn next_wake(&self) -> Instant {
         let soonest = self.clock.now().after(Duration::from_millis(1));
         let due = self.node.next_wake().map(|at| at.max(soonest));
-        due.map_or(self.next_tick, |at| at.min(self.next_tick))
+        let tick = self.next_tick.after(self.tick * self.quiet_ticks());
+        due.map_or(tick, |at| at.min(tick))
+    }
+
+    /// How many ticks may be slept over.
+    fn quiet_ticks(&self) -> u32 {
+        if self.closing.is_some() { 0 } else { self.node.quiet_ticks() }
     }
 
     /// One turn and its deliveries: everything between two waits. `first` is what ended the wait.
@@ -141,6 +147,7 @@ impl Driver {
 
     fn gather(&mut self, first: Option<Arrived>) {
         let now = self.clock.now();
+        self.run_quiet_ticks(now);
         match first {
             Some(Arrived::Frame(received)) => self.take_frame(now, received),
             Some(Arrived::Mail(mail)) => self.take_mail(now, mail),
@@ -218,15 +225,35 @@ impl Driver {
         self.node.call(now, call);
     }
 
-    fn run_ticks(&mut self) {
-        let now = self.clock.now();
+    /// How many ticks are due.
+    fn ticks_due(&self, now: Instant) -> u32 {
         if now < self.next_tick {
-            return;
+            return 0;
         }
         let missed = now.since(self.next_tick).as_nanos() / self.tick.as_nanos();
-        let ticks = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
+        u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// The ticks that were slept over on purpose, before what arrived meanwhile is looked at: a
+    /// frame of the leader must set back the count of the time that passed before it. After a stall
+    /// they are left to [`run_ticks`](Self::run_ticks).
+    fn run_quiet_ticks(&mut self, now: Instant) {
+        let (due, quiet) = (self.ticks_due(now), self.quiet_ticks());
+        let ticks = due.min(quiet);
+        if ticks > 0 && due - ticks <= TICKS_AT_ONCE {
+            self.node.tick(now, ticks, self.clock.wall_nanos());
+            self.next_tick = self.next_tick.after(self.tick * ticks);
+        }
+    }
+
+    fn run_ticks(&mut self) {
+        let now = self.clock.now();
+        let ticks = self.ticks_due(now);
+        if ticks == 0 {
+            return;
+        }
         for _ in 0..ticks.min(TICKS_AT_ONCE) {
-            self.node.tick(now, self.clock.wall_nanos());
+            self.node.tick(now, 1, self.clock.wall_nanos());
         }
         let next = self.next_tick.after(self.tick * ticks.min(TICKS_AT_ONCE));
         self.next_tick = if next > now { next } else { now.after(self.tick) };

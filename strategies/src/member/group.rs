@@ -230,12 +230,32 @@ impl Group {
         self.pin_election_timeout();
     }
 
-    /// One tick of the engine.
-    pub(super) fn tick(&mut self, now: Instant) {
-        self.raw.tick();
+    /// So many ticks of the engine.
+    pub(super) fn tick(&mut self, now: Instant, ticks: u32) {
+        for _ in 0..ticks {
+            self.raw.tick();
+        }
         self.pin_election_timeout();
         self.cure_stuck_snapshots(now);
         self.compact();
+    }
+
+    /// How many of the engine's next ticks do nothing but count: those before a follower stands for
+    /// election, or before a leader makes itself heard or looks whether it is heard.
+    pub(super) fn quiet_ticks(&self) -> u32 {
+        let raft = &self.raw.raft;
+        let sends_snapshot = || raft.prs().iter().any(|(_, p)| p.state == ProgressState::Snapshot);
+        let next = match raft.state {
+            StateRole::Follower => {
+                raft.randomized_election_timeout().saturating_sub(raft.election_elapsed)
+            }
+            StateRole::Leader if raft.lead_transferee.is_none() && !sends_snapshot() => {
+                let heard = raft.heartbeat_timeout().saturating_sub(raft.heartbeat_elapsed());
+                heard.min(raft.election_timeout().saturating_sub(raft.election_elapsed))
+            }
+            _ => 0,
+        };
+        u32::try_from(next.saturating_sub(1)).unwrap_or(0)
     }
 
     pub(super) fn report_unreachable(&mut self, id: u64) {

@@ -169,12 +169,13 @@ impl Node {
         self.requests.len()
     }
 
-    /// One tick of the engine, and all that is done by time. `first_token` is where the tokens of
-    /// a group formed now would begin.
-    pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
-        self.ticks += 1;
+    /// So many ticks of the engine, of which all but the last may only be
+    /// [quiet](Self::quiet_ticks), and all that is done by time. `first_token` is where the tokens
+    /// of a group formed now would begin.
+    pub(crate) fn tick(&mut self, now: Instant, ticks: u32, first_token: u64) {
+        self.ticks += u64::from(ticks);
         if let Some(group) = &mut self.group {
-            group.tick(now);
+            group.tick(now, ticks);
         } else {
             let mut letters = Vec::new();
             let first_token = first_token.max(self.last_token.saturating_add(1));
@@ -243,7 +244,24 @@ impl Node {
     /// When a turn must come although nothing arrives, besides ticks.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         let group = self.group.as_ref();
-        group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp()
+        let stamp = group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp();
+        let due = self.leader.and_then(|_| self.requests.next_due());
+        stamp.into_iter().chain(due).min()
+    }
+
+    /// How many of the next ticks may come late, all at once and just before what comes next: they
+    /// would only be counted. A process that is forming, joining, without a leader or in the middle
+    /// of a change has something to do at each.
+    pub(crate) fn quiet_ticks(&self) -> u32 {
+        let calm = |group: &&Group| {
+            self.leader.is_some()
+                && self.timing.replicate == Replicate::AtOnce
+                && group.votes()
+                && group.is_settled()
+                && group.learners().is_empty()
+                && self.transfers.is_idle()
+        };
+        self.group.as_ref().filter(calm).map_or(0, Group::quiet_ticks)
     }
 
     /// Takes what a drained group has to say.

@@ -191,6 +191,11 @@ impl Requests {
         }
     }
 
+    /// When the next request is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.next()
+    }
+
     /// Everything that is to be sent now. Called while a leader is known.
     pub(super) fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
         let mut commands = Vec::new();

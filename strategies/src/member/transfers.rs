@@ -64,6 +64,11 @@ impl Transfers {
         self.outgoing.clear();
     }
 
+    /// Whether nothing is being sent.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.outgoing.clear();
         self.incoming.clear();

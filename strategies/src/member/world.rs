@@ -153,7 +153,7 @@ impl World {
                 let wall = self.wall.unwrap_or(virtual_wall);
                 let Some(node) = self.nodes.get_mut(&name) else { continue };
                 if millis.is_multiple_of(10) {
-                    node.tick(now, wall);
+                    node.tick(now, 1, wall);
                 }
                 self.flush(&name);
             }

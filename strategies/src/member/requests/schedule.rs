@@ -30,6 +30,11 @@ impl<T: Copy + Ord> Schedule<T> {
         }
     }
 
+    /// When the earliest item is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.by_time.first().map(|&(at, _)| at)
+    }
+
     /// Takes the earliest item that is due.
     pub(super) fn pop(&mut self, now: Instant) -> Option<T> {
         let &(at, item) = self.by_time.first()?;

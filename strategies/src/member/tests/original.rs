@@ -78,7 +78,7 @@ impl Trio {
             self.now = self.now.after(std::time::Duration::from_millis(10));
             for &id in &joined {
                 let now = self.now;
-                self.group(id).tick(now);
+                self.group(id).tick(now, 1);
             }
             self.deliver(links);
             let leads = |id: &&u64| self.groups[id].is_leader() && self.groups[id].term() > term;
@@ -93,7 +93,7 @@ impl Trio {
     fn settle(&mut self, leader: u64, links: &[Link]) {
         for _ in 0..10 {
             let now = self.now;
-            self.group(leader).tick(now);
+            self.group(leader).tick(now, 1);
             self.deliver(links);
         }
     }
@@ -172,7 +172,7 @@ fn votes_no_for_candidates_in_earlier_terms() {
     // The same request of a later term, once the leader was silent for long enough, is granted.
     for _ in 0..15 {
         let now = trio.now;
-        trio.group(2).tick(now);
+        trio.group(2).tick(now, 1);
     }
     trio.drain(2);
     let late = trio.message(MessageType::MsgRequestVote, 3, 2, term + 5);
