@@ -240,14 +240,16 @@ impl Group {
         self.compact();
     }
 
-    /// How many of the engine's next ticks do nothing but count: those before a follower stands for
-    /// election, or before a leader makes itself heard or looks whether it is heard.
+    /// How many of the engine's next ticks do nothing but count: those before a leader makes itself
+    /// heard or looks whether it is heard, and those in which a follower need not miss its leader yet.
+    /// Who sleeps for longer cannot tell a silent leader from a standstill of its own.
     pub(super) fn quiet_ticks(&self) -> u32 {
         let raft = &self.raw.raft;
         let sends_snapshot = || raft.prs().iter().any(|(_, p)| p.state == ProgressState::Snapshot);
         let next = match raft.state {
             StateRole::Follower => {
-                raft.randomized_election_timeout().saturating_sub(raft.election_elapsed)
+                let late = raft.heartbeat_timeout() + 2;
+                late.min(raft.randomized_election_timeout()).saturating_sub(raft.election_elapsed)
             }
             StateRole::Leader if raft.lead_transferee.is_none() && !sends_snapshot() => {
                 let heard = raft.heartbeat_timeout().saturating_sub(raft.heartbeat_elapsed());

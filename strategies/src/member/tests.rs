@@ -6,10 +6,12 @@
 
 mod forged;
 mod forming;
+mod hand;
 mod interleavings;
 mod locking;
 mod original;
 mod pitfalls;
+mod rest;
 mod time;
 mod turn;
 

@@ -5,19 +5,16 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 
+use super::hand::Hand;
 use crate::{
-    Clock, Instant, MemberOptions, Nonce,
+    MemberOptions, Nonce,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::{
         Member, Policy,
@@ -25,22 +22,6 @@ use crate::{
         wire::{self, Body, Header, VERSION},
     },
 };
-
-/// A clock that the test moves.
-#[derive(Debug, Default)]
-struct Hand(AtomicU64);
-
-impl Hand {
-    fn pass(&self, ms: u64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Hand {
-    fn now(&self) -> Instant {
-        Instant::from_origin(Duration::from_millis(self.0.load(Ordering::SeqCst)))
-    }
-}
 
 /// A channel on which nobody else speaks: frames are put in, each with a pause of the process that
 /// goes before its arrival.

@@ -1,0 +1,123 @@
+//! Goal: a group at rest costs next to nothing, and what its members sleep over is missed by nobody.
+//! Method: three drivers over a hub in memory, turned by hand whenever a frame waits or their own
+//! time has come; turns are counted.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use gaggle_channels::{Channel, Hub, Memory, NodeName};
+
+use super::hand::Hand;
+use crate::{
+    Clock, MemberOptions,
+    member::{
+        Member, Policy,
+        driver::{Arrived, Driver},
+    },
+};
+
+struct Process {
+    driver: Driver,
+    channel: Arc<Memory>,
+    turns: u64,
+    stopped: bool,
+    _member: Member,
+}
+
+struct Trio {
+    clock: Arc<Hand>,
+    processes: Vec<Process>,
+}
+
+impl Trio {
+    fn formed() -> Self {
+        let (hub, clock) = (Hub::default(), Arc::new(Hand::default()));
+        let names = ["a", "b", "c"].map(|name| NodeName::new(name).unwrap());
+        let process = |seed: usize| {
+            let channel = Arc::new(hub.channel(names[seed].clone()));
+            channel.connect().now_or_never().expect("nothing to wait for").unwrap();
+            let options = MemberOptions::named("test", names.clone());
+            let options = options.clock(clock.clone()).seed(seed as u64);
+            let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
+            Process { driver, channel, turns: 0, stopped: false, _member }
+        };
+        let processes = (0..names.len()).map(process).collect();
+        let mut trio = Self { clock, processes };
+        trio.run(2_000);
+        assert!(trio.processes.iter().all(|process| process.driver.node.status().ready));
+        trio
+    }
+
+    /// Lets `ms` pass: frames arrive at once, and a driver sleeps for as long as it says.
+    fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.clock.pass(1);
+            while self.turn_all() {}
+        }
+    }
+
+    fn turn_all(&mut self) -> bool {
+        let (now, mut turned) = (self.clock.now(), false);
+        for process in self.processes.iter_mut().filter(|process| !process.stopped) {
+            let first = process.channel.try_receive().map(Arrived::Frame);
+            if first.is_none() && process.driver.next_wake() > now {
+                continue;
+            }
+            process.driver.step(first);
+            process.turns += 1;
+            turned = true;
+        }
+        turned
+    }
+
+    fn leader(&self) -> usize {
+        let mut living = (0..self.processes.len()).filter(|&at| !self.processes[at].stopped);
+        living.find(|&at| self.processes[at].driver.node.status().leads).expect("one leads")
+    }
+
+    fn term(&self, process: usize) -> u64 {
+        self.processes[process].driver.node.status().term
+    }
+}
+
+#[test]
+fn at_rest_a_member_turns_for_what_the_leader_says_and_for_nothing_else() {
+    let mut trio = Trio::formed();
+    let before: Vec<u64> = trio.processes.iter().map(|process| process.turns).collect();
+    trio.run(10_000);
+    // Twenty heartbeats a second and two stamps: each a frame to a follower, and two to the leader.
+    for (at, process) in trio.processes.iter().enumerate() {
+        let turns = process.turns - before[at];
+        let most = if at == trio.leader() { 750 } else { 300 };
+        assert!(turns <= most, "{turns} turns in ten seconds, where {most} do");
+    }
+}
+
+#[test]
+fn a_follower_that_sleeps_hears_that_its_leader_has_gone() {
+    let mut trio = Trio::formed();
+    trio.run(1_000);
+    let leader = trio.leader();
+    trio.processes[leader].stopped = true;
+    // Two election timeouts at the most.
+    trio.run(600);
+    assert_ne!(trio.leader(), leader);
+}
+
+#[test]
+fn a_process_that_stood_still_neither_campaigns_nor_deposes_itself() {
+    let mut trio = Trio::formed();
+    for stall in [60, 130, 1_000, 10_000] {
+        let leader = trio.leader();
+        let (term, follower) = (trio.term(leader), (leader + 1) % 3);
+        trio.processes[follower].stopped = true;
+        trio.run(stall);
+        trio.processes[follower].stopped = false;
+        trio.run(1_000);
+        assert_eq!((trio.leader(), trio.term(leader)), (leader, term), "stalled for {stall} ms");
+        // All stand still, and the leader is the first to go on.
+        trio.clock.pass(stall);
+        trio.run(1_000);
+        assert_eq!((trio.leader(), trio.term(leader)), (leader, term), "all for {stall} ms");
+    }
+}
