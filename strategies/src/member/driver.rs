@@ -19,7 +19,8 @@ use crate::{Clock, Error, Holds, Instant};
 
 /// How much of each queue one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
-/// After a stall, the engine is fed at most this many of the ticks it missed: a leader must not
+/// After a stall, the engine is fed at most this many of the ticks it missed, beyond those that were
+/// slept over on purpose: a leader must not
 /// depose itself, nor a follower campaign, because its own process stood still.
 const TICKS_AT_ONCE: u32 = 3;
 /// How long a leader that closes tries to pass leadership on.
@@ -235,12 +236,10 @@ impl Driver {
     }
 
     /// The ticks that were slept over on purpose, before what arrived meanwhile is looked at: a
-    /// frame of the leader must set back the count of the time that passed before it. After a stall
-    /// they are left to [`run_ticks`](Self::run_ticks).
+    /// frame of the leader must set back the count of the time that passed before it.
     fn run_quiet_ticks(&mut self, now: Instant) {
-        let (due, quiet) = (self.ticks_due(now), self.quiet_ticks());
-        let ticks = due.min(quiet);
-        if ticks > 0 && due - ticks <= TICKS_AT_ONCE {
+        let ticks = self.ticks_due(now).min(self.quiet_ticks());
+        if ticks > 0 {
             self.node.tick(now, ticks, self.clock.wall_nanos());
             self.next_tick = self.next_tick.after(self.tick * ticks);
         }
