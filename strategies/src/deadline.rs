@@ -142,6 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn an_extend_that_is_read_after_the_extended_lease_gives_no_lock() {
+        let lock = |until| Lock::new("k".into(), crate::Nonce::from_u128(1), 1, Some(at(until)));
+        let read = |lock, now| extended(&lock, at(100), ms(1000), Drift::default(), at(now));
+        let longer = read(lock(500), 1088).unwrap();
+        assert_eq!(longer.deadline(), Some(at(1089)));
+        assert!(matches!(read(lock(500), 1089), Err(Error::Expired)));
+        assert_eq!(read(lock(2000), 1999).unwrap().deadline(), Some(at(2000)), "never shortened");
+        assert!(matches!(read(lock(2000), 2000), Err(Error::Expired)));
+    }
+
+    #[test]
     fn deadline_never_counts_from_later_than_the_receipt() {
         let deadline = granted_deadline(at(0), at(4000), ms(5000), ms(1000), Drift::default());
         assert_eq!(deadline, at(4000 + 1000 - 60 - 1));
