@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn an_extend_that_is_read_after_the_extended_lease_gives_no_lock() {
-        let lock = |until| Lock::new("k".into(), crate::Nonce::from_u128(1), 1, Some(at(until)));
-        let read = |lock, now| extended(&lock, at(100), ms(1000), Drift::default(), at(now));
+        let lock = |until| Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(until)));
+        let read = |lock: Lock, now| extended(&lock, at(100), ms(1000), Drift::default(), at(now));
         let longer = read(lock(500), 1088).unwrap();
         assert_eq!(longer.deadline(), Some(at(1089)));
         assert!(matches!(read(lock(500), 1089), Err(Error::Expired)));
