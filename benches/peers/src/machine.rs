@@ -26,7 +26,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("rustc", said("rustc", &["--version"])),
         ("redis", word_with(&said("redis-server", &["--version"]), "v=")),
         ("postgresql", last(&said(&crate::servers::postgres_tool("postgres"), &["--version"]))),
-        ("etcd", last(&said("etcd", &["--version"]).lines().next().unwrap_or_default().to_owned())),
+        ("etcd", last(said("etcd", &["--version"]).lines().next().unwrap_or_default())),
         ("crates", crates()),
     ]
 }
@@ -61,8 +61,8 @@ fn word_with(text: &str, prefix: &str) -> String {
 }
 
 fn last(text: &str) -> String {
-    let words = text.split_whitespace();
-    words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).next().unwrap_or("?").into()
+    let mut words = text.split_whitespace();
+    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("?").into()
 }
 
 fn line(path: &str, start: &str) -> Option<String> {

@@ -5,6 +5,9 @@
 //! Started by `benches/peers/run`, which installs the servers. Each server that is started here has a
 //! free loopback port and a directory of its own, and ends with this program.
 
+// It measures, and holds no lease by these clocks.
+#![allow(clippy::disallowed_methods)]
+
 mod bounds;
 mod cluster;
 mod contenders;
