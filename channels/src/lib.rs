@@ -13,11 +13,14 @@
 //! Nothing here knows what is in a frame.
 
 mod memory;
+mod outgoing;
 mod queue;
 mod redis;
+pub mod resp;
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod writer;
 
 use std::{fmt, sync::Arc};
 

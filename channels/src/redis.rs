@@ -2,6 +2,7 @@
 pub(crate) mod decoders;
 mod link;
 mod options;
+mod session;
 mod topics;
 
 use std::{
@@ -14,39 +15,50 @@ use bytes::Bytes;
 use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle};
 
 pub use self::options::RedisOptions;
-use self::{
-    link::{Link, Outgoing},
-    topics::Topics,
+use self::{link::Link, topics::Topics};
+use crate::{
+    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, queue,
 };
-use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, queue};
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
 /// It reconnects by itself and subscribes again, and says [`Received::Down`] and [`Received::Up`]
 /// when it does; what was published meanwhile is lost, as pub/sub has it. Works with Redis 7 and
-/// Valkey. Nothing is stored in Redis.
+/// Valkey. Nothing is stored in Redis. Where its user may `CLIENT REPLY`, the server is told not to
+/// answer publications, which saves it half of its writing.
 ///
 /// | bound | default | reason |
 /// |---|---|---|
 /// | frame | 1 MiB | what one peer can make another allocate |
-/// | outgoing queue | 16,384 frames, 64 MiB | a Redis that is down costs bounded memory, and frames |
+/// | outgoing queue | 16,384 frames, 64 MiB | a Redis that does not read costs bounded memory, and frames |
 /// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
 /// | connect | 2 s | `connect` ends by then |
-/// | silence | 2 s | a connection that answers no PING is given up |
+/// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
+/// | stalled write | 3 s | a Redis that does not read is given up |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
     options: RedisOptions,
     topics: Topics,
-    counters: Arc<Mutex<Counters>>,
+    shared: Arc<Shared>,
     running: AsyncMutex<Option<JoinHandle<()>>>,
-    ends: Mutex<Option<Ends>>,
+    inbox: Mutex<Option<Inbox>>,
 }
 
-/// The owner's ends of the queues, while connected.
-#[derive(Clone)]
-struct Ends {
-    outgoing: Arc<queue::Sender<Outgoing>>,
-    inbox: Arc<AsyncMutex<queue::Receiver<Received>>>,
+type Inbox = Arc<AsyncMutex<queue::Receiver<Received>>>;
+
+/// What the task shares with its channel.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The owner's queue, while connected.
+    inbox: Option<queue::Sender<Received>>,
+    /// The way to Redis, while there is one.
+    outgoing: Option<Arc<Outgoing>>,
+    counters: Counters,
 }
 
 impl Redis {
@@ -61,32 +73,97 @@ impl Redis {
         Ok(Self {
             topics,
             options,
-            counters: Arc::default(),
+            shared: Arc::default(),
             running: AsyncMutex::new(None),
-            ends: Mutex::new(None),
+            inbox: Mutex::new(None),
         })
     }
 
-    fn ends(&self) -> MutexGuard<'_, Option<Ends>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, Option<Inbox>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue(&self, topic: String, frame: &Bytes) -> Result<(), ChannelError> {
+    /// To one node, or to all.
+    fn publish(&self, to: Option<&NodeName>, frame: &Bytes) -> Result<(), ChannelError> {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
         }
-        let ends = self.ends().clone().ok_or(ChannelError::Disconnected)?;
-        let payload = topics::payload(&self.options.name, frame);
-        let bytes = topic.len() + payload.len();
-        let queued = ends.outgoing.try_send(Outgoing { topic, payload }, bytes);
-        let mut counters = lock(&self.counters);
-        if queued {
+        let head = self.topics.publish(to, frame.len());
+        self.shared.send([&head, frame, topics::END])
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, pieces: [&[u8]; 3]) -> Result<(), ChannelError> {
+        let outgoing = {
+            let state = self.lock();
+            if state.inbox.is_none() {
+                return Err(ChannelError::Disconnected);
+            }
+            state.outgoing.clone()
+        };
+        // Outside of the lock: it may call the system.
+        let sent = outgoing.is_some_and(|outgoing| outgoing.send(pieces));
+        let counters = &mut self.lock().counters;
+        if sent {
             counters.sent += 1;
         } else {
             counters.dropped_outgoing += 1;
-            tracing::debug!("outgoing queue full, dropped a frame");
+            tracing::debug!("outgoing queue full or redis down, dropped a frame");
         }
         Ok(())
+    }
+
+    /// There is a way to Redis again.
+    fn up(&self, outgoing: Arc<Outgoing>) {
+        let mut state = self.lock();
+        state.outgoing = Some(outgoing);
+        state.hand_in(Received::Up { peer: None });
+    }
+
+    /// There is none any more, perhaps because what Redis said was malformed.
+    fn down(&self, malformed: bool) {
+        let mut state = self.lock();
+        state.end();
+        state.counters.malformed += u64::from(malformed);
+        state.hand_in(Received::Down { peer: None });
+    }
+
+    fn hand_in(&self, received: Received) {
+        self.lock().hand_in(received);
+    }
+
+    fn malformed(&self) {
+        self.lock().counters.malformed += 1;
+        tracing::warn!("malformed frame");
+    }
+
+    /// Redis has refused a publication.
+    fn refused(&self) {
+        self.lock().counters.dropped_outgoing += 1;
+    }
+}
+
+impl State {
+    fn hand_in(&mut self, received: Received) {
+        let Some(inbox) = &self.inbox else { return };
+        let bytes = received.bytes();
+        if inbox.try_send(received, bytes) {
+            self.counters.received += 1;
+        } else {
+            self.counters.dropped_incoming += 1;
+            tracing::debug!("incoming queue full, dropped a frame");
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(outgoing) = self.outgoing.take() {
+            outgoing.end();
+        }
     }
 }
 
@@ -101,55 +178,58 @@ impl Channel for Redis {
         if running.is_some() {
             return Ok(());
         }
-        let (outgoing, queue) =
-            queue::bounded(self.options.outgoing_frames_max, self.options.queue_bytes_max);
+        let link = Link::new(self.options.clone(), self.topics.clone(), self.shared.clone())?;
+        let connection = link.connect().await?;
         let (hand_in, inbox) =
             queue::bounded(self.options.incoming_frames_max, self.options.queue_bytes_max);
-        let link = Link::new(
-            self.options.clone(),
-            self.topics.clone(),
-            queue,
-            hand_in,
-            self.counters.clone(),
-        )?;
-        let connection = link.connect().await?;
+        {
+            let mut state = self.shared.lock();
+            state.inbox = Some(hand_in);
+            state.outgoing = Some(connection.outgoing.clone());
+        }
+        *self.inbox() = Some(Arc::new(AsyncMutex::new(inbox)));
         *running = Some(tokio::spawn(link.run(connection)));
-        *self.ends() =
-            Some(Ends { outgoing: Arc::new(outgoing), inbox: Arc::new(AsyncMutex::new(inbox)) });
         Ok(())
     }
 
     async fn disconnect(&self) {
         let task = self.running.lock().await.take();
-        *self.ends() = None;
+        {
+            let mut state = self.shared.lock();
+            state.inbox = None;
+            state.end();
+        }
+        *self.inbox() = None;
         if let Some(task) = task {
             task.abort();
             let _ = task.await;
+            // It may have reconnected just before it was aborted.
+            self.shared.lock().end();
         }
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
-        self.queue(self.topics.node(to), &frame)
+        self.publish(Some(to), &frame)
     }
 
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        self.queue(self.topics.all.clone(), &frame)
+        self.publish(None, &frame)
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.ends().as_ref()?.inbox.clone();
+        let inbox = self.inbox().clone()?;
         let mut inbox = inbox.lock().await;
         inbox.recv().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        let inbox = self.ends().as_ref()?.inbox.clone();
+        let inbox = self.inbox().clone()?;
         let mut inbox = inbox.try_lock().ok()?;
         inbox.try_recv()
     }
 
     fn counters(&self) -> Counters {
-        *lock(&self.counters)
+        self.shared.lock().counters
     }
 }
 
@@ -165,8 +245,4 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

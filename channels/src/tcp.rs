@@ -1,8 +1,7 @@
-mod connection;
+pub(crate) mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod options;
-mod outgoing;
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +15,10 @@ use bytes::Bytes;
 use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
 
 pub use self::options::TcpOptions;
-use self::outgoing::Outgoing;
-use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, queue};
+use self::connection::{DATA, head};
+use crate::{
+    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, queue,
+};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
@@ -153,7 +154,7 @@ impl Shared {
             state.links.get(to).map(|link| link.outgoing.clone())
         };
         // Outside of the lock: it may call the system.
-        let sent = outgoing.is_some_and(|outgoing| outgoing.send(&frame));
+        let sent = outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
         let counters = &mut self.lock().counters;
         if sent {
             counters.sent += 1;

@@ -22,7 +22,6 @@ mod keys;
 mod link;
 mod options;
 mod reply;
-mod resp;
 mod script;
 mod shared;
 mod tasks;

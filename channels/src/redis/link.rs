@@ -1,65 +1,55 @@
-//! The one task of a Redis channel: publishes what is queued, hands in what arrives, reconnects.
+//! The one task of a Redis channel: hands in what arrives, writes what could not be written at once,
+//! reconnects.
+//!
+//! Whoever sends writes to the socket himself, and the server answers nothing to a publication: a
+//! frame passes no task but its receiver's, and the server writes to nobody but its receiver. Once a
+//! second a publication to the own topic goes the whole way round, and is answered: the sign that
+//! both connections live and that the server lets us publish.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use rand::RngExt;
-use redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult,
-    aio::{MultiplexedConnection, PubSubSink, PubSubStream},
-    io::tcp::TcpSettings,
-};
-use tokio::time::{interval, sleep, timeout};
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
+use tokio::time::{sleep, timeout};
 
-use super::{RedisOptions, Topics, lock, topics};
-use crate::{ChannelError, Counters, Received, queue};
+use super::{
+    RedisOptions, Shared, Topics,
+    session::{Listener, Problem, Session},
+    topics,
+};
+use crate::{
+    ChannelError, Received,
+    outgoing::Outgoing,
+    resp::{Frame, Malformed, Writer},
+};
 
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-const PING_EVERY: Duration = Duration::from_secs(1);
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Writes that have not been answered, at one time: enough to keep a link busy.
-const WRITES_MAX: usize = 64;
-/// Frames of one write.
-const BATCH: usize = 512;
-/// What a write gathers at the most before it goes out.
-const BATCH_BYTES: usize = 1 << 20;
-
-/// A frame on its way to Redis.
-pub(super) struct Outgoing {
-    pub(super) topic: String,
-    pub(super) payload: Bytes,
-}
 
 pub(super) struct Link {
     options: RedisOptions,
     topics: Topics,
-    client: Client,
-    outgoing: queue::Receiver<Outgoing>,
-    inbox: queue::Sender<Received>,
-    counters: Arc<Mutex<Counters>>,
+    info: ConnectionInfo,
+    shared: Arc<Shared>,
 }
 
 /// A connection that publishes, and one that is subscribed.
 pub(super) struct Connection {
-    publisher: MultiplexedConnection,
-    sink: PubSubSink,
-    stream: PubSubStream,
+    pub(super) outgoing: Arc<Outgoing>,
+    /// Hears answers, most of which are turned off.
+    publisher: Listener,
+    subscriber: Listener,
+    /// Keeps the subscriber's socket open.
+    _subscribed: Writer,
 }
 
 impl Link {
     pub(super) fn new(
         options: RedisOptions,
         topics: Topics,
-        outgoing: queue::Receiver<Outgoing>,
-        inbox: queue::Sender<Received>,
-        counters: Arc<Mutex<Counters>>,
+        shared: Arc<Shared>,
     ) -> Result<Self, ChannelError> {
-        let client = client(&options.url).map_err(unavailable)?;
-        Ok(Self { options, topics, client, outgoing, inbox, counters })
+        let info = options.url.as_str().into_connection_info().map_err(unavailable)?;
+        Ok(Self { options, topics, info, shared })
     }
 
     /// Connects and subscribes; the subscription is acknowledged when this returns.
@@ -71,29 +61,41 @@ impl Link {
         }
     }
 
-    async fn try_connect(&self) -> RedisResult<Connection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.options.connect_timeout))
-            .set_response_timeout(Some(ANSWER_MAX));
-        let publisher = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let (mut sink, stream) = self.client.get_async_pubsub().await?.split();
-        sink.subscribe(&[&self.topics.mine, &self.topics.all]).await?;
-        Ok(Connection { publisher, sink, stream })
+    async fn try_connect(&self) -> Result<Connection, Problem> {
+        let mut subscriber = Session::open(&self.info).await?;
+        for topic in [&self.topics.mine, &self.topics.all] {
+            subscriber.ask(redis::cmd("SUBSCRIBE").arg(topic)).await?;
+        }
+        let mut publisher = Session::open(&self.info).await?;
+        // A server that forbids it answers each publication, which is as right, only slower.
+        let quiet = publisher.ask(&client_reply("ON")).await.is_ok();
+        let sign = redis::cmd("PUBLISH").arg(&self.topics.mine).arg("").clone();
+        publisher.ask(&sign).await?;
+        let mut alive = sign.get_packed_command();
+        if quiet {
+            let off = client_reply("OFF").get_packed_command();
+            publisher.write(&off).await?;
+            alive = [client_reply("ON").get_packed_command(), alive, off].concat();
+        }
+        let (frames, bytes) = (self.options.outgoing_frames_max, self.options.queue_bytes_max);
+        Ok(Connection {
+            outgoing: Arc::new(Outgoing::new(publisher.writer, alive.into(), frames, bytes)),
+            publisher: publisher.listener,
+            subscriber: subscriber.listener,
+            _subscribed: subscriber.writer,
+        })
     }
 
-    /// Runs until aborted, or until the channel is gone.
-    pub(super) async fn run(mut self, mut connection: Connection) {
+    /// Runs until aborted.
+    pub(super) async fn run(self, mut connection: Connection) {
         loop {
-            if self.carry(connection).await.is_none() {
-                return;
-            }
-            tracing::warn!(topic = %self.topics.mine, "connection to redis lost");
-            self.hand_in(Received::Down { peer: None });
+            let problem = self.carry(connection).await;
+            tracing::warn!(%problem, topic = %self.topics.mine, "connection to redis lost");
+            self.shared.down(problem.is::<Malformed>());
             let mut pause = RECONNECT.0;
             connection = loop {
                 let jittered = rand::rng().random_range(pause / 2..=pause);
                 sleep(jittered).await;
-                self.drop_outgoing();
                 match self.connect().await {
                     Ok(connection) => break connection,
                     Err(error) => tracing::debug!(%error, "cannot reconnect to redis"),
@@ -101,106 +103,50 @@ impl Link {
                 pause = (pause * 2).min(RECONNECT.1);
             };
             tracing::info!(topic = %self.topics.mine, "connection to redis restored");
-            self.hand_in(Received::Up { peer: None });
+            self.shared.up(connection.outgoing.clone());
         }
     }
 
-    /// Carries frames until the connection breaks; `None` when the channel is gone.
-    async fn carry(&mut self, connection: Connection) -> Option<()> {
-        let Connection { publisher, sink, mut stream } = connection;
-        let mut writes = FuturesUnordered::new();
-        let mut pings = interval(PING_EVERY);
-        let mut ping = std::pin::pin!(None);
-        loop {
-            tokio::select! {
-                biased;
-                // First: a write is sent when it is first polled, and order must be kept.
-                Some(written) = writes.next() => {
-                    let written: RedisResult<()> = written;
-                    if written.is_err() {
-                        return Some(());
-                    }
-                }
-                message = stream.next() => match message {
-                    Some(message) => self.take(&message),
-                    None => return Some(()),
-                },
-                outgoing = self.outgoing.recv(), if writes.len() < WRITES_MAX => {
-                    writes.push(publish(publisher.clone(), self.gather(outgoing?)));
-                }
-                answered = async { ping.as_mut().as_pin_mut().expect("guarded").await },
-                    if ping.is_some() =>
-                {
-                    ping.set(None);
-                    let answered: Result<RedisResult<()>, _> = answered;
-                    if !matches!(answered, Ok(Ok(()))) {
-                        return Some(());
-                    }
-                }
-                _ = pings.tick(), if ping.is_none() => {
-                    let mut sink = sink.clone();
-                    ping.set(Some(timeout(ANSWER_MAX, async move {
-                        sink.ping::<redis::Value>().await.map(drop)
-                    })));
-                }
-            }
+    /// Carries frames until a connection breaks; then why.
+    async fn carry(&self, connection: Connection) -> Problem {
+        let Connection { outgoing, mut publisher, mut subscriber, _subscribed } = connection;
+        tokio::select! {
+            biased;
+            problem = subscriber.hear(|frame| self.take(frame)) => problem,
+            problem = publisher.hear(|frame| self.answered(frame)) => problem,
+            () = outgoing.write() => "the connection that publishes cannot be written to".into(),
         }
     }
 
-    /// Everything that waits, up to a batch: one write.
-    fn gather(&mut self, first: Outgoing) -> redis::Pipeline {
-        let mut pipeline = redis::pipe();
-        let mut next = Some(first);
-        let mut bytes = 0;
-        while let Some(Outgoing { topic, payload }) = next {
-            bytes += payload.len();
-            pipeline.publish(topic, &payload[..]).ignore();
-            let full = pipeline.len() >= BATCH || bytes >= BATCH_BYTES;
-            next = if full { None } else { self.outgoing.try_recv() };
+    /// What the subscriber hears.
+    fn take(&self, frame: Frame<'_>) -> Result<(), Problem> {
+        match frame {
+            // A sign of life, which is heard by having come.
+            Frame::Message { topic, payload: [] } if topic == self.topics.mine.as_bytes() => {}
+            Frame::Message { payload, .. } => match topics::parse(payload) {
+                Some((from, frame)) => self.shared.hand_in(Received::Frame { from, frame }),
+                None => self.shared.malformed(),
+            },
+            Frame::Push(info) => return Err(format!("no subscription: {:?}", info.kind).into()),
+            Frame::Answer(value) => drop(value.extract_error()?),
         }
-        pipeline
+        Ok(())
     }
 
-    fn take(&self, message: &redis::Msg) {
-        let payload = Bytes::copy_from_slice(message.get_payload_bytes());
-        match topics::parse(&payload) {
-            Some((from, frame)) => self.hand_in(Received::Frame { from, frame }),
-            None => {
-                lock(&self.counters).malformed += 1;
-                tracing::warn!(topic = message.get_channel_name(), "malformed frame");
-            }
+    /// What the publisher hears.
+    fn answered(&self, frame: Frame<'_>) -> Result<(), Problem> {
+        if let Frame::Answer(Value::ServerError(error)) = frame {
+            self.shared.refused();
+            return Err(redis::RedisError::from(error).into());
         }
-    }
-
-    fn hand_in(&self, received: Received) {
-        let bytes = received.bytes();
-        let handed = self.inbox.try_send(received, bytes);
-        let mut counters = lock(&self.counters);
-        if handed {
-            counters.received += 1;
-        } else {
-            counters.dropped_incoming += 1;
-        }
-    }
-
-    /// Frames that waited while Redis was down are too old to be of use.
-    fn drop_outgoing(&mut self) {
-        while self.outgoing.try_recv().is_some() {
-            lock(&self.counters).dropped_outgoing += 1;
-        }
+        Ok(())
     }
 }
 
-async fn publish(
-    mut publisher: MultiplexedConnection,
-    pipeline: redis::Pipeline,
-) -> RedisResult<()> {
-    pipeline.exec_async(&mut publisher).await
-}
-
-fn client(url: &str) -> RedisResult<Client> {
-    let settings = TcpSettings::default().set_nodelay(true);
-    Client::open(url.into_connection_info()?.set_tcp_settings(settings))
+fn client_reply(mode: &str) -> Cmd {
+    let mut cmd = redis::cmd("CLIENT");
+    cmd.arg("REPLY").arg(mode);
+    cmd
 }
 
 fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ChannelError {

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use rand::RngExt;
 use tokio::{
@@ -15,15 +15,20 @@ use tokio::{
 };
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
-use super::{Shared, TcpOptions, outgoing::Outgoing};
-use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received};
+use super::{Shared, TcpOptions};
+use crate::{
+    FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, writer::Writer,
+};
 
 /// Begins every hello: what this is, and the version of the framing.
 const MAGIC: &[u8] = b"gaggle\x01";
 /// The first byte of a frame that carries nothing but a sign of life.
-pub(super) const ALIVE: u8 = 0;
+pub(crate) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
-pub(super) const DATA: u8 = 1;
+pub(crate) const DATA: u8 = 1;
+
+/// Four bytes of length, as the receiver's codec reads them, and the byte that says what follows.
+const HEAD_BYTES: usize = 5;
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -32,7 +37,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::fr
 const STRANGERS_MAX: usize = 128;
 
 type Reader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
-type Writer = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
+type Greeter = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
 
 /// Keeps a connection to `peer` up.
 pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeName) {
@@ -56,9 +61,9 @@ async fn connect(
     options: &TcpOptions,
     peer: &NodeName,
     address: &str,
-) -> Option<(Reader, Writer)> {
+) -> Option<(Reader, Greeter)> {
     let stream = timeout(options.connect_timeout, TcpStream::connect(address)).await.ok()?.ok()?;
-    let (mut reader, mut writer) = framed(stream);
+    let (mut reader, mut writer) = streams(stream);
     timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await.ok()?.ok()?;
     let answer = read_hello(shared, &mut reader).await?;
     if answer != *peer {
@@ -93,7 +98,7 @@ pub(super) async fn accept(shared: Arc<Shared>, options: TcpOptions, listener: T
 }
 
 async fn welcome(shared: Arc<Shared>, options: TcpOptions, stream: TcpStream) {
-    let (mut reader, mut writer) = framed(stream);
+    let (mut reader, mut writer) = streams(stream);
     let Some(peer) = read_hello(&shared, &mut reader).await else { return };
     if !shared.lock().peers.contains_key(&peer) || peer >= shared.name {
         shared.malformed();
@@ -106,7 +111,7 @@ async fn welcome(shared: Arc<Shared>, options: TcpOptions, stream: TcpStream) {
     }
 }
 
-fn framed(stream: TcpStream) -> (Reader, Writer) {
+fn streams(stream: TcpStream) -> (Reader, Greeter) {
     // Best effort: without it frames are as right, only later.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
@@ -121,7 +126,7 @@ fn framed(stream: TcpStream) -> (Reader, Writer) {
 const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 
 /// Four bytes of length, then a byte that says what the rest is, or a hello.
-pub(super) fn codec() -> LengthDelimitedCodec {
+pub(crate) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
 }
 
@@ -150,10 +155,11 @@ async fn run(
     options: &TcpOptions,
     peer: &NodeName,
     reader: Reader,
-    writer: Writer,
+    writer: Greeter,
 ) {
     let (frames, bytes) = (options.outgoing_frames_max, options.queue_bytes_max);
-    let outgoing = Arc::new(Outgoing::new(writer.into_inner(), frames, bytes));
+    let writer = Writer::Tcp(writer.into_inner());
+    let outgoing = Arc::new(Outgoing::new(writer, framed(ALIVE, &[]), frames, bytes));
     let generation = shared.up(peer, outgoing.clone());
     tracing::info!(%peer, "connection up");
     tokio::select! {
@@ -199,15 +205,30 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
 
 /// What a frame on a connection is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Marked {
+pub(crate) enum Marked {
     Alive,
     Data(Bytes),
 }
 
-pub(super) fn unmarked(frame: BytesMut) -> Option<Marked> {
+pub(crate) fn unmarked(frame: BytesMut) -> Option<Marked> {
     match *frame.first()? {
         DATA => Some(Marked::Data(frame.freeze().slice(1..))),
         ALIVE => Some(Marked::Alive),
         _ => None,
     }
+}
+
+/// What comes before the bytes of a frame.
+pub(crate) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
+    let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
+    let [a, b, c, d] = length.to_be_bytes();
+    [a, b, c, d, mark]
+}
+
+/// A frame as it goes over the connection.
+pub(crate) fn framed(mark: u8, frame: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(HEAD_BYTES + frame.len());
+    framed.put_slice(&head(mark, frame.len()));
+    framed.put_slice(frame);
+    framed.freeze()
 }

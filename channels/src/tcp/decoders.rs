@@ -3,10 +3,7 @@
 use bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
-use super::{
-    connection::{self, DATA, Marked},
-    outgoing::framed,
-};
+use super::connection::{self, DATA, Marked, framed};
 
 /// Feeds `bytes` as a hello and as a stream of frames. Returns how many things they were.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {

@@ -1,9 +1,8 @@
 //! Every decoder of the Redis strategy, fed with bytes.
 
-use super::{
-    reply::{Granted, Reply},
-    resp::{self, Frame},
-};
+use gaggle_channels::resp::{self, Frame};
+
+use super::reply::{Granted, Reply};
 use crate::Nonce;
 
 /// Feeds every decoder: publications, and replies both as bytes of the protocol and, whatever they

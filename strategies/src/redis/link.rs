@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, PushInfo, PushKind, RedisError, Value};
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::{
     script::Script,
     trouble::Trouble,
-    wire::{OnPush, Wire},
+    wire::{OnPush, Unasked, Wire},
 };
 use crate::{
     Clock, Error, Instant,
@@ -251,8 +251,8 @@ impl Link {
         let health = Arc::new(Health::default());
         let on_push: OnPush = {
             let health = health.clone();
-            Arc::new(move |info: PushInfo| {
-                if info.kind == PushKind::Disconnection {
+            Arc::new(move |unasked| {
+                if unasked == Unasked::Ended {
                     health.end();
                 }
             })

@@ -4,7 +4,6 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::future::join_all;
-use redis::{PushInfo, PushKind, Value};
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::{sleep, timeout},
@@ -17,7 +16,7 @@ use super::{
     shared::{Release, Shared, tell},
     trouble::{Fate, Trouble},
     waiters::{Outcome, Waiting},
-    wire::{OnPush, Wire},
+    wire::{OnPush, Unasked, Wire},
 };
 use crate::{
     Lock,
@@ -99,10 +98,9 @@ async fn open_subscription(shared: &Arc<Shared>) -> Result<(Wire, Arc<Notify>), 
     let ended = Arc::new(Notify::new());
     let on_push: OnPush = {
         let (shared, ended) = (shared.clone(), ended.clone());
-        Arc::new(move |info| match info.kind {
-            PushKind::Message => hear(&shared, &info),
-            PushKind::Disconnection | PushKind::Unsubscribe => ended.notify_one(),
-            _ => {}
+        Arc::new(move |unasked| match unasked {
+            Unasked::Message(payload) => hear(&shared, payload),
+            Unasked::Ended => ended.notify_one(),
         })
     };
     let connection = shared.server.connect(on_push).await?;
@@ -130,8 +128,7 @@ async fn watch_subscription(shared: &Arc<Shared>, connection: Wire, ended: &Noti
 
 /// A publication: runs on the connection's own task, so that nothing stands between it and the
 /// caller.
-fn hear(shared: &Shared, info: &PushInfo) {
-    let [_, Value::BulkString(payload)] = &info.data[..] else { return };
+fn hear(shared: &Shared, payload: &[u8]) {
     let Some((bucket, granted)) = Granted::published(payload) else {
         tracing::warn!(bytes = payload.len(), "a publication was not understood");
         return;

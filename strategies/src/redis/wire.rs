@@ -13,21 +13,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
-};
+use gaggle_channels::resp::{self, Frame, Malformed, Reader, Writer};
+use redis::{Cmd, ConnectionInfo, PushKind, Value};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    net::{TcpStream, tcp},
+    io::AsyncReadExt,
     sync::{Notify, oneshot},
     task::{AbortHandle, yield_now},
 };
 
-use super::{
-    resp::{self, Frame},
-    trouble::Trouble,
-};
+use super::trouble::Trouble;
 
 /// How many requests wait for their answers, and how many bytes to be written, at the most; a
 /// caller beyond waits its turn.
@@ -41,8 +35,17 @@ const REQUESTS_GATHERED: usize = 8;
 /// What the buffers keep when they are empty.
 const SPARE_BYTES: usize = 1 << 16;
 
-/// Takes what the server sends unasked, and [`PushKind::Disconnection`] when the connection ends.
-pub(super) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+/// What a connection tells unasked.
+#[derive(Debug, PartialEq)]
+pub(super) enum Unasked<'a> {
+    /// A publication: its payload.
+    Message(&'a [u8]),
+    /// A subscription, or the connection, has ended.
+    Ended,
+}
+
+/// Takes what is told unasked.
+pub(super) type OnPush = Arc<dyn Fn(Unasked<'_>) + Send + Sync>;
 
 type Answer = oneshot::Sender<Result<Value, Trouble>>;
 
@@ -91,8 +94,8 @@ impl State {
 impl Wire {
     /// Connects and says hello; no limit of time.
     pub(super) async fn connect(info: &ConnectionInfo, on_push: OnPush) -> Result<Self, Trouble> {
-        let unreachable = |error: RedisError| Trouble::Unreachable(Arc::new(error));
-        let (reader, writer) = open(info.addr()).await.map_err(unreachable)?;
+        let unreachable = |error: io::Error| Trouble::Unreachable(Arc::new(error.into()));
+        let (reader, writer) = resp::open(info.addr()).await.map_err(unreachable)?;
         let shared = Arc::new(Shared {
             writer,
             state: Mutex::default(),
@@ -102,7 +105,7 @@ impl Wire {
         });
         let reading = tokio::spawn(read(shared.clone(), reader)).abort_handle();
         let wire = Self(Arc::new(Handle { shared, reading }));
-        for hello in hello(info.redis_settings()) {
+        for hello in resp::hello(info.redis_settings()) {
             match wire.request(&hello).await {
                 Ok(_) => {}
                 Err(Trouble::Refused(error) | Trouble::Dropped(error)) => {
@@ -213,13 +216,13 @@ impl Shared {
     }
 
     /// Everything that is whole in `bytes`. Returns whether many callers were woken.
-    fn take(&self, bytes: &mut Vec<u8>) -> Result<bool, Trouble> {
+    fn take(&self, bytes: &mut Vec<u8>) -> Result<bool, Malformed> {
         let mut used = 0;
         let mut answers = Vec::new();
         let result = loop {
             match resp::frame(&bytes[used..]) {
                 Ok(None) => break Ok(()),
-                Err(trouble) => break Err(trouble),
+                Err(malformed) => break Err(malformed),
                 Ok(Some((frame, length))) => {
                     used += length;
                     match frame {
@@ -227,7 +230,13 @@ impl Shared {
                         Frame::Push(info) if info.kind == PushKind::Subscribe => {
                             answers.push(Value::Okay);
                         }
-                        Frame::Push(info) => (self.on_push)(info),
+                        Frame::Push(info) if info.kind == PushKind::Unsubscribe => {
+                            (self.on_push)(Unasked::Ended);
+                        }
+                        Frame::Push(_) => {}
+                        Frame::Message { payload, .. } => {
+                            (self.on_push)(Unasked::Message(payload));
+                        }
                         Frame::Answer(value) => answers.push(value),
                     }
                 }
@@ -262,7 +271,7 @@ impl Shared {
             let _ = answer.send(Err(trouble.clone()));
         }
         self.room.notify_waiters();
-        (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        (self.on_push)(Unasked::Ended);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -279,7 +288,7 @@ impl State {
 }
 
 /// The task that reads.
-async fn read(shared: Arc<Shared>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
+async fn read(shared: Arc<Shared>, mut reader: Reader) {
     let mut bytes = Vec::with_capacity(SPARE_BYTES);
     let mut stuck = false;
     let trouble = loop {
@@ -289,8 +298,8 @@ async fn read(shared: Arc<Shared>, mut reader: Box<dyn AsyncRead + Send + Unpin>
                 Ok(0) => break ended(),
                 Err(error) => break dropped(error),
                 Ok(_) => match shared.take(&mut bytes) {
-                    Err(trouble) => {
-                        break dropped(io::Error::new(io::ErrorKind::InvalidData, trouble));
+                    Err(malformed) => {
+                        break dropped(io::Error::new(io::ErrorKind::InvalidData, malformed));
                     }
                     Ok(false) => {}
                     Ok(true) => {
@@ -313,65 +322,6 @@ async fn read(shared: Arc<Shared>, mut reader: Box<dyn AsyncRead + Send + Unpin>
         }
     };
     shared.end(trouble);
-}
-
-enum Writer {
-    Tcp(tcp::OwnedWriteHalf),
-    #[cfg(unix)]
-    Unix(tokio::net::unix::OwnedWriteHalf),
-}
-
-impl Writer {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_write(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.writable().await,
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.writable().await,
-        }
-    }
-}
-
-async fn open(
-    address: &ConnectionAddr,
-) -> Result<(Box<dyn AsyncRead + Send + Unpin>, Writer), RedisError> {
-    match address {
-        ConnectionAddr::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            let (reader, writer) = stream.into_split();
-            Ok((Box::new(reader), Writer::Tcp(writer)))
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let (reader, writer) = tokio::net::UnixStream::connect(path).await?.into_split();
-            Ok((Box::new(reader), Writer::Unix(writer)))
-        }
-        _ => Err((ErrorKind::InvalidClientConfig, "only plain TCP and Unix sockets").into()),
-    }
-}
-
-/// The third protocol tells publications from answers.
-fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
-    let mut hello = redis::cmd("HELLO");
-    hello.arg(3);
-    if let Some(password) = settings.password() {
-        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
-    }
-    let mut all = vec![hello];
-    if settings.db() != 0 {
-        let mut select = redis::cmd("SELECT");
-        select.arg(settings.db());
-        all.push(select);
-    }
-    all
 }
 
 fn dropped(error: io::Error) -> Trouble {

@@ -46,8 +46,8 @@ async fn server(pause: Duration, answers: usize) -> (String, JoinHandle<()>) {
 async fn connect(url: &str) -> (Wire, Arc<Notify>) {
     let ended = Arc::new(Notify::new());
     let told = ended.clone();
-    let on_push: OnPush = Arc::new(move |info| {
-        assert_eq!(info.kind, PushKind::Disconnection);
+    let on_push: OnPush = Arc::new(move |unasked| {
+        assert_eq!(unasked, Unasked::Ended);
         told.notify_one();
     });
     let info = url.into_connection_info().unwrap();

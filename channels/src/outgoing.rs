@@ -7,27 +7,26 @@ use std::{
     time::Duration,
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::{
-    net::tcp::OwnedWriteHalf,
     sync::Notify,
     time::{Instant, timeout, timeout_at},
 };
 
-use super::connection::{ALIVE, DATA};
+use crate::writer::Writer;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
 /// What one call of the system gathers at the most.
 const SLICES_MAX: usize = 64;
-/// Four bytes of length, as the receiver's codec reads them, and the byte that says what follows.
-const HEAD_BYTES: usize = 5;
 
 /// Whoever sends writes to the socket himself, as far as it takes the bytes at once: a frame then
 /// passes through no task on its way out. What is left over waits, within bounds, for the task that
 /// runs [`write`](Self::write).
-pub(super) struct Outgoing {
-    stream: OwnedWriteHalf,
+pub(crate) struct Outgoing {
+    stream: Writer,
+    /// Goes out each second.
+    alive: Bytes,
     backlog: Mutex<Backlog>,
     /// Tells the task of a backlog, or of the end.
     stirred: Notify,
@@ -43,22 +42,22 @@ struct Backlog {
 }
 
 impl Outgoing {
-    pub(super) fn new(stream: OwnedWriteHalf, frames_max: usize, bytes_max: usize) -> Self {
+    /// At most `frames_max` frames of together at most `bytes_max` wait.
+    pub(crate) fn new(stream: Writer, alive: Bytes, frames_max: usize, bytes_max: usize) -> Self {
         let (backlog, stirred) = (Mutex::default(), Notify::new());
-        Self { stream, backlog, stirred, frames_max, bytes_max }
+        Self { stream, alive, backlog, stirred, frames_max, bytes_max }
     }
 
-    /// Sends a frame, or keeps it to be sent. Returns whether there was room for it.
-    pub(super) fn send(&self, frame: &Bytes) -> bool {
+    /// Sends a frame, given in pieces, or keeps it to be sent. Returns whether there was room for it.
+    pub(crate) fn send<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         if backlog.ended {
             return false;
         }
-        let head = head(DATA, frame.len());
-        let whole = HEAD_BYTES + frame.len();
+        let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut written = 0;
         if backlog.frames.is_empty() {
-            let slices = [IoSlice::new(&head), IoSlice::new(frame)];
+            let slices = pieces.map(IoSlice::new);
             written = match self.stream.try_write_vectored(&slices) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -73,14 +72,14 @@ impl Outgoing {
             return false;
         }
         if written < whole {
-            backlog.push(framed(DATA, frame).slice(written..));
+            backlog.push(Bytes::from(pieces.concat()).slice(written..));
             self.stirred.notify_one();
         }
         true
     }
 
     /// Ends the connection: nothing more is sent, and [`write`](Self::write) returns.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.end_with(&mut self.lock());
     }
 
@@ -91,7 +90,7 @@ impl Outgoing {
 
     /// Writes what was left over, and a sign of life every second. Returns when the connection breaks,
     /// stalls or [has ended](Self::end).
-    pub(super) async fn write(&self) {
+    pub(crate) async fn write(&self) {
         let mut alive = Instant::now() + ALIVE_EVERY;
         loop {
             if timeout_at(alive, self.stirred.notified()).await.is_err() {
@@ -99,7 +98,7 @@ impl Outgoing {
                 let mut backlog = self.lock();
                 // A backlog is a sign of life of its own.
                 if backlog.frames.is_empty() {
-                    backlog.push(framed(ALIVE, &[]));
+                    backlog.push(self.alive.clone());
                 }
             }
             loop {
@@ -158,21 +157,6 @@ impl Backlog {
     }
 }
 
-/// What comes before the bytes of a frame.
-fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
-    let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
-    let [a, b, c, d] = length.to_be_bytes();
-    [a, b, c, d, mark]
-}
-
-/// A frame as it goes over the connection.
-pub(super) fn framed(mark: u8, frame: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(HEAD_BYTES + frame.len());
-    framed.put_slice(&head(mark, frame.len()));
-    framed.put_slice(frame);
-    framed.freeze()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
@@ -182,14 +166,19 @@ mod tests {
     use tokio_util::codec::FramedRead;
 
     use super::*;
-    use crate::tcp::connection::{Marked, codec, unmarked};
+    use crate::tcp::connection::{ALIVE, DATA, Marked, codec, framed, head, unmarked};
 
     async fn pair(frames_max: usize, bytes_max: usize) -> (Outgoing, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (peer, _) = listener.accept().await.unwrap();
         let (_, write) = stream.into_split();
-        (Outgoing::new(write, frames_max, bytes_max), peer)
+        let alive = framed(ALIVE, &[]);
+        (Outgoing::new(Writer::Tcp(write), alive, frames_max, bytes_max), peer)
+    }
+
+    fn send(outgoing: &Outgoing, frame: &Bytes) -> bool {
+        outgoing.send([&head(DATA, frame.len()), frame])
     }
 
     fn frame(number: usize, bytes: usize) -> Bytes {
@@ -219,7 +208,7 @@ mod tests {
         let (outgoing, peer) = pair(FRAMES, usize::MAX).await;
         // More than the sockets take while nobody reads.
         for number in 0..FRAMES {
-            assert!(outgoing.send(&frame(number, 100_000)));
+            assert!(send(&outgoing, &frame(number, 100_000)));
         }
         assert!(!outgoing.lock().frames.is_empty(), "the socket took everything");
         let read = async {
@@ -243,7 +232,7 @@ mod tests {
     async fn a_full_backlog_refuses_by_frames_and_by_bytes() {
         for (frames_max, bytes_max) in [(3, usize::MAX), (usize::MAX, 300_100)] {
             let (outgoing, _peer) = pair(frames_max, bytes_max).await;
-            let refused = (0..10_000).find(|number| !outgoing.send(&frame(*number, 100_000)));
+            let refused = (0..10_000).find(|number| !send(&outgoing, &frame(*number, 100_000)));
             assert!(refused.is_some(), "nobody reads");
             assert!(outgoing.lock().frames.len() <= 3);
         }
@@ -253,7 +242,7 @@ mod tests {
     async fn what_has_ended_sends_nothing_more() {
         let (outgoing, _peer) = pair(10, 1000).await;
         outgoing.end();
-        assert!(!outgoing.send(&frame(1, 10)));
+        assert!(!send(&outgoing, &frame(1, 10)));
         timeout(Duration::from_secs(5), outgoing.write()).await.expect("it has ended");
     }
 
@@ -262,7 +251,7 @@ mod tests {
         let (outgoing, peer) = pair(10, 1000).await;
         drop(peer);
         let written = async {
-            while outgoing.send(&frame(1, 10)) {
+            while send(&outgoing, &frame(1, 10)) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             outgoing.write().await;

@@ -1,36 +1,52 @@
-//! Reads the protocol of Redis: the frames that our commands are answered with, and those that come
-//! unasked. What is rare is left to the client library's own parser.
+//! The protocol of Redis, for connections whose owner writes to the socket himself: how they begin,
+//! and the frames that the server says. What is rare is left to the client library's own parser.
+
+mod open;
 
 use redis::{PushInfo, PushKind, Value};
 
-use super::trouble::Trouble;
+pub use self::open::{Reader, hello, open};
+pub use crate::writer::Writer;
 
-/// The longest frame: many times the longest answer to a full command of ours.
+/// The longest frame in bytes: many times the longest answer to a full command of ours.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 /// How deep answers are nested, at the most; ours are three deep.
 const DEPTH_MAX: u32 = 8;
 
 /// Something whole that the server said.
 #[derive(Debug, PartialEq)]
-pub(super) enum Frame {
+pub enum Frame<'a> {
     /// Answers the oldest command that is not answered yet. May be an error of the server.
     Answer(Value),
-    /// Came unasked.
+    /// What was published to a topic that this connection is subscribed to.
+    Message {
+        /// The topic.
+        topic: &'a [u8],
+        /// The bytes as they were published.
+        payload: &'a [u8],
+    },
+    /// Came unasked, and is no [`Message`](Self::Message).
     Push(PushInfo),
 }
 
-/// The first frame of `bytes`, and how many of them it took; `None` while it is not whole.
+/// The server said what the protocol does not know: the connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("redis said something else: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// The first frame of `bytes`, and how many of them it took; `None` while it is not whole. A frame
+/// has at most 16 MiB and is nested 8 deep.
 ///
 /// # Errors
 ///
-/// [`Trouble::Malformed`] for what the protocol does not know: the connection is of no more use.
-pub(super) fn frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Trouble> {
-    let mut reader = Reader { bytes, at: 0 };
-    match reader.frame() {
-        Ok(frame) => Ok(Some((frame, reader.at))),
+/// [`Malformed`]; nothing after these bytes can be trusted.
+pub fn frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
+    let mut parser = Parser { bytes, at: 0 };
+    match parser.frame() {
+        Ok(frame) => Ok(Some((frame, parser.at))),
         Err(Stopped::Short) if bytes.len() < FRAME_BYTES_MAX => Ok(None),
-        Err(Stopped::Short) => Err(Trouble::Malformed("a frame without an end")),
-        Err(Stopped::Wrong(what)) => Err(Trouble::Malformed(what)),
+        Err(Stopped::Short) => Err(Malformed("a frame without an end")),
+        Err(Stopped::Wrong(what)) => Err(Malformed(what)),
     }
 }
 
@@ -40,28 +56,41 @@ enum Stopped {
     Wrong(&'static str),
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn frame(&mut self) -> Result<Frame, Stopped> {
+impl<'a> Parser<'a> {
+    fn frame(&mut self) -> Result<Frame<'a>, Stopped> {
         if self.bytes.first() != Some(&b'>') {
             return Ok(Frame::Answer(self.value(0)?));
         }
         self.at = 1;
-        let mut parts = self.values(1, 0)?.into_iter();
-        let Some(Value::BulkString(kind)) = parts.next() else {
-            return Err(Stopped::Wrong("a push of no kind"));
+        let length = self.length(1)?;
+        let kind = match length {
+            0 => return Err(Stopped::Wrong("a push of no kind")),
+            _ => self.text("a push of no kind")?,
         };
-        let kind = match &kind[..] {
-            b"message" => PushKind::Message,
+        let kind = match kind {
+            b"message" if length == 3 => {
+                let (topic, payload) = (self.text("no topic")?, self.text("no payload")?);
+                return Ok(Frame::Message { topic, payload });
+            }
             b"subscribe" => PushKind::Subscribe,
             b"unsubscribe" => PushKind::Unsubscribe,
             other => PushKind::Other(String::from_utf8_lossy(other).into_owned()),
         };
-        Ok(Frame::Push(PushInfo { kind, data: parts.collect() }))
+        Ok(Frame::Push(PushInfo { kind, data: self.values(length - 1, 0)? }))
+    }
+
+    /// A bulk string where nothing else may stand.
+    fn text(&mut self, missing: &'static str) -> Result<&'a [u8], Stopped> {
+        match self.bytes.get(self.at).ok_or(Stopped::Short)? {
+            b'$' => self.at += 1,
+            _ => return Err(Stopped::Wrong(missing)),
+        }
+        self.bulk()?.ok_or(Stopped::Wrong(missing))
     }
 
     fn value(&mut self, depth: u32) -> Result<Value, Stopped> {
@@ -71,9 +100,15 @@ impl<'a> Reader<'a> {
         match kind {
             b':' => Ok(Value::Int(self.number()?)),
             b'$' => Ok(self.bulk()?.map_or(Value::Nil, |text| Value::BulkString(text.to_vec()))),
-            b'*' => Ok(Value::Array(self.values(1, depth)?)),
+            b'*' => {
+                let length = self.length(1)?;
+                Ok(Value::Array(self.values(length, depth)?))
+            }
             // What HELLO says of the server: nobody reads it.
-            b'%' => self.values(2, depth).map(|_| Value::Okay),
+            b'%' => {
+                let length = self.length(2)?;
+                self.values(length, depth).map(|_| Value::Okay)
+            }
             b'+' | b'-' | b'_' | b'#' | b',' | b'(' => {
                 self.line()?;
                 self.rare(begin)
@@ -92,15 +127,17 @@ impl<'a> Reader<'a> {
         value.map_err(|_| Stopped::Wrong("a value that is none"))
     }
 
-    /// As many times `each` values as stands there.
-    fn values(&mut self, each: usize, depth: u32) -> Result<Vec<Value>, Stopped> {
+    /// The number that stands there, `each` times.
+    fn length(&mut self, each: usize) -> Result<usize, Stopped> {
+        let length = usize::try_from(self.number()?).ok();
+        let length = length.and_then(|length| length.checked_mul(each));
+        length.ok_or(Stopped::Wrong("an impossible length"))
+    }
+
+    fn values(&mut self, length: usize, depth: u32) -> Result<Vec<Value>, Stopped> {
         if depth >= DEPTH_MAX {
             return Err(Stopped::Wrong("nested too deep"));
         }
-        let wrong = Stopped::Wrong("an impossible length");
-        let length =
-            usize::try_from(self.number()?).ok().and_then(|length| length.checked_mul(each));
-        let length = length.ok_or(wrong)?;
         // What the server says is not believed before it is there: each value takes three bytes.
         let mut values = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 3));
         for _ in 0..length {
@@ -183,30 +220,38 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_is_a_push_and_no_answer() {
+    fn a_publication_is_a_message_and_no_answer() {
         let bytes = b">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n$2\r\nhi\r\n:1\r\n";
         let (push, used) = frame(bytes).unwrap().unwrap();
-        let text = |text: &str| Value::BulkString(text.into());
-        let data = vec![text("t"), text("hi")];
-        assert_eq!(push, Frame::Push(PushInfo { kind: PushKind::Message, data }));
+        assert_eq!(push, Frame::Message { topic: b"t", payload: b"hi" });
         assert_eq!(&bytes[used..], b":1\r\n");
+    }
+
+    #[test]
+    fn what_comes_unasked_is_no_answer() {
+        let bytes = b">3\r\n$9\r\nsubscribe\r\n$1\r\nt\r\n:1\r\n";
+        let data = vec![Value::BulkString("t".into()), Value::Int(1)];
+        let subscribed = Frame::Push(PushInfo { kind: PushKind::Subscribe, data });
+        assert_eq!(frame(bytes), Ok(Some((subscribed, bytes.len()))));
     }
 
     #[test]
     fn what_is_no_frame_is_refused_and_not_awaited() {
         let deep = b"*1\r\n".repeat(20);
-        let wrong: [&[u8]; 8] = [
+        let wrong: [&[u8]; 10] = [
             b"?\r\n",
             b":x\r\n",
             b"$9999999999\r\n",
             b"$1\r\nab\r\n",
             b"*-2\r\n",
             b">0\r\n",
+            b">3\r\n:7\r\n",
+            b">3\r\n$7\r\nmessage\r\n$-1\r\n",
             b":1\rx",
             &deep,
         ];
         for bytes in wrong {
-            assert!(matches!(frame(bytes), Err(Trouble::Malformed(_))), "{bytes:?}");
+            assert!(frame(bytes).is_err(), "{bytes:?}");
         }
         // A length alone makes nobody allocate.
         assert!(matches!(frame(b"*99999999\r\n:1\r\n"), Ok(None)));
