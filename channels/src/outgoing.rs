@@ -1,4 +1,4 @@
-//! The sending side of one connection.
+//! The sending side of one connection: bounded, and it never waits.
 
 use std::{
     collections::VecDeque,
@@ -19,6 +19,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
 /// What one call of the system gathers at the most.
 const SLICES_MAX: usize = 64;
+/// So many bytes are sent although more may follow.
+const KEPT_BYTES_MAX: usize = 1 << 16;
 
 /// Whoever sends writes to the socket himself, as far as it takes the bytes at once: a frame then
 /// passes through no task on its way out. What is left over waits, within bounds, for the task that
@@ -67,8 +69,7 @@ impl Outgoing {
                     return false;
                 }
             };
-        } else if backlog.frames.len() >= self.frames_max || backlog.bytes + whole > self.bytes_max
-        {
+        } else if !self.has_room(&backlog, whole) {
             return false;
         }
         if written < whole {
@@ -76,6 +77,38 @@ impl Outgoing {
             self.stirred.notify_one();
         }
         true
+    }
+
+    /// Keeps a frame to be sent together with those that follow: by [`send_kept`](Self::send_kept), or
+    /// when the task comes to it. Returns whether there was room for it.
+    pub(crate) fn keep<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
+        let mut backlog = self.lock();
+        let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        if backlog.ended || !self.has_room(&backlog, whole) {
+            return false;
+        }
+        if backlog.frames.is_empty() {
+            self.stirred.notify_one();
+        }
+        backlog.push(pieces.concat().into());
+        let many = backlog.frames.len() % SLICES_MAX == 0 || backlog.bytes >= KEPT_BYTES_MAX;
+        drop(backlog);
+        if many {
+            self.send_kept();
+        }
+        true
+    }
+
+    /// Sends what was [kept](Self::keep), as far as the socket takes it at once.
+    pub(crate) fn send_kept(&self) {
+        // What was not taken, and what went wrong, is for the task, which was told of the first frame.
+        let _ = self.flush();
+    }
+
+    /// A frame alone always has.
+    fn has_room(&self, backlog: &Backlog, bytes: usize) -> bool {
+        let (frames, held) = (backlog.frames.len(), backlog.bytes);
+        frames == 0 || (frames < self.frames_max && held + bytes <= self.bytes_max)
     }
 
     /// Ends the connection: nothing more is sent, and [`write`](Self::write) returns.
@@ -95,11 +128,7 @@ impl Outgoing {
         loop {
             if timeout_at(alive, self.stirred.notified()).await.is_err() {
                 alive = Instant::now() + ALIVE_EVERY;
-                let mut backlog = self.lock();
-                // A backlog is a sign of life of its own.
-                if backlog.frames.is_empty() {
-                    backlog.push(self.alive.clone());
-                }
+                self.lock().push(self.alive.clone());
             }
             loop {
                 match self.flush() {

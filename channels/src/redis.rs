@@ -107,7 +107,7 @@ impl Shared {
             state.outgoing.clone()
         };
         // Outside of the lock: it may call the system.
-        let sent = outgoing.is_some_and(|outgoing| outgoing.send(pieces));
+        let sent = outgoing.is_some_and(|outgoing| outgoing.keep(pieces));
         let counters = &mut self.lock().counters;
         if sent {
             counters.sent += 1;
@@ -116,6 +116,14 @@ impl Shared {
             tracing::debug!("outgoing queue full or redis down, dropped a frame");
         }
         Ok(())
+    }
+
+    /// Sends what was published since the owner last waited.
+    fn send_kept(&self) {
+        let outgoing = self.lock().outgoing.clone();
+        if let Some(outgoing) = outgoing {
+            outgoing.send_kept();
+        }
     }
 
     /// There is a way to Redis again.
@@ -218,6 +226,8 @@ impl Channel for Redis {
 
     async fn receive(&self) -> Option<Received> {
         let inbox = self.inbox().clone()?;
+        // An owner that waits has sent what it had to: it leaves in one write.
+        self.shared.send_kept();
         let mut inbox = inbox.lock().await;
         inbox.recv().await
     }
