@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
 
-pub use self::options::TcpOptions;
 use self::connection::{DATA, head};
+pub use self::options::TcpOptions;
 use crate::{
     Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, queue,
 };
@@ -154,7 +154,8 @@ impl Shared {
             state.links.get(to).map(|link| link.outgoing.clone())
         };
         // Outside of the lock: it may call the system.
-        let sent = outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
+        let sent =
+            outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
         let counters = &mut self.lock().counters;
         if sent {
             counters.sent += 1;

@@ -1,0 +1,174 @@
+//! What the Redis channel does when its server refuses, stalls or talks rubbish.
+//!
+//! Method: servers of the test's own; one of a few lines for what no Redis says.
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gaggle_channels::{
+    Channel, ChannelError, NodeName, Received, Redis, RedisOptions, resp, testing::RedisServer,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::{Instant, timeout},
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn channel(url: impl Into<String>, name: &str) -> Redis {
+    Redis::new(RedisOptions::new(url, "c", NodeName::new(name).unwrap())).unwrap()
+}
+
+async fn connected(url: impl Into<String>, name: &str) -> Redis {
+    let channel = channel(url, name);
+    channel.connect().await.unwrap();
+    channel
+}
+
+async fn next(channel: &Redis) -> Received {
+    timeout(LIMIT, channel.receive()).await.unwrap().unwrap()
+}
+
+async fn frame_arrives(from: &Redis, to: &Redis) {
+    from.send(to.name(), Bytes::from_static(b"frame")).unwrap();
+    let frame = Received::Frame { from: from.name().clone(), frame: Bytes::from_static(b"frame") };
+    assert_eq!(next(to).await, frame);
+}
+
+/// One command on a connection of its own, as the first user.
+async fn command(server: &RedisServer, words: &[&str]) {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut cmd = redis::cmd(words[0]);
+    cmd.arg(&words[1..]);
+    let _: redis::Value = cmd.query_async(&mut connection).await.unwrap();
+}
+
+async fn user(server: &RedisServer, rules: &[&str]) -> String {
+    let fixed = ["ACL", "SETUSER", "someone", "reset", "on", ">secret", "&gaggle:*"];
+    command(server, &[&fixed[..], rules].concat()).await;
+    format!("redis://someone:secret@127.0.0.1:{}/3", server.port())
+}
+
+/// Whether the server answers publications of `channel`: whatever else it says is counted, too.
+async fn answers_publications(server: &RedisServer, from: &Redis, to: &Redis) -> bool {
+    let said = || async {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+        stream.write_all(b"INFO stats\r\nQUIT\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("total_writes_processed:"));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let before = said().await;
+    for _ in 0..200 {
+        frame_arrives(from, to).await;
+    }
+    said().await - before > 300
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publications_are_not_answered_unless_the_user_may_not_turn_that_off() {
+    let server = RedisServer::start();
+    for (rule, answered) in [("+client", false), ("-client", true)] {
+        let url = user(&server, &["+publish", "+subscribe", "+select", rule]).await;
+        let (a, b) = (connected(url.clone(), "a").await, connected(url, "b").await);
+        assert_eq!(answers_publications(&server, &a, &b).await, answered, "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_is_told_by_connect() {
+    let server = RedisServer::start();
+    let url = user(&server, &["+subscribe", "+select", "+client"]).await;
+    let Err(ChannelError::Unavailable { source }) = channel(url, "a").connect().await else {
+        panic!("it connected")
+    };
+    assert!(source.to_string().contains("publish"), "{source}");
+}
+
+#[tokio::test]
+async fn a_server_that_begins_to_refuse_is_down_until_it_does_no_more() {
+    let server = RedisServer::start();
+    for rule in ["+client", "-client"] {
+        let url = user(&server, &["+publish", "+subscribe", "+select", rule]).await;
+        let a = connected(url, "a").await;
+        frame_arrives(&a, &a).await;
+        command(&server, &["ACL", "SETUSER", "someone", "-publish"]).await;
+        assert_eq!(next(&a).await, Received::Down { peer: None }, "{rule}");
+        assert_eq!(a.counters().dropped_outgoing, 1, "the refusal is counted");
+        command(&server, &["ACL", "SETUSER", "someone", "+publish"]).await;
+        assert_eq!(next(&a).await, Received::Up { peer: None }, "{rule}");
+        frame_arrives(&a, &a).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up_and_an_idle_one_is_not() {
+    let server = RedisServer::start();
+    let a = connected(server.url(), "a").await;
+    let idle = timeout(Duration::from_millis(4_500), a.receive()).await;
+    assert!(idle.is_err(), "nothing was sent, but {idle:?} came");
+    let begun = Instant::now();
+    let mut other = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+    other.write_all(b"DEBUG SLEEP 6\r\n").await.unwrap();
+    assert_eq!(next(&a).await, Received::Down { peer: None });
+    assert_eq!(next(&a).await, Received::Up { peer: None });
+    assert!(begun.elapsed() < Duration::from_secs(9));
+    frame_arrives(&a, &a).await;
+}
+
+/// A server that answers everything with `+OK`, and says `rubbish` on all connections when told.
+async fn pretender(rubbish: &'static [u8]) -> (String, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut told = told.clone();
+            tokio::spawn(async move {
+                let mut bytes = Vec::new();
+                loop {
+                    while let Ok(Some((_, used))) = resp::frame(&bytes) {
+                        bytes.drain(..used);
+                        stream.write_all(b"+OK\r\n").await.unwrap();
+                    }
+                    tokio::select! {
+                        read = stream.read_buf(&mut bytes) => if !matches!(read, Ok(1..)) { return },
+                        Ok(()) = told.changed() => {
+                            stream.write_all(rubbish).await.unwrap();
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (url, tell)
+}
+
+#[tokio::test]
+async fn rubbish_of_a_server_ends_the_connection_and_is_counted() {
+    let (url, tell) = pretender(b"?\r\n").await;
+    let a = connected(url, "a").await;
+    tell.send_replace(true);
+    assert_eq!(next(&a).await, Received::Down { peer: None });
+    assert_eq!(a.counters().malformed, 1);
+}
+
+#[tokio::test]
+async fn rubbish_that_is_published_is_counted_and_harms_nobody() {
+    let server = RedisServer::start();
+    let a = connected(server.url(), "a").await;
+    for rubbish in ["?", "\u{1}\u{9}a", "\u{2}\u{1}a"] {
+        command(&server, &["PUBLISH", "gaggle:1:c:node:a", rubbish]).await;
+    }
+    // From anybody, the sign of life is one.
+    command(&server, &["PUBLISH", "gaggle:1:c:node:a", ""]).await;
+    frame_arrives(&a, &a).await;
+    assert_eq!(a.counters().malformed, 3);
+}
