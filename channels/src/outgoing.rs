@@ -91,7 +91,8 @@ impl Outgoing {
             self.stirred.notify_one();
         }
         backlog.push(pieces.concat().into());
-        let many = backlog.frames.len() % SLICES_MAX == 0 || backlog.bytes >= KEPT_BYTES_MAX;
+        let many =
+            backlog.frames.len().is_multiple_of(SLICES_MAX) || backlog.bytes >= KEPT_BYTES_MAX;
         drop(backlog);
         if many {
             self.send_kept();
@@ -191,7 +192,10 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
     use futures_util::StreamExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::{
+        io::AsyncReadExt,
+        net::{TcpListener, TcpStream},
+    };
     use tokio_util::codec::FramedRead;
 
     use super::*;
@@ -268,10 +272,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn frames_kept_leave_when_told_or_when_the_task_comes_to_them() {
+        for told in [true, false] {
+            let (outgoing, mut peer) = pair(10, 1000).await;
+            assert!(outgoing.keep([b"a", b"b"]) && outgoing.keep([b"c", b"d"]));
+            assert_eq!(outgoing.lock().frames.len(), 2, "nothing has left");
+            if told {
+                outgoing.send_kept();
+                assert_eq!(outgoing.lock().frames.len(), 0);
+            }
+            let mut bytes = [0; 4];
+            tokio::select! {
+                read = peer.read_exact(&mut bytes) => assert_eq!(read.unwrap(), 4),
+                () = outgoing.write() => panic!("the connection ended"),
+            }
+            assert_eq!(&bytes, b"abcd");
+        }
+    }
+
+    #[tokio::test]
+    async fn many_frames_kept_do_not_wait_to_be_sent_and_are_bounded() {
+        let (outgoing, _peer) = pair(1_000, usize::MAX).await;
+        let kept = (0..SLICES_MAX).all(|_| outgoing.keep([b"frame"]));
+        assert!(kept && outgoing.lock().frames.is_empty());
+        assert!(outgoing.keep([&[0; KEPT_BYTES_MAX]]) && outgoing.lock().frames.is_empty());
+        let refused = (0..100_000).find(|_| !outgoing.keep([&[0; 10_000]]));
+        assert!(refused.is_some(), "nobody reads");
+        assert_eq!(outgoing.lock().frames.len(), 1_000);
+    }
+
+    #[tokio::test]
     async fn what_has_ended_sends_nothing_more() {
         let (outgoing, _peer) = pair(10, 1000).await;
         outgoing.end();
-        assert!(!send(&outgoing, &frame(1, 10)));
+        assert!(!send(&outgoing, &frame(1, 10)) && !outgoing.keep([b"frame"]));
         timeout(Duration::from_secs(5), outgoing.write()).await.expect("it has ended");
     }
 
