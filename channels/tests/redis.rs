@@ -80,6 +80,28 @@ async fn publications_are_not_answered_unless_the_user_may_not_turn_that_off() {
     }
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_leads_to_redis_as_well() {
+    let server = RedisServer::start();
+    let path = std::env::temp_dir().join(format!("gaggle-channel-{}.sock", std::process::id()));
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let url = format!("redis+unix://{}?db=3", path.display());
+    let port = server.port();
+    tokio::spawn(async move {
+        while let Ok((mut here, _)) = listener.accept().await {
+            let mut there = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+            });
+        }
+    });
+    let (a, b) = (connected(url, "a").await, connected(server.url(), "b").await);
+    std::fs::remove_file(&path).unwrap();
+    frame_arrives(&a, &b).await;
+    frame_arrives(&b, &a).await;
+}
+
 #[tokio::test]
 async fn a_user_who_may_not_publish_is_told_by_connect() {
     let server = RedisServer::start();
