@@ -245,6 +245,45 @@ async fn the_same_processes_waiter_gets_the_key_in_the_unlocks_reply() {
 }
 
 #[tokio::test]
+async fn who_gave_the_key_to_another_process_lets_the_next_holder_be_told_first() {
+    let server = Server::start().await;
+    let mut handles = Vec::new();
+    for _ in 0..2 {
+        // So long that nobody asks whether his subscription lives.
+        let options = server.options().waiter_ttl(secs(60));
+        handles.push(Arc::new(Redis::open(options).await.unwrap()));
+    }
+    // A PING before the UNLOCK, as the last one leads to expect.
+    for (waits, expected) in [(true, 0), (true, 1), (false, 1), (false, 0), (true, 0)] {
+        let held = take(&handles[0], "k", secs(20)).await;
+        let waiter = handles[1].clone();
+        let waiting = waits.then(|| {
+            tokio::spawn(async move {
+                let lock = waiter.lock("k", patient()).await.unwrap();
+                waiter.unlock(&lock).await.unwrap();
+            })
+        });
+        if waits {
+            server.queued("k", 1).await;
+        }
+        let pings = calls(&server, "ping").await;
+        handles[0].unlock(&held).await.unwrap();
+        if let Some(waiting) = waiting {
+            waiting.await.unwrap();
+        }
+        assert_eq!(calls(&server, "ping").await - pings, expected, "waits: {waits}");
+    }
+}
+
+/// How often the server has carried out a command.
+async fn calls(server: &Server, command: &str) -> u64 {
+    let stats: String = server.command(&["INFO", "commandstats"]).await;
+    let begin = format!("cmdstat_{command}:calls=");
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&*begin));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
 async fn the_bounds_on_waiters_and_nonces_are_typed() {
     let server = Server::start().await;
     let options = server.options().waiters_max(2).nonces_max(1);

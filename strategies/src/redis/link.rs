@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use super::{
     script::Script,
     trouble::Trouble,
-    wire::{OnPush, Unasked, Wire},
+    wire::{First, OnPush, Unasked, Wire},
 };
 use crate::{
     Clock, Error, Instant,
@@ -130,11 +130,12 @@ impl Link {
         self: &Arc<Self>,
         script: &Script,
         arguments: impl Fn(&mut Cmd),
+        first: First,
         until: Instant,
     ) -> Result<Value, Trouble> {
         let mut cmd = script.by_hash();
         arguments(&mut cmd);
-        match self.request(&cmd, until).await {
+        match self.request_with(&cmd, first, until).await {
             Err(Trouble::Refused(error))
                 if error.code() == Some("NOSCRIPT") && !planted(Bug::NoScriptFallback) =>
             {
@@ -152,7 +153,16 @@ impl Link {
         cmd: &Cmd,
         until: Instant,
     ) -> Result<Value, Trouble> {
-        let result = self.try_request(cmd, until).await;
+        self.request_with(cmd, First::Sender, until).await
+    }
+
+    async fn request_with(
+        self: &Arc<Self>,
+        cmd: &Cmd,
+        first: First,
+        until: Instant,
+    ) -> Result<Value, Trouble> {
+        let result = self.try_request(cmd, first, until).await;
         match &result {
             Ok(_) => {
                 if self.is_failing.load(Ordering::Relaxed) {
@@ -172,14 +182,19 @@ impl Link {
         result
     }
 
-    async fn try_request(self: &Arc<Self>, cmd: &Cmd, until: Instant) -> Result<Value, Trouble> {
+    async fn try_request(
+        self: &Arc<Self>,
+        cmd: &Cmd,
+        first: First,
+        until: Instant,
+    ) -> Result<Value, Trouble> {
         let live = match self.live() {
             Some(live) => live,
             None => self.connect(until).await?,
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let trouble = match timeout(left, live.connection.request(cmd)).await {
+        let trouble = match timeout(left, live.connection.request_with(cmd, first)).await {
             Ok(Ok(value)) => {
                 live.health.answered();
                 return Ok(value);

@@ -20,6 +20,7 @@ use super::{
     script::{self, Script},
     trouble::Trouble,
     waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
+    wire::First,
 };
 use crate::{
     Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
@@ -65,6 +66,8 @@ pub(super) struct Shared {
     pub(super) holds: Holds,
     /// The newest time of the server that any answer has shown, in microseconds.
     seen: AtomicU64,
+    /// Whether the last unlock gave the key to a waiter of another process: the next one may, too.
+    gives_away: AtomicBool,
     pub(super) closed: AtomicBool,
     /// "pid host".
     owner: String,
@@ -95,6 +98,7 @@ impl Shared {
             releases_dropped: AtomicU64::new(0),
             holds: Holds::default(),
             seen: AtomicU64::new(0),
+            gives_away: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             plain_owner: format!("{owner} -").into(),
             owner,
@@ -147,18 +151,36 @@ impl Shared {
     where
         K: ExactSizeIterator<Item = &'a str> + Clone,
     {
+        let ran = self.run_with(script, bucket, keys, arguments, First::Sender, until).await;
+        ran.map(|(reply, _)| reply)
+    }
+
+    /// As [`run`](Self::run), with a say in whom the server tells first. Returns also whether the reply
+    /// brought a waiter of this process a lock.
+    async fn run_with<'a, K>(
+        &self,
+        script: &Script,
+        bucket: usize,
+        keys: K,
+        arguments: impl Fn(&mut Cmd),
+        first: First,
+        until: Instant,
+    ) -> Result<(Reply, bool), Trouble>
+    where
+        K: ExactSizeIterator<Item = &'a str> + Clone,
+    {
         let whole = |cmd: &mut Cmd| {
             self.names.add(cmd, bucket, keys.clone());
             cmd.arg(&self.process).arg(&self.settings[bucket]);
             arguments(cmd);
         };
-        let value = self.link.eval(script, whole, until).await?;
+        let value = self.link.eval(script, whole, first, until).await?;
         let (reply, told) = self.take(bucket, value)?;
         if told {
             // Who has the lock now goes first: its unlock is what the next one waits for.
             tokio::task::yield_now().await;
         }
-        Ok(reply)
+        Ok((reply, told))
     }
 
     /// Reads a reply. Returns also whether it brought somebody else a lock.
@@ -242,7 +264,17 @@ impl Shared {
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(hex(nonce).as_slice()).arg(if copies { "c" } else { "-" });
         };
-        self.run(&script::UNLOCK, bucket, [key].into_iter(), arguments, until).await?.was_held()
+        // Where other processes wait, the next holder is told before us: it is waited for.
+        let gives_away = self.gives_away.load(Ordering::Relaxed);
+        let first = if gives_away { First::Subscribers } else { First::Sender };
+        let keys = [key].into_iter();
+        let (mut reply, kept) =
+            self.run_with(&script::UNLOCK, bucket, keys, arguments, first, until).await?;
+        // The shortest answer, without a time, says that nobody waits.
+        let queued = reply.now.is_some();
+        let held = reply.was_held()?;
+        self.gives_away.store(held && queued && !kept, Ordering::Relaxed);
+        Ok(held)
     }
 
     /// EXTEND. Returns whether the nonce holds the key.

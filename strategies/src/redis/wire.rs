@@ -47,6 +47,18 @@ pub(super) enum Unasked<'a> {
 /// Takes what is told unasked.
 pub(super) type OnPush = Arc<dyn Fn(Unasked<'_>) + Send + Sync>;
 
+/// To whom the server writes first when a command also publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// To whom sent the command.
+    Sender,
+    /// To whoever is subscribed. Redis writes in the reverse order in which connections got something
+    /// to be told, so that a `PING` in the same write, answered before, moves its sender to the end.
+    Subscribers,
+}
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
 type Answer = oneshot::Sender<Result<Value, Trouble>>;
 
 /// A connection. Its socket closes with the last handle; what was asked is then [`Trouble::Dropped`].
@@ -80,7 +92,8 @@ struct State {
     gathering: bool,
     /// How many requests came since it last wrote.
     gathered: usize,
-    asked: VecDeque<Answer>,
+    /// Whose the answers are, in their order; `None` where nobody wants it.
+    asked: VecDeque<Option<Answer>>,
     waiting_for_room: usize,
     ended: Option<Trouble>,
 }
@@ -120,9 +133,14 @@ impl Wire {
     /// One command and its answer. It is sent when this is first polled, unless the connection is
     /// full.
     pub(super) async fn request(&self, cmd: &Cmd) -> Result<Value, Trouble> {
+        self.request_with(cmd, First::Sender).await
+    }
+
+    /// As [`request`](Self::request), with a say in whom the server tells first.
+    pub(super) async fn request_with(&self, cmd: &Cmd, first: First) -> Result<Value, Trouble> {
         let (answer, answered) = oneshot::channel();
         let mut answer = Some(answer);
-        while !self.0.shared.ask(cmd, &mut answer)? {
+        while !self.0.shared.ask(cmd, first, &mut answer)? {
             self.0.shared.wait_for_room().await;
         }
         match answered.await {
@@ -144,7 +162,7 @@ impl Drop for Handle {
 
 impl Shared {
     /// Hands in a command, unless the connection is full.
-    fn ask(&self, cmd: &Cmd, answer: &mut Option<Answer>) -> Result<bool, Trouble> {
+    fn ask(&self, cmd: &Cmd, first: First, answer: &mut Option<Answer>) -> Result<bool, Trouble> {
         let mut state = self.state();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -152,8 +170,12 @@ impl Shared {
         if state.is_full() {
             return Ok(false);
         }
+        if first == First::Subscribers {
+            state.outgoing.extend_from_slice(PING);
+            state.asked.push_back(None);
+        }
         cmd.write_packed_command(&mut state.outgoing);
-        state.asked.extend(answer.take());
+        state.asked.push_back(answer.take());
         state.gathered += 1;
         if !state.gathering || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
@@ -256,7 +278,7 @@ impl Shared {
             }
             for (answer, value) in asked.into_iter().zip(answers) {
                 // Whoever asked may have run out of time.
-                let _ = answer.send(Ok(value));
+                let _ = answer.map(|answer| answer.send(Ok(value)));
             }
         }
         result.map(|()| many)
@@ -267,7 +289,7 @@ impl Shared {
         let trouble = state.ended.get_or_insert(trouble).clone();
         let asked = mem::take(&mut state.asked);
         drop(state);
-        for answer in asked {
+        for answer in asked.into_iter().flatten() {
             let _ = answer.send(Err(trouble.clone()));
         }
         self.room.notify_waiters();

@@ -94,6 +94,19 @@ async fn a_request_whose_caller_has_gone_takes_its_answer_along() {
 }
 
 #[tokio::test]
+async fn a_request_whose_publications_go_first_gets_its_own_answer() {
+    let (url, serving) = server(Duration::ZERO, 6).await;
+    let (wire, _) = connect(&url).await;
+    // Each takes two answers, the first of which is to a PING.
+    for number in [2, 4, 6] {
+        let cmd = echo(b"x");
+        let answer = timeout(LIMIT, wire.request_with(&cmd, First::Subscribers)).await.unwrap();
+        assert_eq!(answer.unwrap(), Value::Int(number));
+    }
+    serving.await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_no_frame_ends_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
