@@ -282,8 +282,11 @@ mod tests {
                 assert_eq!(outgoing.lock().frames.len(), 0);
             }
             let mut bytes = [0; 4];
+            // Before the next sign of life, which takes along what waits.
             tokio::select! {
-                read = peer.read_exact(&mut bytes) => assert_eq!(read.unwrap(), 4),
+                read = timeout(ALIVE_EVERY / 2, peer.read_exact(&mut bytes)) => {
+                    assert_eq!(read.unwrap().unwrap(), 4);
+                }
                 () = outgoing.write() => panic!("the connection ended"),
             }
             assert_eq!(&bytes, b"abcd");

@@ -257,21 +257,17 @@ async fn who_gave_the_key_to_another_process_lets_the_next_holder_be_told_first(
     for (waits, expected) in [(true, 0), (true, 1), (false, 1), (false, 0), (true, 0)] {
         let held = take(&handles[0], "k", secs(20)).await;
         let waiter = handles[1].clone();
-        let waiting = waits.then(|| {
-            tokio::spawn(async move {
-                let lock = waiter.lock("k", patient()).await.unwrap();
-                waiter.unlock(&lock).await.unwrap();
-            })
-        });
+        let waiting =
+            waits.then(|| tokio::spawn(async move { waiter.lock("k", patient()).await.unwrap() }));
         if waits {
             server.queued("k", 1).await;
         }
         let pings = calls(&server, "ping").await;
         handles[0].unlock(&held).await.unwrap();
-        if let Some(waiting) = waiting {
-            waiting.await.unwrap();
-        }
         assert_eq!(calls(&server, "ping").await - pings, expected, "waits: {waits}");
+        if let Some(waiting) = waiting {
+            handles[1].unlock(&waiting.await.unwrap()).await.unwrap();
+        }
     }
 }
 

@@ -66,7 +66,8 @@ pub(super) struct Shared {
     pub(super) holds: Holds,
     /// The newest time of the server that any answer has shown, in microseconds.
     seen: AtomicU64,
-    /// Whether the last unlock gave the key to a waiter of another process: the next one may, too.
+    /// Whether the last unlock met a queue, and no waiter of this process got the key: then one of
+    /// another process may have, and may the next time.
     gives_away: AtomicBool,
     pub(super) closed: AtomicBool,
     /// "pid host".
