@@ -380,3 +380,23 @@ async fn a_closed_member_says_so_at_once() {
         assert!(matches!(outcome, Some(Error::Closed)), "{outcome:?}");
     }
 }
+
+/// Contract, rule 3: leases due are ended at once where someone waits, wherever its end lies between
+/// the ticks of the engine.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_granted_at_the_very_end_of_the_lease_before() {
+    let name = NodeName::new("a").unwrap();
+    let options =
+        MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new())).seed(1);
+    let member = Gaggle::open(Arc::new(Hub::new().channel(name)), options).await.unwrap();
+    member.ready().await.unwrap();
+    for past in 0..10 {
+        let key = format!("k{past}");
+        let lease = LockOptions::default().duration(Duration::from_millis(100 + past));
+        let began = Instant::now();
+        member.lock(&key, lease.clone()).await.unwrap();
+        member.lock(&key, lease).await.unwrap();
+        let took = began.elapsed().as_millis();
+        assert!((100 + u128::from(past)..=102 + u128::from(past)).contains(&took), "{took} ms");
+    }
+}

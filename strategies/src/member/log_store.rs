@@ -257,4 +257,53 @@ mod tests {
         log.set_commit(7);
         assert_eq!(log.initial_state().unwrap().hard_state.commit, 7);
     }
+
+    #[test]
+    fn entries_are_read_from_any_place_and_never_beyond_the_log() {
+        let mut log = VolatileLog::founding(vec![1]);
+        log.append((2..10).map(|i| entry(i, 3)).collect());
+        log.compact(4);
+        let read = |low, high| {
+            let entries = log.entries(low, high, None, GetEntriesContext::empty(false));
+            entries.map(|entries| entries.iter().map(|entry| entry.index).collect::<Vec<_>>())
+        };
+        assert_eq!(read(5, 8).unwrap(), [5, 6, 7]);
+        assert_eq!(read(9, 10).unwrap(), [9]);
+        assert_eq!(read(7, 7).unwrap(), [0_u64; 0]);
+        assert_eq!(read(4, 6), Err(StorageError::Compacted.into()));
+        assert_eq!(
+            read(8, 11),
+            Err(StorageError::Unavailable.into()),
+            "not a part of what is asked"
+        );
+    }
+
+    #[test]
+    fn a_contradicted_suffix_is_replaced_also_behind_what_was_compacted() {
+        let mut log = VolatileLog::founding(vec![1]);
+        log.append((2..10).map(|i| entry(i, 3)).collect());
+        log.compact(4);
+        log.append(vec![entry(7, 4)]);
+        assert_eq!((log.first_index().unwrap(), log.last_index().unwrap()), (5, 7));
+        assert_eq!((log.term(6).unwrap(), log.term(7).unwrap()), (3, 4));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_installed_replaces_all_and_the_term_does_not_fall() {
+        for (own, expected) in [(9, 9), (1, 3)] {
+            let mut log = VolatileLog::founding(vec![1]);
+            log.append((2..10).map(|i| entry(i, 1)).collect());
+            log.set_hard_state(HardState { term: own, ..HardState::default() });
+            let mut snapshot = Snapshot::default();
+            let metadata = snapshot.mut_metadata();
+            (metadata.index, metadata.term) = (20, 3);
+            metadata.mut_conf_state().voters = vec![4, 5];
+            log.install(&snapshot);
+            let state = log.initial_state().unwrap();
+            assert_eq!((state.hard_state.term, state.hard_state.commit), (expected, 20));
+            assert_eq!(log.conf_state().voters, [4, 5]);
+            assert_eq!((log.first_index().unwrap(), log.len()), (21, 0));
+            assert_eq!(log.term(20).unwrap(), 3);
+        }
+    }
 }

@@ -77,3 +77,38 @@ impl Draws {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_drawn_from_all_of_their_range_and_from_no_more() {
+        let ms = Duration::from_millis;
+        for draws in [Draws::System, Draws::seeded(7)] {
+            let drawn: Vec<Duration> = (0..2_000).map(|_| draws.between(ms(5), ms(25))).collect();
+            assert!(drawn.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{draws:?}");
+            assert!(drawn.iter().any(|span| *span < ms(6)), "{draws:?}");
+            assert!(drawn.iter().any(|span| *span >= ms(24)), "{draws:?}");
+        }
+    }
+
+    #[test]
+    fn both_halves_of_a_wide_id_are_drawn_and_no_two_ids_are_equal() {
+        let mut ids = Ids::new(7);
+        let mut again = Ids::new(7);
+        let wide = ids.draw_wide();
+        assert_eq!((wide >> 64, wide & u128::from(u64::MAX)), {
+            let (high, low) = (again.draw(), again.draw());
+            (u128::from(high), u128::from(low))
+        });
+        assert_ne!(ids.draw(), ids.draw());
+        assert_ne!(ids.draw_wide(), wide);
+    }
+
+    /// A handle draws nonces, and its node group ids and incarnations, from one seed.
+    #[test]
+    fn a_handle_draws_otherwise_than_its_node() {
+        assert_ne!(Draws::seeded(7).nonce(), Nonce::from_u128(Ids::new(7).draw_wide()));
+    }
+}

@@ -4,6 +4,8 @@
 //! task, clock or socket takes part. Each test is a sentence of the contract or of `engines`'
 //! pitfalls.
 
+mod driver;
+mod dropped;
 mod forged;
 mod forming;
 mod hand;
@@ -12,6 +14,7 @@ mod locking;
 mod original;
 mod pitfalls;
 mod rest;
+mod standing;
 mod time;
 mod turn;
 

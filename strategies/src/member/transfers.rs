@@ -232,4 +232,134 @@ mod tests {
         }
         assert_eq!(whole.as_deref(), Some(&bytes[..]));
     }
+
+    /// The numbers of the pieces that are sent at this time.
+    fn sends(sender: &mut Transfers, ms: u64) -> Vec<u32> {
+        let mut indexes = Vec::new();
+        sender.take_due(at(ms), |_, body| match body {
+            Body::Chunk(chunk) => indexes.push(chunk.index),
+            other => unreachable!("only chunks are sent, not {other:?}"),
+        });
+        indexes
+    }
+
+    fn of_twenty_pieces() -> (Transfers, u64) {
+        let mut sender = Transfers::default();
+        sender.begin(at(0), 2, vec![7; 200].into(), 10);
+        let transfer = sender.outgoing[&2].transfer;
+        (sender, transfer)
+    }
+
+    #[test]
+    fn no_more_than_a_window_is_under_way_and_it_is_repeated_after_fifty_milliseconds() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        assert_eq!(sends(&mut sender, 0), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sends(&mut sender, 1), [0; 0], "as many as may be are under way");
+        assert!(sender.acknowledged(at(10), 2, transfer, 3));
+        assert_eq!(sends(&mut sender, 10), [8, 9, 10], "one for each that arrived");
+        assert_eq!(sends(&mut sender, 59), [0; 0], "the last left 49 ms ago");
+        assert_eq!(sends(&mut sender, 60), [3, 4, 5, 6, 7, 8, 9, 10]);
+        assert!(sender.acknowledged(at(70), 2, transfer, 11));
+        assert_eq!(sends(&mut sender, 70), [11, 12, 13, 14, 15, 16, 17, 18]);
+        assert!(sender.acknowledged(at(71), 2, transfer, 19));
+        assert_eq!(sends(&mut sender, 71), [19], "there are no more");
+        assert!(sender.acknowledged(at(72), 2, transfer, 20));
+        assert_eq!(sends(&mut sender, 500), [0; 0], "all is there");
+    }
+
+    #[test]
+    fn what_is_no_progress_is_not_taken_for_it() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sends(&mut sender, 0);
+        assert!(!sender.acknowledged(at(1), 2, transfer + 1, 5), "of another transfer");
+        assert!(!sender.acknowledged(at(1), 3, transfer, 5), "of another peer");
+        assert!(!sender.acknowledged(at(1), 2, transfer, 0), "nothing arrived");
+        assert!(!sender.acknowledged(at(1), 2, transfer, 21), "there are no so many");
+        assert!(sender.acknowledged(at(1), 2, transfer, 5));
+        assert!(!sender.acknowledged(at(2), 2, transfer, 5), "a copy");
+        assert!(!sender.acknowledged(at(2), 2, transfer, 4), "a late one");
+        assert!(sender.acknowledged(at(3), 2, transfer, 20), "all at once");
+        assert!(sender.outgoing.is_empty());
+    }
+
+    #[test]
+    fn without_progress_a_transfer_begins_anew_after_two_seconds_and_under_another_number() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sends(&mut sender, 0);
+        assert!(sender.acknowledged(at(100), 2, transfer, 5));
+        sends(&mut sender, 2_099);
+        assert_eq!(sender.outgoing[&2].transfer, transfer);
+        assert_eq!(sends(&mut sender, 2_100), [0, 1, 2, 3, 4, 5, 6, 7]);
+        let anew = sender.outgoing[&2].transfer;
+        assert!(anew > transfer);
+        assert!(!sender.acknowledged(at(2_101), 2, transfer, 6), "an answer to the former");
+        sends(&mut sender, 4_099);
+        assert_eq!(sender.outgoing[&2].transfer, anew, "it counts from the new beginning");
+    }
+
+    #[test]
+    fn a_transfer_is_not_begun_twice_and_ends_with_its_receiver_or_with_the_lead() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sender.begin(at(5), 2, vec![8; 30].into(), 10);
+        assert_eq!(sender.outgoing[&2].transfer, transfer, "it is under way");
+        sender.begin(at(5), 3, vec![8; 30].into(), 10);
+        assert!(sender.outgoing[&3].transfer > transfer, "each has a number of its own");
+        sender.receive(4, &piece(1, 0, 2));
+        sender.retain(|id| id != 2);
+        assert_eq!(sender.outgoing.keys().copied().collect::<Vec<_>>(), [3]);
+        sender.stop_sending();
+        assert!(sender.outgoing.is_empty());
+        assert!(!sender.incoming.is_empty(), "what is received goes on");
+        sender.retain(|id| id != 4);
+        assert!(sender.incoming.is_empty());
+    }
+
+    fn piece(transfer: u64, index: u32, count: u32) -> Chunk {
+        let bytes = Bytes::from(vec![u8::try_from(index).unwrap(); 3]);
+        Chunk { transfer, index, count, bytes }
+    }
+
+    /// How much of which transfer is said to have arrived, and whether it is whole.
+    fn receives(receiver: &mut Transfers, chunk: &Chunk) -> (Option<(u64, u32)>, Option<Vec<u8>>) {
+        let (ack, whole) = receiver.receive(1, chunk);
+        let ack = ack.map(|ack| match ack {
+            Body::ChunkAck { transfer, received } => (transfer, received),
+            other => unreachable!("a piece is acknowledged, not {other:?}"),
+        });
+        (ack, whole)
+    }
+
+    #[test]
+    fn pieces_count_in_order_and_once() {
+        let mut receiver = Transfers::default();
+        let mut takes = |index| receives(&mut receiver, &piece(5, index, 3));
+        assert_eq!(takes(1), (Some((5, 0)), None), "the first is missing");
+        assert_eq!(takes(0), (Some((5, 1)), None));
+        assert_eq!(takes(0), (Some((5, 1)), None), "a copy");
+        assert_eq!(takes(2), (Some((5, 1)), None), "the second is missing");
+        assert_eq!(takes(1), (Some((5, 2)), None));
+        let whole = vec![0, 0, 0, 1, 1, 1, 2, 2, 2];
+        assert_eq!(takes(2), (Some((5, 3)), Some(whole)));
+        assert_eq!(takes(2), (Some((5, 3)), None), "it is handed out once");
+        assert_eq!(takes(1), (Some((5, 3)), None));
+    }
+
+    #[test]
+    fn a_newer_transfer_takes_the_place_of_an_older_and_not_the_other_way() {
+        let mut receiver = Transfers::default();
+        assert_eq!(receives(&mut receiver, &piece(5, 0, 3)), (Some((5, 1)), None));
+        assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));
+        assert_eq!(receives(&mut receiver, &piece(5, 1, 3)), (None, None), "a late piece");
+        let whole = Some(vec![0, 0, 0, 1, 1, 1]);
+        assert_eq!(receives(&mut receiver, &piece(6, 1, 2)), (Some((6, 2)), whole));
+    }
+
+    #[test]
+    fn a_piece_beyond_the_end_is_not_taken() {
+        let mut receiver = Transfers::default();
+        assert_eq!(receives(&mut receiver, &piece(5, 0, 0)), (Some((5, 0)), None));
+        assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));
+        assert_eq!(receives(&mut receiver, &piece(6, 1, 1)), (Some((6, 1)), None));
+        assert!(receiver.incoming[&1].bytes.len() == 3);
+    }
 }

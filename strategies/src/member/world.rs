@@ -19,6 +19,7 @@ use crate::{
         group::Group,
         node::{Node, Output, Status},
         requests::{Answer, Call, CallerId, LockCall, Until},
+        wire::{self, Body},
     },
 };
 
@@ -245,6 +246,27 @@ impl World {
             let at = self.now.after(self.latency);
             self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));
         }
+    }
+
+    /// What is under way from one to another.
+    pub(super) fn under_way(&self, from: &str, to: &str) -> Vec<Body> {
+        let frames =
+            self.frames.iter().filter(|(_, sender, receiver, _)| sender == from && receiver == to);
+        let bodies = |frame: &[u8]| wire::decode(frame).expect("members send what decodes").1;
+        frames.flat_map(|(.., frame)| bodies(frame)).collect()
+    }
+
+    /// What `to` answers at once to a frame that it receives from `from`, who gets nothing of it.
+    pub(super) fn answer_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
+        let now = self.now;
+        let node = self.node(to);
+        node.receive(now, &name_of(from), frame);
+        let outputs = node.flush(now).expect("the member goes on").into_iter();
+        let bodies = outputs.filter_map(|output| match output {
+            Output::Send { to, frame } if to.as_str() == from => Some(wire::decode(&frame).ok()?.1),
+            _ => None,
+        });
+        bodies.flatten().collect()
     }
 
     pub(super) fn call(&mut self, name: &str, call: impl FnOnce(CallerId) -> Call) -> CallerId {

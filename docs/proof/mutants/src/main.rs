@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! gaggle-mutants TREE OUT [--again | --resume] CARGO-ARGUMENT.. [-- TEST-FILTER..]
+//! gaggle-mutants judge OUT LIST
 //! ```
 //!
 //! `TREE` is a copy of the workspace, which is changed; `OUT/list.json` is what `cargo mutants --list
@@ -13,8 +14,12 @@
 //! 1. Weave, build, drop the mutants that do not compile, and so on until all that is left does.
 //! 2. Run each test without a mutant, and note which mutants it reaches.
 //! 3. For each mutant, run the tests that reach it, the quickest first, until one fails.
+//!
+//! `judge` names the survivors that are not in the `LIST` of those that were judged, and what in it names
+//! no mutant; if there is any, it exits with 1.
 
 mod compile;
+mod judged;
 mod mutant;
 mod trial;
 mod weave;
@@ -24,10 +29,12 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
 use crate::{
     compile::{Built, compile},
+    judged::Judged,
     mutant::Mutant,
     trial::{Outcome, Test, Trials},
     weave::{Woven, weave},
@@ -57,8 +64,11 @@ struct Ledger {
     directory: PathBuf,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).collect::<Vec<_>>();
+    if let ["judge", out, list] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return judge(&Ledger { directory: out.into() }, Path::new(list));
+    }
     let [tree, out] = [(); 2].map(|()| PathBuf::from(arguments.remove(0)));
     let mode = match arguments[0].as_str() {
         "--again" => Mode::Again,
@@ -96,6 +106,18 @@ fn main() {
         }
         eprintln!("{} of {}: {outcome:?}{unreached} {}", done + 1, alive.len(), mutant.name);
     }
+    ExitCode::SUCCESS
+}
+
+/// Says which survivors were not judged.
+fn judge(ledger: &Ledger, list: &Path) -> ExitCode {
+    let mutants = ledger.mutants();
+    let missed = read(&ledger.path("missed"));
+    let missed = missed.lines().map(|line| line.trim_end_matches(UNREACHED)).collect();
+    let Judged { unjudged, stale } = judged::judge(&mutants, &missed, &read(list));
+    unjudged.iter().for_each(|name| println!("not judged: {name}"));
+    stale.iter().for_each(|line| println!("names no mutant: {line}"));
+    if unjudged.is_empty() && stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Weaves and builds until every mutant that is left compiles.
@@ -193,12 +215,18 @@ fn unplaced(name: &str) -> (&str, &str) {
 }
 
 impl Ledger {
-    /// The mutants to try. Clears what an earlier run wrote of them.
-    fn begin(&self, mode: Mode) -> Vec<Mutant> {
+    /// All mutants of the slice.
+    fn mutants(&self) -> Vec<Mutant> {
         let list = read(&self.directory.join("list.json"));
         let mut mutants: Vec<Mutant> =
             serde_json::from_str(&list).expect("cargo-mutants lists in JSON");
         mutants.iter_mut().zip(1..).for_each(|(mutant, id)| mutant.id = id);
+        mutants
+    }
+
+    /// The mutants to try. Clears what an earlier run wrote of them.
+    fn begin(&self, mode: Mode) -> Vec<Mutant> {
+        let mut mutants = self.mutants();
         if mode == Mode::Again {
             let missed = read(&self.path("missed"));
             let missed = missed.lines().map(|line| unplaced(line.trim_end_matches(UNREACHED)));

@@ -15,6 +15,7 @@ pub(crate) struct Mutant {
     pub(crate) file: PathBuf,
     pub(crate) genre: Genre,
     pub(crate) replacement: String,
+    #[serde(default)]
     pub(crate) function: Option<Function>,
     span: Span,
 }
@@ -56,6 +57,11 @@ impl Mutant {
     /// What the replacement takes the place of.
     pub(crate) fn range(&self, source: &str) -> Range<usize> {
         self.span.start.offset(source)..self.span.end.offset(source)
+    }
+
+    /// Line and column of its beginning.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.span.start.line, self.span.start.column)
     }
 
     /// A function of an opaque type: another value of another type cannot be returned beside its own.

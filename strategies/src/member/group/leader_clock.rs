@@ -70,3 +70,112 @@ impl LeaderClock {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Nonce,
+        lock_table::{Command, LockRequest, ProcessId, Seen, TableConfig, Wait},
+    };
+
+    /// The leader's own time at which its cluster time is 0.
+    const BEGAN: u64 = 7_000;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(BEGAN + ms))
+    }
+
+    /// A table to which this was applied, and the clock of a leader that has stamped it.
+    fn stamped(commands: &[(u64, Command)]) -> (LockTable, LeaderClock) {
+        let mut table = LockTable::new(TableConfig::default());
+        let mut clock = LeaderClock::new(ClusterTime(0), at(0));
+        for (stamp, command) in commands {
+            table.apply(ClusterTime(*stamp), command, &mut Vec::new());
+            clock.stamped(ClusterTime(*stamp));
+        }
+        (table, clock)
+    }
+
+    fn lock(nonce: u128, duration_ms: u64, wait: Wait) -> Command {
+        Command::Lock(LockRequest {
+            key: "k".into(),
+            nonce: Nonce::from_u128(nonce),
+            process: ProcessId(1),
+            request: 1,
+            duration_ms,
+            wait,
+            seen: Seen::Now,
+            owner: Arc::default(),
+        })
+    }
+
+    fn unlock(nonce: u128) -> Command {
+        Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(nonce), forget: false }
+    }
+
+    /// When the next stamp is due: told in advance, and so when it comes.
+    fn due((table, clock): &(LockTable, LeaderClock)) -> Option<u64> {
+        let next = clock.next_stamp(table)?.since(at(0)).as_millis();
+        let next = u64::try_from(next).unwrap();
+        assert!(clock.stamp_is_due(clock.read(at(next)), table));
+        let before = clock.read(at(next.saturating_sub(1)));
+        assert!(next == 0 || before < ClusterTime(next) && !clock.stamp_is_due(before, table));
+        Some(next)
+    }
+
+    #[test]
+    fn a_leader_stamps_first_of_all_and_then_nothing_while_nobody_holds() {
+        assert_eq!(due(&stamped(&[])), Some(0), "it commits what earlier terms left");
+        assert_eq!(due(&stamped(&[(5, Command::Noop)])), None);
+    }
+
+    #[test]
+    fn while_a_lease_lives_a_stamp_follows_every_half_second() {
+        assert_eq!(due(&stamped(&[(5, lock(1, 60_000, Wait::No))])), Some(505));
+    }
+
+    #[test]
+    fn a_lease_that_somebody_waits_for_is_ended_on_time() {
+        let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
+        assert_eq!(due(&stamped(&queue)), Some(305));
+        assert_eq!(due(&stamped(&queue[..1])), Some(505), "nobody waits");
+    }
+
+    /// It ends when the entry with that stamp is applied.
+    #[test]
+    fn a_lease_that_ends_with_the_newest_stamp_needs_no_other() {
+        let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
+        for newest in [305, 306] {
+            let (table, mut clock) = stamped(&queue);
+            clock.stamped(ClusterTime(newest));
+            assert_eq!(due(&(table, clock)), Some(newest + 500));
+        }
+    }
+
+    #[test]
+    fn nonces_are_forgotten_in_their_time_and_what_is_overdue_every_ten_milliseconds() {
+        let ended = [(5, lock(1, 300, Wait::No)), (6, unlock(1))];
+        let (table, mut clock) = stamped(&ended);
+        let forget = table.next_forget().unwrap().0;
+        assert!((30_000..=30_100).contains(&forget), "after their memory: {forget}");
+        assert_eq!(due(&(table.clone(), clock)), Some(forget));
+        for newest in [forget, forget + 1] {
+            clock.stamped(ClusterTime(newest));
+            assert_eq!(due(&(table.clone(), clock)), Some(newest + 10), "it is overdue");
+        }
+        clock.stamped(ClusterTime(forget - 1));
+        assert_eq!(due(&(table, clock)), Some(forget + 9_999), "sweeps are 10 s apart");
+    }
+
+    #[test]
+    fn a_reading_goes_on_from_the_greatest_stamp_and_never_falls() {
+        let mut clock = LeaderClock::new(ClusterTime(900), at(0));
+        assert_eq!(clock.read(at(0)), ClusterTime(900));
+        assert_eq!(clock.read(at(50)), ClusterTime(950));
+        clock.stamped(ClusterTime(950));
+        assert_eq!(clock.read(at(20)), ClusterTime(950));
+    }
+}

@@ -352,3 +352,38 @@ fn members_that_differ_about_leases_outside_form_no_group() {
     world.run(3_000);
     assert!(THREE.iter().all(|name| world.status(name).group.is_none()));
 }
+
+/// Silence never proves a loss, however long.
+#[test]
+fn a_voter_that_hears_nobody_for_long_stays_in_its_group() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let (group, follower) = (world.status("a").group, world.follower());
+    world.must_lock(&follower, "k", 1);
+    world.cut_off(&follower);
+    world.run(8_000);
+    assert_eq!(world.status(&follower).group, group);
+    world.heal();
+    world.run_until_ready();
+    assert!(world.lost.is_empty());
+    world.must_unlock(&follower, "k", 1);
+}
+
+#[test]
+fn who_joins_and_hears_nothing_for_five_seconds_starts_over() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let victim = world.follower();
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    world.run_until(2_000, "it joins", |w| w.status(&victim).group.is_some());
+    assert!(!world.group(&victim).votes());
+    world.cut_off(&victim);
+    world.run(4_900);
+    assert!(world.status(&victim).group.is_some(), "it has patience");
+    world.run(200);
+    assert_eq!(world.status(&victim).group, None);
+    world.heal();
+    world.run_until_ready();
+}

@@ -185,3 +185,54 @@ fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
     world.run(12_000);
     assert_eq!(remembered(&mut world), 0);
 }
+
+/// Contract, rule 7: after `waiter_ttl`, and not before.
+#[test]
+fn a_process_is_taken_for_dead_when_it_was_not_heard_for_three_seconds_and_no_sooner() {
+    let mut world = ready();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    world.lock(&victim, "k", 2, 60_000);
+    world.lock(&leader, "k", 3, 60_000);
+    world.run(100);
+    world.kill(&victim);
+    world.run(2_900);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 2);
+    world.run(300);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 1, "the leader hears itself");
+    world.run(4_000);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+}
+
+/// A new leader has heard nobody yet: it gives everybody time from the beginning of its lead.
+#[test]
+fn a_new_leader_takes_nobody_for_dead_that_it_has_had_no_time_to_hear() {
+    let mut world = ready();
+    let leader = world.leader().unwrap();
+    let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
+    world.must_lock(others[0], "k", 1);
+    let waiting = world.lock(others[1], "k", 2, 60_000);
+    // Followers do not write to each other.
+    world.run(4_000);
+    world.kill(&leader);
+    world.run_until(2_000, "a new leader", |w| w.leader().is_some());
+    for _ in 0..200 {
+        world.run(1);
+        assert_eq!(world.node(others[0]).sizes().0.waiters, 1, "it keeps its place");
+    }
+    world.must_unlock(others[0], "k", 1);
+    world.run_until(200, "it is next", |w| w.granted(waiting).is_some());
+}
+
+#[test]
+fn a_member_that_is_its_own_majority_answers_within_the_turn() {
+    let mut world = World::new(&["a"]);
+    world.run_until_ready();
+    world.run(100);
+    let caller = world.lock("a", "k", 1, 0);
+    world.run(1);
+    assert!(world.granted(caller).is_some());
+    let caller = world.unlock("a", "k", 1);
+    world.run(1);
+    assert!(world.answers.contains_key(&caller));
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::world::World;
 use crate::{
-    Instant,
+    Instant, Replicate,
     member::{requests::Answer, tests::world::LATENCY},
 };
 
@@ -111,4 +111,45 @@ fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones
     let stamps = stamps(&world, others[0]);
     assert!(stamps.contains(&ahead), "the entry has survived");
     assert!(stamps.windows(2).all(|two| two[0] <= two[1]), "{stamps:?}");
+}
+
+/// Contract, rule 3: leases due are ended at once where someone waits.
+#[test]
+fn a_leader_alone_wakes_for_the_end_of_a_lease_that_somebody_waits_for() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let first = world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 60_000);
+    world.run(9_800);
+    let wakes = world.node(&leader).next_wake().expect("the lease ends soon");
+    assert_eq!(world.node(&follower).next_wake(), None, "it stamps nothing");
+    world.run_until(1_000, "granted", |w| w.granted(waiting).is_some());
+    let grant = world.granted(waiting).unwrap();
+    assert_eq!(grant.granted_at, first.expires_at, "not a millisecond later");
+    let after = world.now.since(wakes);
+    assert!(after <= LATENCY * 4, "it is told {after:?} after the leader was to wake");
+}
+
+/// What the original's Raft did: fewer frames, more latency.
+#[test]
+fn replicating_at_the_heartbeat_requests_are_appended_with_it_and_not_between() {
+    let mut world = World::with(&THREE, |options| options.replicate(Replicate::AtHeartbeat));
+    world.run_until_ready();
+    let leader = world.leader().unwrap();
+    let last = |world: &World| world.group(&leader).view().last.0;
+    let (mut before, mut appended) = (last(&world), Vec::new());
+    for nonce in 1..500 {
+        if nonce % 7 == 0 {
+            world.lock(&leader, &format!("k{nonce}"), nonce, 5_000);
+        }
+        world.run(1);
+        if last(&world) > before {
+            before = last(&world);
+            appended.push(world.now);
+        }
+    }
+    assert!((9..=10).contains(&appended.len()), "{appended:?}");
+    let beats = |two: &[Instant]| two[1].since(two[0]) == Duration::from_millis(50);
+    assert!(appended.windows(2).all(beats), "{appended:?}");
+    assert_eq!(world.node(&leader).next_wake(), None, "between them there is nothing to do");
 }

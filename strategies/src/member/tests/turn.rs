@@ -25,7 +25,7 @@ use crate::{
 
 /// A channel on which nobody else speaks: frames are put in, each with a pause of the process that
 /// goes before its arrival.
-struct Silent {
+pub(super) struct Silent {
     name: NodeName,
     clock: Arc<Hand>,
     frames: Mutex<VecDeque<(u64, Bytes)>>,
@@ -69,29 +69,36 @@ impl Channel for Silent {
 /// Who sends the requests.
 const SENDER: u64 = 77;
 
-/// A member that is its own majority.
-struct Alone {
-    driver: Driver,
+/// A member that no other speaks to.
+pub(super) struct Alone {
+    pub(super) driver: Driver,
     channel: Arc<Silent>,
-    clock: Arc<Hand>,
+    pub(super) clock: Arc<Hand>,
     _member: Member,
 }
 
 impl Alone {
-    fn leading() -> Self {
-        let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Hand::default()));
-        let frames = Mutex::default();
-        let channel = Arc::new(Silent { name: name.clone(), clock: clock.clone(), frames });
-        let options = MemberOptions::named("test", [name]).clock(clock.clone()).seed(1);
-        let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
-        let mut alone = Self { driver, channel, clock, _member };
+    /// It is its own majority.
+    pub(super) fn leading() -> Self {
+        let mut alone = Self::among(&["a"]);
         while !alone.driver.node.status().leads {
             alone.turn();
         }
         alone
     }
 
-    fn turn(&mut self) {
+    /// The first of these; the others do not run.
+    pub(super) fn among(names: &[&str]) -> Self {
+        let names: Vec<NodeName> = names.iter().map(|name| NodeName::new(name).unwrap()).collect();
+        let (name, clock) = (names[0].clone(), Arc::new(Hand::default()));
+        let frames = Mutex::default();
+        let channel = Arc::new(Silent { name, clock: clock.clone(), frames });
+        let options = MemberOptions::named("test", names).clock(clock.clone()).seed(1);
+        let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
+        Self { driver, channel, clock, _member }
+    }
+
+    pub(super) fn turn(&mut self) {
         self.clock.pass(10);
         self.driver.step(None);
     }

@@ -1,0 +1,77 @@
+//! Goal: what the driver makes of time: ticks after a stall, and how long a close takes at most.
+//! Method: one driver that no other member speaks to, turned by hand at chosen moments.
+
+use tokio::sync::oneshot;
+
+use super::turn::Alone;
+use crate::{
+    Instant, Lock, Nonce,
+    member::{
+        driver::{Arrived, Next},
+        mailbox::Mail,
+    },
+};
+
+/// A leader must not depose itself, nor a follower campaign, because its own process stood still.
+#[test]
+fn after_a_stall_three_of_the_missed_ticks_are_made_up_for_and_the_next_is_a_tick_away() {
+    for (stall, ticks, next) in [
+        (9, 0, 1),
+        (10, 1, 10),
+        (19, 1, 1),
+        (25, 2, 5),
+        (30, 3, 10),
+        (40, 3, 10),
+        (49, 3, 10),
+        (1_000, 3, 10),
+    ] {
+        let mut alone = Alone::leading();
+        let before = alone.clock.ticks();
+        alone.clock.pass(stall);
+        alone.driver.step(None);
+        let made = alone.clock.ticks() - before;
+        let until_next = alone.driver.next_tick.since(alone.now()).as_millis();
+        assert_eq!((made, until_next), (ticks, next), "after {stall} ms");
+    }
+}
+
+impl Alone {
+    fn now(&self) -> Instant {
+        self.driver.clock.now()
+    }
+
+    /// Closes with this to unlock, and returns after how many milliseconds it ended.
+    fn closes_after(&mut self, unlock: Vec<Lock>) -> u64 {
+        let (done, _closed) = oneshot::channel();
+        let mut next = self.driver.step(Some(Arrived::Mail(Mail::Close { unlock, done })));
+        for ms in 0..5_000 {
+            if next == Next::End {
+                return ms;
+            }
+            self.clock.pass(1);
+            next = self.driver.step(None);
+        }
+        panic!("it never ends");
+    }
+}
+
+fn lock() -> Lock {
+    Lock::new("k", Nonce::from_u128(1), 1, None)
+}
+
+#[test]
+fn a_member_that_leads_nobody_and_holds_nothing_closes_at_once() {
+    assert_eq!(Alone::among(&["a", "b"]).closes_after(vec![]), 0);
+}
+
+/// Contract, rule 11: `close` unlocks within the request timeout.
+#[test]
+fn an_unlock_that_nobody_answers_is_given_up_at_the_request_timeout_and_not_before() {
+    assert_eq!(Alone::among(&["a", "b"]).closes_after(vec![lock()]), 1_000);
+}
+
+#[test]
+fn a_leader_waits_a_tenth_of_a_second_for_a_successor_and_no_longer() {
+    assert_eq!(Alone::leading().closes_after(vec![]), 100);
+    assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock is answered at once");
+}

@@ -1,0 +1,204 @@
+//! Goal: a frame that says what cannot be is dropped, counted once, and changes nothing.
+//! Method: one frame at a time into a follower of a cluster that stands still, each wrong in one thing;
+//! what the follower counts and knows is compared before and after.
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::world::{World, name_of};
+use crate::{
+    MemberOptions, Nonce,
+    lock_table::{Command, TableConfig},
+    member::wire::{self, Body, Forming, Header, Presence, RaftMessage, Standing, VERSION},
+};
+
+/// Frames from a leader to a follower, made by hand.
+struct Reader {
+    world: World,
+    leader: String,
+    follower: String,
+    header: Header,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let mut world = World::new(&["a", "b", "c"]);
+        world.run_until_ready();
+        let (leader, follower) = (world.leader().unwrap(), world.follower());
+        let (from, group) = world.node(&leader).inside();
+        let group = group.unwrap().0;
+        let to = world.node(&follower).inside().0;
+        let header = Header { version: VERSION, cluster: "test".into(), from, to, group };
+        Self { world, leader, follower, header }
+    }
+
+    /// How many of these bodies the follower counts as dropped, in a frame from `name`.
+    fn dropped_from(&mut self, name: &str, header: &Header, bodies: &[Body]) -> u64 {
+        let mut frame = wire::encode_header(header);
+        bodies.iter().for_each(|body| frame.extend(wire::encode_body(body)));
+        self.dropped_bytes(name, &frame)
+    }
+
+    fn dropped_bytes(&mut self, name: &str, frame: &[u8]) -> u64 {
+        let now = self.world.now;
+        let node = self.world.node(&self.follower);
+        let before = node.frames_dropped();
+        node.receive(now, &name_of(name), frame);
+        node.frames_dropped() - before
+    }
+
+    /// The same, from the leader with a header that is wrong in one thing.
+    fn dropped(&mut self, change: impl FnOnce(&mut Header), body: &Body) -> u64 {
+        let mut header = self.header.clone();
+        change(&mut header);
+        self.dropped_from(&self.leader.clone(), &header, std::slice::from_ref(body))
+    }
+
+    fn append(&self, change: impl FnOnce(&mut Message)) -> Body {
+        let term = self.world.status(&self.follower).term;
+        let (to, from) = (self.header.to, self.header.from);
+        let msg_type = MessageType::MsgHeartbeat;
+        let mut message = Message { to, from, term, msg_type, ..Message::default() };
+        change(&mut message);
+        Body::Raft(RaftMessage::of(message).unwrap())
+    }
+}
+
+fn request() -> Body {
+    let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+    Body::Request(Command::Unlock { key, nonce, forget: false })
+}
+
+#[test]
+fn each_frame_that_is_not_for_this_member_counts_once() {
+    let mut reader = Reader::new();
+    let (leader, follower) = (reader.leader.clone(), reader.follower.clone());
+    let header = reader.header.clone();
+    assert_eq!(reader.dropped_bytes(&leader, b"rubbish"), 1);
+    assert_eq!(reader.dropped_bytes(&leader, &[]), 1);
+    let heartbeat = reader.append(|_| {});
+    assert_eq!(reader.dropped(|_| {}, &heartbeat), 0, "it is what the leader sends");
+    assert_eq!(reader.dropped(|header| header.cluster = "another".into(), &heartbeat), 1);
+    assert_eq!(reader.dropped(|header| header.from = 0, &heartbeat), 1, "nobody sent it");
+    assert_eq!(reader.dropped(|header| header.to += 1, &heartbeat), 1, "for a former self");
+    assert_eq!(reader.dropped(|header| header.group += 1, &heartbeat), 1, "of another group");
+    let stranger = Header { from: header.from + 1, ..header.clone() };
+    let twice = [heartbeat.clone(), heartbeat.clone()];
+    assert_eq!(reader.dropped_from(&follower, &stranger, &twice[..1]), 1, "under its own name");
+    let own = Header { from: header.to, ..header.clone() };
+    assert_eq!(reader.dropped_from(&follower, &own, &twice[..1]), 0, "a broadcast comes back");
+    let misled = Header { to: header.to + 1, ..header };
+    assert_eq!(reader.dropped_from(&leader, &misled, &twice), 2, "each body");
+}
+
+#[test]
+fn each_message_that_the_engine_must_not_see_counts_once() {
+    let mut reader = Reader::new();
+    let foreign = reader.append(|message| message.from += 1);
+    assert_eq!(reader.dropped(|_| {}, &foreign), 1, "in another's name");
+    let beyond = reader.append(|message| message.commit = u64::MAX);
+    assert_eq!(reader.dropped(|_| {}, &beyond), 1, "it breaks a rule");
+}
+
+/// One who sends under ever new ids costs bounded memory, and who is known is heard all the same.
+#[test]
+fn beyond_the_bound_only_those_that_were_heard_before_are_heard() {
+    let mut reader = Reader::new();
+    let header = reader.header.clone();
+    let leader = reader.leader.clone();
+    let heard_from = |reader: &mut Reader, from: u64| {
+        let header = Header { from, ..header.clone() };
+        reader.dropped_from(&leader, &header, &[request()]) == 0
+    };
+    let known = 2;
+    let strangers: u64 = 1024 - known;
+    assert!((1..=strangers).all(|from| heard_from(&mut reader, from)), "there is room");
+    assert!(!heard_from(&mut reader, strangers + 1));
+    assert!(heard_from(&mut reader, header.from), "the leader is known");
+    assert!(heard_from(&mut reader, 1));
+}
+
+/// Whoever says that it runs is remembered by its name, in a cluster without names.
+#[test]
+fn beyond_the_bound_a_stranger_that_says_that_it_runs_counts_once() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    world.start("p");
+    let says = |world: &mut World, name: &str| {
+        let presence =
+            Presence { seq: 1, standing: Standing::Free, last_token: 0, challenge: 1, echo: 0 };
+        let header = Header { version: VERSION, cluster: "test".into(), from: 7, to: 0, group: 0 };
+        let mut frame = wire::encode_header(&header);
+        frame.extend(wire::encode_body(&Body::Presence(presence)));
+        let now = world.now;
+        let node = world.node("p");
+        let before = node.frames_dropped();
+        node.receive(now, &name_of(name), &frame);
+        node.frames_dropped() - before
+    };
+    assert!((0..1024).all(|number| says(&mut world, &format!("s{number}")) == 0));
+    assert_eq!(says(&mut world, "late"), 1);
+    assert_eq!(says(&mut world, "late"), 1);
+    assert_eq!(says(&mut world, "s0"), 0);
+}
+
+/// A process `b` that is in no group, and gets frames from `a`, whose incarnation is 5.
+struct Outsider(World);
+
+impl Outsider {
+    fn new() -> Self {
+        let mut world = World::empty(MemberOptions::named("test", ["a", "b"].map(name_of)));
+        world.start("b");
+        Self(world)
+    }
+
+    fn me(&mut self) -> u64 {
+        self.0.node("b").inside().0
+    }
+
+    /// What it answers to this body from a member of `group`.
+    fn gets(&mut self, group: u128, body: &Body) -> Vec<Body> {
+        let header =
+            Header { version: VERSION, cluster: "test".into(), from: 5, to: self.me(), group };
+        let mut frame = wire::encode_header(&header);
+        frame.extend(wire::encode_body(body));
+        self.0.answer_to("b", "a", &frame)
+    }
+
+    fn heartbeat(&mut self) -> Body {
+        let (msg_type, to) = (MessageType::MsgHeartbeat, self.me());
+        let message = Message { msg_type, to, from: 5, term: 2, ..Message::default() };
+        Body::Raft(RaftMessage::of(message).unwrap())
+    }
+}
+
+#[test]
+fn only_what_its_engine_sends_invites_a_process_into_a_group_that_lives() {
+    let mut outsider = Outsider::new();
+    let heartbeat = outsider.heartbeat();
+    for (group, body) in [
+        (9, request()),
+        (9, Body::ChunkAck { transfer: 1, received: 1 }),
+        (0, request()),
+        (0, heartbeat.clone()),
+    ] {
+        let before = outsider.0.node("b").frames_dropped();
+        outsider.gets(group, &body);
+        assert_eq!(outsider.0.status("b").group, None, "{group} {body:?}");
+        assert_eq!(outsider.0.node("b").frames_dropped(), before + 1, "{group} {body:?}");
+    }
+    outsider.gets(9, &heartbeat);
+    assert_eq!(outsider.0.status("b").group, Some(9));
+    assert!(!outsider.0.group("b").votes(), "it knows nothing yet");
+}
+
+/// A Start may be lost. As one that joins it would have no vote, and the group too few.
+#[test]
+fn the_first_frame_of_the_group_it_pledged_to_makes_a_process_a_founder_with_its_vote() {
+    let mut outsider = Outsider::new();
+    let members = vec![("a".into(), 5), ("b".into(), outsider.me())];
+    let forming = Forming { id: 9, members, table: TableConfig::default() };
+    assert_eq!(outsider.gets(0, &Body::Invite(forming)), [Body::Pledge { forming: 9 }]);
+    let heartbeat = outsider.heartbeat();
+    outsider.gets(9, &heartbeat);
+    assert_eq!(outsider.0.status("b").group, Some(9));
+    assert!(outsider.0.group("b").votes());
+}

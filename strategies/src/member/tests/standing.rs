@@ -1,0 +1,250 @@
+//! Goal: when a member says how it stands, what it says of itself, and what it answers to one that
+//! says how it stands.
+//! Method: whole clusters, of which the frames are read; and presences made by hand, from processes
+//! that answer every challenge.
+
+use super::world::World;
+use crate::{
+    MemberOptions,
+    member::wire::{self, Body, Header, Presence, Standing, VERSION},
+};
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+fn ready() -> World {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    world
+}
+
+fn nameless() -> World {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    THREE.iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    world
+}
+
+/// The presences that are under way from one to another.
+fn presences(world: &World, from: &str, to: &str) -> Vec<Presence> {
+    let presence = |body| match body {
+        Body::Presence(presence) => Some(presence),
+        _ => None,
+    };
+    world.under_way(from, to).into_iter().filter_map(presence).collect()
+}
+
+#[test]
+fn who_is_in_no_group_says_so_every_fifty_milliseconds_to_each_other_name() {
+    let mut world = World::new(&THREE);
+    world.kill("b");
+    world.kill("c");
+    world.run(200);
+    let mut said = Vec::new();
+    for _ in 0..1_000 {
+        world.run(1);
+        said.extend(presences(&world, "a", "b"));
+        assert!(world.under_way("a", "a").is_empty(), "it tells itself");
+    }
+    assert_eq!(said.len(), 20);
+    assert!(
+        said.windows(2).all(|two| two[0].seq < two[1].seq),
+        "an older one is told by its number"
+    );
+    assert!(said.iter().all(|presence| presence.standing == Standing::Free));
+}
+
+#[test]
+fn a_member_is_silent_while_it_has_a_leader_and_asks_once_it_had_none_for_half_a_second() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
+    for _ in 0..1_000 {
+        world.run(1);
+        assert_eq!(presences(&world, &follower, &leader), []);
+    }
+    assert_eq!(world.status(&follower).leader.unwrap().as_str(), leader);
+    assert_eq!(world.status(&leader).leader.unwrap().as_str(), leader);
+    world.kill(&leader);
+    world.kill(other);
+    world.run_until(1_000, "it has no leader", |w| w.status(&follower).leader.is_none());
+    assert!(!world.status(&follower).ready, "nobody can be asked");
+    let asks = |world: &World| !presences(world, &follower, &leader).is_empty();
+    let after = world.run_until(1_000, "it asks", asks);
+    assert!((500..=560).contains(&after), "after {after} ms");
+    let said = presences(&world, &follower, &leader);
+    let group = world.status(&follower).group.unwrap();
+    assert!(said.iter().all(|presence| presence.standing == Standing::Member(group)));
+}
+
+#[test]
+fn one_process_too_many_knows_it_until_it_finds_a_place() {
+    let mut world = nameless();
+    world.start("d");
+    world.run_until(2_000, "it is told", |w| w.status("d").full.is_some());
+    assert_eq!(world.status("d").full, Some(3));
+    world.kill("b");
+    world.run_until(10_000, "it finds a place", |w| w.status("d").ready);
+    assert_eq!(world.status("d").full, None);
+}
+
+#[test]
+fn whoever_joins_is_not_ready_before_it_votes_and_says_that_it_joins() {
+    let mut world = ready();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    let mut joined = false;
+    while !world.status(&victim).ready {
+        world.run(1);
+        let Some(group) = world.node(&victim).group() else { continue };
+        let (id, votes, settled) = (group.id(), group.votes(), group.is_settled());
+        joined |= !votes;
+        let ready = world.status(&victim).ready;
+        assert!(!ready || (votes && settled), "votes: {votes}, settled: {settled}");
+        for presence in presences(&world, &victim, &leader) {
+            let member = presence.standing == Standing::Member(id);
+            assert!(votes || !member, "{presence:?}");
+        }
+    }
+    assert!(joined, "it learned before it voted");
+}
+
+/// A process that says how it stands, and answers every challenge.
+struct Visitor {
+    name: &'static str,
+    incarnation: u64,
+    said: u64,
+    echo: u64,
+}
+
+impl Visitor {
+    /// One that the member knows to run.
+    fn known_to(world: &mut World, member: &str, name: &'static str, incarnation: u64) -> Self {
+        let mut visitor = Self { name, incarnation, said: 1_000_000, echo: 0 };
+        visitor.says(world, member, Standing::Resting);
+        visitor.says(world, member, Standing::Resting);
+        visitor
+    }
+
+    /// What the member answers, besides how it stands itself.
+    fn says(&mut self, world: &mut World, member: &str, standing: Standing) -> Vec<Body> {
+        self.said += 1;
+        let (seq, echo) = (self.said, self.echo);
+        let presence = Presence { seq, standing, last_token: 0, challenge: seq, echo };
+        let to = world.node(member).inside().0;
+        let from = self.incarnation;
+        let header = Header { version: VERSION, cluster: "test".into(), from, to, group: 0 };
+        let mut frame = wire::encode_header(&header);
+        frame.extend(wire::encode_body(&Body::Presence(presence)));
+        let mut others = Vec::new();
+        for body in world.answer_to(member, self.name, &frame) {
+            match body {
+                Body::Presence(presence) => self.echo = presence.challenge,
+                // The leader writes to its followers all the time.
+                Body::Raft(_) => {}
+                other => others.push(other),
+            }
+        }
+        others
+    }
+}
+
+/// A Start may be lost; and one for a forming that is not complete would split the cluster.
+#[test]
+fn who_pledged_to_this_very_group_is_told_that_it_exists_and_no_other() {
+    let mut world = ready();
+    let group = world.status("a").group.unwrap();
+    let incarnation = world.node("c").inside().0;
+    let mut peer = Visitor::known_to(&mut world, "a", "c", incarnation);
+    let told = peer.says(&mut world, "a", Standing::Pledged(group));
+    assert_eq!(told, [Body::Start { forming: group }]);
+    assert_eq!(peer.says(&mut world, "a", Standing::Pledged(group + 1)), []);
+}
+
+#[test]
+fn a_leader_tells_a_stranger_that_believes_itself_a_member_and_nobody_else() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let group = world.status(&leader).group.unwrap();
+    let name = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
+    let member = world.node(name).inside().0;
+    let mut known = Visitor::known_to(&mut world, &leader, name, member);
+    assert_eq!(known.says(&mut world, &leader, Standing::Member(group)), [], "it is one");
+    let mut stranger = Visitor::known_to(&mut world, &leader, name, 77);
+    for standing in [Standing::Member(group), Standing::Joining(group)] {
+        assert_eq!(stranger.says(&mut world, &leader, standing), [Body::Removed], "{standing:?}");
+    }
+    let of_another = stranger.says(&mut world, &leader, Standing::Member(group + 1));
+    assert_eq!(of_another, [], "of a group of its own");
+    let mut stranger = Visitor::known_to(&mut world, &follower, name, 77);
+    let told = stranger.says(&mut world, &follower, Standing::Member(group));
+    assert_eq!(told, [], "a follower may not know yet that it was admitted");
+}
+
+#[test]
+fn a_newcomer_is_told_that_the_cluster_is_full_while_all_members_are_well() {
+    let mut world = nameless();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let full = [Body::Full { limit: 3 }];
+    let mut newcomer = Visitor::known_to(&mut world, &leader, "d", 77);
+    assert_eq!(newcomer.says(&mut world, &leader, Standing::Free), full);
+    let mut elsewhere = Visitor::known_to(&mut world, &follower, "d", 77);
+    assert_eq!(elsewhere.says(&mut world, &follower, Standing::Free), [], "a follower cannot say");
+    let member = world.node(&follower).inside().0;
+    let name = THREE.into_iter().find(|name| *name == follower).unwrap();
+    let mut known = Visitor::known_to(&mut world, &leader, name, member);
+    assert_eq!(known.says(&mut world, &leader, Standing::Free), [], "it has its place");
+    world.kill(&follower);
+    world.run(900);
+    assert_eq!(newcomer.says(&mut world, &leader, Standing::Free), full, "silent for a moment");
+    world.run(200);
+    assert_eq!(newcomer.says(&mut world, &leader, Standing::Free), [], "there may be a place");
+}
+
+#[test]
+fn a_member_of_a_cluster_of_names_that_comes_back_is_never_told_that_it_is_full() {
+    let mut world = ready();
+    let (leader, name) = (world.leader().unwrap(), world.follower());
+    let name = THREE.into_iter().find(|other| **other == name).unwrap();
+    let mut fresh = Visitor::known_to(&mut world, &leader, name, 77);
+    assert_eq!(fresh.says(&mut world, &leader, Standing::Free), []);
+}
+
+/// Sends one body, in the leader's name, to a member.
+fn tell(world: &mut World, member: &str, group: u128, body: &Body) {
+    let leader = world.leader().unwrap();
+    let from = if leader == member { 77 } else { world.node(&leader).inside().0 };
+    let to = world.node(member).inside().0;
+    let header = Header { version: VERSION, cluster: "test".into(), from, to, group };
+    let mut frame = wire::encode_header(&header);
+    frame.extend(wire::encode_body(body));
+    let sender = if leader == member { "other" } else { &leader };
+    world.answer_to(member, sender, &frame);
+}
+
+#[test]
+fn only_a_follower_leaves_at_the_word_that_it_was_removed_from_this_very_group() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let group = world.status(&leader).group.unwrap();
+    tell(&mut world, &leader, group, &Body::Removed);
+    assert_eq!(world.status(&leader).group, Some(group), "no other leads its group");
+    tell(&mut world, &follower, group + 1, &Body::Removed);
+    assert_eq!(world.status(&follower).group, Some(group));
+    tell(&mut world, &follower, group, &Body::Removed);
+    assert_eq!(world.status(&follower).group, None);
+}
+
+#[test]
+fn a_member_is_not_refused_as_one_too_many() {
+    let mut world = ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 5_000);
+    world.run(20);
+    tell(&mut world, &follower, 0, &Body::Full { limit: 3 });
+    world.run(20);
+    assert!(!world.answers.contains_key(&waiting), "it waits on");
+    assert_eq!(world.status(&follower).full, None);
+}
