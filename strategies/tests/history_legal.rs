@@ -251,3 +251,22 @@ fn a_report_counts_what_it_saw() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+/// Of n acquisitions at one time there are n! orders, and only 3ⁿ places on the way through them.
+#[test]
+fn a_place_that_is_reached_by_another_way_is_not_searched_again() {
+    let mut operations = vec![held(99, 1002, 1003)];
+    for n in 0..8 {
+        operations.push(granted(n, 0, 1000, u64::from(n / 2) + 1, 1000));
+        operations.push(by(100 + n, unlocked(n, 0, 1000)));
+    }
+    let history = History::new(operations).unwrap();
+    let report = check(&history, &[Owner], &Settings { budget: 20_000, ..exact() });
+    assert!(report.undecided.is_empty() && !report.passed(), "{report}");
+}
+
+#[test]
+fn steps_are_counted() {
+    let report = check_as(Leased, &[granted(1, 0, 1, 1, 100), unlocked(1, 2, 3)]);
+    assert!((2..10).contains(&report.steps), "{report}");
+}

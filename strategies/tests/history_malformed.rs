@@ -215,3 +215,20 @@ fn outcomes_of_the_library_become_outcomes_of_a_history() {
         assert_eq!(call.failed(&error), outcome, "{call}: {error}");
     }
 }
+
+#[test]
+fn a_place_in_the_queue_that_was_lost_is_forgotten_until_the_next() {
+    let stamped = |again: bool| {
+        let mut recorder = Recorder::new();
+        let call = Call::Lock { duration: ms(1000), max_wait: None };
+        recorder.invoke(1, ms(0), "k", Nonce::from_u128(1), call);
+        recorder.queued(1, ms(1));
+        recorder.dropped(1);
+        if again {
+            recorder.queued(1, ms(5));
+        }
+        recorder.dropped(2);
+        recorder.finish().unwrap().operations()[0].queued
+    };
+    assert_eq!((stamped(false), stamped(true)), (None, Some(ms(5))));
+}

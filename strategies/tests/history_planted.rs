@@ -7,8 +7,10 @@
 mod history_support;
 
 use gaggle_strategies::testing::history::{
+    self, Action, History, Model,
     ModelKind::{self, Fenced, Leased, Owner, Queued},
-    Operation, Outcome, Refusal, Rule,
+    Operation, Outcome, Refusal, Rule, Settings, VIOLATIONS_KEPT, Violation, check,
+    check_intervals,
 };
 use history_support::*;
 
@@ -333,4 +335,81 @@ fn a_token_falls_behind_a_lock_that_was_not_answered() {
     };
     both_find(Rule::TokenOrder, Fenced, &again(4));
     passes(&[Fenced], &again(6));
+}
+
+#[test]
+fn an_unlock_without_effect_ends_nothing() {
+    let bad =
+        [granted(1, 0, 1, 1, 100), refused(1, 2, 3, Refusal::NoEffect), granted(2, 5, 50, 2, 150)];
+    both_find(Rule::Overlap, Leased, &bad);
+}
+
+#[test]
+fn a_nonce_is_over_with_the_first_of_its_unlocks_that_was_answered() {
+    let twice = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 9), by(9, unlocked(1, 3, 4))];
+    let again = |invoked| by(8, granted(1, invoked, invoked + 1, 1, 200));
+    for model in ModelKind::ALL {
+        both_find(Rule::GrantAfterUnlock, model, &[&twice[..], &[again(5)]].concat());
+    }
+}
+
+/// Whoever was refused as held had a holder, and is not to blame where that one is left out.
+#[test]
+fn an_explanation_leaves_a_refusal_out_with_the_holder_that_explains_it() {
+    let operations = [
+        granted(4, 0, 1, 1, 100),
+        held(1, 2, 3),
+        unlocked(4, 10, 11),
+        granted(2, 200, 201, 2, 300),
+        granted(3, 210, 211, 3, 400),
+    ];
+    let report = check_as(Leased, &operations);
+    let unexplained = |violation: &&Violation| violation.rule == Rule::Unexplained(Leased);
+    let found = report.violations.iter().find(unexplained).unwrap();
+    assert_eq!(found.operations, operations[3..], "{report}");
+}
+
+#[test]
+fn the_intervals_alone_find_what_they_find_with_a_search() {
+    let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
+    let history = History::new(bad.to_vec()).unwrap();
+    let report = check_intervals(&history, &[Leased], exact().drift);
+    assert_eq!(report.violations.len(), 1, "{report}");
+    assert_eq!(report.violations[0].rule, Rule::Overlap);
+    assert_eq!((report.keys, report.searches, report.granted), (1, 0, 2));
+    assert!(check_intervals(&history, &[Fenced], exact().drift).passed());
+}
+
+#[test]
+fn of_many_violations_on_several_keys_a_hundred_are_kept_and_all_are_counted() {
+    let on = |key: &str, n: u32| Operation { key: key.into(), ..held(n, n.into(), n.into()) };
+    let operations: Vec<Operation> =
+        (0..80).flat_map(|n| [on("one", n), on("other", 100 + n)]).collect();
+    let settings = Settings { search_all: false, ..exact() };
+    let report = check(&History::new(operations).unwrap(), &[Leased], &settings);
+    assert_eq!((report.violations_found, report.violations.len()), (160, VIOLATIONS_KEPT));
+}
+
+/// A LOCK that nobody saw took the key; its token comes to light with the answer to a repetition.
+#[test]
+fn a_token_that_comes_to_light_late_rises_as_well() {
+    let grant = |acquisition, token, finds| Action::Grant {
+        acquisition,
+        token,
+        until: ms(9),
+        asked: ms(0),
+        queued: None,
+        released: None,
+        finds,
+        repeated: true,
+    };
+    let ghost =
+        Action::Ghost { acquisition: 2, token: None, released: None, finds: 1, repeated: true };
+    let step = |state: &_, action| Model::step(&history::Fenced, state, &action, ms(1), &[]);
+    let held = step(&Default::default(), grant(1, 5, 0)).unwrap().0;
+    let freed = step(&held, Action::Unlock { acquisition: 1 }).unwrap().0;
+    let taken = step(&freed, ghost).unwrap().0;
+    assert!(step(&taken, grant(2, 6, 1)).is_some());
+    assert!(step(&taken, grant(2, 5, 1)).is_none());
+    assert!(step(&taken, grant(2, 4, 1)).is_none());
 }

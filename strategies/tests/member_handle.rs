@@ -7,9 +7,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, TokioClock,
+    Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, Raft, TokioClock,
 };
 use tokio::time::{Instant, sleep};
 
@@ -90,4 +90,34 @@ async fn a_lock_that_nobody_answers_ends_as_what_was_asked_for() {
     assert!(matches!(waited, (Error::TimedOut, 2000)), "{waited:?}");
     let tried = ends(wait(Duration::ZERO)).await;
     assert!(matches!(tried, (Error::Unknown, 1000)), "{tried:?}");
+}
+
+/// Contract, the trait: `close` leaves no socket behind.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_closed_has_left_its_channel() {
+    let name = NodeName::new("a").unwrap();
+    let channel: Arc<dyn Channel> = Arc::new(Hub::new().channel(name.clone()));
+    let options = MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new()));
+    let member = Gaggle::open(channel.clone(), options).await.unwrap();
+    assert!(channel.send(&name, vec![1].into()).is_ok());
+    member.close().await;
+    let sent = channel.send(&name, vec![1].into());
+    assert!(matches!(sent, Err(ChannelError::Disconnected)), "{sent:?}");
+}
+
+/// Contract, rule 8: `max_wait` is not overrun by a sleep or a retry.
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_a_queue_ends_at_its_very_end() {
+    let name = NodeName::new("a").unwrap();
+    let channel = Arc::new(Hub::new().channel(name.clone()));
+    let options = MemberOptions::named("test", [name]).clock(Arc::new(TokioClock::new())).seed(1);
+    let member = Raft::open(channel, options).await.unwrap();
+    member.lock("k", LockOptions::default()).await.unwrap();
+    for wait in 30..60 {
+        let began = Instant::now();
+        let options = LockOptions::default().max_wait(MaxWait::AtMost(ms(wait)));
+        let outcome = member.lock("k", options).await;
+        assert!(matches!(outcome, Err(Error::TimedOut)), "{outcome:?}");
+        assert_eq!(began.elapsed(), ms(wait));
+    }
 }

@@ -242,6 +242,8 @@ mod tests {
         peers.forget_silent(at(70), Duration::from_secs(60));
         assert_eq!(peers.iter().count(), 1, "who still speaks is not forgotten");
         assert!(peers.presence(at(70), &late, 7, &presence(1, 1, 0), true).is_some());
+        peers.forget_silent(at(110), Duration::from_secs(60));
+        assert!(peers.get(&stranger(0)).is_none(), "it spoke a minute ago");
     }
 
     #[test]

@@ -260,7 +260,6 @@ impl Requests {
     /// Makes every request due again: the leader changed, or a snapshot swallowed the answers.
     /// `queued` asks again also for those that are known to wait.
     pub(super) fn ask_again(&mut self, now: Instant, queued: bool) {
-        self.due.clear();
         let locks = self.locks.iter_mut().filter(|(_, lock)| queued || !lock.queued);
         let locks = locks.map(|(nonce, lock)| {
             lock.queued = false;

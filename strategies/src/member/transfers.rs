@@ -128,7 +128,7 @@ impl Transfers {
             *incoming = fresh();
         }
         if chunk.index == incoming.received && chunk.index < chunk.count {
-            if incoming.bytes.len() + chunk.bytes.len() > SNAPSHOT_BYTES_MAX {
+            if !fits(incoming.bytes.len(), chunk.bytes.len()) {
                 tracing::warn!("a snapshot exceeds the limit of {SNAPSHOT_BYTES_MAX} bytes");
                 return (None, None);
             }
@@ -142,6 +142,11 @@ impl Transfers {
             .filter(|bytes| !bytes.is_empty());
         (Some(ack), whole)
     }
+}
+
+/// Whether a snapshot message of which so many bytes are there may have so many more.
+fn fits(bytes: usize, more: usize) -> bool {
+    bytes.checked_add(more).is_some_and(|all| all <= SNAPSHOT_BYTES_MAX)
 }
 
 impl Outgoing {
@@ -312,6 +317,17 @@ mod tests {
         assert!(!sender.incoming.is_empty(), "what is received goes on");
         sender.retain(|id| id != 4);
         assert!(sender.incoming.is_empty());
+        sender.begin(at(6), 2, vec![7; 200].into(), 10);
+        sender.receive(4, &piece(1, 0, 2));
+        sender.clear();
+        assert!(sender.outgoing.is_empty() && sender.incoming.is_empty(), "the group is left");
+    }
+
+    #[test]
+    fn a_snapshot_message_may_have_a_gibibyte_and_no_more() {
+        let limit = 1 << 30;
+        assert!(fits(0, limit) && fits(limit - 3, 3) && fits(limit, 0));
+        assert!(!fits(0, limit + 1) && !fits(limit - 3, 4) && !fits(limit, usize::MAX));
     }
 
     fn piece(transfer: u64, index: u32, count: u32) -> Chunk {

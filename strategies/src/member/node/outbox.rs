@@ -169,6 +169,75 @@ mod tests {
         assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "bb"]);
         assert_eq!(frames_of(&["longer", "aa"], 4), ["aa"]);
         assert_eq!(frames_of(&["longer"], 4), [""; 0]);
+        assert_eq!(frames_of(&["full", "b", "cde"], 4), ["full", "bcde"]);
         assert_eq!(frames_of(&[], 4), [""; 0]);
+    }
+
+    const LIMIT: usize = 4_096;
+
+    fn outbox(limit: usize) -> Outbox {
+        let mut outbox = Outbox::new("c".repeat(64), limit);
+        outbox.learn(7, &NodeName::new("b").unwrap());
+        outbox
+    }
+
+    fn packed(outbox: &mut Outbox) -> Vec<Bytes> {
+        let mut frames = Vec::new();
+        outbox.pack(1, 2, |_, frame| frames.push(frame));
+        frames
+    }
+
+    /// A body of so many bytes.
+    fn body(bytes: usize) -> Body {
+        let chunk = |filling: usize| {
+            let bytes = vec![7; filling].into();
+            Body::Chunk(wire::Chunk { transfer: u64::MAX, index: 1, count: 2, bytes })
+        };
+        let around = wire::encode_body(&chunk(bytes)).len() - bytes;
+        let body = chunk(bytes - around);
+        assert_eq!(wire::encode_body(&body).len(), bytes);
+        body
+    }
+
+    #[test]
+    fn two_of_the_longest_bodies_share_a_frame_that_is_used_up_to_its_header() {
+        let mut outbox = outbox(LIMIT);
+        let longest = body(outbox.body_limit());
+        outbox.post(7, &longest);
+        outbox.post(7, &longest);
+        let frames = packed(&mut outbox);
+        assert_eq!(frames.len(), 1);
+        assert!(frames[0].len() <= LIMIT && frames[0].len() > LIMIT - HEADER_BYTES_MAX);
+    }
+
+    #[test]
+    fn who_is_no_member_any_more_is_sent_nothing() {
+        let mut outbox = outbox(LIMIT);
+        outbox.learn(8, &NodeName::new("c").unwrap());
+        outbox.forget(|id| id == 7);
+        outbox.post(8, &Body::Removed);
+        assert!(packed(&mut outbox).is_empty());
+        outbox.post(7, &Body::Removed);
+        assert_eq!(packed(&mut outbox).len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_sent_of_what_was_posted_in_a_group_that_is_left() {
+        let mut outbox = outbox(LIMIT);
+        outbox.post(7, &Body::Removed);
+        outbox.clear();
+        outbox.post(7, &Body::Removed);
+        assert!(packed(&mut outbox).is_empty());
+    }
+
+    #[test]
+    fn buffers_are_used_again_unless_they_have_grown_long() {
+        let mut outbox = outbox(1 << 20);
+        outbox.post(7, &Body::Removed);
+        packed(&mut outbox);
+        assert_eq!(outbox.spare.len(), 1);
+        outbox.post(7, &body(SPARE_BYTES_MAX + 2_000));
+        packed(&mut outbox);
+        assert!(outbox.spare.is_empty());
     }
 }

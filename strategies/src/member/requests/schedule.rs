@@ -44,9 +44,4 @@ impl<T: Copy + Ord> Schedule<T> {
         self.remove(item);
         Some(item)
     }
-
-    pub(super) fn clear(&mut self) {
-        self.by_time.clear();
-        self.by_item.clear();
-    }
 }

@@ -1,7 +1,7 @@
 use super::world::World;
 use crate::{
     Nonce,
-    lock_table::Ended,
+    lock_table::{Command, Ended},
     member::requests::{Answer, Call},
 };
 
@@ -235,4 +235,32 @@ fn a_member_that_is_its_own_majority_answers_within_the_turn() {
     let caller = world.unlock("a", "k", 1);
     world.run(1);
     assert!(world.answers.contains_key(&caller));
+}
+
+#[test]
+fn two_processes_that_die_one_after_the_other_are_both_dropped_in_time_and_named_once() {
+    const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let mut world = World::new(&FIVE);
+    world.run_until_ready();
+    let leader = world.leader().unwrap();
+    let mut victims = FIVE.into_iter().filter(|name| *name != leader);
+    let (first, second) = (victims.next().unwrap(), victims.next().unwrap());
+    world.must_lock(&leader, "k", 1);
+    world.lock(first, "k", 2, 60_000);
+    world.lock(second, "k", 3, 60_000);
+    world.run(100);
+    world.kill(first);
+    world.run(1_500);
+    world.kill(second);
+    world.run(1_700);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+    // It takes longer to be committed than the time from one tick to the next.
+    world.latency = std::time::Duration::from_millis(20);
+    world.run(1_600);
+    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
+    let view = world.group(&leader).view();
+    let gone = (view.start.0 + 1..=view.last.0)
+        .filter_map(|index| world.group(&leader).entry(index)?.command)
+        .filter(|(_, command)| matches!(command, Command::Gone { .. }));
+    assert_eq!(gone.count(), 2);
 }

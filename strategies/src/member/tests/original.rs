@@ -17,18 +17,18 @@ use crate::{
 };
 
 /// Three groups; the first one leads.
-struct Trio {
-    groups: BTreeMap<u64, Group>,
+pub(super) struct Trio {
+    pub(super) groups: BTreeMap<u64, Group>,
     effects: BTreeMap<u64, Vec<Effect>>,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 /// A link that messages may take, from one to another.
-type Link = (u64, u64);
-const ALL: [Link; 6] = [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)];
+pub(super) type Link = (u64, u64);
+pub(super) const ALL: [Link; 6] = [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)];
 
 impl Trio {
-    fn led_by_the_first() -> Self {
+    pub(super) fn led_by_the_first() -> Self {
         let name = |id: u64| NodeName::new(format!("m{id}")).unwrap();
         let roster: BTreeMap<u64, NodeName> = (1..=3).map(|id| (id, name(id))).collect();
         let timing = MemberOptions::named("test", roster.values().cloned()).timing(64 * 1024);
@@ -41,25 +41,25 @@ impl Trio {
         trio
     }
 
-    fn group(&mut self, id: u64) -> &mut Group {
+    pub(super) fn group(&mut self, id: u64) -> &mut Group {
         self.groups.get_mut(&id).unwrap()
     }
 
     /// Takes what a group wants to send, and remembers what it has applied.
-    fn drain(&mut self, id: u64) -> Vec<Message> {
+    pub(super) fn drain(&mut self, id: u64) -> Vec<Message> {
         let (now, mut out) = (self.now, Output::default());
         self.group(id).drain(now, &mut out).unwrap();
         self.effects.entry(id).or_default().append(&mut out.effects);
         out.messages.into_iter().map(RaftMessage::into_message).collect()
     }
 
-    fn step(&mut self, message: Message) {
+    pub(super) fn step(&mut self, message: Message) {
         let to = message.to;
         self.group(to).step(RaftMessage::of(message).unwrap()).unwrap();
     }
 
     /// Carries messages over these links, and drops all others, until nobody has more to say.
-    fn deliver(&mut self, links: &[Link]) {
+    pub(super) fn deliver(&mut self, links: &[Link]) {
         loop {
             let said: Vec<Message> = (1..=3).flat_map(|id| self.drain(id)).collect();
             if said.is_empty() {
@@ -90,7 +90,7 @@ impl Trio {
     }
 
     /// Lets the leader's heartbeats bring the others to its commit index.
-    fn settle(&mut self, leader: u64, links: &[Link]) {
+    pub(super) fn settle(&mut self, leader: u64, links: &[Link]) {
         for _ in 0..10 {
             let now = self.now;
             self.group(leader).tick(now, 1);
@@ -99,7 +99,7 @@ impl Trio {
     }
 
     /// Has the leader append a LOCK; it is not sent yet.
-    fn append_lock(&mut self, leader: u64, nonce: u128) {
+    pub(super) fn append_lock(&mut self, leader: u64, nonce: u128) {
         let now = self.now;
         self.group(leader).submit(Command::Lock(lock(nonce)));
         assert!(self.group(leader).flush(now));

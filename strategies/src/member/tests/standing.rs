@@ -248,3 +248,23 @@ fn a_member_is_not_refused_as_one_too_many() {
     assert!(!world.answers.contains_key(&waiting), "it waits on");
     assert_eq!(world.status(&follower).full, None);
 }
+
+/// It spoke, and then no more: it would take the place of one that may come back.
+#[test]
+fn a_newcomer_that_has_fallen_silent_takes_nobodys_place() {
+    let mut world = nameless();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let mut newcomer = Visitor::known_to(&mut world, &leader, "d", 77);
+    newcomer.says(&mut world, &leader, Standing::Free);
+    world.kill(&follower);
+    for _ in 0..4_000 {
+        world.run(1);
+        assert_eq!(world.group(&leader).learners(), [0; 0]);
+    }
+    newcomer.says(&mut world, &leader, Standing::Pledged(5));
+    world.run(50);
+    assert_eq!(world.group(&leader).learners(), [0; 0], "it is about to be in another group");
+    newcomer.says(&mut world, &leader, Standing::Free);
+    world.run(50);
+    assert_eq!(world.group(&leader).learners(), [77]);
+}

@@ -153,3 +153,57 @@ fn replicating_at_the_heartbeat_requests_are_appended_with_it_and_not_between() 
     assert!(appended.windows(2).all(beats), "{appended:?}");
     assert_eq!(world.node(&leader).next_wake(), None, "between them there is nothing to do");
 }
+
+/// So that followers seldom stand at one time, and a seed replays.
+#[test]
+fn elections_come_after_150_to_300_milliseconds_all_over_that_span_and_the_same_for_a_seed() {
+    let elections = || {
+        let mut world = ready();
+        let mut took = Vec::new();
+        for _ in 0..24 {
+            let leader = world.leader().unwrap();
+            world.run(60);
+            world.kill(&leader);
+            took.push(world.run_until(2_000, "a new leader", |w| w.leader().is_some()));
+            world.start(&leader);
+            world.run_until_ready();
+        }
+        took
+    };
+    let took = elections();
+    // The last heartbeat may be 50 ms old, and the votes take a few.
+    let (soonest, latest) = (took.iter().min().unwrap(), took.iter().max().unwrap());
+    assert!(*soonest >= 100 && *soonest < 180 && *latest > 210, "{took:?}");
+    assert_eq!(elections(), took);
+}
+
+/// Contract, rule 3: no change of leader shortens a lease. While nobody led, no cluster time passed;
+/// a former leader's own clock went on.
+#[test]
+fn who_leads_again_goes_on_from_the_log_and_not_from_its_former_clock() {
+    let mut world = ready();
+    let first = world.leader().unwrap();
+    world.must_lock(&first, "warm", 1);
+    THREE.iter().for_each(|name| world.cut_off(name));
+    world.run(3_000);
+    world.heal();
+    world.run_until(3_000, "a leader", |w| w.leader().is_some());
+    for _ in 0..20 {
+        let leader = world.leader().unwrap();
+        world.must_lock(&leader, "k", 2);
+        world.must_unlock(&leader, "k", 2);
+        world.run(10);
+        let (before, stamp) = (world.now, world.group(&leader).table().now());
+        world.node(&leader).transfer_leadership();
+        world.run_until(3_000, "another leads", |w| w.leader().is_some_and(|name| name != leader));
+        let next = world.leader().unwrap();
+        world.run(50);
+        let passed = world.group(&next).table().now().since(stamp);
+        let real = world.now.since(before).as_millis();
+        assert!(u128::from(passed) <= real + 20, "{passed} ms of {real}");
+        if next == first && leader != first {
+            return;
+        }
+    }
+    panic!("the first never led again");
+}

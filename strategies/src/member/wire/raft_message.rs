@@ -229,24 +229,48 @@ impl Voters {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_message_comes_back_as_it_went() {
-        let msg_type = MessageType::MsgAppend;
-        let mut message = Message { msg_type, ..Message::default() };
-        (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
-        message.entries = vec![Entry {
-            entry_type: EntryType::EntryConfChangeV2,
-            index: 5,
+    /// A message of which every field has a value of its own.
+    fn full() -> Message {
+        let mut message = Message {
+            msg_type: MessageType::MsgAppend,
+            to: 1,
+            from: 2,
             term: 3,
+            log_term: 4,
+            index: 5,
+            commit: 6,
+            commit_term: 7,
+            reject: true,
+            reject_hint: 8,
+            request_snapshot: 9,
+            priority: 10,
+            context: Bytes::from_static(b"z"),
+            ..Message::default()
+        };
+        let entry = |entry_type| Entry {
+            entry_type,
+            index: 11,
+            term: 12,
             data: Bytes::from_static(b"x"),
             context: Bytes::from_static(b"y"),
             ..Entry::default()
-        }]
-        .into();
-        let mut snapshot = Snapshot::default();
-        snapshot.mut_metadata().index = 7;
-        snapshot.mut_metadata().mut_conf_state().voters = vec![1, 2];
+        };
+        message.entries =
+            vec![entry(EntryType::EntryNormal), entry(EntryType::EntryConfChangeV2)].into();
+        let mut snapshot = Snapshot { data: Bytes::from_static(b"s"), ..Snapshot::default() };
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (13, 14);
+        let state = metadata.mut_conf_state();
+        (state.voters, state.learners) = (vec![1, 2], vec![3]);
+        (state.voters_outgoing, state.learners_next) = (vec![4, 5], vec![5]);
+        state.auto_leave = true;
         message.set_snapshot(snapshot);
+        message
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_went() {
+        let message = full();
         let mirrored = RaftMessage::of(message.clone()).unwrap();
         assert_eq!(mirrored.into_message(), message);
     }

@@ -237,3 +237,58 @@ fn a_try_beside_a_wait_of_the_same_nonce_finds_the_key_held() {
         assert_eq!(pair.requests.len(), 1, "the other waits on");
     }
 }
+
+#[test]
+fn an_extend_that_is_not_answered_is_repeated_with_growing_pauses() {
+    let mut pair = Pair::new();
+    let (key, nonce) = ("k".into(), nonce());
+    pair.requests.call(at(0), Call::Extend { caller: 1, key, nonce, duration_ms: 5000 });
+    let sent: Vec<u64> = (0..1600).filter(|ms| !pair.take_due(*ms).is_empty()).collect();
+    assert_eq!(sent, [0, 100, 300, 700, 1500]);
+}
+
+/// Contract, rule 7: past it, the lease that the withdrawal would end is over.
+#[test]
+fn a_withdrawal_is_repeated_until_the_lease_that_it_may_end_is_over() {
+    for (until, ends) in [
+        (Until::At(at(500)), 500 + 1000),
+        (Until::Now, 10 + 1000),
+        (Until::Never, 10 + 3_600_000 + 1000),
+    ] {
+        let mut pair = asking(until);
+        pair.requests.call(at(10), cancel(1, 1));
+        let last = (10..=ends).step_by(10).filter(|ms| !pair.take_due(*ms).is_empty()).last();
+        let before = last.is_some_and(|last| last + 1000 >= ends);
+        assert!(before, "{until:?}: last at {last:?} of {ends}");
+        assert!(pair.take_due(ends + 1001).is_empty());
+        assert_eq!(pair.requests.len(), 0, "{until:?}");
+    }
+}
+
+#[test]
+fn an_unlock_that_was_sent_once_does_not_say_that_it_was_sent_before() {
+    let mut pair = Pair::new();
+    let (key, nonce) = ("k".into(), nonce());
+    pair.requests.call(at(1), Call::Unlock { caller: Some(9), key, nonce, until: at(5000) });
+    pair.turn(1);
+    let answers = pair.answers();
+    let unknown = Ended::Unknown;
+    assert!(
+        matches!(answers[..], [(9, Answer::Unlocked { was, asked_before: false })] if was == unknown),
+        "{answers:?}"
+    );
+}
+
+/// Contract, rule 7: a granted lock whose caller has gone is passed on, under whatever nonce.
+#[test]
+fn a_given_nonce_that_was_granted_at_once_is_passed_on_when_its_caller_goes() {
+    let mut pair = Pair::new();
+    let Call::Lock { lock: call, .. } = lock(1, "k", 1, Until::Never) else { unreachable!() };
+    let given = LockCall { drawn: false, unused: false, ..call };
+    pair.requests.call(at(0), Call::Lock { caller: 1, lock: given });
+    pair.turn(0);
+    assert!(matches!(pair.answers()[..], [(1, Answer::Granted { .. })]));
+    pair.requests.call(at(1), cancel(1, 1));
+    pair.turn(1);
+    assert_eq!(pair.table.sizes().keys, 0);
+}

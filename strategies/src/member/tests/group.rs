@@ -1,0 +1,90 @@
+//! Goal: what a leader asks of its engine about its peers: who has caught up, one change of members at
+//! a time, no streaming to one that is out of reach.
+//! Method: three groups, without nodes and without a network; the test carries every message.
+
+use raft::eraftpb::MessageType;
+
+use super::original::{ALL, Trio};
+use crate::member::entry::MemberChange;
+
+const LEARNER: u64 = 4;
+
+fn learn() -> MemberChange {
+    MemberChange::Learn { id: LEARNER, name: "m4".into() }
+}
+
+#[test]
+fn one_change_of_members_is_proposed_at_a_time_and_by_the_leader_alone() {
+    let mut trio = Trio::led_by_the_first();
+    assert!(!trio.group(2).propose_change(&learn()), "it follows");
+    assert!(trio.group(1).propose_change(&learn()));
+    assert!(!trio.group(1).propose_change(&MemberChange::Forget { id: 3 }), "one is under way");
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert_eq!(trio.group(2).learners(), [LEARNER]);
+    assert!(trio.group(1).propose_change(&MemberChange::Forget { id: LEARNER }), "it is over");
+}
+
+/// Its vote would cost availability.
+#[test]
+fn a_learner_has_caught_up_once_it_was_heard_and_lacks_no_more_than_the_last_sixty_four() {
+    let mut trio = Trio::led_by_the_first();
+    assert!(trio.group(1).propose_change(&learn()));
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert!(!trio.group(1).has_caught_up(LEARNER), "it was never heard");
+    let committed = |trio: &mut Trio| trio.group(1).ends_of_log().1;
+    let has = committed(&mut trio);
+    let term = trio.group(1).term();
+    let mut told = raft::eraftpb::Message {
+        msg_type: MessageType::MsgAppendResponse,
+        from: LEARNER,
+        to: 1,
+        term,
+        ..Default::default()
+    };
+    told.index = has;
+    trio.step(told);
+    assert!(trio.group(1).has_caught_up(LEARNER));
+    for nonce in 1.. {
+        let behind = committed(&mut trio) - has;
+        assert_eq!(trio.group(1).has_caught_up(LEARNER), behind <= 64, "{behind} behind");
+        if behind > 70 {
+            break;
+        }
+        trio.append_lock(1, nonce);
+        trio.deliver(&ALL);
+    }
+    assert!(!trio.group(1).has_caught_up(9), "nobody");
+}
+
+/// Raft §6.
+#[test]
+fn a_leader_that_is_removed_leads_no_longer() {
+    let mut trio = Trio::led_by_the_first();
+    assert!(trio.group(1).propose_change(&MemberChange::Forget { id: 3 }));
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert!(trio.group(1).is_leader(), "another was removed");
+    assert!(trio.group(1).propose_change(&MemberChange::Forget { id: 1 }));
+    trio.deliver(&ALL);
+    assert!(!trio.group(1).is_leader());
+}
+
+#[test]
+fn to_a_peer_out_of_reach_one_append_is_sent_and_no_more_until_it_answers() {
+    let mut trio = Trio::led_by_the_first();
+    trio.append_lock(1, 1);
+    trio.deliver(&ALL);
+    trio.group(1).report_unreachable(2);
+    let mut appends = [0; 4];
+    for nonce in 2..6 {
+        trio.append_lock(1, nonce);
+        for message in trio.drain(1) {
+            if message.msg_type == MessageType::MsgAppend {
+                appends[usize::try_from(message.to).unwrap()] += 1;
+            }
+        }
+    }
+    assert_eq!((appends[2], appends[3]), (1, 4), "the other is streamed to");
+}
