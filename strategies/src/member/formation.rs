@@ -123,7 +123,7 @@ impl Formation {
             let theirs = members.keys().filter_map(|name| peers.get(name));
             let after = theirs.map(|peer| peer.last_token.saturating_add(1)).max();
             let (id, first_token) = (ids.draw_wide(), table.first_token.max(after.unwrap_or(0)));
-            let table = TableConfig { group: id, first_token, ..table.clone() };
+            let table = TableConfig { first_token, ..table.clone() };
             let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
             let forming = Forming { id, members, table };
             tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");

@@ -233,10 +233,12 @@ mod tests {
     #[test]
     fn buffers_are_used_again_unless_they_have_grown_long() {
         let mut outbox = outbox(1 << 20);
-        outbox.post(7, &Body::Removed);
-        packed(&mut outbox);
-        assert_eq!(outbox.spare.len(), 1);
-        outbox.post(7, &body(SPARE_BYTES_MAX + 2_000));
+        for bytes in [100, 30_000] {
+            outbox.post(7, &body(bytes));
+            packed(&mut outbox);
+            assert_eq!(outbox.spare.len(), 1);
+        }
+        outbox.post(7, &body(70_000));
         packed(&mut outbox);
         assert!(outbox.spare.is_empty());
     }
