@@ -79,8 +79,7 @@ impl Group {
 
     /// Joins a group that lives: knows nothing until its leader sends a snapshot.
     pub(super) fn join(id: u128, me: u64, timing: &Timing, seed: u64) -> Self {
-        let config = TableConfig { group: id, ..timing.table.clone() };
-        let table = LockTable::new(config);
+        let table = LockTable::new(timing.table.clone());
         Self::new(id, me, VolatileLog::joining(), table, BTreeMap::new(), timing, seed)
     }
 

@@ -25,7 +25,9 @@ fn after_a_stall_three_of_the_missed_ticks_are_made_up_for_and_the_next_is_a_tic
         (49, 3, 10),
         (1_000, 3, 10),
     ] {
-        let mut alone = Alone::leading();
+        // One that forms a group has something to do at each tick.
+        let mut alone = Alone::among(&["a", "b"]);
+        alone.turn();
         let before = alone.clock.ticks();
         alone.clock.pass(stall);
         alone.driver.step(None);
@@ -74,4 +76,55 @@ fn an_unlock_that_nobody_answers_is_given_up_at_the_request_timeout_and_not_befo
 fn a_leader_waits_a_tenth_of_a_second_for_a_successor_and_no_longer() {
     assert_eq!(Alone::leading().closes_after(vec![]), 100);
     assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock is answered at once");
+}
+
+impl Alone {
+    /// How long until a turn comes although nothing arrives (ms).
+    fn sleeps(&self) -> u64 {
+        u64::try_from(self.driver.next_wake().since(self.now()).as_millis()).unwrap()
+    }
+
+    /// The turn for which it wakes.
+    fn wakes(&mut self) -> Next {
+        self.clock.pass(self.sleeps());
+        self.driver.step(None)
+    }
+}
+
+#[test]
+fn a_member_at_rest_wakes_for_its_heartbeats_alone() {
+    let mut alone = Alone::leading();
+    alone.wakes();
+    let mut slept = Vec::new();
+    for _ in 0..20 {
+        slept.push(alone.sleeps());
+        alone.wakes();
+    }
+    assert_eq!(slept, [50; 20]);
+}
+
+#[test]
+fn a_member_that_forms_or_closes_wakes_for_every_tick() {
+    let mut forming = Alone::among(&["a", "b"]);
+    forming.turn();
+    assert_eq!([0; 5].map(|_| (forming.sleeps(), forming.wakes())), [(10, Next::Wait); 5]);
+    let mut closing = Alone::leading();
+    closing.wakes();
+    let (done, _closed) = oneshot::channel();
+    closing.driver.step(Some(Arrived::Mail(Mail::Close { unlock: vec![], done })));
+    assert_eq!(closing.sleeps(), 10);
+}
+
+/// Ticks that were slept over are made at once, and those of a stall as everybody's are.
+#[test]
+fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_quiet_ones() {
+    for (stall, calls, next) in [(9, 0, 1), (25, 1, 5), (50, 2, 10), (70, 4, 10), (80, 3, 10)] {
+        let mut alone = Alone::leading();
+        alone.wakes();
+        let before = alone.clock.ticks();
+        alone.clock.pass(stall);
+        alone.driver.step(None);
+        let until_next = alone.driver.next_tick.since(alone.now()).as_millis();
+        assert_eq!((alone.clock.ticks() - before, until_next), (calls, next), "after {stall} ms");
+    }
 }

@@ -88,3 +88,51 @@ fn to_a_peer_out_of_reach_one_append_is_sent_and_no_more_until_it_answers() {
     }
     assert_eq!((appends[2], appends[3]), (1, 4), "the other is streamed to");
 }
+
+/// When each of the first two hundred ticks said something, for a member that nobody answers; with
+/// `leaps`, the quiet ones are made at once.
+fn speaks(id: u64, leaps: bool) -> (Vec<u32>, Vec<u32>) {
+    let mut trio = Trio::led_by_the_first();
+    trio.deliver(&ALL);
+    let (mut at, mut spoke, mut leaders) = (0, Vec::new(), Vec::new());
+    while at < 200 {
+        let ticks = if leaps { trio.group(id).quiet_ticks() + 1 } else { 1 };
+        at += ticks;
+        let now = trio.now;
+        if ticks > 1 {
+            trio.group(id).tick(now, ticks - 1);
+            assert!(trio.drain(id).is_empty(), "{ticks} ticks to {at} were not all quiet");
+        }
+        trio.group(id).tick(now, 1);
+        if !trio.drain(id).is_empty() {
+            spoke.push(at);
+        }
+        if trio.group(id).is_leader() {
+            leaders.push(at);
+        }
+    }
+    let last = leaders.last().copied().into_iter().collect();
+    (spoke, last)
+}
+
+#[test]
+fn quiet_ticks_only_count_and_the_one_after_them_does_what_it_always_did() {
+    for id in [1, 2] {
+        let (spoke, leads) = speaks(id, false);
+        let (leaping, leaping_leads) = speaks(id, true);
+        assert_eq!(leaping, spoke, "member {id}");
+        assert!(spoke.len() > 3);
+        // A leader that nobody answers looks for its quorum at its own time.
+        assert_eq!(leaping_leads.is_empty(), leads.is_empty());
+    }
+}
+
+#[test]
+fn a_follower_sleeps_until_it_stands_and_a_leader_until_it_makes_itself_heard() {
+    let mut trio = Trio::led_by_the_first();
+    trio.settle(1, &ALL);
+    assert!((13..=29).contains(&trio.group(2).quiet_ticks()), "150 to 300 ms");
+    assert!(trio.group(1).quiet_ticks() <= 4, "50 ms");
+    trio.group(1).transfer_leadership();
+    assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
+}

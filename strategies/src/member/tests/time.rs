@@ -207,3 +207,40 @@ fn who_leads_again_goes_on_from_the_log_and_not_from_its_former_clock() {
     }
     panic!("the first never led again");
 }
+
+/// Whatever is under way, there is something to do at each tick.
+#[test]
+fn only_a_member_of_a_group_that_is_whole_and_led_sleeps_over_ticks() {
+    let quiet = |world: &mut World, name: &str| world.node(name).quiet_ticks() > 0;
+    let mut world = ready();
+    world.run(100);
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
+    assert!(quiet(&mut world, &follower));
+    // The new incarnation learns, and takes the vote of the old one in a joint change.
+    world.kill(&follower);
+    world.start(&follower);
+    let mut changed = false;
+    while !world.status(&follower).ready {
+        world.run(1);
+        for name in [&leader, other, &follower] {
+            let Some(group) = world.node(name).group() else {
+                assert!(!quiet(&mut world, name));
+                continue;
+            };
+            let whole = group.votes() && group.is_settled() && group.learners().is_empty();
+            changed |= !whole;
+            assert!(whole || !quiet(&mut world, name), "{name} in the middle of a change");
+        }
+    }
+    assert!(changed);
+    world.run(100);
+    assert!(quiet(&mut world, &follower));
+    world.kill(&leader);
+    world.run_until(1_000, "no leader", |w| w.status(&follower).leader.is_none());
+    assert!(!quiet(&mut world, &follower));
+    let mut world = World::with(&THREE, |options| options.replicate(Replicate::AtHeartbeat));
+    world.run_until_ready();
+    world.run(100);
+    assert!(THREE.iter().all(|name| !quiet(&mut world, name)), "each counts towards the heartbeat");
+}

@@ -78,6 +78,8 @@ fn only_what_a_peer_sends_to_this_very_incarnation_is_taken() {
 #[test]
 fn terms_and_indexes_that_no_election_and_no_log_came_to_are_refused() {
     use MessageType::{MsgAppendResponse as Answer, MsgRequestVote as Vote};
+    let far_below_the_end_of_their_range = (1 << 48) - 1;
+    assert_eq!([TERM_MAX, INDEX_MAX], [far_below_the_end_of_their_range; 2]);
     assert_eq!(with(Vote, |m| m.term = TERM_MAX), None);
     assert_eq!(with(Vote, |m| m.term = TERM_MAX + 1), Some(Invalid::Term));
     assert_eq!(with(Vote, |m| m.term = 0), Some(Invalid::Term));
