@@ -236,7 +236,8 @@ async fn a_panic_ends_that_member_with_a_typed_error_and_nothing_else() {
     let held = members[0].lock("k", LockOptions::default()).await.unwrap();
     let watch = members[0].watch(&held);
     breaking.broken.store(true, std::sync::atomic::Ordering::Relaxed);
-    sleep(Duration::from_millis(50)).await;
+    // A member at rest sleeps over some ticks.
+    sleep(Duration::from_millis(100)).await;
     assert!(watch.is_lost());
     let outcome = members[0].lock("k", LockOptions::default()).await;
     let Err(Error::Failed { source }) = outcome else { panic!("it was {outcome:?}") };
