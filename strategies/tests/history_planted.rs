@@ -413,3 +413,18 @@ fn a_token_that_comes_to_light_late_rises_as_well() {
     assert!(step(&taken, grant(2, 5, 1)).is_none());
     assert!(step(&taken, grant(2, 4, 1)).is_none());
 }
+
+#[test]
+fn whoever_asks_after_a_refusal_does_not_explain_it() {
+    let operations = [
+        granted(2, 0, 1, 1, 100),
+        unlocked(2, 2, 3),
+        held(1, 5, 6),
+        granted(3, 10, 11, 2, 20),
+        granted(4, 30, 31, 3, 40),
+        granted(5, 50, 51, 4, 60),
+    ];
+    let report = check_as(Leased, &operations);
+    assert_eq!(report.violations.len(), 2, "{report}");
+    assert!(report.violations.iter().all(|found| found.operations == operations[2..3]), "{report}");
+}

@@ -305,6 +305,7 @@ mod tests {
     #[test]
     fn a_transfer_is_not_begun_twice_and_ends_with_its_receiver_or_with_the_lead() {
         let (mut sender, transfer) = of_twenty_pieces();
+        assert!(!sender.is_idle() && Transfers::default().is_idle());
         sender.begin(at(5), 2, vec![8; 30].into(), 10);
         assert_eq!(sender.outgoing[&2].transfer, transfer, "it is under way");
         sender.begin(at(5), 3, vec![8; 30].into(), 10);

@@ -3,7 +3,7 @@
 //! ```text
 //! ## `member/node.rs`
 //!
-//! - `replace < with <= in Node::lead` – time – a millisecond later
+//! - `replace < with <= in Node::lead` – cost – a millisecond later
 //! - `replace && with || in Node::flush` 1, 3 of 4 – equivalent – …
 //! ```
 //!
@@ -18,7 +18,7 @@ use crate::{mutant::Mutant, unplaced};
 /// The sources, to which the headings are relative.
 const SOURCES: &str = "strategies/src/";
 /// What a judgement may come to.
-const VERDICTS: [&str; 3] = ["equivalent", "guarded", "time"];
+const VERDICTS: [&str; 4] = ["equivalent", "guarded", "cost", "elsewhere"];
 
 /// A mutant without its line: file, what it does, its place among those that do the same, and how many
 /// those are.
@@ -49,7 +49,8 @@ pub(crate) fn judge(mutants: &[Mutant], missed: &BTreeSet<&str>, list: &str) -> 
         }
         listed.extend(found);
     }
-    let survivors = missed.iter().filter(|name| keys.get(**name).is_none_or(|key| !listed.contains(key)));
+    let survivors =
+        missed.iter().filter(|name| keys.get(**name).is_none_or(|key| !listed.contains(key)));
     judged.unjudged = survivors.map(|name| (*name).to_owned()).collect();
     judged
 }
@@ -141,20 +142,20 @@ mod tests {
     #[test]
     fn of_several_that_do_the_same_only_those_named_are_judged() {
         let three = alike(&[30, 9, 20]);
-        assert_eq!(judged(&three, &[1, 0], " 1, 3 of 3 – time – why"), Judged::default());
-        let found = judged(&three, &[2], " 1, 3 of 3 – time – why");
+        assert_eq!(judged(&three, &[1, 0], " 1, 3 of 3 – cost – why"), Judged::default());
+        let found = judged(&three, &[2], " 1, 3 of 3 – cost – why");
         assert_eq!(found.unjudged, [three[2].name.as_str()]);
     }
 
     #[test]
     fn with_one_more_or_less_the_judgement_is_void() {
-        let found = judged(&alike(&[1, 2]), &[0], " 1 of 3 – time – why");
+        let found = judged(&alike(&[1, 2]), &[0], " 1 of 3 – cost – why");
         assert_eq!((found.unjudged.len(), found.stale.len()), (1, 1));
     }
 
     #[test]
     fn a_line_without_verdict_or_reason_judges_nothing() {
-        for line in [" – why", " – fine – why", " – time – ", " 0 – time – why"] {
+        for line in [" – why", " – fine – why", " – cost – ", " 0 – cost – why"] {
             let found = judged(&alike(&[1]), &[0], line);
             assert_eq!((found.unjudged.len(), found.stale.len()), (1, 1), "{line}");
         }
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_is_judged_of_another_slice_is_left_alone() {
-        let list = "## `deadline.rs`\n\n- `replace a with b` – time – why\n";
+        let list = "## `deadline.rs`\n\n- `replace a with b` – cost – why\n";
         assert_eq!(judge(&alike(&[1]), &BTreeSet::new(), list), Judged::default());
     }
 }

@@ -4,8 +4,11 @@
 
 use raft::eraftpb::MessageType;
 
-use super::original::{ALL, Trio};
-use crate::member::entry::MemberChange;
+use super::{
+    original::{ALL, Trio},
+    world::{World, name_of},
+};
+use crate::member::{entry::MemberChange, wire::Body};
 
 const LEARNER: u64 = 4;
 
@@ -141,4 +144,33 @@ fn a_follower_sleeps_until_it_may_miss_its_leader_and_a_leader_until_it_makes_it
     assert_eq!((trio.group(1).quiet_ticks(), trio.group(2).quiet_ticks()), (4, 6));
     trio.group(1).transfer_leadership();
     assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
+}
+
+/// A closed connection is reported by the channel, under the name of its peer.
+#[test]
+fn a_leader_streams_to_all_but_the_peer_to_which_the_way_is_closed() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.run_until_ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let other = ["a", "b", "c"].into_iter().find(|name| *name != leader && *name != follower);
+    world.cut_one_way(&follower, &leader);
+    world.run(20);
+    world.node(&leader).unreachable(&name_of(&follower));
+    let mut appends = [0, 0];
+    for nonce in 1..6 {
+        world.lock(&leader, &format!("k{nonce}"), nonce, 0);
+        world.run(1);
+        for (to, count) in [&*follower, other.unwrap()].iter().zip(&mut appends) {
+            let bodies = world.under_way(&leader, to).into_iter();
+            let append = |body: &Body| match body {
+                Body::Raft(message) => {
+                    let message = message.clone().into_message();
+                    message.msg_type == MessageType::MsgAppend && !message.entries.is_empty()
+                }
+                _ => false,
+            };
+            *count += bodies.filter(append).count();
+        }
+    }
+    assert_eq!(appends, [1, 5]);
 }

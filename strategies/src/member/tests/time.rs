@@ -172,8 +172,11 @@ fn elections_come_after_150_to_300_milliseconds_all_over_that_span_and_the_same_
     };
     let took = elections();
     // The last heartbeat may be 50 ms old, and the votes take a few.
-    let (soonest, latest) = (took.iter().min().unwrap(), took.iter().max().unwrap());
-    assert!(*soonest >= 100 && *soonest < 180 && *latest > 210, "{took:?}");
+    let soonest = took.iter().min().unwrap();
+    assert!(*soonest >= 100 && *soonest < 180, "{took:?}");
+    // Two that stand at one time stand again, after 300 ms at the least.
+    let between = took.iter().filter(|took| (175..280).contains(*took)).count();
+    assert!(between >= 6, "{took:?}");
     assert_eq!(elections(), took);
 }
 
@@ -243,4 +246,20 @@ fn only_a_member_of_a_group_that_is_whole_and_led_sleeps_over_ticks() {
     world.run_until_ready();
     world.run(100);
     assert!(THREE.iter().all(|name| !quiet(&mut world, name)), "each counts towards the heartbeat");
+}
+
+#[test]
+fn who_waits_for_an_answer_wakes_to_ask_again_although_it_sleeps_over_ticks() {
+    let mut world = ready();
+    world.run(100);
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.cut_one_way(&follower, &leader);
+    world.lock(&follower, "k", 1, 60_000);
+    world.run(1);
+    let asked = world.now;
+    for pause in [100, 300] {
+        let wakes = world.node(&follower).next_wake();
+        assert_eq!(wakes, Some(asked.after(Duration::from_millis(pause))));
+        world.run(pause - world.now.since(asked).as_millis() as u64);
+    }
 }
