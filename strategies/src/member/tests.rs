@@ -11,6 +11,7 @@ mod forming;
 mod group;
 mod hand;
 mod handle;
+mod incarnations;
 mod interleavings;
 mod locking;
 mod original;

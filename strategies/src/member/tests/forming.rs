@@ -1,14 +1,7 @@
 use std::time::Duration;
 
 use super::world::{World, name_of};
-use crate::{
-    MemberOptions,
-    lock_table::TableConfig,
-    member::{
-        requests::Answer,
-        wire::{self, Body, Header, VERSION},
-    },
-};
+use crate::{MemberOptions, lock_table::TableConfig, member::requests::Answer};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -358,102 +351,4 @@ fn members_that_differ_about_leases_outside_form_no_group() {
     world.start("c");
     world.run(3_000);
     assert!(THREE.iter().all(|name| world.status(name).group.is_none()));
-}
-
-/// Silence never proves a loss, however long.
-#[test]
-fn a_voter_that_hears_nobody_for_long_stays_in_its_group() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let (group, follower) = (world.status("a").group, world.follower());
-    world.must_lock(&follower, "k", 1);
-    world.cut_off(&follower);
-    world.run(8_000);
-    assert_eq!(world.status(&follower).group, group);
-    world.heal();
-    world.run_until_ready();
-    assert!(world.lost.is_empty());
-    world.must_unlock(&follower, "k", 1);
-}
-
-#[test]
-fn who_joins_and_hears_nothing_for_five_seconds_starts_over() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let victim = world.follower();
-    world.kill(&victim);
-    world.run(50);
-    world.start(&victim);
-    world.run_until(2_000, "it joins", |w| w.status(&victim).group.is_some());
-    assert!(!world.group(&victim).votes());
-    world.cut_off(&victim);
-    world.run(4_900);
-    assert!(world.status(&victim).group.is_some(), "it has patience");
-    world.run(200);
-    assert_eq!(world.status(&victim).group, None);
-    world.heal();
-    world.run_until_ready();
-}
-
-/// A channel may repeat a frame; to found the group again would be to forget what was promised.
-#[test]
-fn a_repeated_start_or_pledge_changes_nothing_in_a_group_that_exists() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    world.must_lock("b", "k", 1);
-    world.run(100);
-    let group = world.status("a").group.unwrap();
-    let incarnations = THREE.map(|name| world.node(name).inside().0);
-    for (to, from) in [(0, 1), (1, 0), (2, 0)] {
-        for body in [Body::Start { forming: group }, Body::Pledge { forming: group }] {
-            let before = world.group(THREE[to]).view();
-            let (from_id, to_id, cluster) = (incarnations[from], incarnations[to], "test".into());
-            let header = Header { version: VERSION, cluster, from: from_id, to: to_id, group: 0 };
-            let mut frame = wire::encode_header(&header);
-            frame.extend(wire::encode_body(&body));
-            world.answer_to(THREE[to], THREE[from], &frame);
-            assert_eq!(world.group(THREE[to]).view(), before, "{} {body:?}", THREE[to]);
-        }
-    }
-    world.must_unlock("b", "k", 1);
-}
-
-#[test]
-fn who_forms_a_group_tells_all_that_pledged() {
-    let mut world = World::new(&THREE);
-    world.run_until(5_000, "the group exists", |w| w.status("a").group.is_some());
-    let forming = world.status("a").group.unwrap();
-    for name in ["b", "c"] {
-        assert!(world.under_way("a", name).contains(&Body::Start { forming }), "{name}");
-    }
-}
-
-/// What was promised under an incarnation that left its group cannot be promised again.
-#[test]
-fn who_leaves_its_group_goes_on_as_another_incarnation() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let before = world.node("a").inside().0;
-    for name in ["b", "c"] {
-        world.kill(name);
-        world.start(name);
-    }
-    world.run_until(5_000, "the survivor resigns", |w| w.status("a").group.is_none());
-    assert_ne!(world.node("a").inside().0, before);
-}
-
-#[test]
-fn a_learner_that_starts_over_before_it_votes_is_forgotten() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let (leader, victim) = (world.leader().unwrap(), world.follower());
-    world.kill(&victim);
-    world.start(&victim);
-    world.run_until(2_000, "it learns", |w| !w.group(&leader).learners().is_empty());
-    world.kill(&victim);
-    world.start(&victim);
-    world.run_until_ready();
-    world.run(100);
-    assert_eq!(world.group(&leader).learners(), [0; 0]);
-    assert_eq!(world.group(&leader).roster().len(), 3);
 }
