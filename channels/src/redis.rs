@@ -202,6 +202,8 @@ impl Channel for Redis {
 
     async fn disconnect(&self) {
         let task = self.running.lock().await.take();
+        // What was said last still leaves, where the socket takes it at once.
+        self.shared.send_kept();
         {
             let mut state = self.shared.lock();
             state.inbox = None;

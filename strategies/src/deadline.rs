@@ -91,8 +91,10 @@ pub fn extended_deadline(
 ///
 /// # Errors
 ///
-/// [`Error::Expired`] when the answer is read so late that the extended lease has passed as well: a
-/// process that was stopped meanwhile holds nothing.
+/// Where the answer is read so late that the extended lease has passed as well, because the process was
+/// stopped meanwhile or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for
+/// a lock without a deadline, which may have a longer lease that is not known here,
+/// [`Error::Unknown`].
 pub fn extended(
     lock: &Lock,
     sent: Instant,
@@ -102,7 +104,7 @@ pub fn extended(
 ) -> Result<Lock, Error> {
     let deadline = extended_deadline(lock.deadline(), sent, duration, drift);
     if deadline <= now {
-        return Err(Error::Expired);
+        return Err(lock.deadline().map_or(Error::Unknown, |_| Error::Expired));
     }
     Ok(lock.with_deadline(deadline))
 }
@@ -150,6 +152,8 @@ mod tests {
         assert!(matches!(read(lock(500), 1089), Err(Error::Expired)));
         assert_eq!(read(lock(2000), 1999).unwrap().deadline(), Some(at(2000)), "never shortened");
         assert!(matches!(read(lock(2000), 2000), Err(Error::Expired)));
+        let handed_over = Lock::new("k", crate::Nonce::from_u128(1), 1, None);
+        assert!(matches!(read(handed_over, 1089), Err(Error::Unknown)), "its lease may be longer");
     }
 
     #[test]

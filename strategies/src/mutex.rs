@@ -79,7 +79,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. Ends by the strategy's request
     /// timeout and by the local deadline. A process that was stopped for so long that the extended
-    /// lease has passed as well gets [`Error::Expired`], never a lock that has run out.
+    /// lease has passed as well gets [`Error::Expired`], never a lock that has run out;
+    /// [`Error::Unknown`] if the lock had no deadline here.
     ///
     /// # Cancel safety
     ///

@@ -12,6 +12,8 @@ use crate::resp::{self, Frame, Malformed, Reader, Writer};
 
 /// A connection on which nothing is heard for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// A silence that is noticed so late was that of this process, which stood still.
+const STOOD_STILL: Duration = Duration::from_millis(500);
 /// What is read at once, at the least.
 const READ_BYTES: usize = 1 << 14;
 /// What the buffer keeps when it is empty.
@@ -99,7 +101,10 @@ impl Listener {
                     Err(error) => return error.into(),
                 },
                 () = &mut silence => {
-                    if heard.elapsed() >= SILENCE_MAX {
+                    if silence.deadline().elapsed() >= STOOD_STILL {
+                        // Nor did it send a sign of life that could have been answered.
+                        heard = Instant::now();
+                    } else if heard.elapsed() >= SILENCE_MAX {
                         return format!("nothing was heard for {SILENCE_MAX:?}").into();
                     }
                     silence.as_mut().reset(heard + SILENCE_MAX);

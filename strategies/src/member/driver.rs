@@ -131,8 +131,8 @@ impl Driver {
     /// One turn. The engine panics on broken invariants: that ends this member and nothing else.
     fn turn(&mut self, first: Option<Arrived>) -> Result<Vec<Output>, Failure> {
         let turn = AssertUnwindSafe(|| {
-            self.gather(first);
-            self.run_ticks();
+            let slept = self.gather(first);
+            self.run_ticks(slept);
             // Read after the last request was taken (contract, rule 3).
             self.node.flush(self.clock.now())
         });
@@ -146,9 +146,10 @@ impl Driver {
         }
     }
 
-    fn gather(&mut self, first: Option<Arrived>) {
+    /// Takes what has arrived. Returns whether ticks had been slept over.
+    fn gather(&mut self, first: Option<Arrived>) -> bool {
         let now = self.clock.now();
-        self.run_quiet_ticks(now);
+        let slept = self.run_quiet_ticks(now);
         match first {
             Some(Arrived::Frame(received)) => self.take_frame(now, received),
             Some(Arrived::Mail(mail)) => self.take_mail(now, mail),
@@ -163,6 +164,7 @@ impl Driver {
             let Some(mail) = self.mailbox.try_recv() else { break };
             self.take_mail(now, mail);
         }
+        slept
     }
 
     fn take_frame(&mut self, now: Instant, received: Received) {
@@ -236,23 +238,28 @@ impl Driver {
     }
 
     /// The ticks that were slept over on purpose, before what arrived meanwhile is looked at: a
-    /// frame of the leader must set back the count of the time that passed before it.
-    fn run_quiet_ticks(&mut self, now: Instant) {
+    /// frame of the leader must set back the count of the time that passed before it. Returns
+    /// whether there were any.
+    fn run_quiet_ticks(&mut self, now: Instant) -> bool {
         let ticks = self.ticks_due(now).min(self.quiet_ticks());
         if ticks > 0 {
-            self.node.tick(now, ticks, self.clock.wall_nanos());
+            self.node.count(now, ticks);
             self.next_tick = self.next_tick.after(self.tick * ticks);
         }
+        ticks > 0
     }
 
-    fn run_ticks(&mut self) {
+    fn run_ticks(&mut self, slept: bool) {
         let now = self.clock.now();
         let ticks = self.ticks_due(now);
         if ticks == 0 {
+            if slept {
+                self.node.attend(now);
+            }
             return;
         }
         for _ in 0..ticks.min(TICKS_AT_ONCE) {
-            self.node.tick(now, 1, self.clock.wall_nanos());
+            self.node.tick(now, self.clock.wall_nanos());
         }
         let next = self.next_tick.after(self.tick * ticks.min(TICKS_AT_ONCE));
         self.next_tick = if next > now { next } else { now.after(self.tick) };

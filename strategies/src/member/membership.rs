@@ -1,39 +1,49 @@
 //! How a leader keeps its group whole: a fresh incarnation learns the log, then takes the vote of
 //! the one it replaces in one joint change, so that no step has fewer votes to lose than before.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use gaggle_channels::NodeName;
 
-use super::{entry::MemberChange, group::Group, options::Members, peers::Peers, wire::Standing};
+use super::{
+    entry::MemberChange,
+    group::Group,
+    options::Members,
+    peers::{Peer, Peers},
+    wire::Standing,
+};
 use crate::Instant;
 
-/// In a nameless cluster nothing proves a process gone: a voter silent for this long is replaced
-/// by a newcomer, if the quorum agrees, and a learner makes room for another.
-const REPLACE_AFTER: Duration = Duration::from_secs(2);
 /// A newcomer is taken in only while it makes itself heard.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// When a leader looks at its group.
 #[derive(Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Look<'a> {
     pub(super) now: Instant,
     /// Since when it leads. Followers do not speak to one another: what it did not hear before then
     /// says nothing.
     pub(super) leading_since: Instant,
+    /// In a nameless cluster nothing proves a process gone: a voter silent for this long is replaced
+    /// by a newcomer, if the quorum agrees, and a learner makes room for another.
+    pub(super) patience: Duration,
+    /// When each incarnation of the group was heard last.
+    pub(super) heard: &'a BTreeMap<u64, Instant>,
 }
 
-impl Look {
-    /// How long the process `name` has said nothing to this leader.
-    fn silence(self, peers: &Peers, name: &NodeName) -> Duration {
-        let since = self.leading_since;
-        self.now.since(peers.get(name).map_or(since, |peer| peer.heard_at().max(since)))
+impl Look<'_> {
+    /// How long the process `name`, a member as `id`, has said nothing to this leader: neither as the
+    /// member, nor under another incarnation.
+    fn silence(self, peers: &Peers, id: u64, name: &NodeName) -> Duration {
+        let process = peers.get(name).map(Peer::heard_at);
+        let heard = self.heard.get(&id).copied().max(process);
+        self.now.since(heard.max(Some(self.leading_since)).unwrap_or_default())
     }
 }
 
 /// The next change of members that the leader, the incarnation `me`, should propose.
 pub(super) fn next_change(
-    look: Look,
+    look: Look<'_>,
     me: u64,
     members: &Members,
     group: &Group,
@@ -46,12 +56,12 @@ pub(super) fn next_change(
 
 /// A learner that restarted before it could vote; in a nameless cluster also one that fell silent,
 /// because its name may never be heard again.
-fn forget(look: Look, members: &Members, group: &Group, peers: &Peers) -> Option<MemberChange> {
+fn forget(look: Look<'_>, members: &Members, group: &Group, peers: &Peers) -> Option<MemberChange> {
     let nameless = matches!(members, Members::Sized(_));
     let learners = group.learners().iter();
     let mut gone = learners.filter(|id| {
         group.name_of(**id).is_some_and(|name| {
-            let silent = nameless && look.silence(peers, name) >= REPLACE_AFTER;
+            let silent = nameless && look.silence(peers, **id, name) >= look.patience;
             silent || peers.is_gone(name, **id, group.id())
         })
     });
@@ -60,7 +70,7 @@ fn forget(look: Look, members: &Members, group: &Group, peers: &Peers) -> Option
 
 /// A learner that has caught up.
 fn replace(
-    look: Look,
+    look: Look<'_>,
     me: u64,
     members: &Members,
     group: &Group,
@@ -82,7 +92,7 @@ fn replace(
 
 /// A fresh incarnation that is in no group.
 fn learn(
-    look: Look,
+    look: Look<'_>,
     me: u64,
     members: &Members,
     group: &Group,
@@ -113,14 +123,14 @@ fn learn(
 /// The voter whose place a newcomer may take in a nameless cluster: one that is proved gone, its
 /// process being heard under a fresh incarnation, or else the one silent longest, if that is long
 /// enough. Silence is that of a process: one that lives on under another incarnation is never silent.
-fn vacant_place(look: Look, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
+fn vacant_place(look: Look<'_>, me: u64, group: &Group, peers: &Peers) -> Option<u64> {
     let voters = || group.roster().iter().filter(|(id, _)| **id != me && group.is_voter(**id));
     let mut gone = voters().filter(|(id, name)| peers.is_gone(name, **id, group.id()));
     if let Some((id, _)) = gone.next() {
         return Some(*id);
     }
-    let silent = voters().map(|(id, name)| (look.silence(peers, name), *id));
-    silent.max().filter(|(silence, _)| *silence >= REPLACE_AFTER).map(|(_, id)| id)
+    let silent = voters().map(|(id, name)| (look.silence(peers, *id, name), *id));
+    silent.max().filter(|(silence, _)| *silence >= look.patience).map(|(_, id)| id)
 }
 
 /// Whether fresh incarnations show that a majority of the group's voters is gone, so that it can

@@ -169,13 +169,21 @@ impl Node {
         self.requests.len()
     }
 
-    /// So many ticks of the engine, of which all but the last may only be
-    /// [quiet](Self::quiet_ticks), and all that is done by time. `first_token` is where the tokens
-    /// of a group formed now would begin.
-    pub(crate) fn tick(&mut self, now: Instant, ticks: u32, first_token: u64) {
-        self.ticks += u64::from(ticks);
+    /// So many ticks of the engine that only count ([`quiet_ticks`](Self::quiet_ticks)). What is done
+    /// by time is left to [`attend`](Self::attend), once the frames of that time have been taken: they
+    /// say who was silent.
+    pub(crate) fn count(&mut self, now: Instant, ticks: u32) {
         if let Some(group) = &mut self.group {
             group.tick(now, ticks);
+        }
+    }
+
+    /// One tick of the engine, and all that is done by time. `first_token` is where the tokens of
+    /// a group formed now would begin.
+    pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
+        self.ticks += 1;
+        if let Some(group) = &mut self.group {
+            group.tick(now, 1);
         } else {
             let mut letters = Vec::new();
             let first_token = first_token.max(self.last_token.saturating_add(1));
@@ -193,6 +201,11 @@ impl Node {
                 self.found(now, &forming, true);
             }
         }
+        self.attend(now);
+    }
+
+    /// What a member does by time.
+    pub(crate) fn attend(&mut self, now: Instant) {
         self.speak(now);
         self.leave_if_over(now);
         self.lead(now);
@@ -419,7 +432,12 @@ impl Node {
     /// A leader's duties by time: members that changed, processes that went silent.
     fn lead(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let look = Look { now, leading_since: self.leading_since };
+        let look = Look {
+            now,
+            leading_since: self.leading_since,
+            patience: self.timing.replace_after,
+            heard: &self.heard,
+        };
         let change =
             membership::next_change(look, self.incarnation, &self.members, group, &self.peers);
         if let Some(change) = change

@@ -15,6 +15,11 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// The most members of a cluster. More make no lock safer and every lock slower.
 pub const MEMBERS_MAX: usize = 31;
 
+/// In a nameless cluster the place of a member that was silent for this long is given to a newcomer.
+const REPLACE_AFTER: Duration = Duration::from_secs(2);
+/// Members are heard with the leader's heartbeats, so that nobody is silent before so many of them.
+const SILENT_HEARTBEATS: u32 = 4;
+
 /// Who the members of a cluster are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
@@ -127,7 +132,9 @@ impl MemberOptions {
         self
     }
 
-    /// How often a leader makes itself heard; 50 ms by default. A fifth of it is the engine's tick.
+    /// How often a leader makes itself heard; 50 ms by default. A fifth of it is the engine's tick. In a
+    /// nameless cluster a newcomer takes the place of a member that was silent for 2 s, or for four
+    /// heartbeats if that is longer.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = heartbeat;
@@ -163,7 +170,8 @@ impl MemberOptions {
         self
     }
 
-    /// After how much silence of a process its waiters are dropped; 3 s by default.
+    /// After how much silence of a process its waiters are dropped; 3 s by default, and never less
+    /// than four heartbeats, because members are heard with those.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
         self.waiter_ttl = ttl;
@@ -276,7 +284,8 @@ impl MemberOptions {
             heartbeat_ticks: 5,
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
             resign_grace: self.resign_grace,
-            waiter_ttl: self.waiter_ttl,
+            waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
+            replace_after: REPLACE_AFTER.max(self.heartbeat * SILENT_HEARTBEATS),
             replicate: self.replicate,
             compact_after: self.compact_after,
             compact_keep: self.compact_keep,
@@ -298,6 +307,7 @@ pub(crate) struct Timing {
     pub(crate) election_ticks: (usize, usize),
     pub(crate) resign_grace: Duration,
     pub(crate) waiter_ttl: Duration,
+    pub(crate) replace_after: Duration,
     pub(crate) replicate: Replicate,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,

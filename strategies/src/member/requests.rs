@@ -25,7 +25,7 @@ use crate::{
 const RESEND_MIN: Duration = Duration::from_millis(100);
 const RESEND_MAX: Duration = Duration::from_secs(1);
 /// The pause before a LOCK that was refused as stale more than once is sent again.
-const RESTATE: Duration = Duration::from_millis(1);
+const RESTATE: Duration = Duration::from_millis(10);
 
 /// How long a withdrawal of a wait-for-ever is repeated beyond its lease: past that, the waiter is
 /// dropped with its process.

@@ -154,7 +154,7 @@ impl World {
                 let wall = self.wall.unwrap_or(virtual_wall);
                 let Some(node) = self.nodes.get_mut(&name) else { continue };
                 if millis.is_multiple_of(10) {
-                    node.tick(now, 1, wall);
+                    node.tick(now, wall);
                 }
                 self.flush(&name);
             }

@@ -87,8 +87,7 @@ impl Shared {
             match self.prolong(key, bucket, nonce, duration, until).await {
                 Ok(true) => {
                     let drift = self.options.drift;
-                    return extended(lock, sent, duration, drift, self.now())
-                        .inspect_err(|_| self.lost(lock));
+                    return extended(lock, sent, duration, drift, self.now());
                 }
                 Ok(false) => {
                     self.lost(lock);

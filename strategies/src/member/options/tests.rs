@@ -75,3 +75,14 @@ fn the_core_counts_time_in_fifths_of_a_heartbeat() {
     assert_eq!((timing.table.outside_max_ms, timing.append_bytes_max), (700, 1000));
     assert_eq!(abc().timing(4000).table.outside_max_ms, 0);
 }
+
+#[test]
+fn nobody_is_silent_before_four_heartbeats_have_passed() {
+    let silence = |heartbeat, ttl| {
+        let timing = abc().heartbeat(ms(heartbeat)).waiter_ttl(ms(ttl)).timing(4000);
+        (timing.waiter_ttl, timing.replace_after)
+    };
+    assert_eq!(silence(50, 3_000), (ms(3_000), ms(2_000)));
+    assert_eq!(silence(50, 100), (ms(200), ms(2_000)));
+    assert_eq!(silence(2_000, 3_000), (ms(8_000), ms(8_000)));
+}

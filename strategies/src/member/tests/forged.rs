@@ -36,7 +36,7 @@ impl Forger {
         while sent.is_empty() {
             world.now = world.now.after(std::time::Duration::from_millis(10));
             let now = world.now;
-            world.node(&leader).tick(now, 1, 1);
+            world.node(&leader).tick(now, 1);
             let outputs = world.node(&leader).flush(now).unwrap().into_iter();
             sent.extend(outputs.filter_map(|output| match output {
                 Output::Send { to, frame } if to.as_str() == follower => Some(frame),

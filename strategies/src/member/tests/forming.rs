@@ -131,6 +131,38 @@ fn a_new_leader_gives_away_the_place_of_nobody_who_was_silent_for_a_moment() {
     }
 }
 
+/// Who is cut off for a minute forgets what it knew of the others, and as a follower it hears of nobody
+/// but the leader.
+#[test]
+fn a_leader_that_had_forgotten_the_others_gives_nobodys_place_away() {
+    for seed in 0..4 {
+        let mut world = World::empty(MemberOptions::sized("test", 3).seed(seed));
+        THREE.iter().for_each(|name| world.start(name));
+        world.run_until_ready();
+        let forgetful = world.follower();
+        world.cut_off(&forgetful);
+        world.run(63_000);
+        world.heal();
+        world.run(3_000);
+        for _ in 0..10 {
+            let leader = world.leader().expect("all are well");
+            if leader == forgetful {
+                break;
+            }
+            world.node(&leader).transfer_leadership();
+            world.run(1_500);
+        }
+        assert_eq!(world.leader(), Some(forgetful), "leadership goes round");
+        world.run(5_000);
+        let ids = |world: &mut World| THREE.map(|name| world.node(name).inside().0);
+        let before = ids(&mut world);
+        world.start("newcomer");
+        world.run(10_000);
+        assert_eq!(ids(&mut world), before, "seed {seed}");
+        assert!(!world.status("newcomer").ready);
+    }
+}
+
 #[test]
 fn three_less_one_and_five_less_two_elect_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {

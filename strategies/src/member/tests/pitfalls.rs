@@ -136,7 +136,7 @@ fn hostile_frames_are_dropped_and_the_cluster_lives() {
     for _ in 0..20 {
         world.run(1);
         let now = world.now;
-        world.node(&leader).tick(now, 1, 1);
+        world.node(&leader).tick(now, 1);
         for output in world.node(&leader).flush(now).unwrap() {
             if let Output::Send { frame, .. } = output {
                 sent.push(frame);

@@ -2,17 +2,18 @@
 //! Method: three drivers over a hub in memory, turned by hand whenever a frame waits or their own
 //! time has come; turns are counted.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use gaggle_channels::{Channel, Hub, Memory, NodeName};
 
 use super::hand::Hand;
 use crate::{
-    Clock, MemberOptions,
+    Clock, Instant, MemberOptions, Nonce,
     member::{
         Member, Policy,
         driver::{Arrived, Driver},
+        requests::{Call, LockCall, Until},
     },
 };
 
@@ -70,6 +71,24 @@ impl Trio {
         turned
     }
 
+    /// Waits for the key without an end.
+    fn ask(&mut self, process: usize, nonce: u128) {
+        let lock = LockCall {
+            key: "k".into(),
+            nonce: Nonce::from_u128(nonce),
+            drawn: true,
+            unused: true,
+            duration_ms: 60_000,
+            until: Until::Never,
+            retries: false,
+            owner: Arc::default(),
+        };
+        let caller = u64::try_from(nonce).unwrap();
+        let call = Call::Lock { caller, lock };
+        self.processes[process].driver.node.call(self.clock.now(), call);
+        self.run(200);
+    }
+
     fn leader(&self) -> usize {
         let mut living = (0..self.processes.len()).filter(|&at| !self.processes[at].stopped);
         living.find(|&at| self.processes[at].driver.node.status().leads).expect("one leads")
@@ -120,4 +139,31 @@ fn a_process_that_stood_still_neither_campaigns_nor_deposes_itself() {
         trio.run(1_000);
         assert_eq!((trio.leader(), trio.term(leader)), (leader, term), "all for {stall} ms");
     }
+}
+
+/// What its followers say was waiting all the time.
+#[test]
+fn a_leader_that_stood_still_keeps_the_places_of_processes_that_spoke_meanwhile() {
+    let mut trio = Trio::formed();
+    let leader = trio.leader();
+    let (follower, down) = ((leader + 1) % 3, (leader + 2) % 3);
+    // Two of three: while the leader stands still nobody else is elected.
+    trio.processes[down].stopped = true;
+    for (process, nonce) in [(leader, 1), (follower, 2), (leader, 3)] {
+        trio.ask(process, nonce);
+    }
+    trio.processes[leader].stopped = true;
+    trio.run(3_500);
+    trio.processes[leader].stopped = false;
+    trio.run(1_000);
+    assert_eq!(trio.leader(), leader);
+    trio.processes[leader].driver.node.call(trio.clock.now(), unlock(1));
+    trio.run(200);
+    let holder = trio.processes[leader].driver.node.inspect("k").expect("two still waited");
+    assert_eq!((holder.nonce, holder.waiters), (Nonce::from_u128(2), 1));
+}
+
+fn unlock(nonce: u128) -> Call {
+    let until = Instant::from_origin(Duration::from_secs(3600));
+    Call::Unlock { caller: None, key: "k".into(), nonce: Nonce::from_u128(nonce), until }
 }
