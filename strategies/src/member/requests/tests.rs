@@ -292,9 +292,9 @@ fn a_lock_refused_as_stale_twice_waits_for_time_to_pass() {
         !due.is_empty()
     });
     assert_eq!(turns.count(), 2, "once, and once more with the time it was told");
-    pair.turn(6);
-    pair.apply(7, &[Command::Noop]);
-    pair.turn(8);
+    pair.turn(15);
+    pair.apply(16, &[Command::Noop]);
+    pair.turn(25);
     let limited = |(caller, answer): &(CallerId, Answer)| {
         *caller == 2 && matches!(answer, Answer::Limit { .. })
     };
