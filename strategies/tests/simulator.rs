@@ -17,32 +17,31 @@ use std::{
 
 use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
 
-/// Seeds in which something was found once, by what it was. They always run.
-const REGRESSIONS: [(u64, &str); 24] = [
-    (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
-    (190, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
-    (607, "a lease counted from a later send than that of the LOCK that was granted"),
-    (1_997, "the same, where waiters queue"),
-    (2_039, "the same: an unlock found another's lease"),
-    (1_065, "a LOCK of a nonce whose memory had passed"),
-    (1_615, "the same"),
-    (3_013, "the same"),
+/// Seeds in which something was found once, by what it was. They always run. Of each mistake one or
+/// two fail again when it is put back; those of the last part have lost their mistake, which no other
+/// seed showed either, and are plain seeds now.
+const REGRESSIONS: [(u64, &str); 18] = [
+    // Mistakes of the library.
+    (905, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
+    (4_281, "a lease counted from a later send than that of the LOCK that was granted"),
     (102_132, "a joint configuration that had lost one half stood still"),
-    (103_214, "the same"),
-    (105_142, "the same, with seven members"),
-    (112_534, "a call that overran its deadline, by the simulator's own count of standstill"),
-    (202_203, "an unlock answered as expired, of which a repeated frame had taken effect"),
-    (201_888, "a waiter whose place was lost, and who queued again"),
-    (203_880, "a waiter whose turn ran out before it heard of it"),
-    (301_267, "a late copy of a refused LOCK that was granted to nobody"),
-    (115, "a lock told lost while its unlock was under way"),
-    (210, "a nonce that was forgotten before it was asked for again"),
-    (11_000_018, "a nameless member that started over, whose former incarnation kept its place"),
-    (100_059_640, "a frame held up until after all had healed brought a nonce to remember"),
-    (100_147_024, "the same"),
-    (200_021_281, "appends at heartbeats, in frames too small to carry what was asked"),
-    (201_005_365, "a nameless learner that died before it could vote, and kept its place"),
+    (11_073_312, "a nameless member that started over, whose former incarnation kept its place"),
     (201_008_799, "an extend that was read after the extended lease"),
+    // Mistakes of the judge.
+    (1_007, "a LOCK of a nonce whose memory had passed"),
+    (23, "an unlock answered as expired, of which a repeated frame had taken effect"),
+    (2_954, "a late copy of a refused LOCK that was granted to nobody"),
+    (9_421, "a waiter whose turn ran out before it heard of it"),
+    (111, "a lock told lost while its unlock was under way"),
+    (1_014, "a lock told lost after its holder had let go of it, before its unlock was asked for"),
+    (100_058_864, "a frame held up until after all had healed brought a nonce to remember"),
+    (200_021_281, "appends at heartbeats, in frames too small to carry what was asked"),
+    // Plain seeds.
+    (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
+    (201_005_365, "a nameless learner that died before it could vote, and kept its place"),
+    (112_534, "a call that overran its deadline, by the simulator's own count of standstill"),
+    (201_888, "a waiter whose place was lost, and who queued again"),
+    (210, "a nonce that was forgotten before it was asked for again"),
 ];
 
 fn assert_sound(seed: u64) -> gaggle_strategies::testing::simulator::Run {
