@@ -238,9 +238,12 @@ impl Real {
                 let late = "9000000000000000";
                 let arguments = [late, &hex(nonce), "600000", wait, flag(copies), "1 host -"];
                 let answer = self.eval(LOCK, nonce, &arguments.map(str::to_owned)).await;
-                match answer {
+                match &answer {
                     Value::Int(_) => "granted".into(),
-                    answer => word(&parts(&parts(&answer)[2])[0]),
+                    answer => match parts(answer) {
+                        [_, Value::Int(_)] => "queued".into(),
+                        answer => word(&parts(&answer[2])[0]),
+                    },
                 }
             }
             Command::Unlock { nonce, copies } => {
