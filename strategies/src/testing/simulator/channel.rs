@@ -1,6 +1,9 @@
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -8,19 +11,26 @@ use bytes::Bytes;
 use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 
 /// The channel of one process: what arrives is put in by the simulation, what is sent is taken out.
+///
+/// One thread runs the simulation: what is atomic here needs no order.
 #[derive(Debug)]
 pub(super) struct SimChannel {
     name: NodeName,
     frame_limit: usize,
     queues: Mutex<Queues>,
+    /// When the first of those arrived that wait; the end of time if none does.
+    first: AtomicU64,
+    /// Only what has arrived by then is taken in this turn.
+    visible_until: AtomicU64,
 }
+
+/// No frame waits.
+const NONE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Queues {
     /// With the virtual time of arrival.
     arrived: VecDeque<(u64, Received)>,
-    /// Only what has arrived by then is taken in this turn.
-    visible_until: u64,
     sent: Vec<Outgoing>,
 }
 
@@ -33,19 +43,21 @@ pub(super) struct Outgoing {
 
 impl SimChannel {
     pub(super) fn new(name: NodeName, frame_limit: usize) -> Self {
-        Self { name, frame_limit, queues: Mutex::default() }
+        let (first, visible_until) = (AtomicU64::new(NONE), AtomicU64::new(0));
+        Self { name, frame_limit, queues: Mutex::default(), first, visible_until }
     }
 
     pub(super) fn arrive(&self, now: u64, received: Received) {
         self.queues().arrived.push_back((now, received));
+        self.first.fetch_min(now, Ordering::Relaxed);
     }
 
     pub(super) fn show_until(&self, virtual_time: u64) {
-        self.queues().visible_until = virtual_time;
+        self.visible_until.store(virtual_time, Ordering::Relaxed);
     }
 
     pub(super) fn has_arrived(&self) -> bool {
-        !self.queues().arrived.is_empty()
+        self.first.load(Ordering::Relaxed) != NONE
     }
 
     pub(super) fn take_sent(&self) -> Vec<Outgoing> {
@@ -86,9 +98,15 @@ impl Channel for SimChannel {
     }
 
     fn try_receive(&self) -> Option<Received> {
+        let visible_until = self.visible_until.load(Ordering::Relaxed);
+        if self.first.load(Ordering::Relaxed) > visible_until {
+            return None;
+        }
         let mut queues = self.queues();
-        let visible = queues.arrived.front().is_some_and(|(at, _)| *at <= queues.visible_until);
-        if visible { queues.arrived.pop_front().map(|(_, received)| received) } else { None }
+        let (_, received) = queues.arrived.pop_front()?;
+        let first = queues.arrived.front().map_or(NONE, |(at, _)| *at);
+        self.first.store(first, Ordering::Relaxed);
+        Some(received)
     }
 
     fn counters(&self) -> Counters {

@@ -24,6 +24,8 @@ pub(super) const TRUE_RATE: u64 = 1_000_000;
 pub(super) struct VirtualTime {
     now: AtomicU64,
     sleepers: Mutex<Vec<(u64, Waker)>>,
+    /// Whether anybody went to sleep since they were taken.
+    any: AtomicBool,
 }
 
 impl VirtualTime {
@@ -37,8 +39,16 @@ impl VirtualTime {
 
     /// Those that went to sleep since the last call, with the times to wake them.
     pub(super) fn take_sleepers(&self) -> Vec<(u64, Waker)> {
-        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        if sleepers.is_empty() { Vec::new() } else { std::mem::take(&mut sleepers) }
+        if !self.any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn sleep(&self, until: u64, waker: Waker) {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push((until, waker));
+        self.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -192,9 +202,7 @@ impl Future for Sleep<'_> {
         let wakes = self.clock.virtual_time(self.at);
         if self.wakes != Some(wakes) {
             self.wakes = Some(wakes);
-            let mut sleepers =
-                self.clock.time.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-            sleepers.push((wakes, context.waker().clone()));
+            self.clock.time.sleep(wakes, context.waker().clone());
         }
         Poll::Pending
     }

@@ -3,7 +3,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Wake, Waker},
@@ -17,7 +17,21 @@ pub(super) type TaskId = u64;
 pub(super) struct Executor {
     tasks: BTreeMap<TaskId, Task>,
     made: TaskId,
-    ready: Arc<Mutex<Vec<TaskId>>>,
+    ready: Arc<Ready>,
+}
+
+/// The tasks that were woken since they were last taken.
+#[derive(Default)]
+struct Ready {
+    tasks: Mutex<Vec<TaskId>>,
+    /// Whether there are any. One thread runs the simulation: the order needs no more.
+    any: AtomicBool,
+}
+
+impl Ready {
+    fn tasks(&self) -> MutexGuard<'_, Vec<TaskId>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Task {
@@ -28,13 +42,14 @@ struct Task {
 struct TaskWaker {
     id: TaskId,
     woken: AtomicBool,
-    ready: Arc<Mutex<Vec<TaskId>>>,
+    ready: Arc<Ready>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         if !self.woken.swap(true, Ordering::Relaxed) {
-            self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+            self.ready.tasks().push(self.id);
+            self.ready.any.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -62,7 +77,10 @@ impl Executor {
 
     /// Moves those that were woken since the last call to `taken`.
     pub(super) fn take_ready(&self, taken: &mut Vec<TaskId>) {
-        taken.append(&mut self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.ready.any.load(Ordering::Relaxed) {
+            self.ready.any.store(false, Ordering::Relaxed);
+            taken.append(&mut self.ready.tasks());
+        }
     }
 
     pub(super) fn wake(&self, id: TaskId) {
