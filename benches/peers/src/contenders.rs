@@ -21,23 +21,38 @@ const LEASE: Duration = Duration::from_secs(10);
 
 /// A map of tokio's mutexes, an entry only while somebody uses it.
 #[derive(Default)]
-pub(crate) struct Mutexes(DashMap<String, Arc<Mutex<()>>>);
+pub(crate) struct Mutexes {
+    map: DashMap<String, Arc<Mutex<()>>>,
+    /// How long a call waits at the most, by a timer around it.
+    wait: Option<Duration>,
+}
+
+impl Mutexes {
+    /// Waiters that give up, as those of a lock must be able to.
+    pub(crate) fn that_give_up() -> Self {
+        Self { wait: Some(LEASE), ..Self::default() }
+    }
+}
 
 impl Contender for Mutexes {
     type Hold = (OwnedMutexGuard<()>, String);
 
     async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
-        let mutex = match self.0.get(key) {
+        let mutex = match self.map.get(key) {
             Some(mutex) => mutex.clone(),
-            None => self.0.entry(key.to_owned()).or_default().clone(),
+            None => self.map.entry(key.to_owned()).or_default().clone(),
         };
-        Ok((mutex.lock_owned().await, key.to_owned()))
+        let guard = match self.wait {
+            Some(wait) => tokio::time::timeout(wait, mutex.lock_owned()).await?,
+            None => mutex.lock_owned().await,
+        };
+        Ok((guard, key.to_owned()))
     }
 
     async fn unlock(&self, (guard, key): Self::Hold) -> Result<(), Failed> {
         drop(guard);
         // Whoever waits holds it too, and took it under the map's own lock.
-        self.0.remove_if(&key, |_, mutex| Arc::strong_count(mutex) == 1);
+        self.map.remove_if(&key, |_, mutex| Arc::strong_count(mutex) == 1);
         Ok(())
     }
 }

@@ -105,6 +105,8 @@ impl Round<'_> {
         }
         let names = &["solo", "fan64", "hot8"];
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
+        let bounded = [Arc::new(Mutexes::that_give_up())];
+        self.cases("DashMap of mutexes, max_wait", false, &bounded, names).await?;
         let local = || Arc::new(Local::new());
         self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
         let guards = Arc::new(Locker::from_arc(local()));
