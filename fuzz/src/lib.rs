@@ -9,7 +9,8 @@
 //! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays what is
 //! committed in `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
 //!
-//! Every target is a function of its bytes alone: no clock, no randomness of its own.
+//! Every target is a function of its bytes alone: no clock, and no randomness of its own but that of the
+//! nonces which `consistency` lets the library draw.
 
 pub mod consistency;
 pub mod frames;

@@ -1,6 +1,6 @@
 //! Goal: no bytes make a decoder or a live node panic, allocate out of proportion, or misread.
-//! Method: the fuzz target's own function, without the fuzzing engine; besides, the committed
-//! corpus is seen to reach every decoder.
+//! Method: the fuzz target's own function, without the fuzzing engine, on the committed corpus and on
+//! random inputs.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

@@ -193,7 +193,8 @@ fn schedule() -> impl Strategy<Value = Schedule> {
 }
 
 fn run(formulas: Formulas) -> Result<(), String> {
-    let config = Config { cases: 5000, failure_persistence: None, ..Config::default() };
+    let cases = std::env::var("PROPTEST_CASES").map_or(5000, |cases| cases.parse().unwrap());
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     run_with(TestRunner::new(config), formulas)
 }
 

@@ -1,3 +1,5 @@
+mod call;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -10,11 +12,12 @@ use std::{
 use async_trait::async_trait;
 use gaggle_strategies::{
     Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
-    LockOptions, LossWatch, MaxWait, Nonce, Order, check_duration, check_request,
-    extended, extended_deadline, found_deadline, gone, granted_deadline, lasts, wait_until, whole_ms,
+    LockOptions, LossWatch, MaxWait, Nonce, Order, check_duration, check_request, extended, gone,
+    wait_until, whole_ms,
 };
 use tokio::{sync::watch, time::timeout};
 
+use self::call::{Call, Reply, Waited};
 use super::{
     keyspace::Answer,
     server::{Server, Verb},
@@ -222,133 +225,6 @@ impl Scripted {
                 Some("unknown") => return Some(Waited::Unknown),
                 _ => {}
             }
-        }
-    }
-}
-
-/// One call of `lock`, with one nonce. Dropped, it withdraws what nobody else wants.
-struct Call<'a> {
-    client: &'a Scripted,
-    key: &'a str,
-    nonce: Nonce,
-    given: bool,
-    duration: Duration,
-    once: bool,
-    until: Option<Instant>,
-    /// Something of it is in Redis.
-    there: bool,
-    left: bool,
-}
-
-enum Reply {
-    Granted(u64),
-    Again(u64, Duration),
-    Queued(Duration),
-    Held,
-    Spent,
-    Limit(u64),
-}
-
-enum Waited {
-    Granted(Told),
-    Spent,
-    Unknown,
-}
-
-impl Call<'_> {
-    /// The lock, or `None` where the nonce is used up.
-    async fn run(mut self) -> Result<Option<Lock>, Error> {
-        let client = self.client;
-        let sent = client.now();
-        loop {
-            let asked = client.now();
-            let (token, deadline, found) = match client.ask(&self) {
-                Reply::Granted(token) => (token, self.deadline(sent, Duration::ZERO), false),
-                Reply::Again(token, left) => {
-                    (token, found_deadline(asked, left, Drift::default()), self.given)
-                }
-                Reply::Queued(left) => {
-                    self.there = true;
-                    match client.wait(&self, left).await {
-                        None => return Err(Error::TimedOut),
-                        Some(Waited::Granted(told)) => {
-                            (told.token, self.deadline(sent, told.waited), false)
-                        }
-                        Some(Waited::Spent) => {
-                            self.there = false;
-                            return Ok(None);
-                        }
-                        Some(Waited::Unknown) => continue,
-                    }
-                }
-                Reply::Held => return Err(Error::Held),
-                Reply::Spent => {
-                    self.there = false;
-                    return Ok(None);
-                }
-                Reply::Limit(limit) => return Err(Error::Limit { what: "nonces", limit }),
-            };
-            self.there = true;
-            return self.keep(token, deadline, found);
-        }
-    }
-
-    fn deadline(&self, sent: Instant, waited: Duration) -> Instant {
-        granted_deadline(sent, self.client.now(), waited, self.duration, Drift::default())
-    }
-
-    fn keep(
-        mut self,
-        token: u64,
-        mut deadline: Instant,
-        found: bool,
-    ) -> Result<Option<Lock>, Error> {
-        let (client, drift) = (self.client, Drift::default());
-        loop {
-            let now = client.now();
-            if lasts(deadline, now, self.duration) {
-                self.leave(true);
-                return Ok(Some(Lock::new(self.key, self.nonce, token, Some(deadline))));
-            }
-            let fresh = extended_deadline(None, now, self.duration, drift);
-            let over = self.until.is_some_and(|until| now >= until) && !self.once;
-            if !lasts(fresh, now, self.duration) || over {
-                self.leave(found);
-                return Err(Error::TimedOut);
-            }
-            if !client.prolong(self.key, self.nonce, self.duration) {
-                self.there = false;
-                return Ok(None);
-            }
-            deadline = extended_deadline(Some(deadline), now, self.duration, drift);
-        }
-    }
-
-    fn leave(&mut self, taken: bool) {
-        let last = {
-            let mut callers = hold(&self.client.callers);
-            let Some((count, held)) = callers.get_mut(&self.nonce) else { return };
-            *held |= taken;
-            *count -= 1;
-            let (last, held) = (*count == 0, *held);
-            if last {
-                callers.remove(&self.nonce);
-                hold(&self.client.told).remove(&self.nonce);
-            }
-            last && !held && self.there
-        };
-        self.there = false;
-        if last {
-            self.client.free(self.key, self.nonce, self.given);
-        }
-        self.left = true;
-    }
-}
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        if !self.left {
-            self.leave(false);
         }
     }
 }

@@ -142,7 +142,9 @@ fn table_and_model_agree_on_every_step() {
     let seed = std::env::var("GAGGLE_SEED")
         .map_or_else(|_| rand::random(), |seed| seed.parse::<u64>().expect("a number"));
     let bytes = [seed.to_le_bytes(); 4].concat();
-    let config_ = Config { failure_persistence: None, ..Config::with_cases(400) };
+    let cases = std::env::var("PROPTEST_CASES")
+        .map_or(400, |cases| cases.parse::<u32>().expect("a number"));
+    let config_ = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config_, rng);
     let input = (config(), prop::collection::vec(step(), 1..120));

@@ -121,8 +121,10 @@ fn narrow(nanos: u128) -> u64 {
 }
 
 impl SimClock {
-    pub(super) fn new(time: Arc<VirtualTime>, rate: u64) -> Self {
-        let base = (AtomicU64::new(time.now()), AtomicU64::new(LOCAL_ORIGIN + time.now()));
+    /// `booted`: how long before virtual time began its machine did, in nanoseconds.
+    pub(super) fn new(time: Arc<VirtualTime>, rate: u64, booted: u64) -> Self {
+        let shown = LOCAL_ORIGIN + booted + time.now();
+        let base = (AtomicU64::new(time.now()), AtomicU64::new(shown));
         let (rate, stalled) = (AtomicU64::new(rate), AtomicBool::new(false));
         Self { time, base, rate, stalled, stall: Mutex::new(None) }
     }
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn a_clock_reaches_a_reading_at_the_virtual_time_that_it_names() {
         let time = Arc::new(VirtualTime::default());
-        let clock = SimClock::new(time.clone(), 995_100);
+        let clock = SimClock::new(time.clone(), 995_100, 86_400_000_000_000);
         let at = clock.now().after(Duration::from_millis(777));
         let virtual_time = clock.virtual_time(at);
         time.set(virtual_time - 1);
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn readings_within_a_stalled_turn_never_fall() {
         let time = Arc::new(VirtualTime::default());
-        let clock = SimClock::new(time.clone(), TRUE_RATE);
+        let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
         time.set(50);
         for seed in 0..100 {
             let stall = Stall { begun: 10, drained: 20, ended: 50, draw: Draw::new(seed, 0) };

@@ -25,7 +25,7 @@ pub const FAULTS: [&str; 21] = [
 ];
 
 /// Rare events that a batch must have reached, each at least once.
-pub const SOMETIMES: [&str; 24] = [
+pub const SOMETIMES: [&str; 25] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -33,6 +33,7 @@ pub const SOMETIMES: [&str; 24] = [
     "repeated nonce while it holds",
     "repeated nonce while it waits",
     "withdrawal before its LOCK",
+    "LOCK after its withdrawal",
     "stale LOCK refused",
     "lease expired with a waiter",
     "lease expired with none",

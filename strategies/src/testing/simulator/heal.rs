@@ -60,7 +60,7 @@ impl World {
             let forgotten = self.run_until(end, Self::has_forgotten);
             assert!(forgotten, "not healed: nonces are remembered for too long\n{}", self.state());
         }
-        let longest = self.plan.options.compact_after + 2_000;
+        let longest = self.plan.options.compact_after + 64;
         let log = self.processes().map(|process| process.machine.log_len() as u64).max();
         assert!(log.unwrap_or(0) <= longest, "a log of {log:?} entries was not compacted");
         Duration::from_nanos(took)

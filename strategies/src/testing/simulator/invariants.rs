@@ -253,11 +253,9 @@ impl Invariants {
 
     /// The locks of a process that it was told to have lost since the last call.
     pub(super) fn take_lost(&mut self, slot: usize) -> Vec<Lock> {
-        let lost = self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost());
-        if !lost.is_empty() {
-            self.coverage.reach("lock lost before its deadline");
-        }
-        lost
+        let early = self.beliefs.lost_early(slot);
+        (0..early).for_each(|_| self.coverage.reach("lock lost before its deadline"));
+        self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost())
     }
 
     /// The waiters that got a place in a queue, or lost it, since the last call.

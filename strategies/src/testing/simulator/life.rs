@@ -28,7 +28,8 @@ impl World {
         self.slots[slot].name = node_name(&self.plan, slot, run);
         let name = self.slots[slot].name.clone();
         let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
-        let clock = Arc::new(SimClock::new(self.time.clone(), self.slots[slot].rate));
+        let (rate, booted) = (self.slots[slot].rate, self.plan.booted(slot));
+        let clock = Arc::new(SimClock::new(self.time.clone(), rate, booted));
         let names: Vec<NodeName> = self.slots.iter().map(|slot| slot.name.clone()).collect();
         let seed = mixed(mixed(self.plan.seed) ^ mixed(slot as u64) ^ mixed(run << 32));
         let mut options = self.plan.member_options(&names).clock(clock.clone()).seed(seed);

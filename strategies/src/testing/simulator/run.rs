@@ -70,18 +70,18 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
         world.run_until(world.plan.chaos, |_| false);
         settled_after = world.heal();
     }));
-    let violation = outcome.err().map(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        text.unwrap_or("a panic without a message").to_owned()
-    });
+    let violation = outcome.err().map(message);
     let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
+    let judge = || calls.check(&world.plan, world.invariants.granted());
     let (violation, report) =
-        match (violation, calls.check(&world.plan, world.invariants.granted())) {
-            (None, Ok(report)) if report.violations_found == 0 => (None, report),
-            (None, Ok(report)) => (Some(format!("history: {report}")), report),
-            (None, Err(malformed)) => {
+        match (violation, catch_unwind(AssertUnwindSafe(judge)).map_err(message)) {
+            (None, Err(broke)) => {
+                (Some(format!("the history checker: {broke}")), Report::default())
+            }
+            (None, Ok(Ok(report))) if report.violations_found == 0 => (None, report),
+            (None, Ok(Ok(report))) => (Some(format!("history: {report}")), report),
+            (None, Ok(Err(malformed))) => {
                 (Some(format!("malformed history: {malformed}")), Report::default())
             }
             // What an invariant stopped half-way is no history to judge.
@@ -105,6 +105,13 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
         digest: world.trace.digest(),
         trace: world.trace.into_text(),
     }
+}
+
+/// What a panic said.
+fn message(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 impl fmt::Display for Run {

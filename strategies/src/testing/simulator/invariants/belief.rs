@@ -7,6 +7,8 @@ use crate::{Clock, Instant, Lock, LossWatch, Nonce, testing::simulator::clock::S
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
     keys: BTreeMap<Arc<str>, Vec<Belief>>,
+    /// Those whose deadline passed before somebody else believed: an extend may not revive them.
+    lapsed: Vec<Belief>,
 }
 
 #[derive(Debug)]
@@ -24,8 +26,11 @@ impl Belief {
     }
 
     fn is_valid(&self) -> bool {
-        let deadline = self.lock.deadline().expect("a holder has a deadline");
-        self.clock.now() < deadline && !self.watch.is_lost()
+        !self.is_over() && !self.watch.is_lost()
+    }
+
+    fn is_over(&self) -> bool {
+        self.clock.now() >= self.lock.deadline().expect("a holder has a deadline")
     }
 }
 
@@ -41,7 +46,7 @@ impl Beliefs {
     pub(super) fn begin(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
         let key = belief.lock.key().clone();
         let all = self.keys.entry(key.clone()).or_default();
-        all.retain(Belief::is_valid);
+        self.lapsed.extend(all.extract_if(.., |belief| !belief.is_valid()));
         all.push(belief);
         Self::check(all)
     }
@@ -52,6 +57,11 @@ impl Beliefs {
         nonce: Nonce,
         deadline: Instant,
     ) -> Result<(), TwoBelieve> {
+        let lapsed = |b: &Belief| b.client == client && b.nonce() == nonce;
+        if let Some(place) = self.lapsed.iter().position(lapsed) {
+            let belief = self.lapsed.swap_remove(place);
+            self.keys.entry(belief.lock.key().clone()).or_default().push(belief);
+        }
         for all in self.keys.values_mut() {
             let found = all.iter_mut().find(|b| b.client == client && b.nonce() == nonce);
             if let Some(belief) = found {
@@ -76,6 +86,12 @@ impl Beliefs {
         }
     }
 
+    /// How many in this process were lost before their deadline.
+    pub(super) fn lost_early(&self, slot: usize) -> usize {
+        let all = self.keys.values().flatten().filter(|belief| belief.slot == slot);
+        all.filter(|belief| belief.watch.is_lost() && !belief.is_over()).count()
+    }
+
     /// The client no longer relies on it.
     pub(super) fn end(&mut self, client: u32, nonce: Nonce) {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
@@ -83,6 +99,7 @@ impl Beliefs {
 
     /// Those for which this holds believe no more. Returns their locks.
     pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<Lock> {
+        self.lapsed.retain(|belief| !gone(belief));
         let mut locks = Vec::new();
         for all in self.keys.values_mut() {
             all.retain(|belief| {
@@ -94,5 +111,62 @@ impl Beliefs {
             });
         }
         locks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::simulator::clock::{TRUE_RATE, VirtualTime};
+
+    fn belief(client: u32, clock: &Arc<SimClock>, ms: u64) -> Belief {
+        let deadline = clock.now().after(Duration::from_millis(ms));
+        let lock = Lock::new("k", Nonce::from_u128(u128::from(client)), 1, Some(deadline));
+        Belief { client, slot: 0, clock: clock.clone(), lock, watch: LossWatch::never() }
+    }
+
+    fn at(time: &VirtualTime, ms: u64) {
+        time.set(ms * 1_000_000);
+    }
+
+    #[test]
+    fn two_that_overlap_are_seen_and_two_in_turn_are_not() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
+        let mut beliefs = Beliefs::default();
+        beliefs.begin(belief(1, &clock, 10)).unwrap();
+        at(&time, 9);
+        assert!(beliefs.begin(belief(2, &clock, 10)).is_err());
+        let mut beliefs = Beliefs::default();
+        beliefs.begin(belief(1, &clock, 10)).unwrap();
+        at(&time, 19);
+        beliefs.begin(belief(2, &clock, 10)).unwrap();
+    }
+
+    #[test]
+    fn an_extend_that_revives_a_lapsed_belief_beside_another_is_seen() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
+        let mut beliefs = Beliefs::default();
+        beliefs.begin(belief(1, &clock, 10)).unwrap();
+        at(&time, 20);
+        beliefs.begin(belief(2, &clock, 10)).unwrap();
+        let later = clock.now().after(Duration::from_millis(5));
+        assert!(beliefs.extend(1, Nonce::from_u128(1), later).is_err());
+    }
+
+    #[test]
+    fn who_let_go_is_not_revived() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
+        let mut beliefs = Beliefs::default();
+        beliefs.begin(belief(1, &clock, 10)).unwrap();
+        at(&time, 20);
+        beliefs.begin(belief(2, &clock, 10)).unwrap();
+        beliefs.end(1, Nonce::from_u128(1));
+        let later = clock.now().after(Duration::from_millis(5));
+        beliefs.extend(1, Nonce::from_u128(1), later).unwrap();
     }
 }

@@ -1,8 +1,11 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     Nonce,
-    lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockRequest, Seen},
+    lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockRequest, Refusal, Seen},
     testing::simulator::coverage::Coverage,
 };
 
@@ -16,6 +19,8 @@ pub(super) struct Ledger {
     /// When each nonce ended; not forgotten by age, unlike in the table's own memory.
     ended: BTreeMap<Nonce, ClusterTime>,
     waiting: BTreeMap<Nonce, u64>,
+    /// Every nonce whose LOCK was committed.
+    asked: BTreeSet<Nonce>,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,7 @@ impl Ledger {
         self.now = *stamp;
         if let Command::Lock(request) = command {
             self.judge(request, effects);
+            self.asked.insert(request.nonce);
         }
         for effect in effects {
             match effect {
@@ -84,7 +90,10 @@ impl Ledger {
                         coverage.reach("waiter expired at the head");
                     }
                 }
-                Effect::Refused { reason, .. } => coverage.refused(reason),
+                Effect::Refused { reason, .. } => {
+                    self.refused(command, reason);
+                    coverage.refused(reason);
+                }
             }
         }
         for (key, held) in &self.holders {
@@ -106,6 +115,22 @@ impl Ledger {
         if let Some(ended) = self.ended.remove(&nonce) {
             let knew = matches!(request.seen, Seen::At { time, .. } if time > ended);
             assert!(knew, "a nonce was granted that had ended at {ended:?}: {request:?}");
+        }
+    }
+
+    /// A LOCK is refused as held only while somebody holds, and as spent only where its nonce ended.
+    fn refused(&self, command: &Command, reason: &Refusal) {
+        let Command::Lock(request) = command else { panic!("only a LOCK is refused") };
+        match reason {
+            Refusal::Held => {
+                let held = self.holders.contains_key(&request.key);
+                assert!(held, "refused as held, though nobody holds: {request:?}");
+            }
+            Refusal::Spent(ended) => {
+                let known = self.ended.contains_key(&request.nonce);
+                assert!(known, "refused as {ended:?}, though it never ended: {request:?}");
+            }
+            Refusal::Stale { .. } | Refusal::Limit { .. } => {}
         }
     }
 
@@ -162,7 +187,8 @@ impl Ledger {
             }
             Ended::Unknown => {
                 // Withdrawn before its LOCK arrived, or forgotten long ago: over in both cases.
-                if self.ended.insert(nonce, self.now).is_none() {
+                self.ended.insert(nonce, self.now);
+                if !self.asked.contains(&nonce) {
                     coverage.reach("withdrawal before its LOCK");
                 }
             }
@@ -177,13 +203,47 @@ impl Ledger {
 }
 
 impl Coverage {
-    fn refused(&mut self, reason: &crate::lock_table::Refusal) {
-        use crate::lock_table::Refusal;
+    fn refused(&mut self, reason: &Refusal) {
         match reason {
             Refusal::Stale { .. } => self.reach("stale LOCK refused"),
             Refusal::Spent(Ended::Unlocked) => self.reach("repeated nonce after its unlock"),
             Refusal::Limit { .. } => self.reach("limit reached"),
+            Refusal::Spent(Ended::Withdrawn) => self.reach("LOCK after its withdrawal"),
             Refusal::Spent(_) | Refusal::Held => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Owner,
+        lock_table::{ProcessId, Wait},
+    };
+
+    /// What the ledger says of one LOCK that was refused so, on a key that nobody holds.
+    fn refused(reason: Refusal) -> Result<(), String> {
+        let nonce = Nonce::from_u128(7);
+        let command = Command::Lock(LockRequest {
+            key: "k".into(),
+            nonce,
+            process: ProcessId(1),
+            request: 1,
+            duration_ms: 10,
+            wait: Wait::No,
+            seen: Seen::Now,
+            owner: Arc::new(Owner::this_process(None)),
+        });
+        let ledger = Ledger::default();
+        std::panic::catch_unwind(|| ledger.refused(&command, &reason))
+            .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn a_refusal_without_a_cause_is_seen() {
+        assert!(refused(Refusal::Held).is_err_and(|what| what.contains("nobody holds")));
+        let spent = refused(Refusal::Spent(Ended::Unlocked));
+        assert!(spent.is_err_and(|what| what.contains("never ended")));
     }
 }
