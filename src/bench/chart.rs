@@ -91,7 +91,7 @@ impl Series {
         picture.append(words(MARGIN, top + 18.0, 15, INK, &self.title).set("font-weight", 600));
         let note = words(WIDTH - MARGIN, top + 18.0, 12, FAINT, &self.note);
         picture.append(note.set("text-anchor", "end"));
-        let mut y = top + 32.0;
+        let (mut y, mut figures) = (top + 32.0, Vec::new());
         for bar in &self.bars {
             let length = (bar.value / self.longest() * BAR_WIDTH).max(1.0);
             let (colour, middle) = (if bar.ours { OURS } else { OTHERS }, y + BAR_HEIGHT * 0.72);
@@ -99,7 +99,7 @@ impl Series {
             picture.append(label.set("text-anchor", "end"));
             let bar_drawn = Rectangle::new().set("x", LEFT).set("y", y).set("width", length);
             picture.append(bar_drawn.set("height", BAR_HEIGHT).set("rx", 2).set("fill", colour));
-            picture.append(words(LEFT + length + 8.0, middle, 12, INK, &bar.text));
+            figures.push((LEFT + length + 8.0, middle, &bar.text));
             y += BAR_HEIGHT + 6.0;
         }
         if let Some((value, name)) = &self.limit {
@@ -110,6 +110,11 @@ impl Series {
             // Whichever side of the line has the room.
             let (side, at) = if x > WIDTH / 2.0 { ("end", x + 4.0) } else { ("start", x - 4.0) };
             picture.append(words(at, y + 11.0, 12, LIMIT, name).set("text-anchor", side));
+        }
+        // Above the line of the limit, which they interrupt.
+        for (x, y, text) in figures {
+            let text = words(x, y, 12, INK, text).set("stroke", "#fff").set("stroke-width", 4);
+            picture.append(text.set("paint-order", "stroke"));
         }
     }
 }

@@ -85,9 +85,11 @@ impl Spread {
         })
     }
 
+    /// The medians; of the worst, the worst.
     fn median(all: &[Self]) -> Self {
         let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
-        Self { p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max: of(|s| s.max) }
+        let max = all.iter().map(|spread| spread.max).fold(0.0, f64::max);
+        Self { p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max }
     }
 }
 
@@ -136,7 +138,8 @@ impl Figures {
         }
     }
 
-    /// The median of each figure over several runs of the same; what was broken is added up.
+    /// The median of each figure over several runs of the same. The worst wait and the longest streak
+    /// are the worst of all runs, and what was broken is added up.
     ///
     /// # Panics
     ///
@@ -161,8 +164,7 @@ impl Figures {
             lock_us: Spread::median(&locks),
             handoff_us: (!handoffs.is_empty()).then(|| Spread::median(&handoffs)),
             handed_over: some(|run| run.handed_over),
-            longest_streak: some(|run| run.longest_streak.map(|streak| streak as f64))
-                .map(|streak| streak as u64),
+            longest_streak: runs.iter().filter_map(|run| run.longest_streak).max(),
             jain: of(|run| run.jain),
             broken,
         }
@@ -216,5 +218,25 @@ mod tests {
     fn median_is_the_middle_or_the_mean_of_the_middle_two() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn the_worst_of_several_runs_is_the_worst_and_not_the_median() {
+        let run = |p50, max, streak| Figures {
+            tasks: 2,
+            pairs: 10,
+            seconds: 1.0,
+            pairs_per_s: 10.0,
+            ms_per_pair: 100.0,
+            lock_us: Spread { p50, p99: p50, p999: p50, max },
+            handoff_us: None,
+            handed_over: Some(1.0),
+            longest_streak: Some(streak),
+            jain: 1.0,
+            broken: Broken::default(),
+        };
+        let all = Figures::median(&[run(1.0, 9.0, 1), run(3.0, 5.0, 7), run(2.0, 6.0, 2)]);
+        assert_eq!((all.lock_us.p50, all.lock_us.max), (2.0, 9.0));
+        assert_eq!(all.longest_streak, Some(7));
     }
 }

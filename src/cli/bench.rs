@@ -85,11 +85,18 @@ async fn run_all(
     for case in &plan.cases {
         let mut measured = Vec::new();
         for (part, parts) in case.parts(setup, crew.members()) {
-            let prefix = format!("gaggle/bench/{}/{round}/{part}", case.name.as_str());
+            // Another benchmark on the same Redis has keys of its own.
+            let prefix = format!("gaggle/bench/{}/{}/{round}/{part}", plan.run, case.name.as_str());
             let message = format!("{setup} {}", case.name.as_str());
             let workload = case.workload(parts);
             let run = crew.run(&workload, part, &prefix);
-            measured.push(shown(bar, message, workload.expected(), run).await?);
+            let figures = shown(bar, message.clone(), workload.expected(), run).await?;
+            if figures.pairs == 0 {
+                let why =
+                    "no lock was taken and freed within the time; give it a longer --duration";
+                return Err(Failure::new(format!("{message}: {why}")));
+            }
+            measured.push(figures);
         }
         for (label, figures) in named(case, measured) {
             Row::note(rows, Some(setup), label, figures);

@@ -10,14 +10,22 @@ use std::{
 
 use dashmap::DashMap;
 use etcd_client::{Client, ConnectOptions, LockOptions};
-use gaggle::bench::Contender;
 pub(crate) use gaggle::bench::Failed;
+use gaggle::bench::{Contender, Figures};
 use redis::{Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_postgres::{NoTls, Statement};
 
 /// The lease of whoever takes one, as ours by default.
 const LEASE: Duration = Duration::from_secs(10);
+
+/// The figures, if the lock excluded: what did not is no measurement.
+pub(crate) fn excluding(figures: Figures) -> Result<Figures, Failed> {
+    match figures.broken.any() {
+        true => Err(format!("it did not exclude: {:?}", figures.broken).into()),
+        false => Ok(figures),
+    }
+}
 
 /// A map of tokio's mutexes, an entry only while somebody uses it.
 #[derive(Default)]

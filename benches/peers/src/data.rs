@@ -34,7 +34,9 @@ impl Data {
     pub(crate) fn new(settings: &Settings) -> Self {
         let (rounds, window) = (settings.rounds, settings.window);
         let quick = if settings.quick { "a quick run, from which nothing follows: " } else { "" };
-        let settings = format!("{quick}median of {rounds} rounds of {window:?}");
+        let settings = format!(
+            "{quick}median of {rounds} rounds of {window:?}; worst waits and longest streaks of all rounds"
+        );
         Self { about: machine::describe(), settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 

@@ -23,6 +23,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("machine", format!("{cores} cores ({model}), {} GiB", memory.div_ceil(1 << 20))),
         ("kernel", said("uname", &["-sr"])),
         ("load before", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
+        ("gaggle", said("git", &["describe", "--always", "--dirty", "--abbrev=10"])),
         ("rustc", said("rustc", &["--version"])),
         ("redis", word_with(&said("redis-server", &["--version"]), "v=")),
         ("postgresql", last(&said(&crate::servers::postgres_tool("postgres"), &["--version"]))),
@@ -79,9 +80,11 @@ pub(crate) fn resident_bytes() -> f64 {
 
 /// The processor time that a process has used, in seconds.
 pub(crate) fn used_seconds(process: u32) -> f64 {
-    // The first fields may hold anything; those after the closing parenthesis are numbers.
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    ticks / rustix::param::clock_ticks_per_second() as f64
+    // By the scheduler's own accounts of its threads, in nanoseconds: ticks of 10 ms are too coarse.
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let nanos = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e9
 }

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use contenders::Failed;
 use settings::Settings;
+use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +51,8 @@ fn main() -> ExitCode {
 
 fn measure(words: &[&str]) -> Result<(), Failed> {
     let settings = Settings::parse(words)?;
+    // What cannot be written there is refused before anything is measured.
+    std::fs::create_dir_all(&settings.out)?;
     machine::runtime().block_on(async {
         let run = async {
             let mut data = data::Data::new(&settings);
@@ -65,10 +68,12 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
             }
             report::write(&settings, &data)
         };
+        let mut terminated = signal(SignalKind::terminate())?;
         // Servers end with the futures that hold them.
         tokio::select! {
             outcome = run => outcome,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+            _ = terminated.recv() => Err("terminated".into()),
         }
     })
 }

@@ -13,12 +13,20 @@ pub(crate) const REDIS_PROCESSES: &str = "Redis, 8 processes";
 pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     const GAGGLE: [&str; 6] = ["--strategy", "gaggle", "--channel", "tcp", "--members", "3"];
     // Each member in turn has its third of it.
-    let solo = bench(settings, &GAGGLE, &["uncontended"], 3).await?;
+    let solo = match settings.wants(&[PROCESSES], &["solo"]) {
+        true => bench(settings, &GAGGLE, &["uncontended"], 3).await?,
+        false => Vec::new(),
+    };
     for (workload, figures) in solo {
         let place = if workload.ends_with("slowest") { "follower" } else { "leader" };
         data.note("solo", &format!("{PROCESSES}, {place}"), true, figures);
     }
-    for (workload, figures) in bench(settings, &GAGGLE, &["fan", "handoff", "busy"], 1).await? {
+    let asked = |name: &&str| settings.wants(&[PROCESSES], &[short(name)]);
+    let workloads: Vec<&str> = ["fan", "handoff", "busy"].into_iter().filter(asked).collect();
+    if workloads.is_empty() {
+        return Ok(());
+    }
+    for (workload, figures) in bench(settings, &GAGGLE, &workloads, 1).await? {
         data.note(short(&workload), PROCESSES, true, figures);
     }
     Ok(())

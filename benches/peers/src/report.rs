@@ -21,8 +21,14 @@ const WORKLOADS: [(&str, &str); 6] = [
 ];
 
 pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
+    for only in &settings.only {
+        if !data.rows.iter().any(|row| row.lock.to_lowercase().starts_with(only)) {
+            return Err(
+                format!("nothing was measured of --only {only}; nothing was written").into()
+            );
+        }
+    }
     let targets = targets::all(data);
-    fs::create_dir_all(&settings.out)?;
     let document = serde_json::json!({ "measured": data, "targets": targets });
     fs::write(settings.out.join("results.json"), format!("{document:#}\n"))?;
     fs::write(settings.out.join("results.md"), markdown(data, &targets))?;
@@ -51,7 +57,8 @@ fn markdown(data: &Data, targets: &[Target]) -> String {
             text += &line(row);
         }
     }
-    text += "\n## Single figures\n\n| figure | |\n|---|---|\n";
+    text += "\n## Single figures\n\nThose of engines and of the quorum floor: the median of the rounds. The others were taken \
+             once, after them.\n\n| figure | |\n|---|---|\n";
     for name in data.figures.keys() {
         let value = data.get(name).map(number).unwrap_or_default();
         text += &format!("| {} | {value} |\n", name.replace('_', " "));
@@ -102,9 +109,15 @@ fn worst_over(data: &Data) -> Series {
     let bar = |row: &Row| {
         let over = row.median().ms_per_pair - sequential;
         let value = over.max(0.0);
-        Bar { label: row.lock.clone(), value, text: format!("{over:+.2} ms"), ours: row.ours }
+        let mut text = format!("{over:+.2} ms");
+        if let Some(streak) = row.median().longest_streak.filter(|streak| *streak > 1) {
+            text += &format!(", one member {streak} times in a row");
+        }
+        Bar { label: row.lock.clone(), value, text, ours: row.ours }
     };
-    let rows = data.rows.iter().filter(|row| row.workload == "worst" && row.lock != "sequential");
+    // At the heartbeat, as the original did, is the table's: beside 40 ms nothing else could be seen.
+    let shown = |row: &&Row| row.lock != "sequential" && !row.lock.ends_with("at the heartbeat");
+    let rows = data.rows.iter().filter(|row| row.workload == "worst").filter(shown);
     let title = "the seed's worst case: ms an increment over no lock at all".into();
     sorted(title, "less is better", rows.map(bar).collect())
 }
@@ -117,7 +130,7 @@ fn waits(data: &Data) -> Series {
     };
     let rows = data.rows.iter().filter(|row| row.workload == "busy8");
     let title = "one key, eight tasks, 5 ms inside and 5 ms away: the worst wait".into();
-    sorted(title, "less is better; 35 ms is ideal", rows.map(bar).collect())
+    sorted(title, "less is better; 30 ms is ideal", rows.map(bar).collect())
 }
 
 /// What no lock of a majority can beat: a lock is one commit, an unlock another.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::{
     bounds::Role,
     cluster::{Cluster, Over, redis},
-    contenders::Failed,
+    contenders::{Failed, excluding},
     data::Data,
     machine,
     settings::Settings,
@@ -121,7 +121,7 @@ pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
     })
 }
 
-/// Scripts called for each hand-off between eight handles, with few and with many waiters.
+/// Commands sent for each hand-off between eight handles, with few and with many waiters.
 async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let server = RedisServer::start();
     let handles = redis(&server.url(), 8).await;
@@ -129,11 +129,12 @@ async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
         redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
     let each = if settings.quick { 200 } else { 1000 };
     for (tasks, each) in [(8, each), (1000, each / 20)] {
-        let before = scripts(&mut connection).await?;
-        let figures = run(&handles, &Workload::handoff(tasks).each(each), "commands").await?;
-        let called = scripts(&mut connection).await? - before;
+        let before = sent(&mut connection).await?;
+        let workload = Workload::handoff(tasks).each(each);
+        let figures = excluding(run(&handles, &workload, "commands").await?)?;
+        let called = sent(&mut connection).await? - before;
         data.figure(
-            &format!("redis_scripts_per_handoff_{tasks}_waiters"),
+            &format!("redis_commands_per_handoff_{tasks}_waiters"),
             called / figures.pairs as f64,
         );
     }
@@ -143,9 +144,12 @@ async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn scripts(connection: &mut redis::aio::MultiplexedConnection) -> Result<f64, Failed> {
+/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as
+/// well where they run, and are neither.
+async fn sent(connection: &mut redis::aio::MultiplexedConnection) -> Result<f64, Failed> {
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
-    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let counts = ["cmdstat_eval", "cmdstat_ping:"];
+    let calls = stats.lines().filter(|line| counts.iter().any(|count| line.starts_with(count)));
     let calls = calls
         .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
     Ok(calls.sum())
@@ -241,7 +245,7 @@ pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
         let mut resident = Vec::new();
         for share in [count / 10, count * 4 / 10, count / 2] {
             let each = u32::try_from(share.div_ceil(64))?;
-            run(&member, &Workload::fan(64).each(each), "pairs").await?;
+            excluding(run(&member, &Workload::fan(64).each(each), "pairs").await?)?;
             resident.push(format!("{:.1}", machine::resident_bytes() / f64::from(1 << 20)));
         }
         println!("{}", resident.join(" "));

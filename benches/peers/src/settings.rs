@@ -30,6 +30,8 @@ pub(crate) struct Settings {
 const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N] \
                      [--only LOCK]... [--workload NAME]...";
 
+const WORKLOADS: [&str; 6] = ["solo", "fan64", "hot8", "busy8", "worst", "best"];
+
 impl Settings {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failed> {
         let mut settings = Self::full();
@@ -44,7 +46,14 @@ impl Settings {
                 "--pairs" => settings.pairs = value()?.parse()?,
                 "--rounds" => settings.rounds = value()?.parse::<u32>()?.max(1),
                 "--only" => settings.only.push(value()?.to_lowercase()),
-                "--workload" => settings.workloads.push((*value()?).to_owned()),
+                "--workload" => {
+                    let name = *value()?;
+                    if !WORKLOADS.contains(&name) {
+                        let known = WORKLOADS.join(", ");
+                        return Err(format!("--workload {name}: there are {known}").into());
+                    }
+                    settings.workloads.push(name.to_owned());
+                }
                 "--out" => settings.out = value()?.into(),
                 "--gaggle" => settings.gaggle = value()?.into(),
                 _ => return Err(USAGE.into()),

@@ -78,6 +78,11 @@ impl Table<'_> {
         Some(self.rate(workload, lock)? / self.rate(workload, peer)?)
     }
 
+    /// A peer's figure, to stand behind ours, if it was measured.
+    fn beside(&self, peer: &str, value: Option<f64>) -> String {
+        value.map_or(String::new(), |value| format!(" ({peer}: {})", number(value)))
+    }
+
     fn seeds(&mut self) {
         let Some(sequential) = self.data.of("worst", "sequential") else { return };
         let sequential = sequential.ms_per_pair;
@@ -109,17 +114,16 @@ impl Table<'_> {
         for (workload, least, target) in
             [("solo", 1e6, "≥ 1 M"), ("fan64", 1.5e6, "≥ 1.5 M"), ("hot8", 0.7e6, "≥ 0.7 M")]
         {
-            let peer = self.rate(workload, "DashMap of mutexes").unwrap_or(0.0);
-            let what =
-                format!("`Local`, {workload}, pairs/s (DashMap of mutexes: {})", number(peer));
+            let peer = self.beside("DashMap of mutexes", self.rate(workload, "DashMap of mutexes"));
+            let what = format!("`Local`, {workload}, pairs/s{peer}");
             self.least(&what, self.rate(workload, "Local"), "", least, target);
         }
     }
 
     fn redis(&mut self) {
         let bare = self.ratio("solo", "Redis", "SET NX PX, EVALSHA");
-        let rslock = self.ratio("solo", "rslock", "SET NX PX, EVALSHA").unwrap_or(0.0);
-        let what = format!("Redis, solo ÷ bare SET NX PX and EVALSHA (rslock: {})", number(rslock));
+        let rslock = self.beside("rslock", self.ratio("solo", "rslock", "SET NX PX, EVALSHA"));
+        let what = format!("Redis, solo ÷ bare SET NX PX and EVALSHA{rslock}");
         self.least(&what, bare, "", 0.97, "≥ 0.97");
         let fan = self.ratio("fan64", "Redis", "rslock");
         self.least("Redis, fan64 ÷ rslock", fan, "", 1.3, "≥ 1.3");
@@ -159,12 +163,12 @@ impl Table<'_> {
             let target = "p50 ≤ 2 round trips, p99 ≤ 200 µs, 100 %";
             self.say("Redis, hot8 with eight processes: hand-off", measured, target, met);
         }
-        let few = self.data.get("redis_scripts_per_handoff_8_waiters");
-        let many = self.data.get("redis_scripts_per_handoff_1000_waiters");
+        let few = self.data.get("redis_commands_per_handoff_8_waiters");
+        let many = self.data.get("redis_commands_per_handoff_1000_waiters");
         if let (Some(few), Some(many)) = (few, many) {
             let measured = format!("{}; with 1,000 waiters {}", number(few), number(many));
             let met = few <= 4.0 && many <= few * 1.05;
-            let what = "Redis, eight handles: scripts a hand-off";
+            let what = "Redis, eight handles: commands sent for a hand-off";
             self.say(what, measured, "≤ 4, no more with 1,000 waiters", met);
         }
     }

@@ -12,7 +12,9 @@ use gaggle_channels::testing::RedisServer;
 use crate::{
     bounds,
     cluster::{Cluster, Over, redis},
-    contenders::{BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock},
+    contenders::{
+        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock, excluding,
+    },
     data::Data,
     ours,
     servers::{Etcd, Postgres},
@@ -76,9 +78,7 @@ impl Round<'_> {
             }
             let workload = self.workload(name);
             let figures = bench::run(contenders, &workload, &format!("peers/{name}")).await?;
-            if figures.broken.any() {
-                return Err(format!("{lock} did not exclude: {:?}", figures.broken).into());
-            }
+            let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
             self.data.note(name, lock, ours, figures);
         }
         Ok(())
@@ -103,7 +103,7 @@ impl Round<'_> {
             let figures = bench::run(&[Arc::new(NoLock)], &sequential, "").await?;
             self.data.note("worst", "sequential", false, figures);
         }
-        let names = &["solo", "fan64", "hot8"];
+        let names = ALL;
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
         let bounded = [Arc::new(Mutexes::that_give_up())];
         self.cases("DashMap of mutexes, max_wait", false, &bounded, names).await?;

@@ -1,4 +1,7 @@
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use super::plan::WorkloadName;
 use crate::cli::{
@@ -26,12 +29,12 @@ pub(crate) struct Args {
     /// handoff].
     #[arg(long, value_enum)]
     workload: Vec<WorkloadName>,
-    /// How many tasks, dealt to the members in turn [default: worst and best one a member,
-    /// uncontended 1, fan 64, handoff and busy 8].
+    /// How many tasks, dealt to the members in turn; uncontended has one whatever is asked for
+    /// [default: worst and best one a member, fan 64, handoff and busy 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) tasks: Option<u32>,
-    /// How long each run counts, after a warm-up of half a second; worst and best make about as many
-    /// increments as fit [default: 3s; worst and best: 20 increments a member].
+    /// How long each run counts, after a warm-up of half a second; uncontended shares it among the
+    /// members; worst and best make about as many increments as fit [default: 3s; worst and best: 20 increments a member].
     #[arg(long, value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
     /// All strategies and channels in turn, in interleaved rounds; medians are shown.
@@ -88,7 +91,27 @@ impl Args {
             redis: self.redis.is_some(),
             processes: self.processes,
         };
-        asked.check()
+        asked.check()?;
+        self.check_files()
+    }
+
+    /// What cannot be written is refused before anything is measured.
+    fn check_files(&self) -> Result<(), Failure> {
+        let json = self.json.as_deref().filter(|path| *path != "-").map(Path::new);
+        let chart = self.chart.as_deref();
+        if chart.is_some_and(|chart| Some(chart) == json) {
+            return Err(Failure::new("--json and --chart name the same file"));
+        }
+        for (option, path) in [("--json", json), ("--chart", chart)] {
+            let Some(path) = path else { continue };
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            if path.is_dir() || !folder.is_dir() {
+                let why = "is no file in a directory that exists";
+                return Err(Failure::new(format!("{option} {}: {why}", path.display())));
+            }
+        }
+        Ok(())
     }
 
     fn strategies(&self) -> Vec<StrategyName> {

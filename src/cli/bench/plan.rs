@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use gaggle::bench::{Until, Workload};
+use gaggle::{
+    Nonce,
+    bench::{Until, Workload},
+};
 
 use super::{args::Args, report::Row};
 use crate::cli::cluster::Setup;
@@ -30,6 +33,8 @@ pub(super) struct Plan {
     pub(super) cases: Vec<Case>,
     /// Beside the seed's workloads stands what one task does without a lock.
     pub(super) baseline: Option<Workload>,
+    /// Names this benchmark in its keys.
+    pub(super) run: Nonce,
     members: u32,
     rounds: u32,
 }
@@ -72,7 +77,8 @@ impl Plan {
             }
         });
         let (members, rounds) = (args.members, args.rounds());
-        Self { setups: args.setups(), cases, baseline, members, rounds }
+        let run = Nonce::random();
+        Self { setups: args.setups(), cases, baseline, run, members, rounds }
     }
 
     /// About how long all of it takes.

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) increments: u32,
     /// How long one increment works between reading and writing, as 15ms or 2s. The original's
-    /// benchmark works 4 steps of 15 ms: 60ms repeats it.
+    /// benchmark works 4 steps of 15 ms, as `gaggle bench --workload worst` does.
     #[arg(long, default_value = "15ms", value_parser = parse_work)]
     pub(super) work: Duration,
     /// One key for all members (the worst case), or one each (the best case).

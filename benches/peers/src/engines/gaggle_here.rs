@@ -5,7 +5,7 @@ use gaggle::bench::{Workload, run};
 use super::Outcome;
 use crate::{
     cluster::{Cluster, Over},
-    contenders::Failed,
+    contenders::{Failed, excluding},
 };
 
 /// Gaggle over Memory, at the leader, on one thread.
@@ -15,6 +15,7 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     let solo = run(&leader, &Workload::uncontended().lasting(window), "solo").await?;
     let fan = run(&leader, &Workload::fan(64).lasting(window), "fan").await?;
     let hot = run(&leader, &Workload::handoff(8).lasting(window), "hot").await?;
+    let (solo, fan, hot) = (excluding(solo)?, excluding(fan)?, excluding(hot)?);
     Ok(Outcome {
         p50_us: solo.lock_us.p50,
         p99_us: solo.lock_us.p99,
