@@ -182,7 +182,7 @@ fn lock_that_does_not_exclude_is_shown_and_does_not_pass() {
 
 #[test]
 fn what_cannot_run_is_refused_with_2_and_a_reason() {
-    let table: [(&[&str], &str); 9] = [
+    let table: [(&[&str], &str); 11] = [
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),
         (&["--processes", "--strategy", "local"], "lives in one process"),
@@ -195,6 +195,8 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
             "cannot connect to redis",
         ),
         (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),
+        (&["--strategy", "local", "--json", "/nowhere/x.json"], "a directory that exists"),
+        (&["--json", "one", "--chart", "one"], "the same file"),
     ];
     for (arguments, reason) in table {
         let output = gaggle().args(["--duration", "100ms"]).args(arguments).output().unwrap();
@@ -208,4 +210,9 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
         assert_eq!(output.status.code(), Some(2), "{duration}");
         assert!(text(&output.stderr).contains("say how long as"), "{duration}");
     }
+    // In which no lock can be taken: nothing to show, and no division by it.
+    let output = gaggle().args(["--members", "1", "--duration", "1us"]).output().unwrap();
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("no lock was taken"), "{err}");
 }
