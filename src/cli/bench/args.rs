@@ -105,7 +105,7 @@ impl Args {
         for (option, path) in [("--json", json), ("--chart", chart)] {
             let Some(path) = path else { continue };
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
+            let folder = folder.unwrap_or_else(|| Path::new("."));
             if path.is_dir() || !folder.is_dir() {
                 let why = "is no file in a directory that exists";
                 return Err(Failure::new(format!("{option} {}: {why}", path.display())));
