@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
 use gaggle::bench::Figures;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{machine, settings::Settings};
 
 /// Everything that was measured.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Data {
-    pub(crate) about: Vec<(&'static str, String)>,
+    pub(crate) about: Vec<(String, String)>,
     pub(crate) settings: String,
     pub(crate) rows: Vec<Row>,
     /// Single figures by name, with their unit last, one or more times.
@@ -16,9 +16,9 @@ pub(crate) struct Data {
 }
 
 /// One workload by one contender.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Row {
-    pub(crate) workload: &'static str,
+    pub(crate) workload: String,
     pub(crate) lock: String,
     pub(crate) ours: bool,
     pub(crate) rounds: Vec<Figures>,
@@ -53,8 +53,8 @@ impl Data {
         match found {
             Some(row) => row.rounds.push(figures),
             None => {
-                let (lock, rounds) = (lock.to_owned(), vec![figures]);
-                self.rows.push(Row { workload, lock, ours, rounds });
+                let (workload, lock) = (workload.to_owned(), lock.to_owned());
+                self.rows.push(Row { workload, lock, ours, rounds: vec![figures] });
             }
         }
     }

@@ -11,14 +11,14 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 /// When, where, and with which versions.
-pub(crate) fn describe() -> Vec<(&'static str, String)> {
+pub(crate) fn describe() -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kib = |text: &str| text.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
     let memory = line("/proc/meminfo", "MemTotal:").and_then(|line| kib(&line)).unwrap_or(0);
     let model = line("/proc/cpuinfo", "model name")
         .and_then(|line| line.split_once(':').map(|(_, name)| name.trim().to_owned()))
         .unwrap_or_default();
-    vec![
+    let all = [
         ("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
         ("machine", format!("{cores} cores ({model}), {} GiB", memory.div_ceil(1 << 20))),
         ("kernel", said("uname", &["-sr"])),
@@ -29,7 +29,8 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("postgresql", last(&said(&crate::servers::postgres_tool("postgres"), &["--version"]))),
         ("etcd", last(said("etcd", &["--version"]).lines().next().unwrap_or_default())),
         ("crates", crates()),
-    ]
+    ];
+    all.map(|(what, value)| (what.to_owned(), value)).to_vec()
 }
 
 /// The peers' versions, from the lock file that was built with.

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),
+        ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! The files: everything as JSON, the tables as Markdown, the picture as SVG.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use gaggle::bench::{Bar, BarChart, Figures, Series};
 
@@ -20,6 +20,14 @@ const WORKLOADS: [(&str, &str); 6] = [
     ("best", "the seed's best case: the same on a key each"),
 ];
 
+/// Writes the tables and the picture once more from what was measured.
+pub(crate) fn redraw(directory: &Path) -> Result<(), Failed> {
+    let text = fs::read_to_string(directory.join("results.json"))?;
+    let mut document: serde_json::Value = serde_json::from_str(&text)?;
+    let data: Data = serde_json::from_value(document["measured"].take())?;
+    files(directory, &data)
+}
+
 pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
     for only in &settings.only {
         if !data.rows.iter().any(|row| row.lock.to_lowercase().starts_with(only)) {
@@ -28,13 +36,17 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
             );
         }
     }
+    files(&settings.out, data)
+}
+
+fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     let targets = targets::all(data);
     let document = serde_json::json!({ "measured": data, "targets": targets });
-    fs::write(settings.out.join("results.json"), format!("{document:#}\n"))?;
-    fs::write(settings.out.join("results.md"), markdown(data, &targets))?;
-    fs::write(settings.out.join("chart.svg"), chart(data).svg())?;
+    fs::write(directory.join("results.json"), format!("{document:#}\n"))?;
+    fs::write(directory.join("results.md"), markdown(data, &targets))?;
+    fs::write(directory.join("chart.svg"), chart(data).svg())?;
     let met = targets.iter().filter(|target| target.met).count();
-    println!("{met} of {} targets met; see {}", targets.len(), settings.out.display());
+    println!("{met} of {} targets met; see {}", targets.len(), directory.display());
     Ok(())
 }
 
@@ -91,7 +103,9 @@ fn chart(data: &Data) -> BarChart {
         let found = data.about.iter().find(|(name, _)| *name == what);
         found.map_or("", |(_, value)| value.as_str())
     };
-    let subtitle = format!("{} · {} · {}", about("date"), about("machine"), data.settings);
+    // The first clause of the settings: there is room for no more.
+    let settings = data.settings.split(';').next().unwrap_or_default();
+    let subtitle = format!("{} · {} · {settings}", about("date"), about("machine"));
     let all = [
         worst_over(data),
         waits(data),
@@ -111,14 +125,15 @@ fn worst_over(data: &Data) -> Series {
         let value = over.max(0.0);
         let mut text = format!("{over:+.2} ms");
         if let Some(streak) = row.median().longest_streak.filter(|streak| *streak > 1) {
-            text += &format!(", one member {streak} times in a row");
+            text += &format!(", {streak} in a row");
         }
         Bar { label: row.lock.clone(), value, text, ours: row.ours }
     };
     // At the heartbeat, as the original did, is the table's: beside 40 ms nothing else could be seen.
     let shown = |row: &&Row| row.lock != "sequential" && !row.lock.ends_with("at the heartbeat");
     let rows = data.rows.iter().filter(|row| row.workload == "worst").filter(shown);
-    let title = "the seed's worst case: ms an increment over no lock at all".into();
+    let title =
+        "the seed's worst case: ms an increment over no lock, and who took it in a row".into();
     sorted(title, "less is better", rows.map(bar).collect())
 }
 
