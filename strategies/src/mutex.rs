@@ -87,7 +87,9 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Dropping the future leaves the lease either as it was or extended.
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error>;
 
-    /// Who holds `key`, if anybody does.
+    /// Who holds `key`, if anybody does. For people and metrics, not for decisions: it may be over when
+    /// it is read, and a member of the Raft family shows its own table, which may be behind the
+    /// leader's.
     ///
     /// # Errors
     ///
