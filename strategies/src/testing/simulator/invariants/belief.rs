@@ -131,40 +131,33 @@ mod tests {
         time.set(ms * 1_000_000);
     }
 
-    #[test]
-    fn two_that_overlap_are_seen_and_two_in_turn_are_not() {
+    /// The first believed for 10 ms, and the second believes from `ms` on.
+    fn two(ms: u64) -> (Arc<SimClock>, Beliefs, Result<(), TwoBelieve>) {
         let time = Arc::new(VirtualTime::default());
         let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
         let mut beliefs = Beliefs::default();
         beliefs.begin(belief(1, &clock, 10)).unwrap();
-        at(&time, 9);
-        assert!(beliefs.begin(belief(2, &clock, 10)).is_err());
-        let mut beliefs = Beliefs::default();
-        beliefs.begin(belief(1, &clock, 10)).unwrap();
-        at(&time, 19);
-        beliefs.begin(belief(2, &clock, 10)).unwrap();
+        at(&time, ms);
+        let second = beliefs.begin(belief(2, &clock, 10));
+        (clock, beliefs, second)
+    }
+
+    #[test]
+    fn two_that_overlap_are_seen_and_two_in_turn_are_not() {
+        assert!(two(9).2.is_err());
+        two(10).2.unwrap();
     }
 
     #[test]
     fn an_extend_that_revives_a_lapsed_belief_beside_another_is_seen() {
-        let time = Arc::new(VirtualTime::default());
-        let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
-        let mut beliefs = Beliefs::default();
-        beliefs.begin(belief(1, &clock, 10)).unwrap();
-        at(&time, 20);
-        beliefs.begin(belief(2, &clock, 10)).unwrap();
+        let (clock, mut beliefs, _) = two(19);
         let later = clock.now().after(Duration::from_millis(5));
         assert!(beliefs.extend(1, Nonce::from_u128(1), later).is_err());
     }
 
     #[test]
     fn who_let_go_is_not_revived() {
-        let time = Arc::new(VirtualTime::default());
-        let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
-        let mut beliefs = Beliefs::default();
-        beliefs.begin(belief(1, &clock, 10)).unwrap();
-        at(&time, 20);
-        beliefs.begin(belief(2, &clock, 10)).unwrap();
+        let (clock, mut beliefs, _) = two(19);
         beliefs.end(1, Nonce::from_u128(1));
         let later = clock.now().after(Duration::from_millis(5));
         beliefs.extend(1, Nonce::from_u128(1), later).unwrap();
