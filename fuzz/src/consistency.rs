@@ -9,6 +9,9 @@
 //! Everything runs in a current-thread runtime with paused time, and the strategies draw from seeds.
 //! Where a call names no nonce, the strategy draws one that no seed decides; nothing that is
 //! compared depends on it.
+//!
+//! A short input stands for a long schedule where its first byte says so: an engine that begins with
+//! four bytes, and lengthens them by and by, would run hardly a call in its first minute.
 
 mod backend;
 mod concurrent;
@@ -16,8 +19,14 @@ mod rules;
 mod sequential;
 
 use arbitrary::{Result, Unstructured};
+use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
 
 use self::backend::{Backend, Kind};
+
+/// In the first byte: the schedule goes on, after the bytes given, with bytes drawn from its seed.
+const DRAWN: u8 = 0x80;
+/// As long as an input becomes with bytes that are drawn: enough for all calls that a schedule takes.
+const DRAWN_TO: usize = 256;
 
 /// What is run, and where.
 #[derive(Clone, Debug)]
@@ -40,7 +49,14 @@ impl Schedule {
     ///
     /// None in practice: [`Unstructured`] answers with zeros where bytes are missing.
     pub fn decode(data: &[u8]) -> Result<Self> {
-        let mut u = Unstructured::new(data);
+        let drawn;
+        let mut u = Unstructured::new(match data {
+            [first, seed @ ..] if first & DRAWN != 0 => {
+                drawn = lengthened(data, seed);
+                &drawn
+            }
+            _ => data,
+        });
         let first: u8 = u.arbitrary()?;
         let members = [1, 3, 2, 3][usize::from(first >> 1) % 4];
         let seed = u64::from(u.arbitrary::<u16>()?) << 8;
@@ -97,9 +113,36 @@ impl Schedule {
     }
 }
 
+/// `data`, and after it what a generator gives that begins with the two bytes of the seed.
+fn lengthened(data: &[u8], seed: &[u8]) -> Vec<u8> {
+    let seed = seed.iter().take(2).fold(0, |seed, byte| seed << 8 | u64::from(*byte));
+    let mut long = vec![0; DRAWN_TO.max(data.len())];
+    SmallRng::seed_from_u64(seed).fill_bytes(&mut long[data.len()..]);
+    long[..data.len()].copy_from_slice(data);
+    long
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn three_bytes_are_a_whole_schedule_where_the_first_says_so() {
+        let acts = |data: &[u8]| match Schedule::decode(data).expect("bytes").what {
+            What::Sequential(ops) => ops.len(),
+            What::Concurrent(plan) => plan.acts(),
+        };
+        for kind in [0, 1] {
+            assert_eq!(acts(&[kind, 1, 2]), 0);
+            assert!(acts(&[kind | DRAWN, 1, 2]) >= 15);
+        }
+        // Bytes that are given stay what they are.
+        assert_eq!(lengthened(&[DRAWN, 1, 2, 7], &[1, 2, 7])[..4], [DRAWN, 1, 2, 7]);
+        assert_eq!(
+            lengthened(&[DRAWN, 1, 2, 7], &[1, 2, 7])[4..],
+            lengthened(&[DRAWN, 1, 2, 9], &[1, 2, 9])[4..]
+        );
+    }
 
     /// Bytes of a plan in which several clients lock at once: any long enough do.
     #[test]

@@ -64,6 +64,11 @@ impl Plan {
     pub(super) fn has_faults(&self) -> bool {
         !self.faults.is_empty()
     }
+
+    #[cfg(test)]
+    pub(super) fn acts(&self) -> usize {
+        self.clients.iter().map(Vec::len).sum()
+    }
 }
 
 pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Plan> {
