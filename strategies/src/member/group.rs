@@ -10,12 +10,17 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use gaggle_channels::NodeName;
 use raft::{
     ProgressState, RawNode, SnapshotStatus, StateRole,
-    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
+    eraftpb::{
+        ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType,
+    },
 };
 
 #[cfg(any(test, feature = "testing"))]
@@ -40,6 +45,10 @@ use crate::{
 /// gives the transfer up and probes again. The engine itself would wait for ever.
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
+/// In the context of an append without entries, which the engine leaves empty: its sender knows that the
+/// receiver has the log up to there.
+const NO_ANSWER: &[u8] = b"c";
+
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
 /// senders ask again.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -52,8 +61,15 @@ pub(super) struct Group {
     /// Whose name each incarnation runs under; replicated.
     roster: BTreeMap<u64, NodeName>,
     clock: Option<LeaderClock>,
-    commands: Vec<Command>,
+    /// With who asked.
+    commands: Vec<(u64, Command)>,
+    /// Who asked for the entries that this leader appended for others, by index.
+    asked: VecDeque<(u64, u64)>,
     decoded: Decoded,
+    /// How far each peer knows the log to be committed by what this leader has sent it.
+    told: BTreeMap<u64, u64>,
+    /// No change of members is in the log behind this index.
+    last_change: u64,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -105,6 +121,9 @@ impl Group {
             check_quorum: true,
             pre_vote: true,
             batch_append: true,
+            // Whoever waits for a commit is told of it (`tell_commit`), the others with the next entry
+            // or heartbeat: their answers would keep the leader from what comes next.
+            skip_bcast_commit: true,
             max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             ..raft::Config::default()
         };
@@ -118,7 +137,10 @@ impl Group {
             roster,
             clock: None,
             commands: Vec::new(),
+            asked: VecDeque::new(),
             decoded: Decoded::default(),
+            told: BTreeMap::new(),
+            last_change: 0,
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -214,11 +236,21 @@ impl Group {
     /// Hands in a message of a peer. One that breaks a rule is refused before the engine, which
     /// panics on broken invariants, can see it.
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
-        let message = message.into_message();
+        let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
+        self.commit_at_once(&mut message);
+        let no_answer = message.entries.is_empty() && *message.context == *NO_ANSWER;
+        let (term, said) = (message.term, self.raw.raft.msgs.len());
         // What the engine refuses (a response of a peer that was removed) needs no answer.
         let _ = self.raw.step(message);
+        // That it has what it has acknowledged before need not be said; anything else must.
+        if no_answer && self.raw.raft.term == term && self.raw.raft.msgs.len() == said + 1 {
+            self.raw
+                .raft
+                .msgs
+                .pop_if(|m| m.msg_type == MessageType::MsgAppendResponse && !m.reject);
+        }
         self.pin_election_timeout();
         Ok(())
     }
@@ -278,9 +310,9 @@ impl Group {
         }
     }
 
-    /// Takes a command for the log; it is appended by the next [`flush`](Self::flush).
-    pub(super) fn submit(&mut self, command: Command) {
-        self.commands.push(command);
+    /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
+    pub(super) fn submit(&mut self, asker: u64, command: Command) {
+        self.commands.push((asker, command));
     }
 
     /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
@@ -297,18 +329,22 @@ impl Group {
         };
         let stamp = clock.read(now);
         if stamp < opens_at(self.table.config(), self.timing.drift) {
-            commands.retain(|command| !matches!(command, Command::Lock(_)));
+            commands.retain(|(_, command)| !matches!(command, Command::Lock(_)));
         }
         let due = clock.stamp_is_due(stamp, &self.table);
         if commands.is_empty() && !due {
             return false;
         }
-        let commands = if commands.is_empty() { vec![Command::Noop] } else { commands };
+        if commands.is_empty() {
+            commands.push((self.me, Command::Noop));
+        }
         let next = self.raw.raft.raft_log.last_index() + 1;
+        let others = (next..).zip(&commands).map(|(index, (asker, _))| (index, *asker));
+        let others: Vec<_> = others.filter(|(_, asker)| *asker != self.me).collect();
         let decoded = &mut self.decoded;
         let entries: Vec<Entry> = (next..)
             .zip(commands)
-            .map(|(index, command)| {
+            .map(|(index, (_, command))| {
                 let stamped = Stamped { stamp, command };
                 let data = entry::encode(&stamped).into();
                 decoded.note(index, &data, stamped);
@@ -325,15 +361,75 @@ impl Group {
         let appended = self.raw.step(message).is_ok();
         if appended {
             clock.stamped(stamp);
+            self.asked.extend(others);
         }
         appended
+    }
+
+    /// Of three voters two are a majority: what a leader has and sends is committed as soon as one other
+    /// has it as well, if it is of the leader's own term (Raft §5.4.2), and that one need not wait to be
+    /// told. Only while the members are beyond doubt: a change that is not applied yet may say that
+    /// other majorities count.
+    fn commit_at_once(&mut self, message: &mut Message) {
+        let Some(last) = message.entries.last().filter(|last| last.term == message.term) else {
+            return;
+        };
+        let of = |id| self.is_voter(id);
+        let changes = message.entries.iter().any(|e| e.entry_type != EntryType::EntryNormal);
+        if message.msg_type == MessageType::MsgAppend
+            && !changes
+            && self.last_change <= self.raw.raft.raft_log.applied
+            && self.pairs_commit()
+            && of(self.me)
+            && of(message.from)
+        {
+            message.commit = last.index;
+        }
+    }
+
+    /// Whether any two voters are a majority.
+    fn pairs_commit(&self) -> bool {
+        self.is_settled() && self.halves().all(|voters| voters.len() <= 3)
+    }
+
+    /// Tells these peers how far the log is committed, unless an append has told them: returns whether
+    /// there was anybody to tell. What a lost frame would have told comes with the next heartbeat, so
+    /// that nobody answers (`step`).
+    pub(super) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) -> bool {
+        let committed = self.raw.raft.raft_log.committed;
+        let mut any = false;
+        for peer in peers {
+            let behind = self.told.get(&peer).is_none_or(|told| *told < committed);
+            if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
+                self.raw.raft.send_append(peer);
+                self.told.insert(peer, committed);
+                self.ask_no_answer(peer);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Marks the empty append that was just sent to a peer, unless the engine waits for its answer: while
+    /// it looks for where the logs meet.
+    fn ask_no_answer(&mut self, peer: u64) {
+        let raft = &mut self.raw.raft;
+        let streams = |p: &raft::Progress| p.state == ProgressState::Replicate;
+        if raft.prs().get(peer).is_some_and(streams)
+            && let Some(message) = raft.msgs.last_mut()
+            && message.to == peer
+            && message.msg_type == MessageType::MsgAppend
+            && message.entries.is_empty()
+        {
+            message.context = NO_ANSWER.into();
+        }
     }
 
     /// What the commands that are about to be appended would do, were they committed by now.
     fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
         let stamp = self.clock?.read(now);
-        self.commands.iter().for_each(|command| table.apply(stamp, command, &mut effects));
+        self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
         effects.retain(|effect| matches!(effect, Effect::Granted(_)));
         Some(effects)
     }

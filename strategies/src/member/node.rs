@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     Inspection, Instant, Nonce,
-    lock_table::{Effect, Known, ProcessId, Seen},
+    lock_table::{Effect, Ended, Grant, Known, ProcessId, Seen},
     planted::{Bug, planted},
 };
 
@@ -47,6 +47,8 @@ pub(crate) struct Node {
     transfers: Transfers,
     outbox: Outbox,
     outputs: Vec<Output>,
+    /// Who waits for what was committed in this turn, or lost a lock by it.
+    concerned: BTreeSet<u64>,
     /// When each incarnation was heard last, within this group.
     heard: BTreeMap<u64, Instant>,
     /// The incarnations of the group that were met as such.
@@ -117,6 +119,7 @@ impl Node {
             requests: Requests::new(ProcessId(incarnation)),
             transfers: Transfers::default(),
             outputs: Vec::new(),
+            concerned: BTreeSet::new(),
             heard: BTreeMap::new(),
             met: BTreeSet::new(),
             leader: None,
@@ -189,7 +192,7 @@ impl Node {
                 group.flush(now)
             });
             early.iter().for_each(|effect| self.requests.observe(now, effect));
-            if !busy && !asked && !proposed {
+            if !busy && !asked && !proposed && !self.tell_commit() {
                 break;
             }
         }
@@ -216,8 +219,10 @@ impl Node {
             if let Effect::Granted(grant) = effect {
                 self.last_token = self.last_token.max(grant.token);
             }
+            self.note_concerned(effect);
             self.requests.observe(now, effect);
         }
+        self.concerned.extend(out.askers);
         let Some(group) = &self.group else { return };
         if out.installed {
             let table = group.table();
@@ -229,6 +234,29 @@ impl Node {
             self.transfers.retain(|id| group.roster().contains_key(&id));
             self.meet_members(now);
         }
+    }
+
+    /// Notes who else wants to know of an effect, besides those who asked for it.
+    fn note_concerned(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Granted(Grant { process, .. })
+            | Effect::Expired { process, .. }
+            | Effect::Dropped { process, .. } => self.concerned.extend([process.0]),
+            Effect::Unlocked { nonce, was: Ended::Held, .. }
+                if self.requests.unlocks_for_another(*nonce) =>
+            {
+                self.concerned.extend(self.group.iter().flat_map(|group| group.roster().keys()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells those who wait for what was committed in this turn, or lost a lock by it. Returns whether
+    /// there was anybody to tell.
+    fn tell_commit(&mut self) -> bool {
+        let concerned = std::mem::take(&mut self.concerned);
+        let group = self.group.as_mut().filter(|group| group.is_leader());
+        group.is_some_and(|group| group.tell_commit(concerned))
     }
 
     /// Gets to know the incarnations that the group has admitted since the last look.
@@ -287,7 +315,7 @@ impl Node {
             if over_channel {
                 self.outbox.post(leader, &Body::Request(command));
             } else if admission::is_admissible(&command, self.incarnation, group.lease_max_ms()) {
-                group.submit(command);
+                group.submit(leader, command);
             }
         }
         asked

@@ -18,6 +18,7 @@ use crate::{
     member::{
         group::Group,
         node::{Node, Output, Status},
+        random::mix,
         requests::{Answer, Call, CallerId, LockCall, Until},
         wire::{self, Body},
     },
@@ -30,8 +31,8 @@ pub(super) struct World {
     nodes: BTreeMap<String, Node>,
     frames: VecDeque<(Instant, String, String, Vec<u8>)>,
     cut: BTreeSet<(String, String)>,
-    /// Drops every n-th frame, if set.
-    pub(super) drop_every: Option<u64>,
+    /// Drops one frame in so many, if set: drawn, because every n-th may always be the same heartbeat.
+    pub(super) drop_one_in: Option<u64>,
     /// How long a frame travels.
     pub(super) latency: Duration,
     /// What all wall clocks show in nanoseconds; virtual time, if not set.
@@ -71,7 +72,7 @@ impl World {
             nodes: BTreeMap::new(),
             frames: VecDeque::new(),
             cut: BTreeSet::new(),
-            drop_every: None,
+            drop_one_in: None,
             latency: LATENCY,
             wall: None,
             sent: 0,
@@ -241,7 +242,7 @@ impl World {
 
     fn send(&mut self, from: &str, to: &str, frame: &[u8]) {
         self.sent += 1;
-        let dropped = self.drop_every.is_some_and(|n| self.sent.is_multiple_of(n));
+        let dropped = self.drop_one_in.is_some_and(|n| mix(&[self.sent]).is_multiple_of(n));
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {
             let at = self.now.after(self.latency);
             self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));

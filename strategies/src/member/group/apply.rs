@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use gaggle_channels::NodeName;
 use raft::{
     Storage,
-    eraftpb::{Entry, EntryType, Message, Snapshot},
+    eraftpb::{Entry, EntryType, Message, MessageType, Snapshot},
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ use crate::{
 pub(in crate::member) struct Output {
     pub(in crate::member) messages: Vec<RaftMessage>,
     pub(in crate::member) effects: Vec<Effect>,
+    /// Other members that asked for what was committed: of what this leader has appended.
+    pub(in crate::member) askers: Vec<u64>,
     /// A snapshot was installed: effects were skipped, so pending requests must ask again.
     pub(in crate::member) installed: bool,
     /// The configuration changed.
@@ -71,7 +73,7 @@ impl Group {
     ) -> Result<(), GroupError> {
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            collect(ready.take_messages(), out);
+            self.collect(ready.take_messages(), out);
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
                 self.install(&snapshot, out)?;
@@ -82,12 +84,12 @@ impl Group {
             if let Some(hard_state) = ready.hs() {
                 self.raw.mut_store().set_hard_state(hard_state.clone());
             }
-            collect(ready.take_persisted_messages(), out);
+            self.collect(ready.take_persisted_messages(), out);
             let mut light = self.raw.advance(ready);
             if let Some(commit) = light.commit_index() {
                 self.raw.mut_store().set_commit(commit);
             }
-            collect(light.take_messages(), out);
+            self.collect(light.take_messages(), out);
             self.apply_all(light.take_committed_entries(), out)?;
             self.raw.advance_apply();
             self.pin_election_timeout();
@@ -103,6 +105,9 @@ impl Group {
         let malformed = |error| matches!(error, EntryError::Malformed);
         let applied = self.raw.raft.raft_log.applied;
         for entry in message.get_entries() {
+            if entry.entry_type != EntryType::EntryNormal {
+                self.last_change = self.last_change.max(entry.index);
+            }
             let decoded = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
                 EntryType::EntryNormal => entry::decode(&entry.data).map(|stamped| {
@@ -120,8 +125,20 @@ impl Group {
         check_snapshot(message.get_snapshot())
     }
 
+    fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
+        let at_once = self.pairs_commit() && !self.raw.raft.has_pending_conf();
+        for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
+            let last = message.entries.last().filter(|_| at_once && self.is_voter(message.to));
+            self.told.insert(message.to, last.map_or(message.commit, |entry| entry.index));
+        }
+        out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
+    }
+
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
         for entry in entries {
+            while let Some((_, asker)) = self.asked.pop_front_if(|(at, _)| *at <= entry.index) {
+                out.askers.push(asker);
+            }
             self.apply(&entry, out)?;
         }
         Ok(())
@@ -189,6 +206,10 @@ impl Group {
             (false, Some(_)) => {
                 self.clock = None;
                 self.commands.clear();
+                self.told.clear();
+                self.asked.clear();
+                // Whatever it proposed, or the engine by itself.
+                self.last_change = self.raw.raft.raft_log.last_index();
             }
             _ => {}
         }
@@ -255,8 +276,4 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
 /// What a leader that continues from nothing would stamp with.
 fn own_clock(now: Instant) -> ClusterTime {
     ClusterTime(u64::try_from(now.since_origin().as_millis()).unwrap_or(u64::MAX))
-}
-
-fn collect(messages: Vec<Message>, out: &mut Output) {
-    out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
 }

@@ -125,7 +125,7 @@ impl Node {
         for process in gone {
             tracing::info!(process = process.0, "a process with waiters is silent, dropping them");
             self.gone_asked = now;
-            group.submit(Command::Gone { process });
+            group.submit(self.incarnation, Command::Gone { process });
         }
     }
 }

@@ -105,7 +105,7 @@ impl Node {
                 if group.is_leader()
                     && admission::is_admissible(&command, header.from, group.lease_max_ms()) =>
             {
-                group.submit(command);
+                group.submit(header.from, command);
             }
             Body::Chunk(chunk) => {
                 let (ack, whole) = self.transfers.receive(header.from, &chunk);

@@ -10,6 +10,11 @@ use crate::{
 };
 
 impl Requests {
+    /// Whether this process unlocks what another holds.
+    pub(in crate::member) fn unlocks_for_another(&self, nonce: Nonce) -> bool {
+        self.unlocks.contains_key(&nonce) && !self.held.contains_key(&nonce)
+    }
+
     /// Takes what the log did.
     pub(in crate::member) fn observe(&mut self, now: Instant, effect: &Effect) {
         match effect {

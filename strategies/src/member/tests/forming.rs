@@ -29,7 +29,7 @@ fn no_group_forms_without_a_pledge_from_every_name() {
 #[test]
 fn a_group_forms_although_frames_are_lost() {
     let mut world = World::new(&FIVE);
-    world.drop_every = Some(3);
+    world.drop_one_in = Some(3);
     world.run_until(20_000, "all are ready", |w| FIVE.iter().all(|n| w.status(n).ready));
 }
 

@@ -148,13 +148,13 @@ fn a_wrong_nonce_is_refused_at_once() {
 #[test]
 fn everything_is_answered_although_frames_are_lost() {
     let mut world = ready();
-    world.drop_every = Some(4);
+    world.drop_one_in = Some(4);
     for nonce in 1..60 {
         let name = THREE[nonce as usize % 3];
         world.must_lock(name, "k", nonce);
         world.must_unlock(name, "k", nonce);
     }
-    world.drop_every = None;
+    world.drop_one_in = None;
     world.run(1_000);
     assert_eq!(world.node("a").sizes().0.keys, 0);
 }

@@ -83,9 +83,9 @@ fn a_lost_snapshot_does_not_wedge_a_follower() {
             world.must_unlock(&leader, "k", nonce);
         }
         world.heal();
-        world.drop_every = Some(lose);
+        world.drop_one_in = Some(lose);
         world.run(1_500);
-        world.drop_every = None;
+        world.drop_one_in = None;
         let caller = world.lock(&follower, "after", 1_000, 5_000);
         world.run_until(4_000, "the follower takes part again", |w| w.granted(caller).is_some());
     }

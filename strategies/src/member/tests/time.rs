@@ -87,18 +87,26 @@ fn while_a_lease_lives_a_stamp_is_committed_every_half_second_and_no_more_often(
 /// continues: it goes on from there.
 #[test]
 fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones() {
-    let mut world = ready();
+    // Of three, a follower that gets an entry commits it.
+    const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let mut world = World::new(&FIVE);
+    world.run_until_ready();
     let leader = world.leader().unwrap();
-    let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
+    let others: Vec<&str> = FIVE.into_iter().filter(|name| *name != leader).collect();
     world.must_lock(&leader, "k", 1);
     world.must_unlock(&leader, "k", 1);
     world.run(100);
     let applied = world.group(others[0]).table().now();
     // Nobody holds: no stamp is committed for long, and the next lies far ahead.
     world.run(6_000);
-    // One follower gets the entry; its acknowledgement does not come back.
-    world.cut_off(others[1]);
-    world.cut_one_way(others[0], &leader);
+    // Two followers get the entry; their acknowledgements do not come back.
+    for (number, other) in others.iter().enumerate() {
+        if number < 2 {
+            world.cut_one_way(other, &leader);
+        } else {
+            world.cut_off(other);
+        }
+    }
     world.lock(&leader, "k", 2, 5_000);
     world.run(5);
     let ahead = *stamps(&world, others[0]).last().unwrap();
