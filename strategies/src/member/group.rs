@@ -268,7 +268,6 @@ impl Group {
         }
         self.pin_election_timeout();
         self.cure_stuck_snapshots(now);
-        self.compact();
     }
 
     /// How many of the engine's next ticks do nothing but count: those before a leader makes itself

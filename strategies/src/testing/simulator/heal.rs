@@ -62,7 +62,11 @@ impl World {
         }
         let longest = self.plan.options.compact_after + 64;
         let log = self.processes().map(|process| process.machine.log_len() as u64).max();
-        assert!(log.unwrap_or(0) <= longest, "a log of {log:?} entries was not compacted");
+        assert!(
+            log.unwrap_or(0) <= longest,
+            "a log of {log:?} entries was not compacted to {longest}\n{}",
+            self.state()
+        );
         Duration::from_nanos(took)
     }
 
