@@ -107,7 +107,7 @@ async fn a_deadline_counts_from_before_the_send_although_the_answer_comes_late()
     let members = cluster(&hub).await;
     let member = follower(&members);
     let clock = member.clock();
-    hub.set_faults(slow(Duration::from_millis(40)));
+    hub.set_faults(slow(Duration::from_millis(60)));
     let (asked, lease) = (clock.now(), Duration::from_secs(1));
     let lock = member.lock("k", LockOptions::default().duration(lease)).await.unwrap();
     assert!(clock.now().since(asked) > Duration::from_millis(100));
@@ -125,7 +125,7 @@ async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
     let members = cluster(&hub).await;
     let member = follower(&members);
     let clock = member.clock();
-    hub.set_faults(slow(Duration::from_millis(60)));
+    hub.set_faults(slow(Duration::from_millis(110)));
     let (asked, lease) = (clock.now(), Duration::from_millis(380));
     let locking = member.lock("k", LockOptions::default().duration(lease));
     let quick_again = async {
@@ -145,7 +145,7 @@ async fn a_lease_too_short_for_the_way_is_never_handed_out() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let member = follower(&members);
-    hub.set_faults(slow(Duration::from_millis(60)));
+    hub.set_faults(slow(Duration::from_millis(110)));
     let brief = LockOptions::default().duration(Duration::from_millis(300));
     let outcome = member.lock("k", brief.max_wait(Duration::from_secs(2))).await;
     assert!(matches!(outcome, Err(Error::TimedOut)), "{outcome:?}");

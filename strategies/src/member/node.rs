@@ -176,6 +176,9 @@ impl Node {
         if self.timing.replicate == Replicate::AtHeartbeat {
             heartbeat = self.ticks >= self.timing.heartbeat_ticks as u64;
         }
+        if let Some(group) = &mut self.group {
+            group.compact();
+        }
         while let Some(group) = &mut self.group {
             let mut out = group::Output::default();
             group.drain(now, &mut out)?;

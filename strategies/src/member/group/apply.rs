@@ -96,7 +96,6 @@ impl Group {
         }
         self.follow_role(now);
         self.provide_snapshot();
-        self.compact();
         Ok(())
     }
 
@@ -248,7 +247,7 @@ impl Group {
     }
 
     /// Keeps a tail, so that a follower slightly behind needs no snapshot.
-    fn compact(&mut self) {
+    pub(in crate::member) fn compact(&mut self) {
         let applied = self.raw.raft.raft_log.applied;
         let first = self.raw.store().first_index().unwrap_or(0);
         if applied.saturating_sub(first) >= self.timing.compact_after {
