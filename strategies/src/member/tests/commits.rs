@@ -55,22 +55,80 @@ fn in_a_group_of_five_a_follower_is_told_of_its_commit_and_the_leader_locks_in_o
     assert!((40..=43).contains(&lock) && (40..=43).contains(&unlock), "{lock} {unlock}");
 }
 
+/// How many appends without entries the leader sends to each of the others while `at` locks and unlocks
+/// twenty times. A heartbeat that is answered while an entry is under way has the engine send one.
+fn told(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)> {
+    const BY_HEARTBEATS: u32 = 10;
+    let leader = world.leader().unwrap();
+    let others = names.iter().filter(|name| **name != leader);
+    let mut told: Vec<(String, u32)> = others.map(|name| ((*name).into(), 0)).collect();
+    let tells = |body: &Body| match body {
+        Body::Raft(message) => {
+            let message = message.clone().into_message();
+            message.msg_type == MessageType::MsgAppend && message.entries.is_empty()
+        }
+        _ => false,
+    };
+    for nonce in 0..40 {
+        let nonce = 100 * u128::from(at == leader) + nonce;
+        let caller = match nonce % 2 {
+            0 => world.lock(at, "k", nonce / 2, 0),
+            _ => world.unlock(at, "k", nonce / 2),
+        };
+        // Until the answer is there, and a little longer.
+        let mut left = 5;
+        while left > 0 {
+            world.run(1);
+            for (name, count) in &mut told {
+                let frames = world.under_way(&leader, name);
+                *count += u32::from(frames.iter().any(tells));
+            }
+            left -= u64::from(world.answers.contains_key(&caller));
+        }
+    }
+    told.retain(|(_, count)| *count > BY_HEARTBEATS);
+    told
+}
+
 /// Neither by a frame of its own, nor by an answer to one.
 #[test]
-fn who_waits_for_nothing_is_not_told() {
+fn who_waits_for_nothing_is_not_told_and_who_waits_is_told_once() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.run(10);
-    let heard = world.group(&leader).ends_of_log().1;
-    world.latency = Duration::from_millis(10);
-    let locking = world.lock(&leader, "k", 1, 0);
-    world.run_until(1_000, "a lock", |w| w.answers.contains_key(&locking));
-    let appends = |body: &Body| matches!(body, Body::Raft(m) if m.clone().into_message().msg_type == MessageType::MsgAppend);
-    assert!(!world.under_way(&leader, &follower).iter().any(appends));
-    assert_eq!(world.group(&follower).ends_of_log(), (heard + 1, heard));
-    // The next heartbeat says it.
     world.run(100);
-    assert_eq!(world.group(&follower).ends_of_log(), (heard + 1, heard + 1));
+    assert_eq!(told(&mut world, &FIVE, &leader), []);
+    let told = told(&mut world, &FIVE, &follower);
+    let [(name, times)] = &told[..] else { panic!("it alone is told: {told:?}") };
+    assert!(*name == follower && (40..50).contains(times), "{told:?}");
+    // The others know it by the next heartbeat.
+    world.run(100);
+    let (last, committed) = world.group(&follower).ends_of_log();
+    assert_eq!(last, committed);
+}
+
+#[test]
+fn of_three_nobody_is_told() {
+    let mut world = ready(&FIVE[..3]);
+    world.run(100);
+    for at in [world.leader().unwrap(), world.follower()] {
+        assert_eq!(told(&mut world, &FIVE[..3], &at), []);
+    }
+}
+
+/// And not with the next heartbeat, whenever that comes.
+#[test]
+fn a_waiter_of_five_members_is_told_of_its_turn_at_once() {
+    for phase in 0..6 {
+        let mut world = ready(&FIVE);
+        let (leader, follower) = (world.leader().unwrap(), world.follower());
+        world.must_lock(&leader, "k", 1);
+        let waiting = world.lock(&follower, "k", 2, 60_000);
+        world.run(200 + 8 * phase);
+        world.latency = Duration::from_millis(5);
+        world.unlock(&leader, "k", 1);
+        let took = world.run_until(100, "its turn", |w| w.answers.contains_key(&waiting));
+        assert!((15..=17).contains(&took), "{took}");
+    }
 }
 
 /// A holder hears at once that its lock is gone, whoever gave it up.
@@ -101,6 +159,23 @@ fn who_is_told_of_a_commit_that_it_waits_for_does_not_answer() {
         "{:?}",
         world.under_way(&follower, &leader)
     );
+}
+
+/// The engine looks for where the logs meet, or must learn that its term is over.
+#[test]
+fn an_append_without_entries_is_answered_unless_it_asks_not_to_be() {
+    let mut trio = Trio::led_by_the_first();
+    trio.settle(1, &ALL);
+    let ((index, _), term) = (trio.group(2).ends_of_log(), trio.group(2).term());
+    let mut answers = |term, context: &'static [u8]| {
+        let mut append = Message { from: 1, to: 2, term, index, ..Message::default() };
+        append.msg_type = MessageType::MsgAppend;
+        append.log_term = 2;
+        append.context = context.into();
+        trio.step(append);
+        trio.drain(2).iter().filter(|m| m.msg_type == MessageType::MsgAppendResponse).count()
+    };
+    assert_eq!((answers(term, b""), answers(term, b"c"), answers(term - 1, b"c")), (1, 0, 1));
 }
 
 /// What the second member gets of the leader, without the leader's ever hearing of it.
