@@ -45,8 +45,8 @@ use crate::{
 /// gives the transfer up and probes again. The engine itself would wait for ever.
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
-/// In the context of an append without entries, which the engine leaves empty: its sender knows that the
-/// receiver has the log up to there.
+/// In the context of an append without entries, which the engine leaves empty. What the receiver has, its
+/// answers to entries say, and where they are lost, to heartbeats.
 const NO_ANSWER: &[u8] = b"c";
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
@@ -68,8 +68,6 @@ pub(super) struct Group {
     decoded: Decoded,
     /// How far each peer knows the log to be committed by what this leader has sent it.
     told: BTreeMap<u64, u64>,
-    /// No change of members is in the log behind this index.
-    last_change: u64,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -140,7 +138,6 @@ impl Group {
             asked: VecDeque::new(),
             decoded: Decoded::default(),
             told: BTreeMap::new(),
-            last_change: 0,
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -240,7 +237,9 @@ impl Group {
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
-        let no_answer = message.entries.is_empty() && *message.context == *NO_ANSWER;
+        let no_answer = message.msg_type == MessageType::MsgAppend
+            && message.entries.is_empty()
+            && *message.context == *NO_ANSWER;
         let (term, said) = (message.term, self.raw.raft.msgs.len());
         // What the engine refuses (a response of a peer that was removed) needs no answer.
         let _ = self.raw.step(message);
@@ -338,8 +337,8 @@ impl Group {
             commands.push((self.me, Command::Noop));
         }
         let next = self.raw.raft.raft_log.last_index() + 1;
-        let others = (next..).zip(&commands).map(|(index, (asker, _))| (index, *asker));
-        let others: Vec<_> = others.filter(|(_, asker)| *asker != self.me).collect();
+        let askers = (next..).zip(&commands).map(|(index, (asker, _))| (index, *asker));
+        let asked: Vec<_> = askers.filter(|(_, asker)| *asker != self.me).collect();
         let decoded = &mut self.decoded;
         let entries: Vec<Entry> = (next..)
             .zip(commands)
@@ -360,53 +359,54 @@ impl Group {
         let appended = self.raw.step(message).is_ok();
         if appended {
             clock.stamped(stamp);
-            self.asked.extend(others);
+            self.asked.extend(asked);
         }
         appended
     }
 
     /// Of three voters two are a majority: what a leader has and sends is committed as soon as one other
     /// has it as well, if it is of the leader's own term (Raft §5.4.2), and that one need not wait to be
-    /// told. Only while the members are beyond doubt: a change that is not applied yet may say that
-    /// other majorities count.
-    fn commit_at_once(&mut self, message: &mut Message) {
+    /// told.
+    fn commit_at_once(&self, message: &mut Message) {
         let Some(last) = message.entries.last().filter(|last| last.term == message.term) else {
             return;
         };
-        let of = |id| self.is_voter(id);
-        let changes = message.entries.iter().any(|e| e.entry_type != EntryType::EntryNormal);
         if message.msg_type == MessageType::MsgAppend
-            && !changes
-            && self.last_change <= self.raw.raft.raft_log.applied
+            && message.entries.iter().all(is_command)
+            && self.is_voter(self.me)
+            && self.is_voter(message.from)
             && self.pairs_commit()
-            && of(self.me)
-            && of(message.from)
         {
             message.commit = last.index;
         }
     }
 
-    /// Whether any two voters are a majority.
+    /// Whether any two voters are a majority, beyond doubt: a change of members that is in the log and
+    /// not applied, or came with a snapshot that is not installed, may say that others count.
     fn pairs_commit(&self) -> bool {
-        self.is_settled() && self.halves().all(|voters| voters.len() <= 3)
+        let log = &self.raw.raft.raft_log;
+        let stored = (log.applied + 1..log.unstable.offset).filter_map(|at| log.store.at(at));
+        let few = self.halves().all(|voters| voters.len() <= 3);
+        self.is_settled()
+            && few
+            && log.unstable.snapshot.is_none()
+            && stored.chain(&log.unstable.entries).all(is_command)
     }
 
-    /// Tells these peers how far the log is committed, unless an append has told them: returns whether
-    /// there was anybody to tell. What a lost frame would have told comes with the next heartbeat, so
-    /// that nobody answers (`step`).
+    /// Tells these peers how far the log is committed, unless what was sent to them says so: returns
+    /// whether anything is to be sent. Heartbeats find what is lost of it, so that nobody answers
+    /// ([`step`](Self::step)).
     pub(super) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) -> bool {
         let committed = self.raw.raft.raft_log.committed;
-        let mut any = false;
+        let said = self.raw.raft.msgs.len();
         for peer in peers {
             let behind = self.told.get(&peer).is_none_or(|told| *told < committed);
             if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
                 self.raw.raft.send_append(peer);
-                self.told.insert(peer, committed);
                 self.ask_no_answer(peer);
-                any = true;
             }
         }
-        any
+        self.raw.raft.msgs.len() > said
     }
 
     /// Marks the empty append that was just sent to a peer, unless the engine waits for its answer: while
@@ -494,6 +494,10 @@ impl Group {
             }
         }
     }
+}
+
+fn is_command(entry: &Entry) -> bool {
+    entry.entry_type == EntryType::EntryNormal
 }
 
 /// The engine's form of a change; `None` leaves a joint configuration.

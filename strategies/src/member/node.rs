@@ -195,7 +195,7 @@ impl Node {
                 group.flush(now)
             });
             early.iter().for_each(|effect| self.requests.observe(now, effect));
-            if !busy && !asked && !proposed && !self.tell_commit() {
+            if !busy && !asked && !proposed && !self.tell_concerned() {
                 break;
             }
         }
@@ -244,7 +244,7 @@ impl Node {
         match effect {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
-            | Effect::Dropped { process, .. } => self.concerned.extend([process.0]),
+            | Effect::Dropped { process, .. } => _ = self.concerned.insert(process.0),
             Effect::Unlocked { nonce, was: Ended::Held, .. }
                 if self.requests.unlocks_for_another(*nonce) =>
             {
@@ -256,7 +256,7 @@ impl Node {
 
     /// Tells those who wait for what was committed in this turn, or lost a lock by it. Returns whether
     /// there was anybody to tell.
-    fn tell_commit(&mut self) -> bool {
+    fn tell_concerned(&mut self) -> bool {
         let concerned = std::mem::take(&mut self.concerned);
         let group = self.group.as_mut().filter(|group| group.is_leader());
         group.is_some_and(|group| group.tell_commit(concerned))

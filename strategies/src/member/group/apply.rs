@@ -105,9 +105,6 @@ impl Group {
         let malformed = |error| matches!(error, EntryError::Malformed);
         let applied = self.raw.raft.raft_log.applied;
         for entry in message.get_entries() {
-            if entry.entry_type != EntryType::EntryNormal {
-                self.last_change = self.last_change.max(entry.index);
-            }
             let decoded = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
                 EntryType::EntryNormal => entry::decode(&entry.data).map(|stamped| {
@@ -126,10 +123,12 @@ impl Group {
     }
 
     fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
-        let at_once = self.pairs_commit() && !self.raw.raft.has_pending_conf();
         for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
-            let last = message.entries.last().filter(|_| at_once && self.is_voter(message.to));
-            self.told.insert(message.to, last.map_or(message.commit, |entry| entry.index));
+            let own = message.entries.last().filter(|entry| entry.term == message.term);
+            let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
+            let known = at_once.map_or(message.commit, |entry| entry.index);
+            let told = self.told.entry(message.to).or_default();
+            *told = known.max(*told);
         }
         out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
     }
@@ -172,6 +171,7 @@ impl Group {
         let state = self.raw.store().conf_state().clone();
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
+        self.told.retain(|id, _| self.roster.contains_key(id));
         let member = sets.iter().any(|set| set.contains(&self.me));
         if !member && self.raw.raft.state == StateRole::Leader {
             // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
@@ -208,8 +208,6 @@ impl Group {
                 self.commands.clear();
                 self.told.clear();
                 self.asked.clear();
-                // Whatever it proposed, or the engine by itself.
-                self.last_change = self.raw.raft.raft_log.last_index();
             }
             _ => {}
         }

@@ -5,13 +5,17 @@
 
 use std::time::Duration;
 
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::{
     original::{ALL, Trio},
     world::World,
 };
-use crate::member::{entry::MemberChange, wire::Body};
+use crate::member::{
+    entry::MemberChange,
+    group::Invalid,
+    wire::{Body, RaftMessage},
+};
 
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -112,6 +116,22 @@ fn of_three_nobody_is_told() {
     world.run(100);
     for at in [world.leader().unwrap(), world.follower()] {
         assert_eq!(told(&mut world, &FIVE[..3], &at), []);
+    }
+}
+
+/// Each with its own commit, not with the one before.
+#[test]
+fn two_calls_of_a_follower_of_five_are_each_told_of_at_once() {
+    for phase in 0..6 {
+        let mut world = ready(&FIVE);
+        let follower = world.follower();
+        world.run(200 + 8 * phase);
+        world.latency = Duration::from_millis(5);
+        world.lock(&follower, "a", 1, 0);
+        world.run(3);
+        let second = world.lock(&follower, "b", 2, 0);
+        let took = world.run_until(100, "the second", |w| w.answers.contains_key(&second));
+        assert!((20..=23).contains(&took), "{took}");
     }
 }
 
@@ -261,4 +281,48 @@ fn so_it_is_for_a_former_leader_that_proposed_the_change() {
         said.into_iter().filter(|m| m.to == 2).for_each(|m| trio.step(m));
     }
     assert_eq!(first(&mut trio), (last + 1, committed));
+}
+
+/// And for one that still leads when it takes the entry: it proposed the change itself.
+#[test]
+fn so_it_is_for_a_leader_that_is_deposed_by_the_very_append_that_it_takes() {
+    let mut trio = Trio::led_by_the_first();
+    trio.settle(1, &ALL);
+    let ((index, committed), term) = (trio.group(1).ends_of_log(), trio.group(1).term());
+    assert!(trio.group(1).propose_change(&MemberChange::Learn { id: 4, name: "m4".into() }));
+    trio.drain(1);
+    let entry = Entry { index: index + 2, term: term + 1, ..Entry::default() };
+    trio.step(Message {
+        msg_type: MessageType::MsgAppend,
+        from: 2,
+        to: 1,
+        term: term + 1,
+        index: index + 1,
+        log_term: term,
+        entries: vec![entry].into(),
+        ..Message::default()
+    });
+    assert_eq!(
+        (trio.group(1).ends_of_log(), trio.group(1).is_leader()),
+        ((index + 2, committed), false)
+    );
+}
+
+/// A forged one: the engine would end the member.
+#[test]
+fn what_is_committed_in_this_turn_is_contradicted_by_nobody() {
+    let mut trio = Trio::led_by_the_first();
+    trio.settle(1, &ALL);
+    trio.append_lock(1, 9);
+    let appends = |m: &Message| m.to == 2 && m.msg_type == MessageType::MsgAppend;
+    let append = trio.drain(1).into_iter().find(appends).expect("it is sent");
+    let mut forged = append.clone();
+    forged.term += 1;
+    forged.mut_entries()[0].term += 1;
+    // No drain between them.
+    trio.step(append);
+    let refused = trio.group(2).step(RaftMessage::of(forged).unwrap());
+    assert_eq!(refused, Err(Invalid::Committed));
+    trio.drain(2);
+    assert!(trio.was_granted(2, 9));
 }
