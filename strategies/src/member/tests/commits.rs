@@ -125,11 +125,12 @@ fn two_calls_of_a_follower_of_five_are_each_told_of_at_once() {
     for phase in 0..6 {
         let mut world = ready(&FIVE);
         let follower = world.follower();
+        world.must_lock(&follower, "b", 2);
         world.run(200 + 8 * phase);
         world.latency = Duration::from_millis(5);
         world.lock(&follower, "a", 1, 0);
         world.run(3);
-        let second = world.lock(&follower, "b", 2, 0);
+        let second = world.unlock(&follower, "b", 2);
         let took = world.run_until(100, "the second", |w| w.answers.contains_key(&second));
         assert!((20..=23).contains(&took), "{took}");
     }
