@@ -4,7 +4,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use raft::{
-    Raft, StateRole, Storage,
+    Raft, StateRole,
     eraftpb::{ConfState, Message, MessageType},
 };
 
