@@ -4,6 +4,7 @@
 //! randomness are arguments.
 
 mod apply;
+mod commits;
 mod decoded;
 mod leader_clock;
 mod validate;
@@ -18,15 +19,13 @@ use std::{
 use gaggle_channels::NodeName;
 use raft::{
     ProgressState, RawNode, SnapshotStatus, StateRole,
-    eraftpb::{
-        ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType,
-    },
+    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
 };
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use self::apply::restore_state;
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{decoded::Decoded, leader_clock::LeaderClock};
+use self::{commits::asks_no_answer, decoded::Decoded, leader_clock::LeaderClock};
 use super::{
     entry::{self, EntryError, MemberChange, Stamped},
     log_store::VolatileLog,
@@ -44,10 +43,6 @@ use crate::{
 /// How long a peer may stay in the engine's snapshot state without progress before the leader
 /// gives the transfer up and probes again. The engine itself would wait for ever.
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
-
-/// In the context of an append without entries, which the engine leaves empty. What the receiver has, its
-/// answers to entries say, and where they are lost, to heartbeats.
-const NO_ANSWER: &[u8] = b"c";
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
 /// senders ask again.
@@ -237,18 +232,12 @@ impl Group {
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
-        let no_answer = message.msg_type == MessageType::MsgAppend
-            && message.entries.is_empty()
-            && *message.context == *NO_ANSWER;
-        let (term, said) = (message.term, self.raw.raft.msgs.len());
+        let (quiet, said) = (asks_no_answer(&message), self.raw.raft.msgs.len());
+        let term = message.term;
         // What the engine refuses (a response of a peer that was removed) needs no answer.
         let _ = self.raw.step(message);
-        // That it has what it has acknowledged before need not be said; anything else must.
-        if no_answer && self.raw.raft.term == term && self.raw.raft.msgs.len() == said + 1 {
-            self.raw
-                .raft
-                .msgs
-                .pop_if(|m| m.msg_type == MessageType::MsgAppendResponse && !m.reject);
+        if quiet && self.raw.raft.term == term {
+            self.drop_answer(said);
         }
         self.pin_election_timeout();
         Ok(())
@@ -364,66 +353,6 @@ impl Group {
         appended
     }
 
-    /// Of three voters two are a majority: what a leader has and sends is committed as soon as one other
-    /// has it as well, if it is of the leader's own term (Raft §5.4.2), and that one need not wait to be
-    /// told.
-    fn commit_at_once(&self, message: &mut Message) {
-        let Some(last) = message.entries.last().filter(|last| last.term == message.term) else {
-            return;
-        };
-        if message.msg_type == MessageType::MsgAppend
-            && message.entries.iter().all(is_command)
-            && self.is_voter(self.me)
-            && self.is_voter(message.from)
-            && self.pairs_commit()
-        {
-            message.commit = last.index;
-        }
-    }
-
-    /// Whether any two voters are a majority, beyond doubt: a change of members that is in the log and
-    /// not applied, or came with a snapshot that is not installed, may say that others count.
-    fn pairs_commit(&self) -> bool {
-        let log = &self.raw.raft.raft_log;
-        let stored = (log.applied + 1..log.unstable.offset).filter_map(|at| log.store.at(at));
-        let few = self.halves().all(|voters| voters.len() <= 3);
-        self.is_settled()
-            && few
-            && log.unstable.snapshot.is_none()
-            && stored.chain(&log.unstable.entries).all(is_command)
-    }
-
-    /// Tells these peers how far the log is committed, unless what was sent to them says so: returns
-    /// whether anything is to be sent. Heartbeats find what is lost of it, so that nobody answers
-    /// ([`step`](Self::step)).
-    pub(super) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) -> bool {
-        let committed = self.raw.raft.raft_log.committed;
-        let said = self.raw.raft.msgs.len();
-        for peer in peers {
-            let behind = self.told.get(&peer).is_none_or(|told| *told < committed);
-            if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
-                self.raw.raft.send_append(peer);
-                self.ask_no_answer(peer);
-            }
-        }
-        self.raw.raft.msgs.len() > said
-    }
-
-    /// Marks the empty append that was just sent to a peer, unless the engine waits for its answer: while
-    /// it looks for where the logs meet.
-    fn ask_no_answer(&mut self, peer: u64) {
-        let raft = &mut self.raw.raft;
-        let streams = |p: &raft::Progress| p.state == ProgressState::Replicate;
-        if raft.prs().get(peer).is_some_and(streams)
-            && let Some(message) = raft.msgs.last_mut()
-            && message.to == peer
-            && message.msg_type == MessageType::MsgAppend
-            && message.entries.is_empty()
-        {
-            message.context = NO_ANSWER.into();
-        }
-    }
-
     /// What the commands that are about to be appended would do, were they committed by now.
     fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
@@ -494,10 +423,6 @@ impl Group {
             }
         }
     }
-}
-
-fn is_command(entry: &Entry) -> bool {
-    entry.entry_type == EntryType::EntryNormal
 }
 
 /// The engine's form of a change; `None` leaves a joint configuration.

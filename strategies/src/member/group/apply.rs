@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use gaggle_channels::NodeName;
 use raft::{
     Storage,
-    eraftpb::{Entry, EntryType, Message, MessageType, Snapshot},
+    eraftpb::{Entry, EntryType, Message, Snapshot},
 };
 use serde::{Deserialize, Serialize};
 
@@ -120,17 +120,6 @@ impl Group {
             }
         }
         check_snapshot(message.get_snapshot())
-    }
-
-    fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
-        for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
-            let own = message.entries.last().filter(|entry| entry.term == message.term);
-            let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
-            let known = at_once.map_or(message.commit, |entry| entry.index);
-            let told = self.told.entry(message.to).or_default();
-            *told = known.max(*told);
-        }
-        out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
     }
 
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
