@@ -83,7 +83,9 @@ fn each_frame_that_is_not_for_this_member_counts_once() {
     assert_eq!(reader.dropped(|header| header.group += 1, &heartbeat), 1, "of another group");
     let stranger = Header { from: header.from + 1, ..header.clone() };
     let twice = [heartbeat.clone(), heartbeat.clone()];
-    assert_eq!(reader.dropped_from(&follower, &stranger, &twice[..1]), 1, "under its own name");
+    assert_eq!(reader.dropped_from(&follower, &stranger, &twice), 1, "whole, under its own name");
+    let nobody = Header { from: 0, ..header.clone() };
+    assert_eq!(reader.dropped_from(&leader, &nobody, &twice), 1, "whole, from nobody");
     let own = Header { from: header.to, ..header.clone() };
     assert_eq!(reader.dropped_from(&follower, &own, &twice[..1]), 0, "a broadcast comes back");
     let misled = Header { to: header.to + 1, ..header };
