@@ -6,6 +6,7 @@
 mod apply;
 mod commits;
 mod decoded;
+mod followers;
 mod leader_clock;
 mod validate;
 #[cfg(any(test, feature = "testing"))]
@@ -18,7 +19,7 @@ use std::{
 
 use gaggle_channels::NodeName;
 use raft::{
-    ProgressState, RawNode, SnapshotStatus, StateRole,
+    ProgressState, RawNode, StateRole,
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
 };
 
@@ -39,10 +40,6 @@ use crate::{
     planted::{Bug, planted},
     wait::whole_ms,
 };
-
-/// How long a peer may stay in the engine's snapshot state without progress before the leader
-/// gives the transfer up and probes again. The engine itself would wait for ever.
-const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
 /// senders ask again.
@@ -217,14 +214,6 @@ impl Group {
         &self.raw.store().conf_state().learners
     }
 
-    /// Whether a learner has all but the last few entries, so that its vote costs no availability.
-    pub(super) fn has_caught_up(&self, learner: u64) -> bool {
-        const NEAR: u64 = 64;
-        let progress = self.raw.raft.prs().get(learner);
-        progress
-            .is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
-    }
-
     /// Hands in a message of a peer. One that breaks a rule is refused before the engine, which
     /// panics on broken invariants, can see it.
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
@@ -276,25 +265,6 @@ impl Group {
             _ => 0,
         };
         u32::try_from(next.saturating_sub(1)).unwrap_or(0)
-    }
-
-    pub(super) fn report_unreachable(&mut self, id: u64) {
-        self.raw.report_unreachable(id);
-    }
-
-    /// A peer acknowledged a piece of its snapshot: the transfer is not stuck.
-    pub(super) fn snapshot_progressed(&mut self, id: u64, now: Instant) {
-        if let Some(since) = self.snapshot_since.get_mut(&id) {
-            *since = now;
-        }
-    }
-
-    pub(super) fn transfer_leadership(&mut self) {
-        let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
-        let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
-        if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
-            self.raw.transfer_leader(id);
-        }
     }
 
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
@@ -399,29 +369,6 @@ impl Group {
         let span = (max - min) as u64;
         let timeout = min + usize::try_from(draw % span).expect("below a span of ticks");
         raft.set_randomized_election_timeout(timeout);
-    }
-
-    /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the
-    /// snapshot state for ever.
-    fn cure_stuck_snapshots(&mut self, now: Instant) {
-        if !self.is_leader() {
-            self.snapshot_since.clear();
-            return;
-        }
-        let progress = self.raw.raft.prs().iter();
-        let waiting: Vec<u64> = progress
-            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
-            .map(|(id, _)| *id)
-            .collect();
-        self.snapshot_since.retain(|id, _| waiting.contains(id));
-        for id in waiting {
-            let since = *self.snapshot_since.entry(id).or_insert(now);
-            if now.since(since) >= SNAPSHOT_STALL {
-                tracing::debug!(peer = id, "snapshot transfer made no progress, probing again");
-                self.raw.report_snapshot(id, SnapshotStatus::Failure);
-                self.snapshot_since.remove(&id);
-            }
-        }
     }
 }
 

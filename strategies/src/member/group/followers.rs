@@ -1,0 +1,64 @@
+//! What a leader knows of the others, and does about those that are out of reach or behind.
+
+use std::time::Duration;
+
+use raft::{ProgressState, SnapshotStatus};
+
+use super::Group;
+use crate::Instant;
+
+/// How long a peer may stay in the engine's snapshot state without progress before the leader
+/// gives the transfer up and probes again. The engine itself would wait for ever.
+const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
+
+impl Group {
+    /// Whether a learner has all but the last few entries, so that its vote costs no availability.
+    pub(in crate::member) fn has_caught_up(&self, learner: u64) -> bool {
+        const NEAR: u64 = 64;
+        let progress = self.raw.raft.prs().get(learner);
+        progress
+            .is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
+    }
+
+    pub(in crate::member) fn report_unreachable(&mut self, id: u64) {
+        self.raw.report_unreachable(id);
+    }
+
+    /// A peer acknowledged a piece of its snapshot: the transfer is not stuck.
+    pub(in crate::member) fn snapshot_progressed(&mut self, id: u64, now: Instant) {
+        if let Some(since) = self.snapshot_since.get_mut(&id) {
+            *since = now;
+        }
+    }
+
+    pub(in crate::member) fn transfer_leadership(&mut self) {
+        let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
+        let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
+        if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
+            self.raw.transfer_leader(id);
+        }
+    }
+
+    /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the
+    /// snapshot state for ever.
+    pub(super) fn cure_stuck_snapshots(&mut self, now: Instant) {
+        if !self.is_leader() {
+            self.snapshot_since.clear();
+            return;
+        }
+        let progress = self.raw.raft.prs().iter();
+        let waiting: Vec<u64> = progress
+            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
+            .map(|(id, _)| *id)
+            .collect();
+        self.snapshot_since.retain(|id, _| waiting.contains(id));
+        for id in waiting {
+            let since = *self.snapshot_since.entry(id).or_insert(now);
+            if now.since(since) >= SNAPSHOT_STALL {
+                tracing::debug!(peer = id, "snapshot transfer made no progress, probing again");
+                self.raw.report_snapshot(id, SnapshotStatus::Failure);
+                self.snapshot_since.remove(&id);
+            }
+        }
+    }
+}
