@@ -299,4 +299,29 @@ mod tests {
         let (second, _) = peers.words(&name(), 7, true);
         assert!(second > first, "each asking is a fresh challenge");
     }
+
+    #[test]
+    fn who_has_taken_a_name_over_is_heard_from_then_on() {
+        let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
+        peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true);
+        let (challenge, _) = peers.words(&name(), 7, false);
+        peers.presence(at(20), &name(), 7, &presence(2, 1, challenge), true);
+        assert_eq!(peers.get(&name()).unwrap().heard_at(), at(20));
+        assert!(peers.get(&name()).unwrap().is_fresh(at(21), Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_name_is_talked_to_under_each_incarnation_that_may_run() {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        assert_eq!(peers.incarnations(&name()), [0], "whoever it is");
+        peers.words(&name(), 0, true);
+        assert_eq!(peers.incarnations(&name()), [0], "asked, and not heard");
+        peers.presence(now, &name(), 7, &presence(1, 1, 0), true);
+        assert_eq!(peers.incarnations(&name()), [7], "it has not answered yet");
+        let (challenge, _) = peers.words(&name(), 7, false);
+        peers.presence(now, &name(), 7, &presence(2, 1, challenge), true);
+        assert_eq!(peers.incarnations(&name()), [7]);
+        peers.presence(now, &name(), 8, &presence(1, 1, 0), true);
+        assert_eq!(peers.incarnations(&name()), [8, 7]);
+    }
 }

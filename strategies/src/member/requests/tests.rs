@@ -231,6 +231,26 @@ fn a_waiter_that_was_dropped_although_it_lives_queues_again() {
 }
 
 #[test]
+fn a_new_leader_is_not_asked_for_what_is_known_to_wait() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.requests.call(at(0), lock(2, "k", 2, Until::Never));
+    pair.turn(0);
+    pair.requests.call(at(1), lock(3, "k", 3, Until::Never));
+    assert_eq!(pair.take_due(1).len(), 1);
+    let asked = |pair: &mut Pair, queued| {
+        pair.requests.ask_again(at(2), queued);
+        let nonces = pair.take_due(2).into_iter().map(|command| match command {
+            Command::Lock(lock) => lock.nonce.as_u128(),
+            other => panic!("{other:?}"),
+        });
+        nonces.collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&mut pair, false), [3], "the second stands in the log's queue");
+    assert_eq!(asked(&mut pair, true), [2, 3], "a snapshot may have swallowed its answer");
+}
+
+#[test]
 fn a_stale_lock_is_repeated_at_once_with_the_present_time() {
     let mut pair = Pair::new();
     pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
