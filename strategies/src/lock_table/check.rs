@@ -10,7 +10,10 @@ impl LockTable {
     pub fn check(&self) {
         let mut index = Index::default();
         let mut live = 0;
-        for (key, row) in &self.rows {
+        let rows = self.rows.in_order();
+        assert_eq!(rows.len(), self.rows.len(), "every row has a slot");
+        for &(slot, row) in &rows {
+            assert_eq!(self.rows.find(&row.key), Some(slot), "a row is found by its key");
             let holder = &row.holder;
             assert!(holder.expires_at > self.now, "a lease that has ended leaves the table");
             assert!(holder.granted_at <= self.now, "no grant lies in the future");
@@ -19,11 +22,11 @@ impl LockTable {
             let place = self.nonces.place(holder.claim.nonce);
             assert_eq!(
                 place,
-                Some(&Place::Holds { key: key.clone() }),
+                Some(Place::Holds { row: slot }),
                 "a holder's nonce is known"
             );
             live += 1 + row.queue.len();
-            index.add_lease(key, row);
+            index.add_lease(slot, row);
             for (place, waiter) in &row.queue {
                 assert_eq!(*place, waiter.claim.place, "a waiter stands at its own place");
                 assert!(*place > holder.claim.place, "a holder came before its waiters");
@@ -31,11 +34,11 @@ impl LockTable {
                     waiter.deadline.is_none_or(|end| end > self.now),
                     "the dead left the queue"
                 );
-                let known = Place::Waits { key: key.clone(), place: *place };
+                let known = Place::Waits { row: slot, place: *place };
                 let place = self.nonces.place(waiter.claim.nonce);
-                assert_eq!(place, Some(&known), "a waiter's nonce is known");
-                index.set_deadline(key, waiter);
-                index.set_process(key, waiter);
+                assert_eq!(place, Some(known), "a waiter's nonce is known");
+                index.set_deadline(slot, waiter);
+                index.set_process(slot, waiter);
                 index.waiters += 1;
             }
         }
@@ -44,7 +47,7 @@ impl LockTable {
         assert_eq!(self.nonces.ended().count(), self.nonces.remembered(), "every end is known");
         assert!(self.nonces.len() as u64 <= self.config.nonces_max, "nonces are bounded");
         assert!(self.rows.len() as u64 <= self.config.keys_max, "keys are bounded");
-        let longest = self.rows.values().map(|row| row.queue.len() as u64).max();
+        let longest = rows.iter().map(|(_, row)| row.queue.len() as u64).max();
         let limit = self.config.waiters_per_key_max;
         assert!(longest.unwrap_or(0) <= limit, "waiters are bounded");
     }

@@ -2,32 +2,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ClusterTime, ProcessId,
-    key::Key,
     row::{Row, Waiter},
+    rows::Slot,
 };
 
 /// A time and the place of the claim to which something happens then: the order of what is due.
 type When = (ClusterTime, u64);
 
-/// The ways into the rows other than by key: by time and by process.
+/// The ways to the rows other than by key: by time and by process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     /// The ends of all leases.
-    pub(super) leases: BTreeMap<When, Key>,
+    pub(super) leases: BTreeMap<When, Slot>,
     /// The ends of those leases for which somebody waits.
     pub(super) contended: BTreeSet<When>,
     /// The deadlines of all waiters that have one.
-    pub(super) deadlines: BTreeMap<When, Key>,
-    /// The places of every process that waits, each with its key.
-    pub(super) waiting: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
+    pub(super) deadlines: BTreeMap<When, Slot>,
+    /// The places of every process that waits, each with its row.
+    pub(super) waiting: BTreeMap<ProcessId, BTreeMap<u64, Slot>>,
     /// How many wait in all.
     pub(super) waiters: u64,
 }
 
 impl Index {
     /// Enters the lease of a row, and whether it is waited for.
-    pub(super) fn add_lease(&mut self, key: &Key, row: &Row) {
-        self.leases.insert(lease_end(row), key.clone());
+    pub(super) fn add_lease(&mut self, slot: Slot, row: &Row) {
+        self.leases.insert(lease_end(row), slot);
         if !row.queue.is_empty() {
             self.contended.insert(lease_end(row));
         }
@@ -42,12 +42,12 @@ impl Index {
     }
 
     /// Enters a waiter that is already in the row's queue.
-    pub(super) fn add_waiter(&mut self, key: &Key, row: &Row, waiter: &Waiter) {
+    pub(super) fn add_waiter(&mut self, slot: Slot, row: &Row, waiter: &Waiter) {
         if row.queue.len() == 1 {
             self.contended.insert(lease_end(row));
         }
-        self.set_deadline(key, waiter);
-        self.set_process(key, waiter);
+        self.set_deadline(slot, waiter);
+        self.set_process(slot, waiter);
         self.waiters += 1;
     }
 
@@ -61,9 +61,9 @@ impl Index {
         self.waiters -= 1;
     }
 
-    pub(super) fn set_deadline(&mut self, key: &Key, waiter: &Waiter) {
+    pub(super) fn set_deadline(&mut self, slot: Slot, waiter: &Waiter) {
         if let Some(deadline) = waiter.deadline {
-            self.deadlines.insert((deadline, waiter.claim.place), key.clone());
+            self.deadlines.insert((deadline, waiter.claim.place), slot);
         }
     }
 
@@ -73,9 +73,9 @@ impl Index {
         }
     }
 
-    pub(super) fn set_process(&mut self, key: &Key, waiter: &Waiter) {
+    pub(super) fn set_process(&mut self, slot: Slot, waiter: &Waiter) {
         let places = self.waiting.entry(waiter.claim.process).or_default();
-        places.insert(waiter.claim.place, key.clone());
+        places.insert(waiter.claim.place, slot);
     }
 
     pub(super) fn unset_process(&mut self, waiter: &Waiter) {
@@ -88,16 +88,16 @@ impl Index {
         }
     }
 
-    /// The key of the first lease that ends at or before `now`.
-    pub(super) fn due_lease(&self, now: ClusterTime) -> Option<Key> {
-        let ((end, _), key) = self.leases.first_key_value()?;
-        (*end <= now).then(|| key.clone())
+    /// The row of the first lease that ends at or before `now`.
+    pub(super) fn due_lease(&self, now: ClusterTime) -> Option<Slot> {
+        let ((end, _), slot) = self.leases.first_key_value()?;
+        (*end <= now).then_some(*slot)
     }
 
-    /// The key and place of the first waiter whose deadline is at or before `now`.
-    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<(Key, u64)> {
-        let ((deadline, place), key) = self.deadlines.first_key_value()?;
-        (*deadline <= now).then(|| (key.clone(), *place))
+    /// The row and place of the first waiter whose deadline is at or before `now`.
+    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<(Slot, u64)> {
+        let ((deadline, place), slot) = self.deadlines.first_key_value()?;
+        (*deadline <= now).then_some((*slot, *place))
     }
 }
 

@@ -1,10 +1,6 @@
 use std::{borrow::Borrow, cmp::Ordering, sync::Arc};
 
 /// A key with its digest before it: the order of the table's rows.
-///
-/// Comparing the digests first keeps the search for one key among a million within the nodes of
-/// the tree; comparing texts would fetch one from elsewhere in memory at every comparison. Keys
-/// made to collide cost those comparisons and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     digest: u64,
@@ -16,9 +12,6 @@ impl Key {
         Self { digest: digest(text), text: text.clone() }
     }
 
-    pub(super) fn text(&self) -> &Arc<str> {
-        &self.text
-    }
 }
 
 /// The same on every machine and in every version: rows of a snapshot are in this order.

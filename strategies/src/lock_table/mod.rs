@@ -43,6 +43,7 @@ mod key;
 mod nonces;
 mod questions;
 mod row;
+mod rows;
 mod snapshot;
 mod table;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{ClusterTime, Ended, Seen, key::Key};
+use super::{ClusterTime, Ended, Seen, rows::Slot};
 use crate::{
     Nonce,
     planted::{Bug, planted},
@@ -12,7 +12,7 @@ use crate::{
 pub const FORGOTTEN_PER_STEP: usize = 1024;
 
 /// What the table knows of every nonce: one entry for each that holds, waits or has ended lately.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Nonces {
     places: BTreeMap<Nonce, Place>,
     /// The ended ones in the order in which they ended, so that the oldest is forgotten first.
@@ -22,10 +22,10 @@ pub(super) struct Nonces {
 }
 
 /// Where a nonce stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Holds { key: Key },
-    Waits { key: Key, place: u64 },
+    Holds { row: Slot },
+    Waits { row: Slot, place: u64 },
     Ended(Ended),
 }
 
@@ -41,8 +41,8 @@ pub enum Known {
 }
 
 impl Nonces {
-    pub(super) fn place(&self, nonce: Nonce) -> Option<&Place> {
-        self.places.get(&nonce)
+    pub(super) fn place(&self, nonce: Nonce) -> Option<Place> {
+        self.places.get(&nonce).copied()
     }
 
     pub(super) fn known(&self, nonce: Nonce) -> Option<Known> {

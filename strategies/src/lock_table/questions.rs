@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{
     Bound, ClusterTime, Grant, HolderView, Known, LockTable, ProcessId, Sizes, TableConfig,
-    key::{Key, Ordered},
     row::Row,
 };
 use crate::Nonce;
@@ -52,13 +51,13 @@ impl LockTable {
 
     /// The keys that are held, in order.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.rows.keys().map(Key::text)
+        self.rows.in_order().into_iter().map(|(_, row)| &row.key)
     }
 
     /// Who holds `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<HolderView> {
-        self.row(key).map(|row| row.view())
+        self.row(key).map(Row::view)
     }
 
     /// The head of the queue for `key`: who gets it next.
@@ -70,8 +69,7 @@ impl LockTable {
     /// What the holder of `key` was granted.
     #[must_use]
     pub fn grant(&self, key: &str) -> Option<Grant> {
-        let (key, row) = self.rows.get_key_value(&key as &dyn Ordered)?;
-        Some(row.holder.grant(key.text()))
+        self.row(key).map(Row::grant)
     }
 
     /// The head of the queue for `key`, and the end of the lease before it.
@@ -129,6 +127,6 @@ impl LockTable {
     }
 
     pub(super) fn row(&self, key: &str) -> Option<&Row> {
-        self.rows.get(&key as &dyn Ordered).map(|row| &**row)
+        self.rows.find(key).map(|slot| &self.rows[slot])
     }
 }

@@ -8,6 +8,7 @@ use crate::{DURATION_MAX, Nonce, Owner};
 /// One key that is held: a key without a holder has no row, and waiters only stand behind a holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
+    pub(super) key: Arc<str>,
     pub(super) holder: Hold,
     /// By place: the order of the queue.
     pub(super) queue: BTreeMap<u64, Waiter>,
@@ -100,22 +101,23 @@ impl Hold {
         let expires_at = now.after(claim.duration_ms);
         Self { claim, token, granted_at: now, expires_at }
     }
-
-    pub(super) fn grant(&self, key: &Arc<str>) -> Grant {
-        Grant {
-            key: key.clone(),
-            nonce: self.claim.nonce,
-            process: self.claim.process,
-            request: self.claim.request,
-            token: self.token,
-            asked_at: self.claim.asked_at,
-            granted_at: self.granted_at,
-            expires_at: self.expires_at,
-        }
-    }
 }
 
 impl Row {
+    pub(super) fn grant(&self) -> Grant {
+        let Hold { claim, token, granted_at, expires_at } = &self.holder;
+        Grant {
+            key: self.key.clone(),
+            nonce: claim.nonce,
+            process: claim.process,
+            request: claim.request,
+            token: *token,
+            asked_at: claim.asked_at,
+            granted_at: *granted_at,
+            expires_at: *expires_at,
+        }
+    }
+
     pub(super) fn view(&self) -> HolderView {
         let Hold { claim, token, granted_at, expires_at } = &self.holder;
         HolderView {

@@ -9,6 +9,7 @@ use super::{
     key::Key,
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter},
+    rows::Rows,
 };
 use crate::{
     Nonce,
@@ -70,8 +71,8 @@ impl LockTable {
     /// The table as bytes, versioned; equal tables give equal bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        let rows = self.rows.iter().map(|(key, row)| RowImage {
-            key: key.text().clone(),
+        let rows = self.rows.in_order().into_iter().map(|(_, row)| RowImage {
+            key: row.key.clone(),
             holder: row.holder.clone(),
             queue: match planted(Bug::SnapshotWithoutQueue) {
                 true => Vec::new(),
@@ -127,12 +128,16 @@ impl Image {
             now: self.now,
             last_token: self.last_token,
             last_place: self.last_place,
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         };
         table.nonces.set_floor(self.floor);
+        let mut last = None;
         for row in self.rows {
+            let key = Key::new(&row.key);
+            require(last.is_none_or(|last| last < key), "keys out of order")?;
+            last = Some(key);
             table.restore_row(row)?;
         }
         table.restore_ended(self.ended)?;
@@ -146,9 +151,6 @@ impl Image {
 impl LockTable {
     fn restore_row(&mut self, image: RowImage) -> Result<(), SnapshotError> {
         let RowImage { key, holder, queue } = image;
-        let key = Key::new(&key);
-        let last = self.rows.last_key_value().map(|(key, _)| key);
-        require(last.is_none_or(|last| *last < key), "keys out of order")?;
         require(holder.token <= self.last_token, "token that was never granted")?;
         require(holder.token >= self.config.first_token, "token before the first")?;
         require(holder.granted_at <= self.now, "grant after now")?;
@@ -156,20 +158,21 @@ impl LockTable {
         let waiters = queue.len() as u64;
         require(waiters <= self.config.waiters_per_key_max, "more waiters than the limit")?;
         let mut before = holder.claim.place;
-        self.restore_claim(&holder.claim, Place::Holds { key: key.clone() })?;
-        let mut row = Row { holder, queue: BTreeMap::new() };
+        let claim = holder.claim.clone();
+        let slot = self.rows.insert(Row { key, holder, queue: BTreeMap::new() });
+        self.restore_claim(&claim, Place::Holds { row: slot })?;
         for waiter in queue {
             let place = waiter.claim.place;
             // A holder came before those who wait behind it.
             require(place > before, "queue out of order")?;
             require(waiter.deadline.is_none_or(|end| end > self.now), "waiter that is dead")?;
             before = place;
-            self.restore_claim(&waiter.claim, Place::Waits { key: key.clone(), place })?;
+            self.restore_claim(&waiter.claim, Place::Waits { row: slot, place })?;
+            let row = &mut self.rows[slot];
             row.queue.insert(place, waiter.clone());
-            self.index.add_waiter(&key, &row, &waiter);
+            self.index.add_waiter(slot, row, &waiter);
         }
-        self.index.add_lease(&key, &row);
-        self.rows.insert(key, Box::new(row));
+        self.index.add_lease(slot, &self.rows[slot]);
         Ok(())
     }
 

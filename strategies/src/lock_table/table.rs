@@ -1,15 +1,12 @@
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal, TableConfig,
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
-    key::Key,
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter, lease_ms},
+    rows::{Rows, Slot},
 };
 use crate::{
     Nonce,
@@ -20,15 +17,14 @@ use crate::{
 ///
 /// The [module](super) says what one step does, and in which order. A step costs O(log n), with a
 /// share in what it ends; each waiter and each lease is ended once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LockTable {
     pub(super) config: TableConfig,
     pub(super) now: ClusterTime,
     pub(super) last_token: u64,
     /// The place that the last accepted LOCK took.
     pub(super) last_place: u64,
-    /// Boxed, so that the tree's nodes stay small and are moved cheaply.
-    pub(super) rows: BTreeMap<Key, Box<Row>>,
+    pub(super) rows: Rows,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -54,7 +50,7 @@ impl LockTable {
             config,
             now: ClusterTime(0),
             last_place: 0,
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         }
@@ -87,15 +83,13 @@ impl LockTable {
 
     fn lock(&mut self, request: &LockRequest, effects: &mut Vec<Effect>) {
         let effect = match self.nonces.place(request.nonce) {
-            Some(Place::Holds { key }) if *key.text() == request.key => {
-                let key = key.clone();
-                self.grant_again(&key, request)
+            Some(Place::Holds { row }) if self.rows[row].key == request.key => {
+                self.grant_again(row, request)
             }
-            Some(Place::Waits { key, place }) if *key.text() == request.key => {
-                let (key, place) = (key.clone(), *place);
-                self.queue_again(&key, request, place)
+            Some(Place::Waits { row, place }) if self.rows[row].key == request.key => {
+                self.queue_again(row, request, place)
             }
-            Some(Place::Ended(how)) => refused(request, Refusal::Spent(*how)),
+            Some(Place::Ended(how)) => refused(request, Refusal::Spent(how)),
             // One nonce names one acquisition: it cannot take a second key.
             Some(_) => refused(request, Refusal::Spent(Ended::Unknown)),
             None => match self.admit(request) {
@@ -106,28 +100,28 @@ impl LockTable {
         effects.push(effect);
     }
 
-    fn grant_again(&mut self, key: &Key, request: &LockRequest) -> Effect {
-        let row = self.rows.get_mut(key).expect("a nonce that holds has its row");
+    fn grant_again(&mut self, slot: Slot, request: &LockRequest) -> Effect {
+        let row = &mut self.rows[slot];
         row.holder.claim.asked_again(request, self.now);
         if planted(Bug::GrantedTwice) {
             self.last_token += 1;
             row.holder.token = self.last_token;
         }
-        Effect::Granted(row.holder.grant(key.text()))
+        Effect::Granted(row.grant())
     }
 
     /// The place stays, the deadline may move to a later time, and the grant goes to whoever asked
     /// last.
-    fn queue_again(&mut self, key: &Key, request: &LockRequest, place: u64) -> Effect {
-        let row = self.rows.get_mut(key).expect("a nonce that waits has its row");
-        let waiter = row.queue.get_mut(&place).expect("a nonce that waits is in the queue");
+    fn queue_again(&mut self, slot: Slot, request: &LockRequest, place: u64) -> Effect {
+        let waiter = self.rows[slot].queue.get_mut(&place);
+        let waiter = waiter.expect("a nonce that waits is in the queue");
         let asked = request.wait.deadline(self.now);
         self.index.unset_deadline(waiter);
         waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
-        self.index.set_deadline(key, waiter);
+        self.index.set_deadline(slot, waiter);
         self.index.unset_process(waiter);
         waiter.claim.asked_again(request, self.now);
-        self.index.set_process(key, waiter);
+        self.index.set_process(slot, waiter);
         queued(request)
     }
 
@@ -138,69 +132,66 @@ impl LockTable {
             return Err(Refusal::Stale { group: config.group, now: *now });
         }
         bounded(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
-        let keys = self.rows.len();
-        match self.rows.entry(Key::new(&request.key)) {
-            Entry::Vacant(vacant) => {
-                bounded(keys, config.keys_max, Bound::Keys)?;
-                self.last_place += 1;
-                self.last_token += 1;
-                let claim = Claim::new(self.last_place, request, *now);
-                let holder = Hold::new(claim, self.last_token, *now);
-                let key = vacant.key().clone();
-                let row = vacant.insert(Box::new(Row { holder, queue: BTreeMap::new() }));
-                self.index.add_lease(&key, row);
-                self.nonces.set(request.nonce, Place::Holds { key });
-                Ok(Effect::Granted(row.holder.grant(&request.key)))
-            }
-            Entry::Occupied(_) if request.wait.is_none() => Err(Refusal::Held),
-            Entry::Occupied(mut occupied) => {
-                let waiters = occupied.get().queue.len();
-                bounded(waiters, config.waiters_per_key_max, Bound::WaitersPerKey)?;
-                self.last_place += 1;
-                let place = self.last_place;
-                let claim = Claim::new(place, request, *now);
-                let waiter = Waiter { claim, deadline: request.wait.deadline(*now) };
-                // The row's own key, so that a key is in memory once, however many wait.
-                let key = occupied.key().clone();
-                let row = occupied.get_mut();
-                row.queue.insert(place, waiter.clone());
-                self.index.add_waiter(&key, row, &waiter);
-                self.nonces.set(request.nonce, Place::Waits { key, place });
-                Ok(queued(request))
-            }
+        let Some(slot) = self.rows.find(&request.key) else {
+            bounded(self.rows.len(), config.keys_max, Bound::Keys)?;
+            self.last_place += 1;
+            self.last_token += 1;
+            let claim = Claim::new(self.last_place, request, *now);
+            let holder = Hold::new(claim, self.last_token, *now);
+            let row = Row { key: request.key.clone(), holder, queue: BTreeMap::new() };
+            let granted = row.grant();
+            let slot = self.rows.insert(row);
+            self.index.add_lease(slot, &self.rows[slot]);
+            self.nonces.set(request.nonce, Place::Holds { row: slot });
+            return Ok(Effect::Granted(granted));
+        };
+        if request.wait.is_none() {
+            return Err(Refusal::Held);
         }
+        let row = &mut self.rows[slot];
+        bounded(row.queue.len(), config.waiters_per_key_max, Bound::WaitersPerKey)?;
+        self.last_place += 1;
+        let place = self.last_place;
+        let claim = Claim::new(place, request, *now);
+        let waiter = Waiter { claim, deadline: request.wait.deadline(*now) };
+        row.queue.insert(place, waiter.clone());
+        self.index.add_waiter(slot, row, &waiter);
+        self.nonces.set(request.nonce, Place::Waits { row: slot, place });
+        Ok(queued(request))
     }
 
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
-        let place = self.nonces.place(nonce).cloned();
-        if planted(Bug::UnlockByAnyone) && place.is_none() && self.row(key).is_some() {
-            let key = Key::new(key);
-            let holder = self.rows[&key].holder.claim.nonce;
+        let place = self.nonces.place(nonce);
+        if planted(Bug::UnlockByAnyone)
+            && place.is_none()
+            && let Some(slot) = self.rows.find(key)
+        {
+            let holder = self.rows[slot].holder.claim.nonce;
             self.end_nonce(holder, Ended::Unlocked, false);
-            return self.hand_over(&key, effects);
+            return self.hand_over(slot, effects);
         }
-        let was = match &place {
-            Some(Place::Holds { key: held }) if held.text() == key => Ended::Held,
-            Some(Place::Waits { key: awaited, .. }) if awaited.text() == key => Ended::Waited,
-            Some(Place::Ended(how)) => *how,
+        let was = match place {
+            Some(Place::Holds { row }) if self.rows[row].key == *key => Ended::Held,
+            Some(Place::Waits { row, .. }) if self.rows[row].key == *key => Ended::Waited,
+            Some(Place::Ended(how)) => how,
             Some(_) | None => Ended::Unknown,
         };
         effects.push(Effect::Unlocked { key: key.clone(), nonce, was });
         match (was, place) {
-            (Ended::Held, Some(Place::Holds { key })) => {
+            (Ended::Held, Some(Place::Holds { row })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
                 if planted(Bug::NoHandOver) {
-                    let places: Vec<u64> = self.rows[&key].queue.keys().copied().collect();
+                    let places: Vec<u64> = self.rows[row].queue.keys().copied().collect();
                     for place in places {
-                        let claim = self.leave_queue(&key, place);
+                        let claim = self.leave_queue(row, place);
                         self.nonces.forget(claim.nonce);
                     }
                 }
-                self.hand_over(&key, effects);
+                self.hand_over(row, effects);
             }
-            (Ended::Waited, Some(Place::Waits { key, place })) => {
+            (Ended::Waited, Some(Place::Waits { row, place })) => {
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
-                self.leave_queue(&key, place);
+                self.leave_queue(row, place);
             }
             (Ended::Unknown, None) if !forget => {
                 self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
@@ -225,18 +216,17 @@ impl LockTable {
         by: (ProcessId, u64),
         duration_ms: u64,
     ) -> Option<ClusterTime> {
-        let (key, row) = match self.rows.entry(Key::new(key)) {
-            Entry::Occupied(row) if row.get().holder.claim.nonce == nonce => {
-                (row.key().clone(), row.into_mut())
-            }
-            _ => return None,
-        };
+        let slot = self.rows.find(key)?;
+        let row = &mut self.rows[slot];
+        if row.holder.claim.nonce != nonce {
+            return None;
+        }
         row.holder.claim.handed_over(by);
         let asked = self.now.after(lease_ms(duration_ms));
         if asked > row.holder.expires_at {
             self.index.remove_lease(row);
             row.holder.expires_at = asked;
-            self.index.add_lease(&key, row);
+            self.index.add_lease(slot, row);
         }
         Some(row.holder.expires_at)
     }
@@ -246,16 +236,16 @@ impl LockTable {
         if planted(Bug::HashOrder) {
             return self.drop_in_hash_order(places, effects);
         }
-        for (place, key) in places {
-            self.drop_waiter(&key, place, effects);
+        for (place, slot) in places {
+            self.drop_waiter(slot, place, effects);
         }
     }
 
     #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
-    fn drop_in_hash_order(&mut self, places: BTreeMap<u64, Key>, effects: &mut Vec<Effect>) {
-        let hashed: std::collections::HashMap<u64, Key> = places.into_iter().collect();
-        for (place, key) in hashed {
-            self.drop_waiter(&key, place, effects);
+    fn drop_in_hash_order(&mut self, places: BTreeMap<u64, Slot>, effects: &mut Vec<Effect>) {
+        let hashed: std::collections::HashMap<u64, Slot> = places.into_iter().collect();
+        for (place, slot) in hashed {
+            self.drop_waiter(slot, place, effects);
         }
     }
 
@@ -263,19 +253,19 @@ impl LockTable {
         if planted(Bug::DeadWaiterGranted) {
             return;
         }
-        while let Some((key, place)) = self.index.due_waiter(self.now) {
-            self.drop_waiter(&key, place, effects);
+        while let Some((slot, place)) = self.index.due_waiter(self.now) {
+            self.drop_waiter(slot, place, effects);
         }
     }
 
-    fn drop_waiter(&mut self, key: &Key, place: u64, effects: &mut Vec<Effect>) {
-        let Claim { nonce, process, .. } = self.leave_queue(key, place);
+    fn drop_waiter(&mut self, slot: Slot, place: u64, effects: &mut Vec<Effect>) {
+        let Claim { nonce, process, .. } = self.leave_queue(slot, place);
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: key.text().clone(), nonce, process });
+        effects.push(Effect::Dropped { key: self.rows[slot].key.clone(), nonce, process });
     }
 
-    fn leave_queue(&mut self, key: &Key, place: u64) -> Claim {
-        let row = self.rows.get_mut(key).expect("a place that is indexed has its row");
+    fn leave_queue(&mut self, slot: Slot, place: u64) -> Claim {
+        let row = &mut self.rows[slot];
         let waiter = row.queue.remove(&place).expect("a place that is indexed is in the queue");
         self.index.remove_waiter(row, &waiter);
         waiter.claim
@@ -285,37 +275,48 @@ impl LockTable {
         if planted(Bug::ExpiryIgnored) {
             return;
         }
-        while let Some(key) = self.index.due_lease(self.now) {
-            let row = self.rows.get(&key).expect("a lease that is indexed has its row");
+        while let Some(slot) = self.index.due_lease(self.now) {
+            let row = &self.rows[slot];
             let Claim { nonce, process, .. } = row.holder.claim;
             let token = row.holder.token;
             self.nonces.end(nonce, Ended::Expired, self.now);
-            effects.push(Effect::Expired { key: key.text().clone(), nonce, process, token });
-            self.hand_over(&key, effects);
+            effects.push(Effect::Expired { key: row.key.clone(), nonce, process, token });
+            self.hand_over(slot, effects);
         }
     }
 
-    /// Ends the hold of `key` and grants it to the head of the queue, which is alive: the dead left
+    /// Ends the hold of a key and grants it to the head of the queue, which is alive: the dead left
     /// at the beginning of the step. Without a queue the key leaves the table.
-    fn hand_over(&mut self, key: &Key, effects: &mut Vec<Effect>) {
-        let Entry::Occupied(mut entry) = self.rows.entry(key.clone()) else {
-            unreachable!("a key that is handed over has its row");
-        };
-        self.index.remove_lease(entry.get());
-        let Some((_, waiter)) = entry.get_mut().queue.pop_first() else {
-            entry.remove();
+    fn hand_over(&mut self, slot: Slot, effects: &mut Vec<Effect>) {
+        let row = &mut self.rows[slot];
+        self.index.remove_lease(row);
+        let Some((_, waiter)) = row.queue.pop_first() else {
+            self.rows.remove(slot);
             return;
         };
-        let key = entry.key().clone();
-        let row = entry.get_mut();
         self.index.remove_waiter(row, &waiter);
         self.last_token += 1;
         row.holder = Hold::new(waiter.claim, self.last_token, self.now);
-        self.index.add_lease(&key, row);
-        effects.push(Effect::Granted(row.holder.grant(key.text())));
-        self.nonces.set(row.holder.claim.nonce, Place::Holds { key });
+        self.index.add_lease(slot, row);
+        effects.push(Effect::Granted(row.grant()));
+        self.nonces.set(row.holder.claim.nonce, Place::Holds { row: slot });
     }
 }
+
+/// Equal are tables that hold the same: what is in a row's slot counts, and not which slot it is. The
+/// indexes follow from the rows ([`LockTable::check`]).
+impl PartialEq for LockTable {
+    fn eq(&self, other: &Self) -> bool {
+        self.config == other.config
+            && (self.now, self.last_token, self.last_place)
+                == (other.now, other.last_token, other.last_place)
+            && self.rows == other.rows
+            && self.nonces.floor() == other.nonces.floor()
+            && self.nonces.ended().eq(other.nonces.ended())
+    }
+}
+
+impl Eq for LockTable {}
 
 fn bounded(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
     if (present as u64) < limit { Ok(()) } else { Err(Refusal::Limit { what, limit }) }
