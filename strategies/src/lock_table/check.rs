@@ -20,11 +20,7 @@ impl LockTable {
             assert!(holder.token <= self.last_token, "a token was counted before it was granted");
             assert!(holder.claim.place <= self.last_place, "a place was counted");
             let place = self.nonces.place(holder.claim.nonce);
-            assert_eq!(
-                place,
-                Some(Place::Holds { row: slot }),
-                "a holder's nonce is known"
-            );
+            assert_eq!(place, Some(Place::Holds { row: slot }), "a holder's nonce is known");
             live += 1 + row.queue.len();
             index.add_lease(slot, row);
             for (place, waiter) in &row.queue {

@@ -27,7 +27,7 @@ pub struct TableConfig {
     /// about 25 MB.
     pub waiters_per_key_max: u64,
     /// Keys held at one time, 1,048,576 by default: the million the table is measured at, and about
-    /// 400 MB with keys of moderate length.
+    /// 300 MB with keys of moderate length.
     pub keys_max: u64,
     /// Nonces held, waiting and remembered together, 2,097,152 by default: a full table of keys and
     /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.

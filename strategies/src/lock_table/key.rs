@@ -11,7 +11,6 @@ impl Key {
     pub(super) fn new(text: &Arc<str>) -> Self {
         Self { digest: digest(text), text: text.clone() }
     }
-
 }
 
 /// The same on every machine and in every version: rows of a snapshot are in this order.

@@ -57,9 +57,7 @@ impl Rows {
     pub(super) fn find(&self, key: &str) -> Option<Slot> {
         let first = self.by_digest.get(&digest(key)).copied();
         match first.filter(|slot| *self[*slot].key == *key) {
-            None if !self.collided.is_empty() => {
-                self.collided.get(&key as &dyn Ordered).copied()
-            }
+            None if !self.collided.is_empty() => self.collided.get(&key as &dyn Ordered).copied(),
             found => found,
         }
     }
@@ -262,7 +260,9 @@ mod tests {
         let keys = colliding(3);
         let filled = |order: [usize; 3]| {
             let mut rows = Rows::default();
-            order.iter().for_each(|key| drop(rows.insert(row(&keys[*key]))));
+            for key in order {
+                rows.insert(row(&keys[key]));
+            }
             rows
         };
         let (one, mut other) = (filled([0, 1, 2]), filled([2, 0, 1]));
@@ -285,7 +285,9 @@ mod tests {
         rows.remove(slots[10]);
         assert_eq!(rows.insert(row("in its place")), slots[10]);
         assert_eq!(rows.insert(row("and on")), slots[64]);
-        slots[65..128].iter().for_each(|slot| drop(rows.insert(row(&slot.0.to_string()))));
+        for key in 65..128 {
+            rows.insert(row(&key.to_string()));
+        }
         slots[192..].iter().for_each(|slot| rows.remove(*slot));
         assert_eq!(held(&rows), 3, "the other one is kept now");
     }
