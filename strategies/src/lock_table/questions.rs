@@ -49,7 +49,8 @@ impl LockTable {
         self.index.waiting.keys().copied()
     }
 
-    /// The keys that are held, in order.
+    /// The keys that are held, in the order of a snapshot. Looks at all of them, whatever is taken of
+    /// what it returns.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rows.in_order().into_iter().map(|(_, row)| &row.key)
     }

@@ -3,12 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     ops::{Index, IndexMut},
+    sync::Arc,
 };
 
-use super::{
-    key::{Key, Ordered, digest},
-    row::Row,
-};
+use super::{key::digest, row::Row};
 
 /// Names a row for as long as it is in the table: nonces and indexes refer to it so, and a key is in
 /// memory once.
@@ -32,7 +30,7 @@ pub(super) struct Rows {
     by_digest: BTreeMap<u64, Slot>,
     /// Rows that came when another had their digest. Keys made to collide cost a search by text, and
     /// nothing else.
-    collided: BTreeMap<Key, Slot>,
+    collided: BTreeMap<Arc<str>, Slot>,
 }
 
 /// Some rows, in memory that goes with the last of them.
@@ -40,10 +38,11 @@ pub(super) struct Rows {
 struct Block {
     rows: Vec<Option<Row>>,
     /// A bit for each row.
-    taken: u64,
+    taken: u16,
 }
 
-const BLOCK_ROWS: u32 = u64::BITS;
+/// Two kilobytes: what one row that is left can keep from others.
+const BLOCK_ROWS: u32 = u16::BITS;
 
 impl Rows {
     pub(super) fn len(&self) -> usize {
@@ -56,10 +55,7 @@ impl Rows {
 
     pub(super) fn find(&self, key: &str) -> Option<Slot> {
         let first = self.by_digest.get(&digest(key)).copied();
-        match first.filter(|slot| *self[*slot].key == *key) {
-            None if !self.collided.is_empty() => self.collided.get(&key as &dyn Ordered).copied(),
-            found => found,
-        }
+        first.filter(|slot| *self[*slot].key == *key).or_else(|| self.collided.get(key).copied())
     }
 
     /// Adds the row of a key that has none.
@@ -71,7 +67,7 @@ impl Rows {
                 vacant.insert(slot);
             }
             Entry::Occupied(_) => {
-                self.collided.insert(Key::new(&key), slot);
+                self.collided.insert(key, slot);
             }
         }
         slot
@@ -82,7 +78,7 @@ impl Rows {
         let Block { rows, taken } = &mut self.blocks[block];
         let row = rows[bit].take().expect(REFERRED);
         let number = slot.0 / BLOCK_ROWS;
-        if *taken == u64::MAX {
+        if *taken == u16::MAX {
             self.roomy.insert(number);
         }
         *taken &= !(1 << bit);
@@ -90,31 +86,32 @@ impl Rows {
             && let Some(before) = self.spare.replace(number)
             && before != number
         {
-            self.blocks[before as usize].give_back();
+            self.give_back(before);
         }
         match self.by_digest.entry(digest(&row.key)) {
             Entry::Occupied(first) if *first.get() == slot => {
                 first.remove();
             }
             _ => {
-                self.collided.remove(&Key::new(&row.key));
+                self.collided.remove(&row.key);
             }
         }
     }
 
-    /// All rows, in the order of their keys.
+    /// All rows, by the digests of their keys, and then by their texts.
     pub(super) fn in_order(&self) -> Vec<(Slot, &Row)> {
         let slots = self.by_digest.values().chain(self.collided.values());
         let mut rows: Vec<_> = slots.map(|slot| (*slot, &self[*slot])).collect();
         if !self.collided.is_empty() {
-            rows.sort_by_cached_key(|(_, row)| Key::new(&row.key));
+            rows.sort_by_cached_key(|(_, row)| (digest(&row.key), row.key.clone()));
         }
         rows
     }
 
     fn place(&mut self, row: Row) -> Slot {
         let number = self.roomy.first().copied().unwrap_or_else(|| {
-            let number = u32::try_from(self.blocks.len()).expect("so many rows fit into no memory");
+            let rows = u32::try_from(self.blocks.len() * BLOCK_ROWS as usize);
+            let number = rows.expect("so many rows fit into no memory") / BLOCK_ROWS;
             self.blocks.push(Block::default());
             self.roomy.insert(number);
             number
@@ -123,21 +120,42 @@ impl Rows {
         let bit = block.taken.trailing_ones();
         block.taken |= 1 << bit;
         if block.rows.is_empty() {
-            block.rows.reserve_exact(BLOCK_ROWS as usize);
-            block.rows.resize_with(BLOCK_ROWS as usize, || None);
+            block.rows = (0..BLOCK_ROWS).map(|_| None).collect();
         }
         block.rows[bit as usize] = Some(row);
-        if block.taken == u64::MAX {
+        if block.taken == u16::MAX {
             self.roomy.remove(&number);
         }
         Slot(number * BLOCK_ROWS + bit)
     }
-}
 
-impl Block {
-    fn give_back(&mut self) {
-        if self.taken == 0 {
-            self.rows = Vec::new();
+    /// Frees the memory of a block that has no rows (any more), and the blocks at the end that have none.
+    fn give_back(&mut self, number: u32) {
+        let block = &mut self.blocks[number as usize];
+        if block.taken == 0 {
+            block.rows = Vec::new();
+        }
+        while self.blocks.last().is_some_and(|block| block.rows.is_empty()) {
+            self.blocks.pop();
+            self.roomy.pop_last();
+        }
+    }
+
+    /// Asserts that slots and ways to them agree.
+    pub(super) fn check(&self) {
+        let mut rows = 0;
+        for (number, block) in (0..).zip(&self.blocks) {
+            let Block { rows: slots, taken } = block;
+            let bits = |bit: usize| taken >> bit & 1 == 1;
+            assert!(slots.iter().enumerate().all(|(bit, row)| row.is_some() == bits(bit)));
+            assert_eq!(self.roomy.contains(&number), *taken != u16::MAX, "what has room is known");
+            assert!(*taken != 0 || slots.is_empty() || self.spare == Some(number), "memory goes");
+            rows += taken.count_ones() as usize;
+        }
+        assert_eq!(rows, self.len(), "every row is found, and every slot has its row");
+        assert!(self.roomy.iter().all(|number| (*number as usize) < self.blocks.len()));
+        for (slot, row) in self.in_order() {
+            assert_eq!(self.find(&row.key), Some(slot), "a row is found by its key");
         }
     }
 }
@@ -174,7 +192,7 @@ impl IndexMut<Slot> for Rows {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -205,7 +223,7 @@ mod tests {
 
     /// Texts of sixteen bytes, all with the digest of the first: the second half makes up for what
     /// the first half changes, where that gives a text.
-    fn colliding(count: usize) -> Vec<String> {
+    pub(in crate::lock_table) fn colliding(count: usize) -> Vec<String> {
         let half = |text: &[u8]| u64::from_le_bytes(text.try_into().unwrap());
         // What the digest is after the first half, and both halves are mixed alike.
         let after = |first: u64| {
@@ -227,14 +245,13 @@ mod tests {
     proptest! {
         #[test]
         fn keys_are_found_whether_their_digests_collide_or_not(
-            steps in prop::collection::vec((0..8_usize, any::<bool>()), 0..60)
+            steps in prop::collection::vec((0..90_usize, any::<bool>()), 0..300)
         ) {
-            let mut keys = colliding(5);
-            keys.extend(["a", "b", "c"].map(str::to_owned));
+            let mut keys = colliding(10);
+            keys.extend((0..80).map(|key| key.to_string()));
             let (mut rows, mut model) = (Rows::default(), BTreeMap::new());
             for (key, enters) in steps {
                 let key = &keys[key];
-                prop_assert_eq!(rows.find(key), model.get(key).copied());
                 match (enters, model.remove(key)) {
                     (true, None) => {
                         model.insert(key.clone(), rows.insert(row(key)));
@@ -242,6 +259,7 @@ mod tests {
                     (_, Some(slot)) => rows.remove(slot),
                     (false, None) => {}
                 }
+                rows.check();
                 prop_assert_eq!(rows.len(), model.len());
                 prop_assert_eq!(rows.is_empty(), model.is_empty());
                 for key in &keys {
@@ -270,25 +288,44 @@ mod tests {
         let slot = other.find(&keys[1]).unwrap();
         other[slot].holder.token = 2;
         assert_ne!(one, other);
-        other.remove(slot);
+        other[slot].holder.token = 1;
+        let (last, _) = *other.in_order().last().unwrap();
+        other.remove(last);
         assert_ne!(one, other, "two are the beginning of three");
+        assert_ne!(other, one);
     }
 
     #[test]
     fn memory_goes_with_the_rows_of_its_block_and_the_first_is_filled_first() {
         let mut rows = Rows::default();
-        let slots = (0..200).map(|key| rows.insert(row(&key.to_string()))).collect::<Vec<_>>();
+        let fill = |rows: &mut Rows, keys: std::ops::Range<u32>| {
+            keys.map(|key| rows.insert(row(&key.to_string()))).collect::<Vec<_>>()
+        };
         let held = |rows: &Rows| rows.blocks.iter().filter(|block| !block.rows.is_empty()).count();
-        assert_eq!(held(&rows), 4, "64 in each");
-        slots[64..192].iter().for_each(|slot| rows.remove(*slot));
+        let slots = fill(&mut rows, 0..50);
+        assert_eq!(held(&rows), 4, "16 in each");
+        slots[16..48].iter().for_each(|slot| rows.remove(*slot));
         assert_eq!(held(&rows), 3, "of those that are empty one is kept");
         rows.remove(slots[10]);
-        assert_eq!(rows.insert(row("in its place")), slots[10]);
-        assert_eq!(rows.insert(row("and on")), slots[64]);
-        for key in 65..128 {
-            rows.insert(row(&key.to_string()));
-        }
-        slots[192..].iter().for_each(|slot| rows.remove(*slot));
-        assert_eq!(held(&rows), 3, "the other one is kept now");
+        assert_eq!(fill(&mut rows, 50..52), [slots[10], slots[16]]);
+        fill(&mut rows, 52..67);
+        slots[48..].iter().for_each(|slot| rows.remove(*slot));
+        assert_eq!((held(&rows), rows.blocks.len()), (3, 4), "the last is kept now");
+        rows.check();
+        slots[..16].iter().for_each(|slot| rows.remove(*slot));
+        assert_eq!((held(&rows), rows.blocks.len()), (2, 2), "and the first, and none at the end");
+        rows.check();
+    }
+
+    #[test]
+    fn a_block_that_was_kept_and_filled_again_is_not_freed_with_the_next() {
+        let mut rows = Rows::default();
+        let slots = (0..32).map(|key| rows.insert(row(&key.to_string()))).collect::<Vec<_>>();
+        slots[..16].iter().for_each(|slot| rows.remove(*slot));
+        assert_eq!(rows.insert(row("again")), slots[0]);
+        slots[16..].iter().for_each(|slot| rows.remove(*slot));
+        assert_eq!(rows.find("again"), Some(slots[0]));
+        assert_eq!(&*rows[slots[0]].key, "again");
+        rows.check();
     }
 }

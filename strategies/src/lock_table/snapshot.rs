@@ -6,7 +6,7 @@ use super::{
     ClusterTime, Ended, LockTable, TableConfig,
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
-    key::Key,
+    key::digest,
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter},
     rows::Rows,
@@ -46,8 +46,8 @@ pub enum SnapshotError {
     },
 }
 
-/// What is written after the version: the rows, from which the indexes follow, in the order of the
-/// table ([`Key`]), so that equal tables give equal bytes.
+/// What is written after the version: the rows, from which the indexes follow, by their
+/// [`digest`] and then their text, so that equal tables give equal bytes.
 #[derive(Serialize, Deserialize)]
 struct Image {
     config: TableConfig,
@@ -133,13 +133,19 @@ impl Image {
             index: Index::default(),
         };
         table.nonces.set_floor(self.floor);
+        let mut places = Vec::new();
         let mut last = None;
         for row in self.rows {
-            let key = Key::new(&row.key);
+            let key = (digest(&row.key), row.key.clone());
             require(last.is_none_or(|last| last < key), "keys out of order")?;
             last = Some(key);
+            let waiting = row.queue.iter().map(|waiter| waiter.claim.place);
+            places.extend(waiting.chain([row.holder.claim.place]));
             table.restore_row(row)?;
         }
+        // The orders in time tell claims apart by their places.
+        places.sort_unstable();
+        require(places.is_sorted_by(|one, next| one < next), "place that was taken twice")?;
         table.restore_ended(self.ended)?;
         require(table.rows.len() as u64 <= table.config.keys_max, "more keys than the limit")?;
         let nonces = table.nonces.len() as u64;

@@ -102,6 +102,7 @@ impl LockTable {
 
     fn grant_again(&mut self, slot: Slot, request: &LockRequest) -> Effect {
         let row = &mut self.rows[slot];
+        debug_assert_eq!(row.holder.claim.nonce, request.nonce, "a slot names the same row");
         row.holder.claim.asked_again(request, self.now);
         if planted(Bug::GrantedTwice) {
             self.last_token += 1;
@@ -115,6 +116,7 @@ impl LockTable {
     fn queue_again(&mut self, slot: Slot, request: &LockRequest, place: u64) -> Effect {
         let waiter = self.rows[slot].queue.get_mut(&place);
         let waiter = waiter.expect("a nonce that waits is in the queue");
+        debug_assert_eq!(waiter.claim.nonce, request.nonce, "a slot names the same row");
         let asked = request.wait.deadline(self.now);
         self.index.unset_deadline(waiter);
         waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
@@ -303,14 +305,15 @@ impl LockTable {
     }
 }
 
-/// Equal are tables that hold the same: what is in a row's slot counts, and not which slot it is. The
-/// indexes follow from the rows ([`LockTable::check`]).
+/// Equal are tables that hold the same: what is in a row's slot counts, and not which slot it is. That
+/// the live nonces and the indexes say what the rows say is [`LockTable::check`]'s.
 impl PartialEq for LockTable {
     fn eq(&self, other: &Self) -> bool {
         self.config == other.config
             && (self.now, self.last_token, self.last_place)
                 == (other.now, other.last_token, other.last_place)
             && self.rows == other.rows
+            && self.nonces.len() == other.nonces.len()
             && self.nonces.floor() == other.nonces.floor()
             && self.nonces.ended().eq(other.nonces.ended())
     }

@@ -74,6 +74,57 @@ fn the_bytes_do_not_depend_on_the_order_in_which_keys_came() {
 }
 
 #[test]
+fn keys_whose_digests_collide_are_restored_whatever_order_they_came_in() {
+    let keys = rows::tests::colliding(3);
+    let table = |order: [usize; 3]| {
+        let mut bench = Bench::new();
+        for key in order {
+            let request = request(key as u128, 100, Wait::No);
+            let request = LockRequest { key: keys[key].as_str().into(), ..request };
+            bench.apply(0, &Command::Lock(request));
+        }
+        bench.table
+    };
+    let order = |table: &LockTable| table.keys().cloned().collect::<Vec<_>>();
+    let (one, other) = (table([0, 1, 2]), table([2, 0, 1]));
+    assert_eq!(order(&one), order(&other));
+    for table in [one, other] {
+        let restored = LockTable::restore(&table.snapshot()).unwrap();
+        restored.check();
+        assert_eq!(restored, table);
+    }
+}
+
+/// The simulator compares tables so.
+#[test]
+fn tables_that_differ_in_anything_are_not_equal() {
+    type Change = fn(&mut LockTable);
+    let changes: [Change; 11] = [
+        |t| t.config.keys_max -= 1,
+        |t| t.now = t.now.after(1),
+        |t| t.last_token += 1,
+        |t| t.last_place += 1,
+        |t| row(t, "k").holder.token += 1,
+        |t| row(t, "k").queue.first_entry().unwrap().get_mut().deadline = None,
+        |t| drop(row(t, "k").queue.pop_last()),
+        |t| row(t, "k").key = "another".into(),
+        |t| t.nonces.set_floor(Some(ClusterTime(1))),
+        |t| ended(t, Ended::Withdrawn, 17),
+        |t| {
+            let nonce = row(t, "k").holder.claim.nonce;
+            t.nonces.forget(nonce);
+        },
+    ];
+    let table = rich().table;
+    assert_eq!(table, table.clone());
+    for (place, change) in changes.into_iter().enumerate() {
+        let mut changed = table.clone();
+        change(&mut changed);
+        assert!(changed != table, "change {place} is not seen");
+    }
+}
+
+#[test]
 fn an_unknown_version_is_named() {
     // contract rule 12
     let mut bytes = rich().table.snapshot();
@@ -105,7 +156,7 @@ fn a_length_that_promises_too_much_allocates_nothing() {
 fn a_table_that_contradicts_itself_is_refused() {
     let good = rich().table;
     type Break = fn(&mut LockTable);
-    let breaks: [(&str, Break); 23] = [
+    let breaks: [(&str, Break); 24] = [
         ("lease that has ended", |t| t.now = ClusterTime(110)),
         ("token that was never granted", |t| t.last_token = 1),
         ("place that was never taken", |t| t.last_place = 4),
@@ -114,6 +165,9 @@ fn a_table_that_contradicts_itself_is_refused() {
             row(t, "zé\0").holder.claim.nonce = nonce;
         }),
         ("queue out of order", |t| row(t, "k").holder.claim.place = 5),
+        ("place that was taken twice", |t| {
+            row(t, "zé\0").holder.claim.place = row(t, "k").holder.claim.place;
+        }),
         ("more keys than the limit", |t| t.config.keys_max = 1),
         ("more waiters than the limit", |t| t.config.waiters_per_key_max = 1),
         ("more nonces than the limit", |t| t.config.nonces_max = 3),

@@ -219,6 +219,7 @@ impl Invariants {
         if newest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8)) {
             let same = *table == group.table;
             assert!(same, "tables differ at applied index {}", view.applied);
+            table.check();
         }
     }
 
