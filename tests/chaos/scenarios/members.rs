@@ -79,7 +79,7 @@ pub(crate) fn over_tcp(policy: Policy, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
     let mut crew = Crew::start(posts(policy, &network));
     plan.each(&ALL, |fault, random| {
-        crew.traffic();
+        settle(&mut crew);
         inject(fault, &mut crew, Some(&network), random);
         crew.tally.add("faults", 1);
     });
@@ -138,7 +138,7 @@ pub(super) fn kill_and_pause(crew: &mut Crew, random: &mut StdRng) {
     ];
     crate::shuffle(&mut faults, random);
     for fault in faults {
-        crew.traffic();
+        settle(crew);
         inject(fault, crew, None, random);
         crew.tally.add("faults", 1);
     }
@@ -258,7 +258,14 @@ fn status(crew: &mut Crew, index: usize) -> Option<(bool, bool, Option<String>)>
     process.wait(Duration::from_secs(5), status).ok()
 }
 
-/// All vote, one leads, and all know which.
+/// The fault before is over.
+fn settle(crew: &mut Crew) {
+    crew.traffic();
+    agree(crew);
+}
+
+/// All vote, one leads, and all know which. A member that has just returned and does not vote yet would be a
+/// second one missing beside the one that is stopped next, and two of three are what a group needs.
 fn agree(crew: &mut Crew) {
     let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
     loop {

@@ -106,3 +106,26 @@ pub(super) fn asks_no_answer(message: &Message) -> bool {
 fn is_command(entry: &Entry) -> bool {
     entry.entry_type == EntryType::EntryNormal
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_append_that_says_so_asks_for_no_answer() {
+        let message = |msg_type, entries: usize, context: &'static [u8]| Message {
+            msg_type,
+            entries: vec![Entry::default(); entries].into(),
+            context: context.into(),
+            ..Message::default()
+        };
+        use MessageType::{MsgAppend, MsgHeartbeat};
+        assert!(asks_no_answer(&message(MsgAppend, 0, NO_ANSWER)));
+        assert!(
+            !asks_no_answer(&message(MsgAppend, 0, b"")),
+            "the engine's own, for what is missing"
+        );
+        assert!(!asks_no_answer(&message(MsgAppend, 1, NO_ANSWER)));
+        assert!(!asks_no_answer(&message(MsgHeartbeat, 0, NO_ANSWER)));
+    }
+}
