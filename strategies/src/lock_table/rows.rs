@@ -12,7 +12,7 @@ use super::{key::digest, row::Row};
 /// memory once.
 ///
 /// Which slot a row got says nothing about the table, and nothing that leaves it depends on slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
 /// All rows.
@@ -154,7 +154,9 @@ impl Rows {
         }
         assert_eq!(rows, self.len(), "every row is found, and every slot has its row");
         assert!(self.roomy.iter().all(|number| (*number as usize) < self.blocks.len()));
+        let mut slots = BTreeSet::new();
         for (slot, row) in self.in_order() {
+            assert!(slots.insert(slot), "a slot has one way to it");
             assert_eq!(self.find(&row.key), Some(slot), "a row is found by its key");
         }
     }
@@ -327,5 +329,35 @@ pub(super) mod tests {
         assert_eq!(rows.find("again"), Some(slots[0]));
         assert_eq!(&*rows[slots[0]].key, "again");
         rows.check();
+    }
+
+    #[test]
+    fn broken_rows_do_not_pass_the_check() {
+        type Break = fn(&mut Rows);
+        let breaks: [Break; 6] = [
+            |rows| rows.blocks[0].taken = 0,
+            |rows| rows.roomy.clear(),
+            |rows| {
+                rows.roomy.insert(9);
+            },
+            |rows| rows.spare = None,
+            |rows| {
+                rows.by_digest.pop_first();
+            },
+            |rows| {
+                let other = *rows.by_digest.last_key_value().unwrap().1;
+                rows.by_digest.first_entry().unwrap().insert(other);
+            },
+        ];
+        let mut good = Rows::default();
+        let slots = (0..40).map(|key| good.insert(row(&key.to_string()))).collect::<Vec<_>>();
+        slots[16..32].iter().for_each(|slot| good.remove(*slot));
+        good.check();
+        for (place, broken) in breaks.into_iter().enumerate() {
+            let mut rows = good.clone();
+            broken(&mut rows);
+            let checked = std::panic::catch_unwind(|| rows.check());
+            assert!(checked.is_err(), "break {place} passes");
+        }
     }
 }
