@@ -1,10 +1,12 @@
 //! `gaggle simulate`: the deterministic simulator, for any number of seeds.
 
 use std::{
+    collections::BTreeMap,
+    panic::resume_unwind,
     process::ExitCode,
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -66,7 +68,10 @@ fn one(seed: u64, settings: &Settings) -> ExitCode {
     for (what, count) in run.coverage.iter() {
         say(format_args!("  {what:<44}{count:>8}"));
     }
-    ExitCode::from(u8::from(run.violation.is_some()))
+    if run.undecided > 0 {
+        say(format_args!("{} searches were not decided, which is no pass", run.undecided));
+    }
+    ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0))
 }
 
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
@@ -86,9 +91,21 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::new("no progress bar").because(&error))?,
     );
     let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
+    let under_way = Mutex::new(BTreeMap::<u64, Duration>::new());
+    let is_over = AtomicBool::new(false);
     let stop = || args.seconds.is_some_and(|most| bar.elapsed() >= Duration::from_secs(most));
     thread::scope(|scope| {
-        for _ in 0..jobs {
+        let watch = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_secs(1));
+                for seed in overdue(&under_way, bar.elapsed()) {
+                    eprintln!(
+                        "not at its end after {OVERDUE:?}: gaggle simulate --seed {seed}{flags} --trace"
+                    );
+                }
+            }
+        });
+        let workers = (0..jobs).map(|_| {
             scope.spawn(|| {
                 let settings = Settings { clocks, trace: false };
                 while !stop() {
@@ -96,15 +113,23 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
                     if number >= args.seeds {
                         break;
                     }
-                    let run = simulate(from + number, &settings);
+                    let seed = from + number;
+                    locked(&under_way).insert(seed, bar.elapsed());
+                    let run = simulate(seed, &settings);
+                    locked(&under_way).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
                     }
-                    batch.lock().unwrap_or_else(PoisonError::into_inner).add(&run);
+                    locked(&batch).add(&run);
                     bar.inc(1);
                 }
-            });
-        }
+            })
+        });
+        let workers = workers.collect::<Vec<_>>();
+        let ended = workers.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>();
+        is_over.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        ended.into_iter().for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
     });
     let took = bar.elapsed();
     bar.finish_and_clear();
@@ -122,6 +147,19 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!sound)))
 }
 
+/// Seeds take milliseconds, and the longest seconds: one that is not at its end after so long may have
+/// stopped within a turn, where no event ends it. Each is named once.
+const OVERDUE: Duration = Duration::from_secs(120);
+
+fn overdue(under_way: &Mutex<BTreeMap<u64, Duration>>, now: Duration) -> Vec<u64> {
+    let is_late = |_: &u64, began: &mut Duration| now.saturating_sub(*began) >= OVERDUE;
+    locked(under_way).extract_if(.., is_late).map(|(seed, _)| seed).collect()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
     let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
     say(batch);
@@ -134,8 +172,8 @@ fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
             "below {COMPLETE} seeds nobody asks whether every fault and rare event was among them"
         ));
     }
-    if batch.undecided > 0 {
-        say("a search that was not decided is no pass");
+    for seed in batch.undecided_seeds.iter().take(10) {
+        say(format_args!("not decided, which is no pass: gaggle simulate --seed {seed}{flags}"));
     }
     for what in missing {
         say(format_args!("never happened: {what}"));
@@ -158,6 +196,7 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "unknown": batch.unknown,
         "searches": batch.searches,
         "undecided": batch.undecided,
+        "undecided_seeds": batch.undecided_seeds,
         "two_believed": batch.two_believed,
         "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
         "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),

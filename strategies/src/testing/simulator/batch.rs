@@ -28,6 +28,8 @@ pub struct Batch {
     pub searches: u64,
     /// Searches that ended by their budget: neither legal nor illegal.
     pub undecided: u64,
+    /// In which seeds.
+    pub undecided_seeds: Vec<u64>,
     /// How often two holders of one key believed at one time.
     pub two_believed: u64,
     /// Entries that were committed.
@@ -36,7 +38,7 @@ pub struct Batch {
     pub coverage: Coverage,
 }
 
-/// Violations kept by name.
+/// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
 
 impl Batch {
@@ -56,6 +58,9 @@ impl Batch {
         self.unknown += run.unknown;
         self.searches += run.searches;
         self.undecided += run.undecided;
+        if run.undecided > 0 && self.undecided_seeds.len() < VIOLATIONS_MAX {
+            self.undecided_seeds.push(run.seed);
+        }
         self.two_believed += run.two_believed;
         self.committed += run.committed;
         self.coverage.add(&run.coverage);

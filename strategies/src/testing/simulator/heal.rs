@@ -101,7 +101,7 @@ impl World {
                 if let Err(error) = outcome
                     && !matches!(error, crate::Error::Limit { .. })
                 {
-                    recorder.note(Observation::Broken(format!("healed, and yet: {error}")));
+                    recorder.note(Observation::Unhealed(format!("healed, and yet: {error}")));
                 }
             });
             let done = self.run_until(self.now() + 4_000 * MS, |world| !world.clients_run());

@@ -42,6 +42,8 @@ impl World {
                     panic!("{what}")
                 }
                 Observation::Broken(_) => Ok(()),
+                // The clocks are within the bound again.
+                Observation::Unhealed(what) => panic!("{what}"),
                 Observation::Reached(what) => {
                     self.invariants.coverage.reach(what);
                     Ok(())

@@ -45,6 +45,8 @@ pub(super) enum Observation {
     },
     /// Something that the contract forbids.
     Broken(String),
+    /// What does not work after the faults, whatever the clocks did before.
+    Unhealed(String),
     /// Something rare that must happen sometimes.
     Reached(&'static str),
 }
