@@ -43,6 +43,16 @@ fn a_grant_within_a_hold_though_over_at_once() {
 }
 
 #[test]
+fn a_repeated_lock_holds_from_the_first_answer() {
+    // The first LOCK of the nonce is answered after the second, and after another's hold.
+    let asked_twice = [granted(1, 0, 30, 2, 100), by(9, granted(1, 1, 5, 2, 100))];
+    let bad = [&asked_twice[..], &[granted(2, 6, 20, 1, 25)]].concat();
+    let rules = broken(Leased, &bad);
+    assert!(rules.contains(&Rule::Overlap), "{rules:?}");
+    passes(&[Leased], &[&asked_twice[..], &[granted(2, 1, 4, 1, 4)]].concat());
+}
+
+#[test]
 fn two_holders_without_expiry_though_the_lease_ran_out() {
     let run_out = [granted(1, 0, 1, 1, 100), granted(2, 5, 200, 2, 300)];
     both_find(Rule::Overlap, Owner, &run_out);
