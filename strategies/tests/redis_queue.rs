@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Redis};
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Nonce, Redis};
 use redis_support::{Doomed, Server, ms, patient, secs, take};
 use tokio::task::JoinSet;
 
@@ -214,6 +214,33 @@ async fn a_waiter_that_leaves_before_its_answer_holds_nothing() {
         redis.unlock(&free).await.unwrap();
     }
     assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+/// Each caller counts on the lease that it asked for itself.
+#[tokio::test]
+async fn of_two_leases_asked_for_by_one_nonce_the_longer_is_granted() {
+    let server = Server::start().await;
+    let handles = handles(&server, 3).await;
+    let held = take(&handles[0], "k", secs(20)).await;
+    let nonce = Nonce::random();
+    let ask = |which: usize, lease| {
+        let options = LockOptions::default().nonce(nonce).duration(lease).max_wait(secs(20));
+        let redis = handles[which].clone();
+        tokio::spawn(async move { redis.lock("k", options).await })
+    };
+    let _first = ask(1, secs(20));
+    server.queued("k", 1).await;
+    let second = ask(2, secs(1));
+    // On one connection requests are answered in their order: its LOCK has been.
+    for _ in 0..2 {
+        let other = take(&handles[2], "other", secs(20)).await;
+        handles[2].unlock(&other).await.unwrap();
+    }
+    handles[0].unlock(&held).await.unwrap();
+    second.await.unwrap().unwrap();
+    let found = handles[0].inspect("k").await.unwrap().unwrap();
+    assert_eq!(found.nonce, nonce);
+    assert!(found.remaining > secs(10), "{:?}", found.remaining);
 }
 
 #[tokio::test]
