@@ -210,8 +210,10 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
         assert_eq!(output.status.code(), Some(2), "{duration}");
         assert!(text(&output.stderr).contains("say how long as"), "{duration}");
     }
-    // In which no lock can be taken: nothing to show, and no division by it.
-    let output = gaggle().args(["--members", "1", "--duration", "1us"]).output().unwrap();
+    // In which hardly ever a lock is taken: nothing to show, and no division by it.
+    let run = |_| gaggle().args(["--members", "1", "--duration", "1us"]).output().unwrap();
+    let is_empty = |output: &Output| output.status.code() != Some(0);
+    let output = (0..10).map(run).find(is_empty).expect("one of ten windows is empty");
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(err.contains("no lock was taken"), "{err}");
