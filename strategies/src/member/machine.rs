@@ -125,16 +125,20 @@ impl Machine {
         self.driver.node.forming()
     }
 
-    /// Passes leadership on, if this member leads.
-    pub(crate) fn transfer_leadership(&mut self) {
-        self.driver.node.transfer_leadership();
+    /// How many bodies were dropped because no frame has room for them.
+    pub(crate) fn overlong(&self) -> u64 {
+        self.driver.node.overlong()
     }
 
-    /// Replaces the lock table by what its own snapshot restores to.
-    pub(crate) fn restore_table(&mut self) {
-        if let Some(group) = self.driver.node.group_mut() {
-            group.restore_table();
-        }
+    /// Passes leadership on, if this member leads; whether that has begun.
+    pub(crate) fn transfer_leadership(&mut self) -> bool {
+        self.driver.node.transfer_leadership()
+    }
+
+    /// Replaces the lock table by what its own snapshot restores to; whether there is one.
+    pub(crate) fn restore_table(&mut self) -> bool {
+        let group = self.driver.node.group_mut();
+        group.map(super::group::Group::restore_table).is_some()
     }
 }
 

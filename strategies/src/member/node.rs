@@ -277,9 +277,13 @@ impl Node {
         }
     }
 
-    fn send_raft(&mut self, now: Instant, message: RaftMessage) {
+    fn send_raft(&mut self, now: Instant, mut message: RaftMessage) {
         let to = message.to;
         if !message.is_snapshot() {
+            // A body that no frame has room for would be dropped.
+            while let Some(rest) = message.cut(self.outbox.body_limit()) {
+                self.outbox.post(to, &Body::Raft(std::mem::replace(&mut message, rest)));
+            }
             self.outbox.post(to, &Body::Raft(message));
             return;
         }

@@ -21,6 +21,8 @@ pub(super) struct Outbox {
     bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
     /// Emptied buffers of earlier turns: no more than one turn ever had receivers.
     spare: Vec<Bodies>,
+    /// Bodies that no frame had room for. Nobody asks for one: whoever makes a body keeps it short.
+    overlong: u64,
 }
 
 /// What one receiver is to get: encoded bodies, one behind the other.
@@ -39,6 +41,7 @@ impl Outbox {
             names: BTreeMap::new(),
             bodies: BTreeMap::new(),
             spare: Vec::new(),
+            overlong: 0,
         }
     }
 
@@ -49,6 +52,12 @@ impl Outbox {
     /// The longest body for which there is always room.
     pub(super) fn body_limit(&self) -> usize {
         (self.frame_limit - HEADER_BYTES_MAX) / 2
+    }
+
+    /// How many bodies were dropped because no frame has room for them.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn overlong(&self) -> u64 {
+        self.overlong
     }
 
     /// Notes whose name an incarnation runs under.
@@ -104,7 +113,7 @@ impl Outbox {
             wire::encode_onto(&mut header, &fields);
             self.cluster = fields.cluster;
             let room = self.frame_limit.saturating_sub(header.len());
-            bodies.frames(room, |bodies| {
+            self.overlong += bodies.frames(room, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());
                 frame.extend_from_slice(&header);
                 frame.extend_from_slice(bodies);
@@ -119,9 +128,9 @@ impl Outbox {
 }
 
 impl Bodies {
-    /// Hands out the bodies, as many at a time as have `room` together.
-    fn frames(&self, room: usize, mut frame: impl FnMut(&[u8])) {
-        let (mut begun, mut last) = (0, 0);
+    /// Hands out the bodies, as many at a time as have `room` together. Returns how many were dropped.
+    fn frames(&self, room: usize, mut frame: impl FnMut(&[u8])) -> u64 {
+        let (mut begun, mut last, mut dropped) = (0, 0, 0);
         for &end in &self.ends {
             let bytes = end - last;
             if end - begun > room {
@@ -132,6 +141,7 @@ impl Bodies {
             }
             if bytes > room {
                 tracing::warn!(bytes, "a body exceeds the frame limit, dropped");
+                dropped += 1;
                 begun = end;
             }
             last = end;
@@ -139,6 +149,7 @@ impl Bodies {
         if last > begun {
             frame(&self.bytes[begun..last]);
         }
+        dropped
     }
 
     fn clear(&mut self) {
@@ -208,6 +219,21 @@ mod tests {
         let frames = packed(&mut outbox);
         assert_eq!(frames.len(), 1);
         assert!(frames[0].len() <= LIMIT && frames[0].len() > LIMIT - HEADER_BYTES_MAX);
+    }
+
+    #[test]
+    fn bodies_that_no_frame_has_room_for_are_counted() {
+        let mut outbox = outbox(LIMIT);
+        for bytes in [LIMIT, 100, LIMIT + 1] {
+            outbox.post(7, &body(bytes));
+        }
+        assert_eq!(packed(&mut outbox).len(), 1);
+        assert_eq!(outbox.overlong(), 2);
+        outbox.post(7, &body(100));
+        packed(&mut outbox);
+        outbox.post(7, &body(LIMIT));
+        packed(&mut outbox);
+        assert_eq!(outbox.overlong(), 3);
     }
 
     #[test]

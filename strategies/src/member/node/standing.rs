@@ -68,11 +68,15 @@ impl Node {
         self.dropped
     }
 
+    /// How many bodies were dropped because no frame has room for them.
+    #[cfg(any(test, feature = "testing"))]
+    pub(in crate::member) fn overlong(&self) -> u64 {
+        self.outbox.overlong()
+    }
+
     /// Passes leadership on, before this member leaves.
-    pub(crate) fn transfer_leadership(&mut self) {
-        if let Some(group) = &mut self.group {
-            group.transfer_leadership();
-        }
+    pub(crate) fn transfer_leadership(&mut self) -> bool {
+        self.group.as_mut().is_some_and(Group::transfer_leadership)
     }
 
     /// The incarnation, and the group with its id: for tests that forge frames.

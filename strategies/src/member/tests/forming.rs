@@ -156,7 +156,7 @@ fn a_leader_that_had_forgotten_the_others_gives_nobodys_place_away() {
         world.heal();
         world.run(3_000);
         let leader = world.leader().expect("all are well");
-        world.node(&leader).transfer_leadership();
+        assert!(world.node(&leader).transfer_leadership());
         world.run(5_000);
         if world.leader() != Some(forgetful) {
             continue;

@@ -142,7 +142,7 @@ fn a_follower_sleeps_until_it_may_miss_its_leader_and_a_leader_until_it_makes_it
     trio.group(1).tick(now, 1);
     trio.deliver(&ALL);
     assert_eq!((trio.group(1).quiet_ticks(), trio.group(2).quiet_ticks()), (4, 6));
-    trio.group(1).transfer_leadership();
+    assert!(trio.group(1).transfer_leadership());
     assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
 }
 

@@ -91,6 +91,29 @@ fn a_lost_snapshot_does_not_wedge_a_follower() {
     }
 }
 
+/// The engine adds to an append that has not left yet, whatever its length: more than a frame holds.
+#[test]
+fn a_member_that_missed_more_than_a_frame_of_entries_is_sent_them_at_once() {
+    let mut world = World::with(&THREE, |options| options.compaction(5_000, 2_500));
+    world.run_until_ready();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.cut_off(&follower);
+    let key = "k".repeat(1_000);
+    for nonce in 1..1_000 {
+        world.must_lock(&leader, &key, nonce);
+        world.must_unlock(&leader, &key, nonce);
+    }
+    let (first, committed) =
+        (world.group(&leader).view().start.0, world.group(&leader).view().commit);
+    assert!(first < world.group(&follower).view().last.0, "no snapshot is needed");
+    world.heal();
+    let ms = world.run_until(5_000, "it has caught up", |world| {
+        world.group(&follower).view().commit >= committed
+    });
+    assert!(ms < 200, "after {ms} ms");
+    assert_eq!(world.node(&leader).overlong(), 0);
+}
+
 #[test]
 fn a_snapshot_longer_than_a_frame_arrives_in_pieces() {
     let mut world = small_log();

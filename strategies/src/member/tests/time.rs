@@ -205,7 +205,7 @@ fn who_leads_again_goes_on_from_the_log_and_not_from_its_former_clock() {
         world.must_unlock(&leader, "k", 2);
         world.run(10);
         let (before, stamp) = (world.now, world.group(&leader).table().now());
-        world.node(&leader).transfer_leadership();
+        assert!(world.node(&leader).transfer_leadership());
         world.run_until(3_000, "another leads", |w| w.leader().is_some_and(|name| name != leader));
         let next = world.leader().unwrap();
         world.run(50);

@@ -120,6 +120,38 @@ impl RaftMessage {
     pub(in crate::member) fn is_snapshot(&self) -> bool {
         self.kind == Kind::Snapshot
     }
+
+    /// Keeps the entries that take at most `bytes_max` together, one at the least, and gives an
+    /// append with the others, which goes on where this one ends; `None` if all were kept.
+    ///
+    /// The engine bounds what it sends at a time, but adds to an append that has not left yet,
+    /// however long that is.
+    pub(in crate::member) fn cut(&mut self, bytes_max: usize) -> Option<Self> {
+        let mut bytes = 0;
+        let fits = |entry: &&RaftEntry| {
+            bytes += entry.bytes_max();
+            bytes <= bytes_max
+        };
+        let kept = self.entries.iter().take_while(fits).count().max(1);
+        if kept >= self.entries.len() {
+            return None;
+        }
+        let entries = self.entries.split_off(kept);
+        let last = self.entries.last()?;
+        Some(Self { entries, index: last.index, log_term: last.term, ..self.without_entries() })
+    }
+
+    fn without_entries(&self) -> Self {
+        let Self { context, snapshot, .. } = self;
+        Self { entries: Vec::new(), context: context.clone(), snapshot: snapshot.clone(), ..*self }
+    }
+}
+
+impl RaftEntry {
+    /// No fewer bytes than it takes when encoded: three numbers and two lengths besides its texts.
+    const fn bytes_max(&self) -> usize {
+        self.data.len() + self.context.len() + 48
+    }
 }
 
 impl Kind {
@@ -273,6 +305,67 @@ mod tests {
         let message = full();
         let mirrored = RaftMessage::of(message.clone()).unwrap();
         assert_eq!(mirrored.into_message(), message);
+    }
+
+    /// An append of so many entries of ten bytes from index 8 on, the term growing with each.
+    fn append(entries: u64) -> RaftMessage {
+        let entry = |place: u64| Entry {
+            index: 8 + place,
+            term: 4 + place,
+            data: Bytes::from_static(b"0123456789"),
+            ..Entry::default()
+        };
+        let mut message = full();
+        (message.index, message.log_term, message.snapshot) = (7, 3, None.into());
+        message.entries = (0..entries).map(entry).collect::<Vec<_>>().into();
+        RaftMessage::of(message).unwrap()
+    }
+
+    #[test]
+    fn an_append_that_is_too_long_is_cut_into_some_that_follow_one_another() {
+        let (whole, each) = (append(7), 10 + 48);
+        let (mut part, mut parts) = (whole.clone(), Vec::new());
+        while let Some(rest) = part.cut(2 * each) {
+            parts.push(std::mem::replace(&mut part, rest));
+        }
+        parts.push(part);
+        let sizes = parts.iter().map(|part| part.entries.len()).collect::<Vec<_>>();
+        assert_eq!(sizes, [2, 2, 2, 1]);
+        let (mut before, mut entries) = ((3, 7), Vec::new());
+        for part in parts {
+            assert_eq!((part.log_term, part.index), before);
+            let last = part.entries.last().unwrap();
+            before = (last.term, last.index);
+            entries.extend(part.entries.iter().cloned());
+            // All else is as it was.
+            let RaftMessage { log_term, index, .. } = whole;
+            assert_eq!(
+                RaftMessage { log_term, index, ..part }.without_entries(),
+                whole.without_entries()
+            );
+        }
+        assert_eq!(entries, whole.entries);
+    }
+
+    #[test]
+    fn an_append_that_fits_is_not_cut_and_one_entry_never_is() {
+        let each = 10 + 48;
+        let mut two = append(2);
+        assert_eq!(two.cut(2 * each), None);
+        assert_eq!(two, append(2));
+        assert_eq!(two.cut(2 * each - 1).unwrap().entries.len(), 1);
+        assert_eq!(append(1).cut(1), None);
+        assert_eq!(append(3).cut(1).unwrap().entries.len(), 2);
+        assert_eq!(append(0).cut(1), None);
+    }
+
+    #[test]
+    fn an_entry_takes_no_more_bytes_than_is_reckoned() {
+        let bytes = Bytes::from(vec![7; 300]);
+        let (term, index) = (u64::MAX, u64::MAX);
+        let entry =
+            RaftEntry { configuration: true, term, index, data: bytes.clone(), context: bytes };
+        assert!(postcard::to_allocvec(&entry).unwrap().len() <= entry.bytes_max());
     }
 
     #[test]

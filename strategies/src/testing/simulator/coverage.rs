@@ -24,6 +24,9 @@ pub const FAULTS: [&str; 21] = [
     "connection down",
 ];
 
+/// A fault that only clocks beyond the bound have; their batch must have injected it as well.
+pub const STANDSTILL: &str = "clock stood still";
+
 /// Rare events that a batch must have reached, each at least once.
 pub const SOMETIMES: [&str; 25] = [
     "grant across a change of leader",

@@ -1,5 +1,6 @@
 use super::{
     agenda::Event,
+    coverage::STANDSTILL,
     draw::Draw,
     network::Ways,
     plan::{Clocks, FaultPlan, Plan},
@@ -110,20 +111,19 @@ impl World {
             }
             Fault::Leave => self.leave(slot),
             Fault::Transfer => {
-                let others = self.slots.len() > 1;
                 let leader = self.slots.iter_mut().filter_map(|slot| slot.process.as_mut());
                 let mut leaders = leader.filter(|p| p.machine.group().is_some_and(|g| g.leads));
-                if let Some(process) = leaders.find(|p| p.paused_until.is_none()) {
-                    if others {
-                        self.invariants.coverage.reach("transfer of leadership");
-                    }
-                    process.machine.transfer_leadership();
+                if let Some(process) = leaders.find(|p| p.paused_until.is_none())
+                    && process.machine.transfer_leadership()
+                {
+                    self.invariants.coverage.reach("transfer of leadership");
                 }
             }
             Fault::Drift => {
                 let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
                 if self.slots[slot].process.is_some() {
-                    self.invariants.coverage.reach("clock rate changed");
+                    let what = if rate == 0 { STANDSTILL } else { "clock rate changed" };
+                    self.invariants.coverage.reach(what);
                 }
                 self.set_rate(slot, rate);
                 if rate == 0 {
@@ -132,9 +132,10 @@ impl World {
                 }
             }
             Fault::Restore => {
-                if let Some(process) = &mut self.slots[slot].process {
+                if let Some(process) = &mut self.slots[slot].process
+                    && process.machine.restore_table()
+                {
                     self.invariants.coverage.reach("table restored from its snapshot");
-                    process.machine.restore_table();
                 }
             }
             Fault::ClientDeath => self.client_death(slot),

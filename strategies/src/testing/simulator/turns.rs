@@ -9,12 +9,18 @@ impl World {
     pub(super) fn request_turn(&mut self, slot: usize) {
         let now = self.now();
         let plan = &self.plan.faults;
+        let slowness = if self.plan.has_slow_turns() { self.network.slowness(slot) } else { 1 };
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.turn.is_some() || process.paused_until.is_some() {
             return;
         }
-        let begun = now + self.stalls.between(2_000, 40_000);
+        let waits = self.stalls.between(2_000, 40_000);
+        let begun = now + waits * slowness;
         let mut turn = Turn { begun, drained: begun, ended: begun };
+        if slowness > 1 {
+            turn.ended = begun + waits * (slowness - 1);
+            turn.drained = self.stalls.between(begun, turn.ended);
+        }
         if self.stalls.chance(plan.stall) {
             let long = self.stalls.spread(1, plan.stall_max);
             turn.ended = begun + long;
@@ -41,6 +47,7 @@ impl World {
         if let Some(failure) = process.machine.failure() {
             panic!("member {} failed: {failure}", self.slots[slot].name);
         }
+        assert_eq!(process.machine.overlong(), 0, "a body longer than a frame has room for");
         for task in std::mem::take(&mut process.deferred) {
             self.executor.wake(task);
         }
