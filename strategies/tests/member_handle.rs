@@ -5,13 +5,20 @@
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
     Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, Raft, TokioClock,
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, sleep},
+};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -47,6 +54,35 @@ async fn a_lock_that_is_let_go_is_free_at_once() {
     assert!(watch.is_lost(), "nobody relies on it any more");
     sleep(ms(10)).await;
     second.try_lock("k", ms(1000)).await.unwrap();
+}
+
+/// Whoever shares a thread with a member, the driver of another one perhaps, has its turn while
+/// requests come faster than they are answered.
+#[tokio::test(start_paused = true)]
+async fn a_member_under_load_lets_others_have_their_turn() {
+    let channel = Arc::new(Hub::new().channel(names()[0].clone()));
+    let options = MemberOptions::named("test", [names()[0].clone()]);
+    let member = Gaggle::open(channel, options.clock(Arc::new(TokioClock::new()))).await.unwrap();
+    member.ready().await.unwrap();
+    let keys = (0..5_000).map(|key| format!("k{key}")).collect::<Vec<_>>();
+    let mut locks = keys
+        .iter()
+        .map(|key| Box::pin(unconstrained(member.lock(key, LockOptions::default()))))
+        .collect::<Vec<_>>();
+    let mut granted = || {
+        let mut context = Context::from_waker(Waker::noop());
+        locks.retain_mut(|lock| lock.as_mut().poll(&mut context).is_pending());
+        5_000 - locks.len()
+    };
+    assert_eq!(granted(), 0);
+    let (mut before, mut turns) = (0, 0);
+    while before < 5_000 {
+        tokio::task::yield_now().await;
+        let now = granted();
+        assert!(now - before <= 1_100, "{} in one turn", now - before);
+        (before, turns) = (now, turns + 1);
+        assert!(turns < 100, "only {now} are granted");
+    }
 }
 
 #[tokio::test(start_paused = true)]

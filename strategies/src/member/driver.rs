@@ -50,6 +50,8 @@ pub(super) struct Driver {
     pub(super) replies: BTreeMap<CallerId, oneshot::Sender<Answer>>,
     pub(super) next_tick: Instant,
     pub(super) closing: Option<Closing>,
+    /// Frames and requests since others last had their turn.
+    pub(super) taken: usize,
 }
 
 /// A member that is closing.
@@ -87,6 +89,12 @@ impl Driver {
             }
             if self.step(first) == Next::End {
                 break;
+            }
+            if self.taken >= BATCH {
+                self.taken = 0;
+                // Under load there is always more, and this task would keep its thread; whoever it
+                // has woken last, the driver of another member perhaps, waits for that very thread.
+                tokio::task::yield_now().await;
             }
         }
         self.end().await;
@@ -168,6 +176,7 @@ impl Driver {
     }
 
     fn take_frame(&mut self, now: Instant, received: Received) {
+        self.taken += 1;
         match received {
             Received::Frame { from, frame } => self.node.receive(now, &from, &frame),
             Received::Down { peer: Some(peer) } => self.node.unreachable(&peer),
@@ -176,6 +185,7 @@ impl Driver {
     }
 
     fn take_mail(&mut self, now: Instant, mail: Mail) {
+        self.taken += 1;
         match mail {
             Mail::Call { call, reply } => self.take_call(now, call, reply),
             Mail::Inspect { key, reply } => {

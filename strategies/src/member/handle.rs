@@ -104,6 +104,7 @@ impl Member {
             replies: BTreeMap::new(),
             next_tick: options.clock.now(),
             closing: None,
+            taken: 0,
         };
         let member = Self {
             policy,
