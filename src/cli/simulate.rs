@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{BufWriter, Write as _},
     panic::resume_unwind,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -12,7 +15,9 @@ use std::{
     time::Duration,
 };
 
-use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
+use gaggle_strategies::testing::simulator::{
+    Batch, Clocks, Judged, STANDSTILL, Settings, simulate,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{failure::Failure, say};
@@ -34,6 +39,10 @@ pub(crate) struct Args {
     /// With --seed: print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// With --seed: write the history of all calls to this file, one JSON object a line, for the
+    /// example `check_history`.
+    #[arg(long, requires = "seed", value_name = "FILE")]
+    history: Option<PathBuf>,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
@@ -54,13 +63,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     std::panic::set_hook(Box::new(|_| {}));
     let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
     match args.seed {
-        Some(seed) => Ok(one(seed, &Settings { clocks, trace: args.trace })),
+        Some(seed) => one(
+            seed,
+            Settings { clocks, trace: args.trace, history: false },
+            args.history.as_deref(),
+        ),
         None => many(args, clocks),
     }
 }
 
-fn one(seed: u64, settings: &Settings) -> ExitCode {
-    let run = simulate(seed, settings);
+fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode, Failure> {
+    let run = simulate(seed, &Settings { history: history.is_some(), ..settings });
     if let Some(trace) = &run.trace {
         say(trace.trim_end());
     }
@@ -71,7 +84,30 @@ fn one(seed: u64, settings: &Settings) -> ExitCode {
     if run.undecided > 0 {
         say(format_args!("{} searches were not decided, which is no pass", run.undecided));
     }
-    ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0))
+    if let Some(file) = history {
+        write_history(file, run.judged.as_ref())?;
+    }
+    Ok(ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0)))
+}
+
+/// Writes what the history checker judged, and says how to judge it once more.
+fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
+    let Judged { history, models, drift } =
+        judged.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
+    let to = File::create(file).map(BufWriter::new);
+    to.and_then(|mut to| history.write(&mut to).and_then(|()| to.flush())).map_err(|error| {
+        Failure::new(format!("cannot write {}", file.display())).because(&error)
+    })?;
+    let models: Vec<_> = models.iter().map(|model| format!("{model:?}").to_lowercase()).collect();
+    // Over a second as many microseconds as the bound has parts per million.
+    let drift = drift.over(Duration::from_secs(1)).as_micros();
+    say(format_args!(
+        "judged again by: cargo run -p gaggle-strategies --features testing --example check_history -- \
+         {} --drift {drift} {}",
+        models.join(","),
+        file.display()
+    ));
+    Ok(())
 }
 
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
@@ -107,7 +143,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
         });
         let workers = (0..jobs).map(|_| {
             scope.spawn(|| {
-                let settings = Settings { clocks, trace: false };
+                let settings = Settings { clocks, ..Settings::default() };
                 while !stop() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= args.seeds {
@@ -137,6 +173,9 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     let mut missing = if batch.seeds >= COMPLETE { batch.missing() } else { Vec::new() };
     if args.beyond_bound && batch.seeds >= COMPLETE && batch.two_believed == 0 {
         missing.push("two holders that both believe, beyond the bound");
+    }
+    if args.beyond_bound && batch.seeds >= COMPLETE && batch.coverage.count(STANDSTILL) == 0 {
+        missing.push(STANDSTILL);
     }
     if args.json {
         say(json(&batch, from, took, &missing));

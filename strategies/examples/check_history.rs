@@ -1,9 +1,10 @@
 //! Checks the history in some files of events, one JSON object a line:
 //!
-//! `cargo run -p gaggle-strategies --features testing --example check_history -- MODELS FILE...`
+//! `cargo run -p gaggle-strategies --features testing --example check_history -- MODELS [--drift PPM] FILE...`
 //!
 //! `MODELS` is a comma-separated list of `owner`, `fenced`, `leased` and `queued`. The times in all
-//! files are of one clock, deadlines included, so no drift is allowed for. Exits with 1 where a rule
+//! files are of one clock, deadlines included, so no drift is allowed for unless `--drift` asks for some, in
+//! parts per million. `gaggle simulate --seed N --history FILE` writes such a file. Exits with 1 where a rule
 //! is broken or a search is undecided, with 2 where the files hold no history.
 
 use std::{env, error::Error, fs::File, io::BufReader, process::ExitCode};
@@ -33,14 +34,20 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Report, Box<dyn Error>> {
-    let mut arguments = env::args().skip(1);
-    let models = arguments.next().ok_or("usage: check_history MODELS FILE...")?;
+    const USAGE: &str = "usage: check_history MODELS [--drift PPM] FILE...";
+    let mut arguments = env::args().skip(1).peekable();
+    let models = arguments.next().ok_or(USAGE)?;
     let models = models.split(',').map(model).collect::<Result<Vec<_>, _>>()?;
+    let drift = match arguments.next_if(|argument| argument == "--drift") {
+        Some(_) => arguments.next().ok_or(USAGE)?.parse()?,
+        None => 0,
+    };
+    arguments.peek().ok_or(USAGE)?;
     let mut recorder = Recorder::new();
     for file in arguments {
         recorder.read(BufReader::new(File::open(&file).map_err(|e| format!("{file}: {e}"))?))?;
     }
-    let settings = Settings { drift: Drift::from_ppm(0)?, ..Settings::default() };
+    let settings = Settings { drift: Drift::from_ppm(drift)?, ..Settings::default() };
     Ok(check(&recorder.finish()?, &models, &settings))
 }
 

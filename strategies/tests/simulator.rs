@@ -15,7 +15,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use gaggle_strategies::testing::simulator::{Batch, Clocks, Settings, simulate};
+use gaggle_strategies::testing::{
+    history::{self, History},
+    simulator::{Batch, Clocks, STANDSTILL, Settings, simulate},
+};
 
 /// Seeds in which something was found once, by what it was. They always run. Of each mistake one or
 /// two fail again when it is put back; those of the last part have lost their mistake, which no other
@@ -66,13 +69,33 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fresh = since.as_secs() << 16;
     let count = std::env::var("GAGGLE_SEEDS").ok().map_or(40, |n| n.parse().unwrap());
-    println!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}");
+    // Past the test harness, which keeps what a test that passes has printed to itself.
+    let line = format!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
     (0..160).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
     assert_eq!(batch.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
+}
+
+/// The file that `gaggle simulate --history` writes says all that the checker judges.
+#[test]
+fn a_history_read_from_its_file_is_judged_alike() {
+    let settings = Settings { history: true, ..Settings::default() };
+    for seed in 80..90 {
+        let run = simulate(seed, &settings);
+        let judged = run.judged.unwrap();
+        let mut file = Vec::new();
+        judged.history.write(&mut file).unwrap();
+        let history = History::read(&file[..]).unwrap();
+        assert!(!history.operations().is_empty());
+        let settings = history::Settings { drift: judged.drift, ..history::Settings::default() };
+        let report = history::check(&history, judged.models, &settings);
+        assert!(report.passed(), "seed {seed}: {report}");
+        assert_eq!((report.searches, report.unknown), (run.searches, run.unknown), "seed {seed}");
+    }
 }
 
 #[test]
@@ -113,7 +136,7 @@ fn two_processes_have_one_trace_of_a_seed() {
 #[test]
 fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
     let settings = Settings { clocks: Clocks::BeyondBound, ..Settings::default() };
-    let mut believed = 0;
+    let (mut believed, mut stood_still) = (0, 0);
     for seed in 0..60 {
         let run = simulate(seed, &settings);
         assert!(
@@ -121,6 +144,8 @@ fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
             "{run}\nreplay: gaggle simulate --seed {seed} --beyond-bound"
         );
         believed += run.two_believed;
+        stood_still += run.coverage.count(STANDSTILL);
     }
+    assert!(stood_still > 0, "no clock stood still");
     assert!(believed > 0, "the holder's promise was never seen to fail");
 }

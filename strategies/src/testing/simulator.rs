@@ -46,7 +46,8 @@ mod world;
 pub(crate) use self::trace::digest;
 pub use self::{
     batch::Batch,
-    coverage::{Coverage, FAULTS, SOMETIMES},
+    calls::Judged,
+    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
     plan::Clocks,
     run::{Run, Settings, simulate},
 };

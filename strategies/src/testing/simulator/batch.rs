@@ -1,7 +1,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, SOMETIMES},
+    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
     run::Run,
 };
 
@@ -96,6 +96,9 @@ impl fmt::Display for Batch {
         writeln!(f, "\nfaults injected")?;
         for what in FAULTS {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
+        }
+        if self.coverage.count(STANDSTILL) > 0 {
+            writeln!(f, "  {STANDSTILL:<42}{:>12}", self.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
         for what in SOMETIMES {

@@ -85,11 +85,11 @@ impl Calls {
         }
     }
 
-    /// Checks all calls against the models that this plan's strategy must meet.
+    /// What the history checker judges: every call, with what the log knows of it.
     ///
     /// Calls that nobody answered are what makes a search endless; here the log knows their fate:
     /// what concerns a nonce that was never `granted` had no effect.
-    pub(super) fn check(self, plan: &Plan, granted: &BTreeSet<Nonce>) -> Result<Report, Malformed> {
+    pub(super) fn history(self, granted: &BTreeSet<Nonce>) -> Result<History, Malformed> {
         let mut operations = self.recorder.finish()?.operations().to_vec();
         for operation in &mut operations {
             let open = matches!(
@@ -110,7 +110,23 @@ impl Calls {
                 operation.queued = None;
             }
         }
-        let history = History::new(operations)?;
+        History::new(operations)
+    }
+}
+
+/// A history with what it is judged by.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// All calls, with what the log knows of those that nobody answered.
+    pub history: History,
+    /// What the seed's strategy must meet.
+    pub models: &'static [ModelKind],
+    /// How far clocks may have drifted apart.
+    pub drift: Drift,
+}
+
+impl Judged {
+    pub(super) fn new(history: History, plan: &Plan) -> Self {
         let models: &[ModelKind] = match (plan.clocks, plan.policy) {
             (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
             (Clocks::WithinBound, Policy::CompareAndSet) => &[ModelKind::Fenced, ModelKind::Leased],
@@ -123,7 +139,12 @@ impl Calls {
             false => Drift::from_ppm(0).expect("none is within the limit"),
             true => Drift::default(),
         };
-        let settings = history::Settings { budget: BUDGET, drift, ..history::Settings::default() };
-        Ok(history::check(&history, models, &settings))
+        Self { history, models, drift }
+    }
+
+    pub(super) fn judge(&self) -> Report {
+        let settings =
+            history::Settings { budget: BUDGET, drift: self.drift, ..history::Settings::default() };
+        history::check(&self.history, self.models, &settings)
     }
 }

@@ -42,6 +42,11 @@ impl Network {
         }
     }
 
+    /// How many times as long everything takes at a slow process; once at the others.
+    pub(super) fn slowness(&self, slot: usize) -> u64 {
+        self.slow[slot]
+    }
+
     pub(super) fn set_slow(&mut self, slot: usize, times: u64) {
         self.slow[slot] = times;
     }

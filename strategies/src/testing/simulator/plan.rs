@@ -8,6 +8,9 @@ const MS: u64 = 1_000_000;
 /// From this seed on machines have booted at different times: clocks differ by more than their
 /// rates. Seeds below it were run before, and stay what they were.
 const OWN_ORIGINS_FROM: u64 = 1 << 32;
+/// From this seed on clusters may have six members, and a slow node is slow in its turns too, not in
+/// its links alone. Seeds below it stay what they were.
+const SLOW_TURNS_FROM: u64 = 1 << 36;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
@@ -116,7 +119,11 @@ impl Plan {
         let all = seed.is_multiple_of(2);
         let none = seed % 16 == 1 && clocks == Clocks::WithinBound;
         let policy = if draw.chance(650_000) { Policy::Queue } else { Policy::CompareAndSet };
-        let members = [1, 2, 3, 3, 3, 3, 4, 5, 5, 7][draw.index(10)];
+        let sizes = match seed < SLOW_TURNS_FROM {
+            true => [1, 2, 3, 3, 3, 3, 4, 5, 5, 7],
+            false => [1, 2, 3, 3, 3, 4, 5, 5, 6, 7],
+        };
+        let members = sizes[draw.index(sizes.len())];
         let clients = draw.spread(1, 16) as usize;
         let heartbeat_ms = [50, 50, 100, 100, 200][draw.index(5)];
         let compact_after = draw.spread(8, 512);
@@ -241,6 +248,11 @@ impl Plan {
             return 0;
         }
         Draw::new(self.seed, mixed(5_000 + slot as u64)).spread(1, YEAR)
+    }
+
+    /// Whether a slow node's turns take as many times as long as its frames do.
+    pub(super) const fn has_slow_turns(&self) -> bool {
+        self.seed >= SLOW_TURNS_FROM
     }
 
     /// What a calm network does: the plan's own delays, nothing else.

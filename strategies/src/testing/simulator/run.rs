@@ -5,6 +5,7 @@ use std::{
 };
 
 use super::{
+    calls::Judged,
     coverage::Coverage,
     plan::{Clocks, Plan},
     world::World,
@@ -18,6 +19,8 @@ pub struct Settings {
     pub clocks: Clocks,
     /// Keep the trace as text, a line for each event.
     pub trace: bool,
+    /// Keep the history of all calls.
+    pub history: bool,
 }
 
 /// What came of one seed.
@@ -55,6 +58,8 @@ pub struct Run {
     pub digest: u64,
     /// The trace, if it was wanted.
     pub trace: Option<String>,
+    /// The history, if it was wanted; none where the events make none.
+    pub judged: Option<Judged>,
 }
 
 /// Runs one seed: faults, then healing, with every invariant checked after every event.
@@ -73,20 +78,22 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
     let violation = outcome.err().map(message);
     let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
-    let judge = || calls.check(&world.plan, world.invariants.granted());
-    let (violation, report) =
-        match (violation, catch_unwind(AssertUnwindSafe(judge)).map_err(message)) {
-            (None, Err(broke)) => {
-                (Some(format!("the history checker: {broke}")), Report::default())
+    let history = calls.history(world.invariants.granted());
+    let judged = history.map(|history| Judged::new(history, &world.plan));
+    // What an invariant stopped half-way is no history to judge.
+    let (violation, report) = match (violation, &judged) {
+        (Some(violation), _) => (Some(violation), Report::default()),
+        (None, Err(malformed)) => {
+            (Some(format!("malformed history: {malformed}")), Report::default())
+        }
+        (None, Ok(judged)) => match catch_unwind(AssertUnwindSafe(|| judged.judge())) {
+            Err(panic) => {
+                (Some(format!("the history checker: {}", message(panic))), Report::default())
             }
-            (None, Ok(Ok(report))) if report.violations_found == 0 => (None, report),
-            (None, Ok(Ok(report))) => (Some(format!("history: {report}")), report),
-            (None, Ok(Err(malformed))) => {
-                (Some(format!("malformed history: {malformed}")), Report::default())
-            }
-            // What an invariant stopped half-way is no history to judge.
-            (violation, _) => (violation, Report::default()),
-        };
+            Ok(report) if report.violations_found == 0 => (None, report),
+            Ok(report) => (Some(format!("history: {report}")), report),
+        },
+    };
     Run {
         seed,
         plan: text,
@@ -104,6 +111,7 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
         coverage: world.invariants.coverage.clone(),
         digest: world.trace.digest(),
         trace: world.trace.into_text(),
+        judged: judged.ok().filter(|_| settings.history),
     }
 }
 
