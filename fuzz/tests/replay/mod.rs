@@ -1,6 +1,6 @@
 //! Runs one target on what is committed in its corpus and on random inputs.
 
-use std::{fs, path::Path, time::Instant};
+use std::{fs, io::Write as _, path::Path, time::Instant};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -25,6 +25,13 @@ pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: us
     let runs = number("GAGGLE_FUZZ_RUNS").map_or(random, |runs| runs as usize);
     let first = number("GAGGLE_SEED");
     let base = first.unwrap_or_else(rand::random);
+    // Past the test harness, which keeps what a test that passes has printed to itself.
+    let line = format!(
+        "{name}: {} committed inputs, {runs} random ones from seed {base}: GAGGLE_SEED={base} and the \
+         following, cargo test --test {name}\n",
+        files.len()
+    );
+    std::io::stderr().write_all(line.as_bytes()).expect("somebody reads it");
     let runs = if first.is_some() { runs.min(1) } else { runs };
     for seed in (0..runs as u64).map(|run| base.wrapping_add(run)) {
         let _told = OnPanic(format!("replay: GAGGLE_SEED={seed} cargo test --test {name}"));

@@ -2,11 +2,11 @@
 //! and each run of the tests switches one on. `docs/proof/mutants/run` prepares the tree.
 //!
 //! ```text
-//! gaggle-mutants TREE OUT [--again | --resume] CARGO-ARGUMENT.. [-- TEST-FILTER..]
+//! gaggle-mutants TREE OUT PACKAGE [--again | --resume] CARGO-ARGUMENT.. [-- TEST-FILTER..]
 //! gaggle-mutants judge OUT LIST
 //! ```
 //!
-//! `TREE` is a copy of the workspace, which is changed; `OUT/list.json` is what `cargo mutants --list
+//! `TREE` is a copy of the workspace, which is changed, `PACKAGE` the folder in it of the library that is; `OUT/list.json` is what `cargo mutants --list
 //! --json` says of it. `OUT` gets `caught.txt`, `missed.txt`, `timeout.txt`, `unviable.txt` as from
 //! cargo-mutants, and `left.txt`: mutants that cannot stand behind a switch, for cargo-mutants itself.
 //! `--again` tries only what was missed before, `--resume` what is left of a run that was broken off.
@@ -40,9 +40,6 @@ use crate::{
     weave::{Woven, weave},
 };
 
-/// The library that is mutated.
-const LIBRARY: &str = "strategies/src/lib.rs";
-
 /// The files of outcomes.
 const OUTCOMES: [&str; 5] = ["caught", "missed", "timeout", "unviable", "left"];
 /// Behind the name of a mutant that no test reaches.
@@ -69,7 +66,8 @@ fn main() -> ExitCode {
     if let ["judge", out, list] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         return judge(&Ledger { directory: out.into() }, Path::new(list));
     }
-    let [tree, out] = [(); 2].map(|()| PathBuf::from(arguments.remove(0)));
+    let [tree, out, package] = [(); 3].map(|()| PathBuf::from(arguments.remove(0)));
+    let package = tree.join(package);
     let mode = match arguments[0].as_str() {
         "--again" => Mode::Again,
         "--resume" => Mode::Resume,
@@ -85,10 +83,10 @@ fn main() -> ExitCode {
     let (executables, alive) = if mode == Mode::Resume {
         (ledger.kept(), ledger.undecided(&mutants))
     } else {
-        let (executables, alive) = build(&tree, &mutants, &arguments, &ledger);
+        let (executables, alive) = build(&tree, &package, &mutants, &arguments, &ledger);
         (ledger.keep(&executables), alive)
     };
-    let trials = Trials { executables, directory: tree.join("strategies"), filter };
+    let trials = Trials { executables, directory: package, filter };
     let (tests, reach) = reach(&trials, &ledger);
     for (done, mutant) in mutants.iter().filter(|mutant| alive.contains(&mutant.id)).enumerate() {
         let reaching = reach
@@ -123,6 +121,7 @@ fn judge(ledger: &Ledger, list: &Path) -> ExitCode {
 /// Weaves and builds until every mutant that is left compiles.
 fn build(
     tree: &Path,
+    package: &Path,
     mutants: &[Mutant],
     arguments: &[String],
     ledger: &Ledger,
@@ -130,9 +129,10 @@ fn build(
     let sources = mutants.iter().map(|mutant| &mutant.file).collect::<BTreeSet<_>>();
     let sources =
         sources.into_iter().map(|file| (file, read(&tree.join(file)))).collect::<Vec<_>>();
-    let library = read(&tree.join(LIBRARY));
+    let root = package.join("src/lib.rs");
+    let library = read(&root);
     let library = format!("#![allow(warnings)]\n{library}\n{}", include_str!("switch.rs"));
-    fs::write(tree.join(LIBRARY), library).expect("the tree is ours");
+    fs::write(&root, library).expect("the tree is ours");
     let mut alive = mutants.iter().map(|mutant| mutant.id).collect::<BTreeSet<_>>();
     loop {
         let mut woven = BTreeMap::new();
