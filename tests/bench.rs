@@ -137,15 +137,27 @@ fn table_bars_json_and_chart_show_each_run() {
     std::fs::create_dir_all(&directory).unwrap();
     let (data, chart) = (directory.join("runs.json"), directory.join("bars.svg"));
     let files = ["--json", path(&data), "--chart", path(&chart)];
-    let output = small(&[&["--strategy", "local", "--workload", "worst"], &files[..]].concat());
+    let output = small(
+        &[&["--strategy", "local", "--workload", "worst", "--workload", "best"], &files[..]]
+            .concat(),
+    );
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}");
-    for part in ["handed over", "worst", "local", "sequential", "####", "ms/operation", "cores"] {
+    for part in [
+        "handed over",
+        "worst",
+        "local",
+        "sequential",
+        "####",
+        "of one task without",
+        "ms/operation",
+        "cores",
+    ] {
         assert!(out.contains(part), "no {part:?} in {out}");
     }
     assert!(output.stderr.is_empty(), "no progress bar beside a terminal");
     let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
-    assert_eq!(document["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(document["runs"].as_array().unwrap().len(), 3);
     let chart = std::fs::read_to_string(&chart).unwrap();
     assert!(chart.starts_with("<svg") && chart.contains("no lock, one task"), "{chart}");
     std::fs::remove_dir_all(&directory).unwrap();

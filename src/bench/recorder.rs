@@ -59,8 +59,9 @@ impl Tally {
     }
 
     pub(crate) fn add(&mut self, span: &Span) {
-        // A wait counts that began in the window, also if it outlasts it: that is starvation.
-        if self.window.has(span.asked) {
+        // A wait counts of which a part lies in the window, also if it began before or outlasts it: that
+        // is starvation.
+        if self.window.meets(span.asked, span.granted) {
             self.waits.record(span.granted - span.asked);
         }
         if self.window.has(span.unlocked) {
@@ -106,5 +107,30 @@ impl Recorder for Spans {
     fn unlocked(&mut self, span: &Span) -> bool {
         self.0.push(*span);
         self.0.len() < SPANS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest wait in milliseconds of a task that asked and was granted then; the window is from 10
+    /// to 20.
+    fn worst(asked: u64, granted: u64) -> Option<f64> {
+        let ms = 1_000_000;
+        let mut tally = Tally::new(Window { from: 10 * ms, until: 20 * ms });
+        let (asked, granted) = (asked * ms, granted * ms);
+        let (released, unlocked) = (granted + 1, granted + 2);
+        tally.add(&Span { task: 0, asked, granted, released, unlocked, token: None });
+        (tally.waits.count() > 0).then(|| (tally.waits.us(1.0) / 1e3).round())
+    }
+
+    #[test]
+    fn a_wait_that_began_in_the_warm_up_or_outlasts_the_window_counts_whole() {
+        assert_eq!(worst(11, 12), Some(1.0));
+        assert_eq!(worst(19, 120), Some(101.0));
+        assert_eq!(worst(1, 12), Some(11.0));
+        assert_eq!(worst(1, 500), Some(499.0), "who never had it in the window");
+        assert_eq!((worst(1, 9), worst(20, 30)), (None, None));
     }
 }

@@ -166,6 +166,12 @@ impl Window {
     pub fn has(&self, moment: u64) -> bool {
         self.from <= moment && moment < self.until
     }
+
+    /// Whether any of the moments from one to another, both included, counts.
+    #[must_use]
+    pub fn meets(&self, from: u64, to: u64) -> bool {
+        from < self.until && self.from <= to
+    }
 }
 
 /// Nanoseconds of the host's boot-time clock, which all its processes share.

@@ -40,6 +40,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         say(report::table(&rows).trim_end());
         report::series(&rows).iter().for_each(|series| say(format!("\n{series}").trim_end()));
         say(format!("\n{}", report::setting(&args)));
+        if let Some(left_out) = args.left_out() {
+            say(left_out);
+        }
     }
     report::save(&args, &rows)?;
     let broken = rows.iter().any(|row| row.is_real() && row.figures.broken.any());
@@ -126,7 +129,7 @@ async fn shown(
     run: impl Future<Output = Result<Figures, Failure>>,
 ) -> Result<Figures, Failure> {
     const TICK: Duration = Duration::from_millis(100);
-    bar.set_message(message);
+    bar.set_message(message.clone());
     let (before, expected) = (bar.position(), report::bar_ms(expected));
     let advance = async {
         loop {
@@ -139,7 +142,7 @@ async fn shown(
         () = advance => unreachable!("it goes on until the run has ended"),
     };
     bar.set_position(before + expected);
-    outcome
+    outcome.map_err(|failure| failure.during(&message))
 }
 
 impl Row {

@@ -28,6 +28,14 @@ impl Failure {
         self
     }
 
+    /// Says first what was being done; an interruption needs no such word.
+    pub(crate) fn during(mut self, what: &str) -> Self {
+        if !self.interrupted {
+            self.text = format!("{what}: {}", self.text);
+        }
+        self
+    }
+
     /// 130 after Ctrl-C, as shells expect; 2 otherwise. 1 says that an update was lost.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.interrupted { 130 } else { 2 })

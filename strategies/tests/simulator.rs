@@ -40,8 +40,8 @@ const REGRESSIONS: [(u64, &str); 21] = [
     (50_000_310_361, "a burst of entries that nobody could have compacted yet"),
     (50_000_480_147, "the same"),
     (50_000_723_867, "the same"),
-    (200_021_281, "appends at heartbeats, in frames too small to carry what was asked"),
     // Plain seeds.
+    (200_021_281, "appends at heartbeats, put together to more than a frame holds, and dropped"),
     (11_073_312, "a nameless member that started over, whose former incarnation kept its place"),
     (201_008_799, "an extend that was read after the extended lease"),
     (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
@@ -73,7 +73,12 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     let line = format!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
-    (0..160).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
+    // From the last bound on, beyond which a plan may be anything.
+    let beyond = 1 << 36;
+    (0..160)
+        .chain(beyond..beyond + 40)
+        .chain(fresh..fresh + count)
+        .for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
     assert_eq!(batch.undecided, 0, "a history was not decided");

@@ -32,12 +32,14 @@ impl Row {
 
 impl Data {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let (rounds, window) = (settings.rounds, settings.window);
+        let (rounds, window, words) = (settings.rounds, settings.window, &settings.words);
         let quick = if settings.quick { "a quick run, from which nothing follows: " } else { "" };
         let settings = format!(
             "{quick}median of {rounds} rounds of {window:?}; worst waits and longest streaks of all rounds"
         );
-        Self { about: machine::describe(), settings, rows: Vec::new(), figures: BTreeMap::new() }
+        let mut about = machine::describe();
+        about.insert(1, ("command".into(), format!("benches/peers/run {words}").trim().to_owned()));
+        Self { about, settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 
     pub(crate) fn note(

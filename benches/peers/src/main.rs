@@ -15,6 +15,7 @@ mod data;
 mod engines;
 mod machine;
 mod ours;
+mod readme;
 mod report;
 mod rest;
 mod servers;
@@ -64,7 +65,7 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
                     engines::all(&settings, &mut data).await?;
                 }
             }
-            if settings.all() {
+            if settings.singles() {
                 rest::all(&settings, &mut data).await?;
             }
             report::write(&settings, &data)

@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) only: Vec<String>,
     /// Only these workloads; all if empty.
     pub(crate) workloads: Vec<String>,
+    /// The words that this was started with, for whoever wants to repeat it.
+    pub(crate) words: String,
     /// Where the results go.
     pub(crate) out: PathBuf,
     /// The command line, for members in processes of their own.
@@ -30,6 +32,9 @@ pub(crate) struct Settings {
 const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N] \
                      [--only LOCK]... [--workload NAME]...";
 
+/// What `--only` calls the figures that are no row.
+pub(crate) const SINGLES: &str = "figures";
+
 const WORKLOADS: [&str; 6] = ["solo", "fan64", "hot8", "busy8", "worst", "best"];
 
 impl Settings {
@@ -38,6 +43,10 @@ impl Settings {
         if words.contains(&"--quick") {
             settings = Self::quick();
         }
+        let kept = words
+            .iter()
+            .filter(|word| !word.contains('/') && !["--gaggle", "--out"].contains(word));
+        settings.words = kept.copied().collect::<Vec<_>>().join(" ");
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(USAGE);
@@ -74,6 +83,7 @@ impl Settings {
             rest: Duration::from_secs(10),
             only: Vec::new(),
             workloads: Vec::new(),
+            words: String::new(),
             out: PathBuf::from("."),
             gaggle: PathBuf::from("gaggle"),
         }
@@ -96,6 +106,11 @@ impl Settings {
     /// Whether everything is measured.
     pub(crate) fn all(&self) -> bool {
         self.only.is_empty() && self.workloads.is_empty()
+    }
+
+    /// Whether the single figures are taken: fail-over, rest, masses of waiters, memory.
+    pub(crate) fn singles(&self) -> bool {
+        self.all() || self.only.iter().any(|only| only == SINGLES)
     }
 
     /// Whether any of these locks is to be measured, in any of these workloads.

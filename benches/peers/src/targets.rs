@@ -226,7 +226,9 @@ impl Table<'_> {
             (data.get("failover_median_ms"), data.get("failover_worst_ms"))
         {
             let count = data.get("failovers").unwrap_or(0.0);
-            let what = format!("leader stopped to the next grant, {count} times");
+            let what = format!(
+                "leader cut off to the next grant, {count} times, three members in one process"
+            );
             let measured = format!("median {median:.0} ms, worst {worst:.0} ms");
             self.say(what, measured, "≤ 400, ≤ 800 ms", median <= 400.0 && worst <= 800.0);
         }

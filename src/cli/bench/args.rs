@@ -114,6 +114,17 @@ impl Args {
         Ok(())
     }
 
+    /// What a comparison of all is without, and why.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let all = self.compare && self.strategy.is_empty() && self.channel.is_empty();
+        let redis =
+            self.redis.is_none().then_some("Redis, and members over it, for want of --redis URL");
+        let processes = "Local, and members over Memory, which live in one process";
+        let left_out = redis.into_iter().chain(self.processes.then_some(processes));
+        let left_out = left_out.collect::<Vec<_>>().join("; ");
+        (all && !left_out.is_empty()).then(|| format!("left out: {left_out}"))
+    }
+
     fn strategies(&self) -> Vec<StrategyName> {
         use StrategyName::{Gaggle, Local, Raft, Redis};
         match (self.strategy.is_empty(), self.compare) {

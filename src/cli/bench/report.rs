@@ -2,6 +2,7 @@ use std::{io::IsTerminal, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets};
 use gaggle::bench::{Bar, BarChart, Figures, Series, Spread};
+use gaggle::strategies::{BootClock, Clock as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -89,6 +90,8 @@ pub(super) fn bar_ms(span: Duration) -> u64 {
 pub(super) fn json(args: &Args, rows: &[Row]) -> String {
     let document = json!({
         "gaggle": env!("CARGO_PKG_VERSION"),
+        "seconds_since_1970": since_1970(),
+        "duration_s": args.duration.map(|duration| duration.as_secs_f64()),
         "cores": cores(),
         "members": args.members,
         "processes": args.processes,
@@ -170,7 +173,7 @@ pub(super) fn series(rows: &[Row]) -> Vec<Series> {
                 all.last_mut().expect("it was just added")
             }
         };
-        series.bars.push(bar_of(row));
+        series.bars.push(bar_of(row, baseline));
     }
     for series in &mut all {
         series.bars.sort_by(|a, b| b.value.total_cmp(&a.value));
@@ -179,21 +182,34 @@ pub(super) fn series(rows: &[Row]) -> Vec<Series> {
 }
 
 fn begin_series(row: &Row, baseline: Option<&Row>) -> Series {
-    let note = if row.by_time() { "less is better" } else { "more is better" };
+    let worst = baseline.filter(|_| row.workload == "worst");
+    let note = match worst {
+        Some(baseline) => {
+            let ms = baseline.figures.ms_per_pair;
+            format!("ms an operation over the {ms:.2} of one task without a lock; less is better")
+        }
+        None if row.by_time() => "less is better".into(),
+        None => "shared evenly, as far as Jain's index says; more is better".into(),
+    };
     let bars = match baseline {
-        Some(baseline) if row.by_time() => vec![bar_of(baseline)],
+        Some(baseline) if row.workload == "best" => vec![bar_of(baseline, None)],
         _ => Vec::new(),
     };
-    Series { title: row.workload.into(), note: note.into(), bars, limit: None }
+    Series { title: row.workload.into(), note, bars, limit: None }
 }
 
-fn bar_of(row: &Row) -> Bar {
-    let (value, text) = if row.by_time() {
-        let ms = row.figures.ms_per_pair;
-        (ms, format!("{ms:.2} ms/operation"))
-    } else {
-        let rate = row.figures.pairs_per_s;
-        (rate, format!("{rate:.0} pairs/s"))
+/// Of the worst case what the lock adds, beside which the work that is in all of it hides everything; of
+/// a rate the part that was shared: what one task takes while others starve is no merit.
+fn bar_of(row: &Row, baseline: Option<&Row>) -> Bar {
+    let Figures { ms_per_pair: ms, pairs_per_s: rate, jain, .. } = row.figures;
+    let (value, text) = match baseline {
+        Some(baseline) if row.workload == "worst" => {
+            let over = ms - baseline.figures.ms_per_pair;
+            (over.max(0.0), format!("{over:+.2} ms"))
+        }
+        _ if row.by_time() => (ms, format!("{ms:.2} ms/operation")),
+        _ if jain < 0.9 => (rate * jain, format!("{:.0} of {rate:.0} pairs/s", rate * jain)),
+        _ => (rate * jain, format!("{rate:.0} pairs/s")),
     };
     Bar { label: row.name(), value, text, ours: row.setup.is_some() }
 }
@@ -202,9 +218,19 @@ fn bar_of(row: &Row) -> Bar {
 pub(super) fn setting(args: &Args) -> String {
     let (members, rounds) = (args.members, args.rounds());
     let who = if args.processes { "processes" } else { "members in one process" };
+    let who = if members == 1 {
+        who.replace("processes", "process").replace("members", "member")
+    } else {
+        who.into()
+    };
     let rounds =
         if rounds == 1 { "one round".into() } else { format!("median of {rounds} rounds") };
     format!("gaggle {}, {} cores, {members} {who}, {rounds}", env!("CARGO_PKG_VERSION"), cores())
+}
+
+/// When it was measured, for whoever keeps several of them.
+fn since_1970() -> u64 {
+    BootClock.wall_nanos() / 1_000_000_000
 }
 
 fn cores() -> usize {

@@ -277,14 +277,12 @@ impl Node {
         }
     }
 
-    fn send_raft(&mut self, now: Instant, mut message: RaftMessage) {
+    fn send_raft(&mut self, now: Instant, message: RaftMessage) {
         let to = message.to;
         if !message.is_snapshot() {
             // A body that no frame has room for would be dropped.
-            while let Some(rest) = message.cut(self.outbox.body_limit()) {
-                self.outbox.post(to, &Body::Raft(std::mem::replace(&mut message, rest)));
-            }
-            self.outbox.post(to, &Body::Raft(message));
+            let (limit, outbox) = (self.outbox.body_limit(), &mut self.outbox);
+            message.cut(limit, |part| outbox.post(to, &Body::Raft(part)));
             return;
         }
         let bytes = postcard::to_allocvec(&message).expect("a message serialises");

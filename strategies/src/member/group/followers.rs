@@ -31,13 +31,15 @@ impl Group {
         }
     }
 
+    /// Whether a transfer has begun by this: one that is under way goes on instead.
     pub(in crate::member) fn transfer_leadership(&mut self) -> bool {
+        let under_way = self.raw.raft.lead_transferee;
         let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
         let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
         if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
             self.raw.transfer_leader(id);
         }
-        self.raw.raft.lead_transferee.is_some()
+        self.raw.raft.lead_transferee != under_way
     }
 
     /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the

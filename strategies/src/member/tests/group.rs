@@ -143,6 +143,7 @@ fn a_follower_sleeps_until_it_may_miss_its_leader_and_a_leader_until_it_makes_it
     trio.deliver(&ALL);
     assert_eq!((trio.group(1).quiet_ticks(), trio.group(2).quiet_ticks()), (4, 6));
     assert!(trio.group(1).transfer_leadership());
+    assert!(!trio.group(1).transfer_leadership(), "one is under way");
     assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
 }
 

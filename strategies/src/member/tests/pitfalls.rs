@@ -115,6 +115,13 @@ fn a_member_that_missed_more_than_a_frame_of_entries_is_sent_them_at_once() {
 }
 
 #[test]
+fn who_leads_alone_passes_leadership_to_nobody() {
+    let mut world = World::new(&["a"]);
+    world.run_until_ready();
+    assert!(!world.node("a").transfer_leadership());
+}
+
+#[test]
 fn a_snapshot_longer_than_a_frame_arrives_in_pieces() {
     let mut world = small_log();
     world.run_until_ready();

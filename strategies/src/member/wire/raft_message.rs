@@ -121,24 +121,28 @@ impl RaftMessage {
         self.kind == Kind::Snapshot
     }
 
-    /// Keeps the entries that take at most `bytes_max` together, one at the least, and gives an
-    /// append with the others, which goes on where this one ends; `None` if all were kept.
+    /// Cuts an append whose entries take more than `bytes_max` together into some that take no more,
+    /// each of which goes on where the one before ends. One entry is never cut.
     ///
     /// The engine bounds what it sends at a time, but adds to an append that has not left yet,
     /// however long that is.
-    pub(in crate::member) fn cut(&mut self, bytes_max: usize) -> Option<Self> {
+    pub(in crate::member) fn cut(mut self, bytes_max: usize, mut part: impl FnMut(Self)) {
         let mut bytes = 0;
-        let fits = |entry: &&RaftEntry| {
-            bytes += entry.bytes_max();
-            bytes <= bytes_max
-        };
-        let kept = self.entries.iter().take_while(fits).count().max(1);
-        if kept >= self.entries.len() {
-            return None;
+        let all = self.entries.iter().map(RaftEntry::bytes_max).sum::<usize>();
+        let entries = if all > bytes_max { std::mem::take(&mut self.entries) } else { Vec::new() };
+        for entry in entries {
+            let more = entry.bytes_max();
+            if bytes + more > bytes_max
+                && let Some(RaftEntry { index, term: log_term, .. }) = self.entries.last()
+            {
+                let next = Self { index: *index, log_term: *log_term, ..self.without_entries() };
+                part(std::mem::replace(&mut self, next));
+                bytes = 0;
+            }
+            bytes += more;
+            self.entries.push(entry);
         }
-        let entries = self.entries.split_off(kept);
-        let last = self.entries.last()?;
-        Some(Self { entries, index: last.index, log_term: last.term, ..self.without_entries() })
+        part(self);
     }
 
     fn without_entries(&self) -> Self {
@@ -321,14 +325,16 @@ mod tests {
         RaftMessage::of(message).unwrap()
     }
 
+    fn parts(message: RaftMessage, bytes_max: usize) -> Vec<RaftMessage> {
+        let mut parts = Vec::new();
+        message.cut(bytes_max, |part| parts.push(part));
+        parts
+    }
+
     #[test]
     fn an_append_that_is_too_long_is_cut_into_some_that_follow_one_another() {
         let (whole, each) = (append(7), 10 + 48);
-        let (mut part, mut parts) = (whole.clone(), Vec::new());
-        while let Some(rest) = part.cut(2 * each) {
-            parts.push(std::mem::replace(&mut part, rest));
-        }
-        parts.push(part);
+        let parts = parts(whole.clone(), 2 * each);
         let sizes = parts.iter().map(|part| part.entries.len()).collect::<Vec<_>>();
         assert_eq!(sizes, [2, 2, 2, 1]);
         let (mut before, mut entries) = ((3, 7), Vec::new());
@@ -350,13 +356,11 @@ mod tests {
     #[test]
     fn an_append_that_fits_is_not_cut_and_one_entry_never_is() {
         let each = 10 + 48;
-        let mut two = append(2);
-        assert_eq!(two.cut(2 * each), None);
-        assert_eq!(two, append(2));
-        assert_eq!(two.cut(2 * each - 1).unwrap().entries.len(), 1);
-        assert_eq!(append(1).cut(1), None);
-        assert_eq!(append(3).cut(1).unwrap().entries.len(), 2);
-        assert_eq!(append(0).cut(1), None);
+        assert_eq!(parts(append(2), 2 * each), [append(2)]);
+        assert_eq!(parts(append(2), 2 * each - 1).len(), 2);
+        assert_eq!(parts(append(1), 1), [append(1)]);
+        assert_eq!(parts(append(3), 1).len(), 3);
+        assert_eq!(parts(append(0), 1), [append(0)]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl World {
         }
         if self.stalls.chance(plan.stall) {
             let long = self.stalls.spread(1, plan.stall_max);
-            turn.ended = begun + long;
+            turn.ended = turn.ended.max(begun + long);
             turn.drained = self.stalls.between(begun, turn.ended);
             self.invariants.coverage.reach("turn stalled");
         }

@@ -1,0 +1,127 @@
+//! The tables of the README: written into it where the results go to `docs/benchmarks`, and beside
+//! the results, so that a test can compare the two.
+
+use std::{fs, path::Path};
+
+use gaggle::bench::Figures;
+
+use crate::{contenders::Failed, data::Data, targets::number};
+
+const BEGIN: &str = "<!-- Written by benches/peers/run from here on -->\n";
+const END: &str = "<!-- to here -->\n";
+
+pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
+    let text = tables(data);
+    fs::write(directory.join("readme.md"), &text)?;
+    if !directory.ends_with("docs/benchmarks") {
+        return Ok(());
+    }
+    let path = directory.join("../../README.md");
+    let readme = fs::read_to_string(&path)?;
+    let (before, rest) =
+        readme.split_once(BEGIN).ok_or("the README has no place for the tables")?;
+    let (_, after) = rest.split_once(END).ok_or("the README's tables have no end")?;
+    fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
+    Ok(())
+}
+
+fn tables(data: &Data) -> String {
+    let about = |what: &str| {
+        let found = data.about.iter().find(|(name, _)| name == what);
+        found.map_or("?", |(_, value)| value.as_str())
+    };
+    let mut text = format!(
+        "{}, everything taken in turn in one run of `{}`, {}; {}.\n[All of it](docs/benchmarks/results.md), with versions, \
+         percentiles and the targets that are missed:\n\n",
+        about("machine"),
+        about("command"),
+        about("date"),
+        data.settings,
+    );
+    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50, µs | worst wait, ms |\n\
+             |---|---|---|---|---|---|---|\n";
+    let rows = [
+        ("`Local`", "Local", "Local"),
+        ("`Redis`", "Redis", "Redis"),
+        ("rslock, on the same Redis", "rslock", "rslock"),
+        ("PostgreSQL advisory locks", "PostgreSQL", "PostgreSQL"),
+        (
+            "`Gaggle` over TCP, 3 processes",
+            "Gaggle, TCP, 3 processes, leader",
+            "Gaggle, TCP, 3 processes",
+        ),
+        ("etcd, 3 nodes", "etcd, 3 nodes", "etcd, 3 nodes"),
+    ];
+    for (name, solo, many) in rows {
+        let rate =
+            |workload, lock| whole(data.of(workload, lock).map(|figures| figures.pairs_per_s));
+        let hot = data.of("hot8", many);
+        let handed = hot.as_ref().and_then(|hot| hot.handed_over).map(|share| share * 100.0);
+        let handed = handed.map_or("–".into(), |share| {
+            if share > 99.95 { "100 %".into() } else { format!("{share:.1} %") }
+        });
+        let us =
+            hot.as_ref().and_then(|hot| hot.handoff_us).map_or("–".into(), |us| number(us.p50));
+        let worst = hot.as_ref().map_or("–".into(), |hot| number(hot.lock_us.max / 1e3));
+        text += &format!(
+            "| {name} | {} | {} | {} | {handed} | {us} | {worst} |\n",
+            rate("solo", solo),
+            rate("fan64", many),
+            rate("hot8", many)
+        );
+    }
+    if let Some(streak) = data.of("hot8", "rslock").and_then(|figures| figures.longest_streak) {
+        text += &format!(
+            "\nA lock that polls looks fast on one key by letting one task have it {} times in a row while the others wait.\n",
+            whole(Some(streak as f64))
+        );
+    }
+    text += &seeds(data);
+    text
+}
+
+fn seeds(data: &Data) -> String {
+    let alone = data.of("worst", "sequential").map_or(f64::NAN, |figures| figures.ms_per_pair);
+    let mut text = format!(
+        "\nThe original's benchmark: five members, 20 increments each, four steps of 15 ms in each. Without a lock one task alone \
+         takes\n{alone:.2} ms an increment here, because timers wake late; five that do not wait for each other take a fifth of \
+         that.\n\n| strategy | one key: ms an increment | hand-off p50 / p99, µs | longest streak | a key each: ms an increment \
+         |\n|---|---|---|---|---|\n"
+    );
+    let rows = [
+        ("`Local`", "Local"),
+        ("`Redis`", "Redis"),
+        ("`Gaggle` over Memory", "Gaggle, Memory"),
+        ("`Gaggle` over TCP", "Gaggle, TCP"),
+        ("`Gaggle` over Redis", "Gaggle, Redis"),
+        ("`Raft` over Memory, which polls", "Raft, Memory"),
+        ("`Raft` over TCP", "Raft, TCP"),
+        ("`Raft` over Redis", "Raft, Redis"),
+    ];
+    for (name, lock) in rows {
+        let ms = |figures: Option<&Figures>| {
+            figures.map_or("–".into(), |figures| format!("{:.2}", figures.ms_per_pair))
+        };
+        let (worst, best) = (data.of("worst", lock), data.of("best", lock));
+        let handoff = worst.as_ref().and_then(|worst| worst.handoff_us);
+        let handoff = handoff.map_or("–".into(), |us| {
+            format!("{} / {}", whole(Some(us.p50)), whole(Some(us.p99)))
+        });
+        let streak = worst.as_ref().and_then(|worst| worst.longest_streak);
+        let streak = streak.map_or("–".into(), |streak| streak.to_string());
+        text += &format!(
+            "| {name} | {} | {handoff} | {streak} | {} |\n",
+            ms(worst.as_ref()),
+            ms(best.as_ref())
+        );
+    }
+    text
+}
+
+/// Without what is behind the point.
+fn whole(value: Option<f64>) -> String {
+    value.map_or(
+        "–".into(),
+        |value| if value < 100.0 { number(value) } else { number(value.round()) },
+    )
+}
