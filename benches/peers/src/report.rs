@@ -8,7 +8,7 @@ use crate::{
     contenders::Failed,
     data::{Data, Row},
     readme,
-    settings::{SINGLES, Settings},
+    settings::{SINGLES, Settings, is_named},
     targets::{self, Target, number},
 };
 
@@ -31,7 +31,7 @@ pub(crate) fn redraw(directory: &Path) -> Result<(), Failed> {
 
 pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
     for only in settings.only.iter().filter(|only| *only != SINGLES) {
-        if !data.rows.iter().any(|row| row.lock.to_lowercase().starts_with(only)) {
+        if !data.rows.iter().any(|row| is_named(&row.lock.to_lowercase(), only)) {
             return Err(
                 format!("nothing was measured of --only {only}; nothing was written").into()
             );

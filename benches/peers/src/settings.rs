@@ -17,7 +17,8 @@ pub(crate) struct Settings {
     /// Lock and unlock pairs over which the memory is watched.
     pub(crate) pairs: u64,
     pub(crate) rest: Duration,
-    /// Only the rows whose lock's name begins so, without regard to case; all if empty.
+    /// Only the rows whose lock's name begins so, or, behind a `=`, is this; without regard to case. All
+    /// if empty.
     pub(crate) only: Vec<String>,
     /// Only these workloads; all if empty.
     pub(crate) workloads: Vec<String>,
@@ -36,6 +37,14 @@ const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N
 pub(crate) const SINGLES: &str = "figures";
 
 const WORKLOADS: [&str; 6] = ["solo", "fan64", "hot8", "busy8", "worst", "best"];
+
+/// Whether a lock's name is what `--only` asks for; both in lower case.
+pub(crate) fn is_named(lock: &str, only: &str) -> bool {
+    match only.strip_prefix('=') {
+        Some(whole) => lock == whole,
+        None => lock.starts_with(only),
+    }
+}
 
 impl Settings {
     pub(crate) fn parse(words: &[&str]) -> Result<Self, Failed> {
@@ -117,7 +126,7 @@ impl Settings {
     pub(crate) fn wants(&self, locks: &[&str], workloads: &[&str]) -> bool {
         let named = |lock: &&str| {
             let lock = lock.to_lowercase();
-            self.only.is_empty() || self.only.iter().any(|only| lock.starts_with(only))
+            self.only.is_empty() || self.only.iter().any(|only| is_named(&lock, only))
         };
         let asked = |name: &&str| {
             self.workloads.is_empty() || self.workloads.iter().any(|asked| asked == name)
