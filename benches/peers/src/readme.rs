@@ -62,7 +62,7 @@ fn tables(data: &Data) -> String {
         });
         let us =
             hot.as_ref().and_then(|hot| hot.handoff_us).map_or("–".into(), |us| number(us.p50));
-        let worst = hot.as_ref().map_or("–".into(), |hot| number(hot.lock_us.max / 1e3));
+        let worst = whole(hot.as_ref().map(|hot| hot.lock_us.max / 1e3));
         text += &format!(
             "| {name} | {} | {} | {} | {handed} | {us} | {worst} |\n",
             rate("solo", solo),
@@ -120,8 +120,10 @@ fn seeds(data: &Data) -> String {
 
 /// Without what is behind the point.
 fn whole(value: Option<f64>) -> String {
-    value.map_or(
-        "–".into(),
-        |value| if value < 100.0 { number(value) } else { number(value.round()) },
-    )
+    match value {
+        None => "–".into(),
+        Some(value) if value < 100.0 => number(value),
+        Some(value) if value < 1000.0 => format!("{value:.0}"),
+        Some(value) => number(value.round()),
+    }
 }
