@@ -341,12 +341,24 @@ fn a_grant_to_a_late_copy_of_a_refused_lock_is_no_answer_to_the_next() {
     // The copy was stamped at 10, when the leader's followers were silent.
     pair.apply(10, &first);
     assert!(!granted(&pair.answers(), 2), "counted from 500, it would last too long");
+    assert!(pair.requests.unlocks.is_empty(), "the nonce is asked for again: it is not passed on");
     pair.apply(501, &second);
     let answers = pair.requests.take_answers();
     let Some((2, Answer::Granted { grant, sent, .. })) = answers.first() else {
         panic!("{answers:?}");
     };
     assert_eq!((*sent, grant.asked_at), (at(500), ClusterTime(501)));
+}
+
+#[test]
+fn a_second_copy_of_a_lock_that_is_held_leaves_it_held() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    let sent = pair.take_due(0);
+    pair.apply(1, &sent);
+    assert!(granted(&pair.answers(), 1));
+    pair.apply(2, &sent);
+    assert!(pair.take_due(3).is_empty(), "it is not passed on");
 }
 
 /// Nonce 1 holds the key; nonce 2 was refused, and its callers rest before they ask again. The LOCK

@@ -14,9 +14,13 @@ fn the_log_is_compacted_and_the_table_shrinks() {
     let mut world = small_log();
     world.run_until_ready();
     let leader = world.leader().unwrap();
+    let began = world.group(&leader).view().start.0;
     for nonce in 1..300 {
         world.must_lock(&leader, &format!("k{nonce}"), nonce);
         world.must_unlock(&leader, &format!("k{nonce}"), nonce);
+        let view = world.group(&leader).view();
+        let tail = view.applied - view.start.0;
+        assert!(view.start.0 == began || tail >= 10, "{tail} entries are kept");
     }
     world.run(100);
     for name in THREE {
