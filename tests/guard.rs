@@ -14,7 +14,7 @@ use tokio::time::timeout;
 async fn guard_is_valid_until_its_deadline_and_lost_from_it_on() {
     let locker = Locker::new(Stub::new());
     let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
-    assert_eq!((&*guard.key(), guard.fencing_token(), guard.remaining()), ("k", 1, ms(1000)));
+    assert_eq!((&*guard.key(), guard.fencing_token(), guard.remaining()), ("k", 7, ms(1000)));
     tokio::time::advance(ms(999)).await;
     assert!(guard.is_valid());
     assert!(timeout(ms(0), guard.lost()).await.is_err());
@@ -150,7 +150,7 @@ async fn into_lock_disarms_drop_and_auto_extend() {
     let lock = guard.into_lock();
     tokio::time::sleep(ms(5000)).await;
     assert_eq!(stub.calls(), [Call::Lock]);
-    assert_eq!(lock.fencing_token(), 1);
+    assert_eq!(lock.fencing_token(), 7);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn section_returns_its_output_and_unlocks() {
     let locker = Locker::new(stub.clone());
     let section = |lock: gaggle::Lock| async move { lock.fencing_token() };
     let token = locker.with_lock("k", LockOptions::default(), section).await.unwrap();
-    assert_eq!(token, 1);
+    assert_eq!(token, 7);
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock]);
 }
 

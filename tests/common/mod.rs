@@ -100,7 +100,7 @@ impl KeyedMutex for Stub {
         self.note(Call::Lock);
         let deadline = self.clock.now().after(options.duration);
         let mut state = self.state.lock().unwrap();
-        state.token += 1;
+        state.token += 7;
         Ok(Lock::new(key, Nonce::random(), state.token, Some(deadline)))
     }
 
