@@ -66,6 +66,8 @@ bugs! {
     DeadlineFromReply = "deadline-from-reply",
     /// Effects come in the order of a hash map.
     HashOrder = "hash-order",
+    /// A heartbeat reaches the engine whatever it claims to be committed.
+    HeartbeatUnchecked = "heartbeat-unchecked",
     /// Any grant of the nonce answers a LOCK, also one to a copy of an earlier LOCK.
     AnswerToAnyCopy = "answer-to-any-copy",
 }

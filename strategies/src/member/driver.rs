@@ -194,8 +194,8 @@ impl Driver {
             Mail::Sizes { reply } => {
                 let (table, log) = self.node.sizes();
                 let pending = self.node.pending();
-                let frames_dropped = self.node.frames_dropped();
-                let _ = reply.send(MemberSizes { table, log, pending, frames_dropped });
+                let (frames_dropped, overlong) = (self.node.frames_dropped(), self.node.overlong());
+                let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
             }
             Mail::Close { unlock, done } => {
                 self.node.withdraw_all(now);

@@ -71,7 +71,7 @@ impl Member {
         options: MemberOptions,
         policy: Policy,
     ) -> Result<Self, Error> {
-        options.validate(channel.name())?;
+        options.validate(channel.name(), channel.frame_limit())?;
         channel.connect().await.map_err(Error::unavailable)?;
         let (mut member, driver) = Self::assemble(channel, options, policy);
         member.ended = tokio::sync::Mutex::new(Some(tokio::spawn(driver.run())));

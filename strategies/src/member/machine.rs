@@ -55,7 +55,8 @@ impl Machine {
         options: MemberOptions,
         policy: Policy,
     ) -> (Arc<dyn KeyedMutex>, Self) {
-        options.validate(channel.name()).expect("a simulation's options are valid");
+        let valid = options.validate(channel.name(), channel.frame_limit());
+        valid.expect("a simulation's options are valid");
         let (member, driver) = Member::assemble(channel, options, policy);
         let strategy: Arc<dyn KeyedMutex> = match policy {
             Policy::Queue => Arc::new(Gaggle::of(member)),

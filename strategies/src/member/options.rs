@@ -3,7 +3,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use gaggle_channels::NodeName;
+use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
     BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT, lock_table::TableConfig,
@@ -19,6 +19,12 @@ pub const MEMBERS_MAX: usize = 31;
 const REPLACE_AFTER: Duration = Duration::from_secs(2);
 /// Members are heard with the leader's heartbeats, so that nobody is silent before so many of them.
 const SILENT_HEARTBEATS: u32 = 4;
+
+/// What an invitation may take besides the members, in bytes: the frame's header, an id, the table's
+/// bounds.
+const INVITATION_BYTES_MAX: usize = 160 + 100;
+/// What it may take for a member besides its name: the name's length, the incarnation.
+const INVITED_BYTES_MAX: usize = 2 + 10;
 
 /// Who the members of a cluster are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,15 @@ impl Members {
             Self::Named(names) => names.len(),
             Self::Sized(size) => *size as usize,
         }
+    }
+
+    /// How long a frame can be that invites them all to form a group: one body, which is never cut.
+    fn invitation_bytes(&self) -> usize {
+        let names = match self {
+            Self::Named(names) => names.iter().map(|name| name.as_str().len()).sum(),
+            Self::Sized(_) => self.count() * NODE_NAME_BYTES_MAX,
+        };
+        INVITATION_BYTES_MAX + self.count() * INVITED_BYTES_MAX + names
     }
 }
 
@@ -225,8 +240,8 @@ impl MemberOptions {
         self
     }
 
-    /// Checks everything, for a member whose channel has this name.
-    pub(crate) fn validate(&self, name: &NodeName) -> Result<(), Error> {
+    /// Checks everything, for a member whose channel has this name and carries frames of so many bytes.
+    pub(crate) fn validate(&self, name: &NodeName, frame_limit: usize) -> Result<(), Error> {
         let invalid = |field, value: String, limit: &str| {
             Err(Error::InvalidOptions { field, value, limit: limit.into() })
         };
@@ -243,6 +258,11 @@ impl MemberOptions {
             let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
             let limit = format!("one of {}", names.join(", "));
             return invalid("name", name.to_string(), &limit);
+        }
+        let bytes = self.members.invitation_bytes();
+        if bytes > frame_limit {
+            let limit = format!("the channel's frame of {frame_limit} bytes");
+            return invalid("members", format!("{count}, {bytes} bytes together"), &limit);
         }
         let (min, max) = self.election_timeout;
         if self.heartbeat < Duration::from_millis(5) || self.heartbeat > Duration::from_secs(10) {

@@ -9,7 +9,10 @@ use raft::{
 };
 
 use super::VolatileLog;
-use crate::MEMBERS_MAX;
+use crate::{
+    MEMBERS_MAX,
+    planted::{Bug, planted},
+};
 
 /// Why a peer's message was refused. The engine panics on what breaks its invariants; none of
 /// these reaches it.
@@ -67,6 +70,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
             Err(Invalid::Leader)
         }
         T::MsgAppend => check_append(raft, m),
+        T::MsgHeartbeat if planted(Bug::HeartbeatUnchecked) => Ok(()),
         T::MsgHeartbeat if m.term >= raft.term && m.commit > last => Err(Invalid::Commit),
         T::MsgSnapshot => check_snapshot(m),
         T::MsgAppendResponse if !m.reject && m.term == raft.term && m.index > last => {

@@ -30,4 +30,7 @@ pub struct MemberSizes {
     /// Frames dropped because they did not decode, were for another cluster or incarnation, or
     /// broke a rule.
     pub frames_dropped: u64,
+    /// Messages of this member that were not sent because no frame has room for them; 0 unless there
+    /// is a fault in this library.
+    pub overlong: u64,
 }

@@ -55,7 +55,6 @@ impl Outbox {
     }
 
     /// How many bodies were dropped because no frame has room for them.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn overlong(&self) -> u64 {
         self.overlong
     }

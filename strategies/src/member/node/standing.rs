@@ -69,7 +69,6 @@ impl Node {
     }
 
     /// How many bodies were dropped because no frame has room for them.
-    #[cfg(any(test, feature = "testing"))]
     pub(in crate::member) fn overlong(&self) -> u64 {
         self.outbox.overlong()
     }

@@ -1,6 +1,9 @@
 //! Every limit of a member's options, on it and one beyond.
 
+use gaggle_channels::FRAME_BYTES_MAX;
+
 use super::*;
+use crate::member::wire::{self, Body, Forming, Header, VERSION};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -16,7 +19,12 @@ fn abc() -> MemberOptions {
 
 /// The field that is refused, for the member of the first name.
 fn refused(options: &MemberOptions) -> Option<&'static str> {
-    match options.validate(&node(0)) {
+    refused_on(options, FRAME_BYTES_MAX)
+}
+
+/// The same over a channel with frames of so many bytes.
+fn refused_on(options: &MemberOptions, frame_limit: usize) -> Option<&'static str> {
+    match options.validate(&node(0), frame_limit) {
         Ok(()) => None,
         Err(Error::InvalidOptions { field, .. }) => Some(field),
         Err(other) => panic!("{other}"),
@@ -35,6 +43,41 @@ fn a_cluster_has_a_name_and_1_to_31_members_of_which_this_is_one() {
     assert_eq!(refused(&MemberOptions::sized("test", 0)), Some("members"));
     assert_eq!(refused(&MemberOptions::named("test", [node(1)])), Some("name"));
     assert_eq!(refused(&MemberOptions::sized("test", 1)), None, "any name");
+}
+
+/// The longest invitation that can be: it would be dropped, and the group never form.
+#[test]
+fn an_invitation_fits_into_a_frame() {
+    let id = u64::MAX;
+    for names in [vec![128; 30], vec![127, 128, 9], vec![4; 30]] {
+        let names =
+            names.iter().enumerate().map(|(n, bytes)| format!("m{n:02}{:-<1$}", "", bytes - 3));
+        let members = names.map(|name| (name, id)).collect::<Vec<_>>();
+        let named = members.iter().map(|(name, _)| NodeName::new(name.clone()).unwrap());
+        let options =
+            MemberOptions::named("c".repeat(CLUSTER_NAME_BYTES_MAX), named.chain([node(0)]));
+        let bounds = TableConfig {
+            group: u128::MAX,
+            first_token: id,
+            nonce_memory_ms: id,
+            waiters_per_key_max: id,
+            keys_max: id,
+            nonces_max: id,
+            outside_max_ms: id,
+        };
+        let cluster = options.cluster.clone();
+        let header = Header { version: VERSION, cluster, from: id, to: id, group: u128::MAX };
+        let mut frame = wire::encode_header(&header);
+        let forming = Forming { id: u128::MAX, members, table: bounds };
+        frame.extend(wire::encode_body(&Body::Invite(forming)));
+        let least =
+            (frame.len()..6000).find(|limit| refused_on(&options, *limit).is_none()).unwrap();
+        assert!(least > frame.len() && least < frame.len() + 160, "{least} for {}", frame.len());
+    }
+    // The least that a channel may carry.
+    assert_eq!(refused_on(&MemberOptions::named("test", (0..31).map(node)), 4096), None);
+    assert_eq!(refused_on(&MemberOptions::sized("test", 27), 4096), None);
+    assert_eq!(refused_on(&MemberOptions::sized("test", 28), 4096), Some("members"));
 }
 
 #[test]
