@@ -193,8 +193,29 @@ fn lock_that_does_not_exclude_is_shown_and_does_not_pass() {
 }
 
 #[test]
+fn what_was_measured_before_a_failure_is_shown_and_written() {
+    let data = std::env::temp_dir().join(format!("gaggle-bench-early-{}.json", std::process::id()));
+    // Nobody listens on what is free.
+    let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
+    let setups = ["--strategy", "local", "--strategy", "redis", "--redis", &nowhere];
+    let output = small(&[&setups, &["--json", path(&data)][..]].concat());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    assert!(out.contains("local") && out.contains("Ended early"), "{out}");
+    let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 1);
+    let why = document["ended_early"].as_str().unwrap();
+    assert!(err.contains(why), "{why} in {err}");
+    std::fs::remove_file(&data).unwrap();
+    // Where nothing was, there is nothing to show.
+    let output = small(&["--strategy", "redis", "--redis", &nowhere]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+}
+
+#[test]
 fn what_cannot_run_is_refused_with_2_and_a_reason() {
-    let table: [(&[&str], &str); 11] = [
+    let table: [(&[&str], &str); 12] = [
+        (&["--chart", "-"], "a chart goes into a file"),
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),
         (&["--processes", "--strategy", "local"], "lives in one process"),

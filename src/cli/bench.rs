@@ -28,14 +28,24 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     args.check()?;
     let plan = Plan::new(&args);
     let bar = report::bar(&args, plan.expected());
+    let mut rows = Vec::new();
     let measured = tokio::select! {
-        measured = measure(&args, &plan, &bar) => measured,
+        measured = measure(&args, &plan, &bar, &mut rows) => measured,
         _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
     };
     bar.finish_and_clear();
-    let rows = measured?;
+    // What was measured before a failure took its time, and is not lost by it.
+    let failure = measured.err();
+    if rows.is_empty()
+        && let Some(failure) = failure
+    {
+        return Err(failure);
+    }
+    rows.iter_mut().for_each(Row::conclude);
+    rows.sort_by_key(|row| plan.place(row));
+    let ended = failure.as_ref().map(Failure::to_string);
     if args.json.as_deref() == Some("-") {
-        say(report::json(&args, &rows));
+        say(report::json(&args, &rows, ended.as_deref()));
     } else {
         say(report::table(&rows).trim_end());
         report::series(&rows).iter().for_each(|series| say(format!("\n{series}").trim_end()));
@@ -44,7 +54,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
             say(left_out);
         }
     }
-    report::save(&args, &rows)?;
+    report::save(&args, &rows, ended.as_deref())?;
+    if let Some(failure) = failure {
+        if args.json.as_deref() != Some("-") {
+            say("\nEnded early: the above was measured before.");
+        }
+        return Err(failure);
+    }
     let broken = rows.iter().any(|row| row.is_real() && row.figures.broken.any());
     Ok(ExitCode::from(u8::from(broken)))
 }
@@ -54,8 +70,13 @@ pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
     child::run().await.map(|()| ExitCode::SUCCESS)
 }
 
-async fn measure(args: &Args, plan: &Plan, bar: &ProgressBar) -> Result<Vec<Row>, Failure> {
-    let mut rows = Vec::new();
+/// Adds what it measures to `rows`, whether or not it comes to its end.
+async fn measure(
+    args: &Args,
+    plan: &Plan,
+    bar: &ProgressBar,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
     for round in 0..args.rounds() {
         if let Some(workload) = &plan.baseline {
             let run = async {
@@ -63,18 +84,16 @@ async fn measure(args: &Args, plan: &Plan, bar: &ProgressBar) -> Result<Vec<Row>
                 run.map_err(|error| Failure::new("baseline").because(&*error))
             };
             let figures = shown(bar, "sequential".into(), workload.expected(), run).await?;
-            Row::note(&mut rows, None, "sequential", figures);
+            Row::note(rows, None, "sequential", figures);
         }
         for setup in &plan.setups {
             let crew = Crew::open(*setup, args).await?;
-            let outcome = run_all(&crew, *setup, plan, round, bar, &mut rows).await;
+            let outcome = run_all(&crew, *setup, plan, round, bar, rows).await;
             crew.close().await;
             outcome?;
         }
     }
-    rows.iter_mut().for_each(Row::conclude);
-    rows.sort_by_key(|row| plan.place(row));
-    Ok(rows)
+    Ok(())
 }
 
 async fn run_all(

@@ -17,12 +17,15 @@ impl Failure {
         Self { text: "interrupted".into(), interrupted: true }
     }
 
-    /// Adds a cause, and the causes of that.
+    /// Adds a cause, and the causes of that, each unless the one before has said it.
     pub(crate) fn because(mut self, cause: &(dyn Error + 'static)) -> Self {
         let mut next = Some(cause);
         while let Some(cause) = next {
-            self.text.push_str(": ");
-            self.text.push_str(&cause.to_string());
+            let text = cause.to_string();
+            if !self.text.ends_with(&text) {
+                self.text.push_str(": ");
+                self.text.push_str(&text);
+            }
             next = cause.source();
         }
         self

@@ -102,6 +102,9 @@ impl Args {
         if chart.is_some_and(|chart| Some(chart) == json) {
             return Err(Failure::new("--json and --chart name the same file"));
         }
+        if chart == Some(Path::new("-")) {
+            return Err(Failure::new("--chart -: a chart goes into a file"));
+        }
         for (option, path) in [("--json", json), ("--chart", chart)] {
             let Some(path) = path else { continue };
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

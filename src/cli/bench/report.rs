@@ -87,7 +87,8 @@ pub(super) fn bar_ms(span: Duration) -> u64 {
 }
 
 /// Everything, for programs.
-pub(super) fn json(args: &Args, rows: &[Row]) -> String {
+/// Where a failure ended it early, it says which.
+pub(super) fn json(args: &Args, rows: &[Row], ended_early: Option<&str>) -> String {
     let document = json!({
         "gaggle": env!("CARGO_PKG_VERSION"),
         "seconds_since_1970": since_1970(),
@@ -96,6 +97,7 @@ pub(super) fn json(args: &Args, rows: &[Row]) -> String {
         "members": args.members,
         "processes": args.processes,
         "rounds": args.rounds(),
+        "ended_early": ended_early,
         "runs": rows.iter().map(Row::json).collect::<Vec<_>>(),
     });
     format!("{document:#}")
@@ -238,13 +240,13 @@ fn cores() -> usize {
 }
 
 /// Writes the files asked for.
-pub(super) fn save(args: &Args, rows: &[Row]) -> Result<(), Failure> {
+pub(super) fn save(args: &Args, rows: &[Row], ended_early: Option<&str>) -> Result<(), Failure> {
     let write = |path: &std::path::Path, text: String| {
         let failed = |error| Failure::new(format!("{}", path.display())).because(&error);
         std::fs::write(path, text).map_err(failed)
     };
     if let Some(path) = args.json.as_deref().filter(|path| *path != "-") {
-        write(path.as_ref(), json(args, rows) + "\n")?;
+        write(path.as_ref(), json(args, rows, ended_early) + "\n")?;
     }
     if let Some(path) = &args.chart {
         let title = "gaggle bench".into();
