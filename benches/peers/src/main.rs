@@ -8,6 +8,7 @@
 // It measures, and holds no lease by these clocks.
 #![allow(clippy::disallowed_methods)]
 
+mod apart;
 mod bounds;
 mod cluster;
 mod contenders;
@@ -35,10 +36,13 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         // Roles of this program's own child processes.
         ["echo"] => bounds::echo_child(),
+        ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
         ["engine", name, seconds] => engines::child(name, seconds),
         ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),
+        ["masses", name, waiters] => rest::masses_child(name, waiters),
+        ["rest", seconds] => rest::at_rest_child(seconds),
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };

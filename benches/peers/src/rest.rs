@@ -83,6 +83,19 @@ async fn failover(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
 
 /// Three members in processes of their own with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
+    Ok(())
+}
+
+/// The same alone, to be looked at from outside.
+pub(crate) fn at_rest_child(seconds: &str) -> Result<(), Failed> {
+    let rest = Duration::from_secs(seconds.parse()?);
+    println!("{:.2} % of a core", machine::runtime().block_on(rest_for(rest))?);
+    Ok(())
+}
+
+/// What the busiest member takes of a core, in per cent.
+async fn rest_for(rest: Duration) -> Result<f64, Failed> {
     let members: Vec<(String, u16)> =
         ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
     let at: Vec<String> =
@@ -102,10 +115,9 @@ async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     }
     let used = || roles.iter().map(|role| machine::used_seconds(role.process.id()));
     let before: Vec<f64> = used().collect();
-    tokio::time::sleep(settings.rest).await;
+    tokio::time::sleep(rest).await;
     let spent = used().zip(before).map(|(after, before)| after - before).fold(0.0, f64::max);
-    data.figure("cpu_at_rest_percent_of_a_core", spent / settings.rest.as_secs_f64() * 100.0);
-    Ok(())
+    Ok(spent / rest.as_secs_f64() * 100.0)
 }
 
 /// A member until its standard input ends.
@@ -163,7 +175,7 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
     for (name, mutex) in [("local", local), ("gaggle", leader.0.clone())] {
         for waiters in [10, many] {
-            let p50_us = queue(&mutex, waiters).await?;
+            let p50_us = queue(&mutex, waiters, || Ok(())).await?;
             data.figure(&format!("{name}_handoff_p50_us_{waiters}_waiters"), p50_us);
         }
     }
@@ -172,9 +184,32 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     Ok(())
 }
 
+/// One of them alone, to be looked at from outside.
+pub(crate) fn masses_child(name: &str, waiters: &str) -> Result<(), Failed> {
+    machine::runtime().block_on(async {
+        let cluster = Cluster::gaggle(3, Over::Memory).await;
+        let [leader] = cluster.leader();
+        let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
+        let mutex = if name == "local" { local } else { leader.0.clone() };
+        // Told to let them go by a line, so that who looks can begin there.
+        let ready = || {
+            println!("queued");
+            std::io::stdin().read_line(&mut String::new()).map(drop)
+        };
+        let p50_us = queue(&mutex, waiters.parse()?, ready).await?;
+        println!("{name}, {waiters} waiters: hand-off p50 {p50_us:.2} µs");
+        cluster.close().await;
+        Ok(())
+    })
+}
+
 /// Queues so many tasks behind a holder, lets them go, and times the first thousand hand-offs, in
 /// which the queue is still long; ten tasks go round instead.
-async fn queue(mutex: &Arc<dyn KeyedMutex>, waiters: u32) -> Result<f64, Failed> {
+async fn queue(
+    mutex: &Arc<dyn KeyedMutex>,
+    waiters: u32,
+    ready: impl FnOnce() -> std::io::Result<()>,
+) -> Result<f64, Failed> {
     const HANDOFFS: u32 = 1000;
     let rounds = HANDOFFS.div_ceil(waiters);
     let options = LockOptions::default()
@@ -209,6 +244,7 @@ async fn queue(mutex: &Arc<dyn KeyedMutex>, waiters: u32) -> Result<f64, Failed>
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    ready()?;
     released.lock().expect("nobody panics").0 = Instant::now();
     mutex.unlock(&holder).await?;
     while let Some(ended) = tasks.join_next().await {

@@ -10,7 +10,7 @@ use gaggle::{
 use gaggle_channels::testing::RedisServer;
 
 use crate::{
-    bounds,
+    apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
         BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock, excluding,
@@ -29,7 +29,9 @@ const ON_REDIS: &[&str] = &[
     "rslock",
     "redlock",
     ours::REDIS_PROCESSES,
+    apart::RSLOCK,
     "Gaggle, Redis",
+    "Gaggle, Redis, leader",
     "Raft, Redis",
 ];
 const MEMBERS: u32 = 5;
@@ -42,7 +44,7 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
     if settings.wants(ON_REDIS, &[ALL, SEEDS].concat()) {
         round.on_redis().await?;
     }
-    if settings.wants(&["PostgreSQL"], &[ALL, SEEDS].concat()) {
+    if settings.wants(&["PostgreSQL", apart::POSTGRES], &[ALL, SEEDS].concat()) {
         round.on_postgres().await?;
     }
     for (nodes, lock) in [(1, "etcd, 1 node"), (3, "etcd, 3 nodes")] {
@@ -128,9 +130,17 @@ impl Round<'_> {
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
         self.cases("rslock", false, &rslock, SEEDS).await?;
-        self.cases("redlock", false, &[Arc::new(Redlock::new(&url))], ALL).await?;
+        let redlock = [Arc::new(Redlock::new(&url))];
+        self.cases("redlock", false, &redlock, ALL).await?;
+        self.cases("redlock", false, &redlock, SEEDS).await?;
         if self.settings.wants(&[ours::REDIS_PROCESSES], &["hot8"]) {
             ours::redis_processes(self.settings, self.data, &url).await?;
+        }
+        apart::hot8(self.settings, self.data, apart::RSLOCK, &url).await?;
+        if self.settings.wants(&["Gaggle, Redis, leader"], ALL) {
+            let cluster = Cluster::gaggle(3, Over::Redis(&url)).await;
+            self.cases("Gaggle, Redis, leader", true, &cluster.leader(), ALL).await?;
+            cluster.close().await;
         }
         self.over(Over::Redis(&url)).await
     }
@@ -142,7 +152,8 @@ impl Round<'_> {
             sessions.push(Arc::new(PostgresSession::open(&server.url).await?));
         }
         self.cases("PostgreSQL", false, &sessions, ALL).await?;
-        self.cases("PostgreSQL", false, &sessions, SEEDS).await
+        self.cases("PostgreSQL", false, &sessions, SEEDS).await?;
+        apart::hot8(self.settings, self.data, apart::POSTGRES, &server.url).await
     }
 
     async fn on_etcd(&mut self, nodes: usize, lock: &str) -> Result<(), Failed> {
@@ -153,10 +164,7 @@ impl Round<'_> {
             sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
         }
         self.cases(lock, false, &sessions, ALL).await?;
-        if nodes == 3 {
-            self.cases(lock, false, &sessions, SEEDS).await?;
-        }
-        Ok(())
+        self.cases(lock, false, &sessions, SEEDS).await
     }
 
     async fn members(&mut self) -> Result<(), Failed> {

@@ -1,0 +1,109 @@
+//! Peers in processes of their own, one task in each: what people run is rarely one process.
+
+use std::{
+    io::{BufRead, Write},
+    process::Stdio,
+    sync::Arc,
+};
+
+use gaggle::bench::{Contender, Span, Workload, now, record, replay};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    runtime::Builder,
+};
+
+use crate::{
+    contenders::{Failed, PostgresSession, Rslock, excluding},
+    data::Data,
+    settings::Settings,
+};
+
+pub(crate) const RSLOCK: &str = "rslock, 8 processes";
+pub(crate) const POSTGRES: &str = "PostgreSQL, 8 processes";
+const PROCESSES: u32 = 8;
+/// How long the processes have to take up a run before it begins, in nanoseconds.
+const LEAD: u64 = 50_000_000;
+
+/// One key, eight processes: the lock named so, over this URL.
+pub(crate) async fn hot8(
+    settings: &Settings,
+    data: &mut Data,
+    lock: &'static str,
+    url: &str,
+) -> Result<(), Failed> {
+    if !settings.wants(&[lock], &["hot8"]) {
+        return Ok(());
+    }
+    let workload = settings.of(Workload::handoff(PROCESSES));
+    let told = serde_json::to_string(&workload)?;
+    let mut processes = Vec::new();
+    for task in 0..PROCESSES {
+        processes.push(Process::start(&["contend", lock, url, &task.to_string(), &told])?);
+    }
+    for process in &mut processes {
+        process.line().await?;
+    }
+    let begin = now() + LEAD;
+    for process in &mut processes {
+        process.tell(begin).await?;
+    }
+    let mut spans: Vec<Span> = Vec::new();
+    for process in &mut processes {
+        spans.append(&mut serde_json::from_str(&process.line().await?)?);
+    }
+    let figures = excluding(replay(&workload, begin, spans));
+    data.note("hot8", lock, false, figures.map_err(|error| format!("{lock}: {error}"))?);
+    Ok(())
+}
+
+/// A process of this program, that ends with its owner.
+struct Process {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(words: &[&str]) -> Result<Self, Failed> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().expect("its standard output is piped");
+        Ok(Self { child, output: BufReader::new(output).lines() })
+    }
+
+    async fn tell(&mut self, begin: u64) -> Result<(), Failed> {
+        let input = self.child.stdin.as_mut().expect("its standard input is piped");
+        Ok(input.write_all(format!("{begin}\n").as_bytes()).await?)
+    }
+
+    async fn line(&mut self) -> Result<String, Failed> {
+        Ok(self.output.next_line().await?.ok_or("a process ended early")?)
+    }
+}
+
+/// The child: opens the lock, says so, is told when to begin, and says all that it did.
+pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result<(), Failed> {
+    let (task, workload) = (task.parse()?, serde_json::from_str(workload)?);
+    // One thread, as the processes of `gaggle bench`: threads that wake each other would be measured too.
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        match lock {
+            RSLOCK => contend(Rslock::new(url), task, &workload).await,
+            _ => contend(PostgresSession::open(url).await?, task, &workload).await,
+        }
+    })
+}
+
+async fn contend<C: Contender>(lock: C, task: u32, workload: &Workload) -> Result<(), Failed> {
+    // Opens what opens lazily.
+    let hold = lock.lock(&format!("peers/warm-up/{task}")).await?;
+    lock.unlock(hold).await?;
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let begin = line.trim().parse()?;
+    let spans = record(&Arc::new(lock), workload, &[task], begin, "peers/apart").await?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{}", serde_json::to_string(&spans)?)?;
+    Ok(output.flush()?)
+}
