@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
+#[path = "support/wakes.rs"]
+mod wakes;
 
 use std::{
     collections::BTreeSet,
@@ -16,6 +18,7 @@ use std::{
 use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Nonce, Redis};
 use redis_support::{Doomed, Server, ms, patient, secs, take};
 use tokio::task::JoinSet;
+use wakes::wakes;
 
 async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
     let mut handles = Vec::new();
@@ -50,6 +53,50 @@ async fn waiters_of_several_processes_are_granted_in_the_order_they_came() {
         last = token;
     }
     assert!(started.elapsed() < ms(900), "told, not polled: {:?}", started.elapsed());
+}
+
+/// A task that is woken for nothing costs the runtime a turn, and often the waking of another thread.
+#[tokio::test]
+async fn a_call_is_woken_by_its_answer_or_by_its_grant_and_by_nothing_else() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    // Until it is subscribed a call asks again and again.
+    take(&redis, "warm-up", secs(20)).await;
+    let subscribed = redis.lock("warm-up", patient().max_wait(ms(500))).await;
+    assert!(matches!(subscribed, Err(Error::TimedOut)), "{subscribed:?}");
+    let (held, woken) = wakes(redis.lock("k", patient())).await;
+    assert_eq!(woken, 1, "the answer");
+    let held = held.unwrap();
+    let waiting = wakes(redis.lock("k", patient()));
+    let unlocking = async {
+        server.queued("k", 1).await;
+        wakes(redis.unlock(&held)).await
+    };
+    let ((lock, woken), (unlocked, _)) = tokio::join!(waiting, unlocking);
+    assert_eq!(woken, 1, "the grant: a place in the queue is nothing to act upon");
+    unlocked.unwrap();
+    let (unlocked, woken) = wakes(redis.unlock(&lock.unwrap())).await;
+    assert_eq!((unlocked.is_ok(), woken), (true, 1));
+}
+
+/// More than a request may take: the answer that woke nobody is no newer for it, and who waits finds
+/// its place, and in time what there is to say of the server.
+#[tokio::test]
+async fn a_wait_longer_than_a_request_may_take_goes_on() {
+    let server = Server::start().await;
+    let redis = Redis::open(server.options().request_timeout(ms(200))).await.unwrap();
+    let held = take(&redis, "k", secs(20)).await;
+    let unlocking = async {
+        tokio::time::sleep(ms(700)).await;
+        redis.unlock(&held).await.unwrap();
+    };
+    let (lock, ()) = tokio::join!(redis.lock("k", patient()), unlocking);
+    redis.unlock(&lock.unwrap()).await.unwrap();
+    let held = take(&redis, "k", secs(20)).await;
+    let ended = redis.lock("k", patient().max_wait(ms(700))).await;
+    assert!(matches!(ended, Err(Error::TimedOut)), "{ended:?}");
+    redis.unlock(&held).await.unwrap();
+    assert_eq!(server.residue().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

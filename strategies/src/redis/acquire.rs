@@ -6,10 +6,11 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Queue, keys,
-    reply::Answer,
+    reply::{self, Answer},
     shared::{Shared, Tell, Wait, tell},
     trouble::{Fate, Trouble},
-    waiters::{CallerId, Effects, Grant, NotJoined, Outcome, Request, Waiters},
+    waiters::{AskId, CallerId, Effects, Grant, NotJoined, Outcome, Request, Waiters},
+    wire::Look,
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, check_request, extended_deadline, lasts,
@@ -137,15 +138,26 @@ impl Call<'_> {
         let mut tries = 0;
         loop {
             let asked = self.shared.now();
-            let copies = self.shared.waiters().sending(&self.request);
+            let id = ticket.place();
+            let (copies, ask) = self.shared.waiters().asking(&self.request, id);
+            let look = queues.then(|| look(self.shared, &self.request, (id, ask)));
             let wait = if queues { Wait::until(self.until, asked) } else { Wait::No };
             let patience = asked.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));
-            let asking = self.shared.ask(&self.request, wait, copies, until);
-            let trouble = match ticket.unless_closed(asking).await? {
+            let asking = self.shared.ask(&self.request, wait, copies, look, until);
+            let answer = ticket.unless_closed(asking).await?;
+            // A place in the queue that was noted where it was read is settled as well.
+            let noted = self.shared.waiters().asked(&self.request, id);
+            let trouble = match answer {
                 Ok(answer) => {
-                    self.shared.waiters().settled(&self.request);
+                    if !noted {
+                        self.shared.waiters().settled(&self.request);
+                    }
                     return Ok(Ok((answer, asked)));
+                }
+                // The answer came at this very moment.
+                Err(_) if noted => {
+                    return Ok(Ok((Answer::Queued { remaining: Duration::ZERO }, asked)));
                 }
                 Err(trouble) => trouble,
             };
@@ -252,6 +264,24 @@ impl Call<'_> {
     }
 }
 
+/// Notes a place in the queue where the answer is read: its caller has nothing to do before the grant,
+/// and is not woken for it. Any other answer is the caller's own.
+fn look(shared: &Arc<Shared>, request: &Arc<Request>, asker: (CallerId, AskId)) -> Look {
+    // Weak: what waits for an answer must not keep the handle alive.
+    let (shared, request) = (Arc::downgrade(shared), request.clone());
+    Box::new(move |value| {
+        let Some((server, remaining)) = reply::only_queued(value) else { return false };
+        let Some(shared) = shared.upgrade() else { return false };
+        shared.saw(server);
+        let (now, jitter) = (shared.now(), rand::random());
+        let queued = shared.waiters().queued(&request, asker, remaining, now, jitter);
+        if queued == Some(true) {
+            shared.poke.notify_one();
+        }
+        queued.is_some()
+    })
+}
+
 /// A caller's place among the waiters of this process. Dropped, it withdraws what nobody else
 /// wants: it is made before the first send.
 struct Ticket<'a> {
@@ -293,6 +323,11 @@ impl<'a> Ticket<'a> {
         }
     }
 
+    /// Its name among the waiters, until it leaves.
+    fn place(&self) -> CallerId {
+        self.id.expect("a ticket in use has its place")
+    }
+
     async fn pause(&mut self, pause: Duration, limit: Option<Instant>) -> Result<(), Error> {
         let now = self.shared.now();
         let pause = limit.map_or(pause, |limit| limit.since(now).min(pause));
@@ -312,8 +347,7 @@ impl<'a> Ticket<'a> {
 
     /// Waits for news of a queued nonce; `None` when the time is up.
     async fn wait(&mut self, remaining: Duration, until: Option<Instant>) -> Option<Outcome> {
-        let id = self.id.expect("a ticket in use has its place");
-        let now = self.shared.now();
+        let (id, now) = (self.place(), self.shared.now());
         let (overtaken, poke) =
             self.shared.waiters().park(&self.request, id, remaining, now, rand::random());
         if let Some(grant) = overtaken {
@@ -337,6 +371,7 @@ impl<'a> Ticket<'a> {
     /// that either this caller or the closing has the lock.
     fn take(&mut self) -> bool {
         let Some(id) = self.id.take() else { return false };
+        self.hear_no_more();
         let mut waiters = self.shared.waiters();
         if waiters.is_closed() {
             return false;
@@ -349,8 +384,15 @@ impl<'a> Ticket<'a> {
         true
     }
 
+    /// Before the sender goes, which would wake this task, while it runs: the runtime wakes a thread
+    /// for a task that is woken while it runs.
+    fn hear_no_more(&mut self) {
+        self.told.close();
+    }
+
     fn leave(&mut self, taken: bool) {
         let Some(id) = self.id.take() else { return };
+        self.hear_no_more();
         let withdrawal = self.shared.waiters().leave(&self.request, id, taken);
         if let Some(withdrawal) = withdrawal {
             self.shared.withdraw(&withdrawal);

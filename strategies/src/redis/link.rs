@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use super::{
     script::Script,
     trouble::Trouble,
-    wire::{First, OnPush, Unasked, Wire},
+    wire::{Answered, Delivery, Look, OnPush, Unasked, Wire},
 };
 use crate::{
     Clock, Error, Instant,
@@ -130,12 +130,12 @@ impl Link {
         self: &Arc<Self>,
         script: &Script,
         arguments: impl Fn(&mut Cmd),
-        first: First,
+        delivery: Delivery,
         until: Instant,
     ) -> Result<Value, Trouble> {
         let mut cmd = script.by_hash();
         arguments(&mut cmd);
-        match self.request_with(&cmd, first, until).await {
+        match self.request_with(&cmd, delivery, until).await {
             Err(Trouble::Refused(error))
                 if error.code() == Some("NOSCRIPT") && !planted(Bug::NoScriptFallback) =>
             {
@@ -153,24 +153,20 @@ impl Link {
         cmd: &Cmd,
         until: Instant,
     ) -> Result<Value, Trouble> {
-        self.request_with(cmd, First::Sender, until).await
+        self.request_with(cmd, Delivery::default(), until).await
     }
 
     async fn request_with(
         self: &Arc<Self>,
         cmd: &Cmd,
-        first: First,
+        delivery: Delivery,
         until: Instant,
     ) -> Result<Value, Trouble> {
-        let result = self.try_request(cmd, first, until).await;
+        let result = self.try_request(cmd, delivery, until).await;
         match &result {
-            Ok(_) => {
-                if self.is_failing.load(Ordering::Relaxed) {
-                    self.is_failing.store(false, Ordering::Relaxed);
-                    lock(&self.failing).take();
-                    tracing::info!("redis answers again");
-                }
-            }
+            // What was looked at when it came says nothing of now.
+            Ok(Answered { aside: true, .. }) => {}
+            Ok(_) => self.serves(),
             Err(Trouble::NoTime) => {}
             Err(trouble) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
@@ -179,25 +175,48 @@ impl Link {
                 *lock(&self.failing) = Some(trouble.clone());
             }
         }
-        result
+        result.map(|answered| answered.value)
+    }
+
+    /// Something was answered.
+    fn serves(&self) {
+        if self.is_failing.load(Ordering::Relaxed) {
+            self.is_failing.store(false, Ordering::Relaxed);
+            lock(&self.failing).take();
+            tracing::info!("redis answers again");
+        }
     }
 
     async fn try_request(
         self: &Arc<Self>,
         cmd: &Cmd,
-        first: First,
+        delivery: Delivery,
         until: Instant,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Answered, Trouble> {
         let live = match self.live() {
             Some(live) => live,
             None => self.connect(until).await?,
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let trouble = match timeout(left, live.connection.request_with(cmd, first)).await {
-            Ok(Ok(value)) => {
-                live.health.answered();
-                return Ok(value);
+        let Delivery { first, look } = delivery;
+        let look = look.map(|look| {
+            // Weak: what waits for an answer must not keep the connection open.
+            let (link, health) = (Arc::downgrade(self), live.health.clone());
+            let look: Look = Box::new(move |value| {
+                health.answered();
+                link.upgrade().inspect(|link| link.serves());
+                look(value)
+            });
+            look
+        });
+        let asking = live.connection.request_with(cmd, Delivery { first, look });
+        let trouble = match timeout(left, asking).await {
+            Ok(Ok(answered)) => {
+                if !answered.aside {
+                    live.health.answered();
+                }
+                return Ok(answered);
             }
             Ok(Err(trouble)) => trouble,
             Err(_) if live.health.unanswered(sent, self.clock.now()) * 2 < self.request_timeout => {

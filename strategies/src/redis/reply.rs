@@ -57,6 +57,26 @@ pub(super) enum Found {
 
 type Read<T> = Result<T, Trouble>;
 
+/// The server's time, and for how long the lease lasts that a LOCK waits for, where its answer says
+/// nothing else.
+pub(super) fn only_queued(value: &Value) -> Option<(u64, Duration)> {
+    let Value::Array(parts) = value else { return None };
+    let (now, remaining) = match &parts[..] {
+        [Value::Int(now), Value::Int(remaining)] => (now, remaining),
+        [Value::Int(now), Value::Array(own), Value::Array(answer)] if own.is_empty() => {
+            match &answer[..] {
+                [Value::BulkString(word), Value::Int(remaining)] if word == b"queued" => {
+                    (now, remaining)
+                }
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    let (now, remaining) = (u64::try_from(*now).ok()?, u64::try_from(*remaining).ok()?);
+    Some((now, Duration::from_millis(remaining)))
+}
+
 impl Reply {
     pub(super) fn read(value: Value) -> Read<Self> {
         // The shortest answers are a number.
@@ -240,6 +260,27 @@ mod tests {
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn a_place_in_the_queue_is_told_apart_from_every_other_answer_to_a_lock() {
+        let array = |parts: &[Value]| Value::Array(parts.to_vec());
+        let (now, none) = (Value::Int(5), array(&[]));
+        let queued = array(&[text("queued"), Value::Int(700)]);
+        let place = Some((5, Duration::from_millis(700)));
+        assert_eq!(only_queued(&array(&[now.clone(), Value::Int(700)])), place);
+        assert_eq!(only_queued(&array(&[now.clone(), none.clone(), queued.clone()])), place);
+        // A waiter's grant comes with it, and must be told.
+        let own = array(&[text("grant")]);
+        assert_eq!(only_queued(&array(&[now.clone(), own, queued.clone()])), None);
+        assert_eq!(only_queued(&now), None, "granted");
+        assert_eq!(only_queued(&array(&[now.clone(), Value::Int(-1)])), None);
+        for other in ["granted", "held", "waiters"] {
+            let other = array(&[text(other), Value::Int(700)]);
+            assert_eq!(only_queued(&array(&[now.clone(), none.clone(), other])), None);
+        }
+        let two = array(&[now, none, queued.clone(), queued]);
+        assert_eq!(only_queued(&two), None, "of two requests");
     }
 
     #[test]

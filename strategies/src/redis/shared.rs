@@ -20,7 +20,7 @@ use super::{
     script::{self, Script},
     trouble::Trouble,
     waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
-    wire::First,
+    wire::{Delivery, First, Look},
 };
 use crate::{
     Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
@@ -152,19 +152,18 @@ impl Shared {
     where
         K: ExactSizeIterator<Item = &'a str> + Clone,
     {
-        let ran = self.run_with(script, bucket, keys, arguments, First::Sender, until).await;
+        let ran = self.run_with(script, bucket, keys, arguments, Delivery::default(), until).await;
         ran.map(|(reply, _)| reply)
     }
 
-    /// As [`run`](Self::run), with a say in whom the server tells first. Returns also whether the reply
-    /// brought a waiter of this process a lock.
+    /// As [`run`](Self::run), with a say in how the reply is told. Returns also whether the reply brought a waiter of this process a lock.
     async fn run_with<'a, K>(
         &self,
         script: &Script,
         bucket: usize,
         keys: K,
         arguments: impl Fn(&mut Cmd),
-        first: First,
+        delivery: Delivery,
         until: Instant,
     ) -> Result<(Reply, bool), Trouble>
     where
@@ -175,7 +174,7 @@ impl Shared {
             cmd.arg(&self.process).arg(&self.settings[bucket]);
             arguments(cmd);
         };
-        let value = self.link.eval(script, whole, first, until).await?;
+        let value = self.link.eval(script, whole, delivery, until).await?;
         let (reply, told) = self.take(bucket, value)?;
         if told {
             // Who has the lock now goes first: its unlock is what the next one waits for.
@@ -201,12 +200,14 @@ impl Shared {
         Ok((reply, told))
     }
 
-    /// LOCK for one nonce.
+    /// LOCK for one nonce. A place in the queue is noted by `look` where the answer is read, if that
+    /// says so.
     pub(super) async fn ask(
         &self,
         request: &Request,
         wait: Wait,
         copies: bool,
+        look: Option<Look>,
         until: Instant,
     ) -> Result<Answer, Trouble> {
         let keys = [&*request.key].into_iter();
@@ -214,7 +215,10 @@ impl Shared {
             cmd.arg(self.too_late());
             add_request(cmd, request, wait, copies);
         };
-        let mut reply = self.run(&script::LOCK, request.bucket, keys, arguments, until).await?;
+        let delivery = Delivery { look, ..Delivery::default() };
+        let (script, bucket) = (&script::LOCK, request.bucket);
+        let (mut reply, _) =
+            self.run_with(script, bucket, keys, arguments, delivery, until).await?;
         let answer = reply.answer()?;
         // The shortest answer brings its time only now.
         reply.now.inspect(|now| self.saw(*now));
@@ -268,9 +272,10 @@ impl Shared {
         // Where other processes wait, the next holder is told before us: it is waited for.
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
+        let delivery = Delivery { first, look: None };
         let keys = [key].into_iter();
         let (mut reply, kept) =
-            self.run_with(&script::UNLOCK, bucket, keys, arguments, first, until).await?;
+            self.run_with(&script::UNLOCK, bucket, keys, arguments, delivery, until).await?;
         // The shortest answer, without a time, says that nobody waits.
         let queued = reply.now.is_some();
         let held = reply.was_held()?;

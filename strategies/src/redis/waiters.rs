@@ -32,6 +32,10 @@ pub(super) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallerId(u64);
 
+/// One LOCK of one caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AskId(u64);
+
 /// Why a caller cannot wait here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotJoined {
@@ -89,6 +93,7 @@ pub(super) struct Waiters<C> {
     /// What the poller sleeps until.
     armed: Option<Instant>,
     last_caller: u64,
+    last_ask: u64,
     last_place: u64,
     closed: bool,
 }
@@ -131,6 +136,8 @@ struct Caller<C> {
     tell: Option<C>,
     /// It waits for news; else for the answer to its own LOCK.
     parked: bool,
+    /// The LOCK for whose answer it waits.
+    asks: Option<AskId>,
 }
 
 impl<C> Waiters<C> {
@@ -142,6 +149,7 @@ impl<C> Waiters<C> {
             poll_max: POLL_MAX.min(waiter_ttl / 3),
             armed: None,
             last_caller: 0,
+            last_ask: 0,
             last_place: 0,
             closed: false,
         }
@@ -180,7 +188,7 @@ impl<C> Waiters<C> {
                 }
             });
         entry.until = later(entry.until, until);
-        entry.callers.push(Caller { id, tell: Some(tell), parked: false });
+        entry.callers.push(Caller { id, tell: Some(tell), parked: false, asks: None });
         Ok(id)
     }
 
@@ -190,6 +198,47 @@ impl<C> Waiters<C> {
         let copies = entry.request.given || entry.unanswered > 0;
         entry.unanswered += 1;
         copies
+    }
+
+    /// As [`sending`](Self::sending), by a caller that waits for the answer. Returns also the number by
+    /// which [`queued`](Self::queued) knows it.
+    pub(super) fn asking(&mut self, request: &Request, id: CallerId) -> (bool, AskId) {
+        let copies = self.sending(request);
+        self.last_ask += 1;
+        let ask = AskId(self.last_ask);
+        if let Some(caller) = self.caller(request, id) {
+            caller.asks = Some(ask);
+        }
+        (copies, ask)
+    }
+
+    /// The caller does not wait for the answer any more. Returns whether it was one of a place in the
+    /// queue, and noted by [`queued`](Self::queued).
+    pub(super) fn asked(&mut self, request: &Request, id: CallerId) -> bool {
+        self.caller(request, id).is_some_and(|caller| {
+            caller.asks = None;
+            caller.parked
+        })
+    }
+
+    /// As [`park`](Self::park) and [`settled`](Self::settled), where the answer to this LOCK is read
+    /// rather than by the caller itself. `None` if that does not wait for it any more, or the grant has
+    /// overtaken the answer; else whether the poller must be woken.
+    pub(super) fn queued(
+        &mut self,
+        request: &Request,
+        (id, ask): (CallerId, AskId),
+        remaining: Duration,
+        now: Instant,
+        jitter: f64,
+    ) -> Option<bool> {
+        self.caller(request, id).filter(|caller| caller.asks == Some(ask))?;
+        let (overtaken, poke) = self.park(request, id, remaining, now, jitter);
+        if overtaken.is_some() {
+            return None;
+        }
+        self.settled(request);
+        Some(poke)
     }
 
     /// The LOCK was answered, or never sent.
@@ -401,6 +450,11 @@ impl<C> Waiters<C> {
         let latest = (duration / 3).min(self.poll_max);
         let after = remaining.saturating_add(POLL_AFTER).saturating_add(POLL_AFTER.mul_f64(jitter));
         after.min(latest.mul_f64(1.0 - jitter / 5.0)).max(POLL_AFTER)
+    }
+
+    fn caller(&mut self, request: &Request, id: CallerId) -> Option<&mut Caller<C>> {
+        let entry = self.entry(request.bucket, request.nonce)?;
+        entry.callers.iter_mut().find(|caller| caller.id == id)
     }
 
     fn entry(&mut self, bucket: usize, nonce: Nonce) -> Option<&mut Entry<C>> {

@@ -9,8 +9,12 @@ mod tests;
 
 use std::{
     collections::VecDeque,
-    fmt, io, mem,
+    fmt,
+    future::poll_fn,
+    io, mem,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
 };
 
 use gaggle_channels::resp::{self, Frame, Malformed, Reader, Writer};
@@ -48,9 +52,10 @@ pub(super) enum Unasked<'a> {
 pub(super) type OnPush = Arc<dyn Fn(Unasked<'_>) + Send + Sync>;
 
 /// To whom the server writes first when a command also publishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum First {
     /// To whom sent the command.
+    #[default]
     Sender,
     /// To whoever is subscribed. Redis writes in the reverse order in which connections got something
     /// to be told, so that a `PING` in the same write, answered before, moves its sender to the end.
@@ -59,7 +64,54 @@ pub(super) enum First {
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
+/// Looks at an answer where it is read, and says whether something else will wake its caller: then
+/// nothing wakes it now, and it has the answer when it is polled.
+pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send>;
+
+/// How an answer is told.
+#[derive(Default)]
+pub(super) struct Delivery {
+    pub(super) first: First,
+    pub(super) look: Option<Look>,
+}
+
+/// An answer as its caller gets it.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) value: Value,
+    /// It came some time ago, and was looked at then.
+    pub(super) aside: bool,
+}
+
 type Answer = oneshot::Sender<Result<Value, Trouble>>;
+
+/// An answer that waits until its caller is polled, beside the sender: dropping that would wake it.
+type Aside = Arc<Mutex<Option<(Value, Answer)>>>;
+
+/// Who asked.
+struct Asked {
+    answer: Answer,
+    look: Option<(Look, Aside)>,
+}
+
+impl Asked {
+    fn answer(self, value: Value) {
+        if let Some((look, aside)) = self.look {
+            // Held while it looks: woken by what the look allows, the caller finds the answer.
+            let mut aside = lock(&aside);
+            if look(&value) {
+                *aside = Some((value, self.answer));
+                return;
+            }
+        }
+        // Whoever asked may have run out of time.
+        let _ = self.answer.send(Ok(value));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A connection. Its socket closes with the last handle; what was asked is then [`Trouble::Dropped`].
 #[derive(Clone)]
@@ -93,7 +145,7 @@ struct State {
     /// How many requests came since it last wrote.
     gathered: usize,
     /// Whose the answers are, in their order; `None` where nobody wants it.
-    asked: VecDeque<Option<Answer>>,
+    asked: VecDeque<Option<Asked>>,
     waiting_for_room: usize,
     ended: Option<Trouble>,
 }
@@ -133,21 +185,43 @@ impl Wire {
     /// One command and its answer. It is sent when this is first polled, unless the connection is
     /// full.
     pub(super) async fn request(&self, cmd: &Cmd) -> Result<Value, Trouble> {
-        self.request_with(cmd, First::Sender).await
+        Ok(self.request_with(cmd, Delivery::default()).await?.value)
     }
 
-    /// As [`request`](Self::request), with a say in whom the server tells first.
-    pub(super) async fn request_with(&self, cmd: &Cmd, first: First) -> Result<Value, Trouble> {
-        let (answer, answered) = oneshot::channel();
-        let mut answer = Some(answer);
-        while !self.0.shared.ask(cmd, first, &mut answer)? {
+    /// As [`request`](Self::request), with a say in how the answer is told.
+    pub(super) async fn request_with(
+        &self,
+        cmd: &Cmd,
+        Delivery { first, look }: Delivery,
+    ) -> Result<Answered, Trouble> {
+        let (answer, mut answered) = oneshot::channel();
+        let aside = look.is_some().then(Aside::default);
+        let look = look.zip(aside.clone());
+        let mut asked = Some(Asked { answer, look });
+        while !self.0.shared.ask(cmd, first, &mut asked)? {
             self.0.shared.wait_for_room().await;
         }
+        let answered = poll_fn(|context| {
+            let kept = aside.as_ref().and_then(|aside| lock(aside).take());
+            match kept {
+                Some((value, sender)) => {
+                    // Else the sender's end would wake this very task.
+                    answered.close();
+                    drop(sender);
+                    Poll::Ready(Ok(Ok(Answered { value, aside: true })))
+                }
+                None => Pin::new(&mut answered)
+                    .poll(context)
+                    .map_ok(|result| result.map(|value| Answered { value, aside: false })),
+            }
+        });
         match answered.await {
-            Ok(Ok(value @ Value::ServerError(_))) => match value.extract_error() {
-                Err(error) => Err(Trouble::of_request(error)),
-                Ok(_) => Err(Trouble::Malformed("an error that is none")),
-            },
+            Ok(Ok(Answered { value: value @ Value::ServerError(_), .. })) => {
+                match value.extract_error() {
+                    Err(error) => Err(Trouble::of_request(error)),
+                    Ok(_) => Err(Trouble::Malformed("an error that is none")),
+                }
+            }
             Ok(result) => result,
             Err(_) => Err(ended()),
         }
@@ -162,7 +236,7 @@ impl Drop for Handle {
 
 impl Shared {
     /// Hands in a command, unless the connection is full.
-    fn ask(&self, cmd: &Cmd, first: First, answer: &mut Option<Answer>) -> Result<bool, Trouble> {
+    fn ask(&self, cmd: &Cmd, first: First, asked: &mut Option<Asked>) -> Result<bool, Trouble> {
         let mut state = self.state();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -175,7 +249,7 @@ impl Shared {
             state.asked.push_back(None);
         }
         cmd.write_packed_command(&mut state.outgoing);
-        state.asked.push_back(answer.take());
+        state.asked.push_back(asked.take());
         state.gathered += 1;
         if !state.gathering || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
@@ -276,9 +350,10 @@ impl Shared {
             if waiting > 0 {
                 self.room.notify_waiters();
             }
-            for (answer, value) in asked.into_iter().zip(answers) {
-                // Whoever asked may have run out of time.
-                let _ = answer.map(|answer| answer.send(Ok(value)));
+            for (asked, value) in asked.into_iter().zip(answers) {
+                if let Some(asked) = asked {
+                    asked.answer(value);
+                }
             }
         }
         result.map(|()| many)
@@ -289,15 +364,15 @@ impl Shared {
         let trouble = state.ended.get_or_insert(trouble).clone();
         let asked = mem::take(&mut state.asked);
         drop(state);
-        for answer in asked.into_iter().flatten() {
-            let _ = answer.send(Err(trouble.clone()));
+        for asked in asked.into_iter().flatten() {
+            let _ = asked.answer.send(Err(trouble.clone()));
         }
         self.room.notify_waiters();
         (self.on_push)(Unasked::Ended);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

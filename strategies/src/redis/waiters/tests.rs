@@ -53,6 +53,41 @@ fn a_publication_before_the_answer_waits_for_it() {
 }
 
 #[test]
+fn a_place_noted_where_it_is_read_is_settled_and_its_caller_is_told_of_the_grant() {
+    let mut waiters = waiters();
+    let request = request(1, "k", false);
+    let id = waiters.join(&request, at(0), None, "caller").unwrap();
+    let (copies, ask) = waiters.asking(&request, id);
+    assert!(!copies);
+    assert_eq!(waiters.queued(&request, (id, ask), ms(10), at(1), 0.0), Some(true));
+    assert_eq!(waiters.arm(), Some(at(12)), "and the poller asks after it");
+    assert!(waiters.asked(&request, id));
+    let told = waiters.granted(request.bucket, published(&request, 0, 1), at(2));
+    assert_eq!(told.iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), ["caller"]);
+    assert!(!waiters.leave(&request, id, false).unwrap().copies, "sent once, and answered");
+}
+
+/// It would be told while it does something else than wait.
+#[test]
+fn an_answer_that_nobody_waits_for_is_not_noted() {
+    let mut waiters = waiters();
+    let request = request(1, "k", false);
+    let id = waiters.join(&request, at(0), None, "caller").unwrap();
+    let (_, first) = waiters.asking(&request, id);
+    assert!(!waiters.asked(&request, id), "given up");
+    assert_eq!(waiters.queued(&request, (id, first), ms(10), at(1), 0.0), None);
+    let (copies, second) = waiters.asking(&request, id);
+    assert!(copies && first != second);
+    assert_eq!(waiters.queued(&request, (id, first), ms(10), at(2), 0.0), None, "of the former");
+    waiters.granted(request.bucket, published(&request, 0, 1), at(3));
+    let overtaken = waiters.queued(&request, (id, second), ms(10), at(4), 0.0);
+    assert_eq!(overtaken, None, "the caller finds the grant by itself");
+    assert!(!waiters.asked(&request, id));
+    waiters.leave(&request, id, false);
+    assert_eq!(waiters.queued(&request, (id, second), ms(10), at(5), 0.0), None, "it has gone");
+}
+
+#[test]
 fn a_grant_whose_caller_has_gone_is_withdrawn() {
     let mut waiters = waiters();
     let request = request(1, "k", false);
@@ -143,8 +178,8 @@ fn a_batch_keeps_the_order_in_which_nonces_came() {
 #[derive(Clone, Debug)]
 enum Event {
     Join(u8),
-    /// The newest LOCK in flight is answered by a place, or lost.
-    Queue(u8),
+    /// The newest LOCK in flight is answered by a place, which may be noted where it is read, or lost.
+    Queue(u8, bool),
     Lose(u8),
     Grant(u8),
     Spend(u8),
@@ -156,7 +191,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let nonce = 0..4_u8;
     let event = prop_oneof![
         3 => nonce.clone().prop_map(Event::Join),
-        3 => nonce.clone().prop_map(Event::Queue),
+        3 => (nonce.clone(), any::<bool>()).prop_map(|(nonce, noted)| Event::Queue(nonce, noted)),
         1 => nonce.clone().prop_map(Event::Lose),
         2 => nonce.clone().prop_map(Event::Grant),
         1 => nonce.clone().prop_map(Event::Spend),
@@ -196,19 +231,28 @@ proptest! {
                     let id = waiters.join(request, now, None, names).unwrap();
                     callers.entry(n).or_default().push((id, names));
                 }
-                Event::Queue(n) => {
-                    let Some((id, _)) = callers.get(&n).and_then(|list| list.last()) else { continue };
+                Event::Queue(n, noted) => {
+                    let Some(&(id, _)) = callers.get(&n).and_then(|list| list.last()) else { continue };
                     let request = &requests[usize::from(n)];
-                    waiters.sending(request);
-                    waiters.settled(request);
+                    let (_, ask) = waiters.asking(request, id);
                     kept[usize::from(n)].there = true;
-                    waiters.park(request, *id, ms(500), now, 0.5);
+                    if noted && waiters.queued(request, (id, ask), ms(500), now, 0.5).is_some() {
+                        prop_assert!(waiters.asked(request, id));
+                    } else {
+                        prop_assert!(!noted || kept[usize::from(n)].granted, "overtaken");
+                        waiters.asked(request, id);
+                        waiters.settled(request);
+                        waiters.park(request, id, ms(500), now, 0.5);
+                    }
                 }
                 Event::Lose(n) => {
-                    if callers.get(&n).is_some_and(|list| !list.is_empty()) {
-                        waiters.sending(&requests[usize::from(n)]);
-                        kept[usize::from(n)].lost += 1;
-                    }
+                    let Some(&(id, _)) = callers.get(&n).and_then(|list| list.last()) else { continue };
+                    let request = &requests[usize::from(n)];
+                    let (_, ask) = waiters.asking(request, id);
+                    waiters.asked(request, id);
+                    kept[usize::from(n)].lost += 1;
+                    let late = waiters.queued(request, (id, ask), ms(500), now, 0.5);
+                    prop_assert_eq!(late, None, "nobody waits for that answer any more");
                 }
                 Event::Grant(n) => {
                     let request = &requests[usize::from(n)];

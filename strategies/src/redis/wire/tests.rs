@@ -1,7 +1,7 @@
 //! Goal: every request gets its own answer, however full the connection and whoever has gone.
 //! Method: servers of a few lines, on sockets of their own.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use futures_util::future::join_all;
 use redis::IntoConnectionInfo;
@@ -12,7 +12,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use self::wakes::wakes;
 use super::*;
+
+#[path = "../../../tests/support/wakes.rs"]
+mod wakes;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -100,9 +104,48 @@ async fn a_request_whose_publications_go_first_gets_its_own_answer() {
     // Each takes two answers, the first of which is to a PING.
     for number in [2, 4, 6] {
         let cmd = echo(b"x");
-        let answer = timeout(LIMIT, wire.request_with(&cmd, First::Subscribers)).await.unwrap();
-        assert_eq!(answer.unwrap(), Value::Int(number));
+        let asking = wire.request_with(&cmd, Delivery { first: First::Subscribers, look: None });
+        let answer = timeout(LIMIT, asking).await.unwrap();
+        assert_eq!(answer.unwrap().value, Value::Int(number));
     }
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_was_looked_at_waits_until_its_caller_is_polled() {
+    let (url, serving) = server(Duration::ZERO, 3).await;
+    let (wire, _) = connect(&url).await;
+    let ask = async |wakes_nobody| {
+        let seen = Arc::new(Notify::new());
+        let told = seen.clone();
+        let look: Look = Box::new(move |value| {
+            assert!(matches!(value, Value::Int(_)));
+            told.notify_one();
+            wakes_nobody
+        });
+        let (cmd, delivery) = (echo(b"x"), Delivery { first: First::Sender, look: Some(look) });
+        let mut asking = pin!(wire.request_with(&cmd, delivery));
+        tokio::select! {
+            biased;
+            answer = &mut asking => answer.unwrap(),
+            // Polled again by what the look has allowed.
+            () = async { seen.notified().await; sleep(Duration::from_millis(50)).await } => {
+                asking.await.unwrap()
+            }
+        }
+    };
+    let (answered, woken) = timeout(LIMIT, wakes(ask(false))).await.unwrap();
+    assert_eq!((answered.value, answered.aside), (Value::Int(1), false));
+    assert!(woken > 0);
+    let answered = timeout(LIMIT, ask(true)).await.unwrap();
+    assert_eq!((answered.value, answered.aside), (Value::Int(2), true));
+    // Nothing else wakes it: it is not woken.
+    let look: Look = Box::new(|_| true);
+    let cmd = echo(b"x");
+    let asking = wire.request_with(&cmd, Delivery { first: First::Sender, look: Some(look) });
+    // The timer polls it as well.
+    let (answered, woken) = timeout(Duration::from_millis(100), wakes(asking)).await.unwrap();
+    assert_eq!((answered.unwrap().aside, woken), (true, 0));
     serving.await.unwrap();
 }
 
