@@ -165,28 +165,37 @@ impl Hub {
     }
 }
 
+/// Where a frame goes, and when its copies arrive: `None` for one, at once.
+struct Route {
+    inbox: Arc<Inbox>,
+    arrivals: Option<Vec<Option<Instant>>>,
+}
+
+impl Route {
+    /// Not under the hub's lock: it wakes the receiver, which may be a system call.
+    fn take(self, from: &NodeName, frame: &Bytes) {
+        let received = || Received::Frame { from: from.clone(), frame: frame.clone() };
+        match self.arrivals {
+            None => self.inbox.push(None, received()),
+            Some(arrivals) => arrivals.into_iter().for_each(|at| self.inbox.push(at, received())),
+        }
+    }
+}
+
 impl State {
-    fn send(&mut self, from: &NodeName, to: &NodeName, frame: &Bytes) -> bool {
+    fn route(&mut self, from: &NodeName, to: &NodeName) -> Option<Route> {
         if from != to && self.is_cut(from, to) {
             self.fired.cut += 1;
-            return false;
+            return None;
         }
-        let Some(inbox) = self.nodes.get(to) else { return false };
-        let received = || Received::Frame { from: from.clone(), frame: frame.clone() };
-        if self.rng.is_none() || self.faults == Faults::default() || from == to {
-            inbox.push(None, received());
-            return true;
-        }
-        let inbox = inbox.clone();
-        for at in self.arrivals(from, to) {
-            inbox.push(at, received());
-        }
-        true
+        let inbox = self.nodes.get(to)?.clone();
+        let faulty = self.rng.is_some() && self.faults != Faults::default() && from != to;
+        Some(Route { inbox, arrivals: faulty.then(|| self.arrivals(from, to)) })
     }
 
     fn is_cut(&self, from: &NodeName, to: &NodeName) -> bool {
         let isolated = self.isolated.contains(from) || self.isolated.contains(to);
-        isolated || self.cuts.contains(&(from.clone(), to.clone()))
+        isolated || !self.cuts.is_empty() && self.cuts.contains(&(from.clone(), to.clone()))
     }
 
     /// When copies of a frame arrive: `None` for at once.
@@ -225,6 +234,9 @@ impl State {
 impl Inbox {
     fn push(&self, at: Option<Instant>, received: Received) {
         let mut queues = self.lock();
+        if queues.closed {
+            return;
+        }
         let bytes = queues.bytes + received.bytes();
         if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX
             || bytes > INBOX_BYTES_MAX
@@ -337,8 +349,11 @@ impl Channel for Memory {
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let sent = self.hub.lock().send(&self.name, to, &frame);
-        self.count(sent);
+        let route = self.hub.lock().route(&self.name, to);
+        self.count(route.is_some());
+        if let Some(route) = route {
+            route.take(&self.name, &frame);
+        }
         Ok(())
     }
 
@@ -346,9 +361,13 @@ impl Channel for Memory {
         self.check(&frame)?;
         let mut state = self.hub.lock();
         let all: Vec<NodeName> = state.nodes.keys().cloned().collect();
-        for to in all {
-            let sent = state.send(&self.name, &to, &frame);
-            self.count(sent);
+        let routes: Vec<_> = all.iter().map(|to| state.route(&self.name, to)).collect();
+        drop(state);
+        for route in routes {
+            self.count(route.is_some());
+            if let Some(route) = route {
+                route.take(&self.name, &frame);
+            }
         }
         Ok(())
     }
