@@ -6,8 +6,7 @@
 //!   `trouble`: what can go wrong with it.
 //! - `waiters`: who waits here; pure. `acquire`: one call of `lock`. `hold`: unlock and extend.
 //!   `tasks`: the subscriber, the poller and the releaser.
-//! - `shared`: what all of them hold. `beat`: a timer while requests come. `greet`: the first words
-//!   with a server.
+//! - `shared`: what all of them hold. `greet`: the first words with a server.
 //!
 //! **One wait:** `acquire` joins `waiters`, then sends the LOCK from the calling task. A place in
 //! the queue parks the call where its answer is read, without waking it, until the subscriber hears of
@@ -15,7 +14,6 @@
 //! releaser.
 
 mod acquire;
-mod beat;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod greet;

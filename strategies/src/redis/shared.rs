@@ -14,7 +14,6 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::{
     RedisOptions,
-    beat::Beat,
     keys::{BUCKETS, Names},
     link::{Link, Server},
     reply::{Answer, Found, Reply},
@@ -60,8 +59,6 @@ pub(super) struct Shared {
     waiters: Mutex<Waiters<Tell>>,
     /// Wakes the poller.
     pub(super) poke: Notify,
-    /// Whether requests come.
-    pub(super) beat: Beat,
     /// Whether publications reach us.
     pub(super) subscribed: watch::Sender<bool>,
     releases: mpsc::Sender<Release>,
@@ -97,7 +94,6 @@ impl Shared {
             process: Nonce::random().to_string(),
             waiters: Mutex::new(Waiters::new(options.drift, options.waiter_ttl)),
             poke: Notify::new(),
-            beat: Beat::default(),
             subscribed: watch::Sender::new(false),
             releases,
             releases_dropped: AtomicU64::new(0),
@@ -178,9 +174,6 @@ impl Shared {
             cmd.arg(&self.process).arg(&self.settings[bucket]);
             arguments(cmd);
         };
-        if self.beat.is_to_begin() {
-            self.poke.notify_one();
-        }
         let value = self.link.eval(script, whole, delivery, until).await?;
         let (reply, told) = self.take(bucket, value)?;
         if told {

@@ -11,7 +11,6 @@ use tokio::{
 
 use super::{
     acquire::back_off,
-    beat::BEAT,
     keys,
     reply::{Answer, Found, Granted},
     shared::{Release, Shared, tell},
@@ -152,10 +151,6 @@ async fn keep_polling(shared: &Arc<Shared>) {
         let next = shared.waiters().arm();
         let clock = &shared.options.clock;
         match next {
-            None if shared.beat.goes_on() => tokio::select! {
-                () = sleep(BEAT) => {}
-                () = shared.poke.notified() => {}
-            },
             None => shared.poke.notified().await,
             Some(at) => tokio::select! {
                 () = clock.sleep_until(at) => {}
