@@ -72,6 +72,7 @@ fn an_invitation_fits_into_a_frame() {
         frame.extend(wire::encode_body(&Body::Invite(forming)));
         let least =
             (frame.len()..6000).find(|limit| refused_on(&options, *limit).is_none()).unwrap();
+        assert_eq!(least, options.members.invitation_bytes(), "it may fill the frame");
         assert!(least > frame.len() && least < frame.len() + 160, "{least} for {}", frame.len());
     }
     // The least that a channel may carry.
