@@ -1,8 +1,16 @@
 //! Who waits in this process: nonce -> callers. Pure: events and local time in, effects out. No
 //! clock, randomness or I/O; the same code runs in production and under a model.
 
+mod entry;
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+pub(super) use self::entry::{
+    AskId, CallerId, Effects, Grant, Outcome, Request, Waiting, Withdrawal,
+};
+use self::entry::{Caller, Entry, State};
 use super::{
     keys::BUCKETS,
     reply::{Found, Granted},
@@ -14,28 +22,6 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 /// How long after the end it was told a holder's lease is looked at again.
 const POLL_AFTER: Duration = Duration::from_millis(1);
 
-/// What is asked of Redis for one nonce.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) key: Arc<str>,
-    pub(super) bucket: usize,
-    pub(super) nonce: Nonce,
-    /// The nonce came from the caller: copies of its LOCK may be anywhere.
-    pub(super) given: bool,
-    /// Whole milliseconds.
-    pub(super) duration: Duration,
-    /// As an inspection shows it.
-    pub(super) owner: Arc<str>,
-}
-
-/// One call of `lock` that waits for a nonce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CallerId(u64);
-
-/// One LOCK of one caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AskId(u64);
-
 /// Why a caller cannot wait here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotJoined {
@@ -43,45 +29,6 @@ pub(super) enum NotJoined {
     /// The nonce is in use for another key.
     OtherKey,
 }
-
-/// A grant, as its caller needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) token: u64,
-    pub(super) deadline: Instant,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Granted(Grant),
-    /// Granted and run out, or withdrawn.
-    Spent,
-    Limit {
-        what: &'static str,
-        limit: u64,
-    },
-    Closed,
-}
-
-/// An UNLOCK to send for a nonce that nobody wants any more.
-#[derive(Clone, Debug)]
-pub(super) struct Withdrawal {
-    pub(super) request: Arc<Request>,
-    /// A LOCK of this nonce may still be under way.
-    pub(super) copies: bool,
-}
-
-/// A nonce to ask after, or to queue again.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) request: Arc<Request>,
-    /// Until when it waits; `None` for ever.
-    pub(super) until: Option<Instant>,
-}
-
-/// What is sent to whom.
-pub(super) type Effects<C> = Vec<(C, Outcome)>;
 
 /// The waiters of one process. `C` reaches a caller: a channel in production, a name in tests.
 #[derive(Debug)]
@@ -102,42 +49,6 @@ pub(super) struct Waiters<C> {
 struct Bucket<C> {
     entries: BTreeMap<Nonce, Entry<C>>,
     poll_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Entry<C> {
-    request: Arc<Request>,
-    /// The order in which nonces came, kept when they queue again.
-    place: u64,
-    /// Read before the first send of this nonce by anybody here.
-    sent: Instant,
-    until: Option<Instant>,
-    state: State,
-    /// Somebody here holds the lock: nobody else may withdraw it.
-    taken: bool,
-    /// LOCKs sent and not answered, the lost ones included.
-    unanswered: u32,
-    callers: Vec<Caller<C>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Redis keeps nothing of it that we know of.
-    Asking,
-    Queued,
-    Granted(Grant),
-    Ended,
-}
-
-#[derive(Debug)]
-struct Caller<C> {
-    id: CallerId,
-    /// Taken when the caller is told.
-    tell: Option<C>,
-    /// It waits for news; else for the answer to its own LOCK.
-    parked: bool,
-    /// The LOCK for whose answer it waits.
-    asks: Option<AskId>,
 }
 
 impl<C> Waiters<C> {
@@ -462,28 +373,6 @@ impl<C> Waiters<C> {
     }
 }
 
-impl<C> Entry<C> {
-    fn tell_parked(&mut self, outcome: Outcome) -> Effects<C> {
-        let parked = self.callers.iter_mut().filter(|caller| caller.parked);
-        parked.filter_map(|caller| Some((caller.tell.take()?, outcome))).collect()
-    }
-
-    /// What must be sent when the last caller has gone.
-    fn withdrawal(&self) -> Option<Withdrawal> {
-        let kept = match self.state {
-            State::Granted(_) => !self.taken,
-            State::Queued => true,
-            State::Asking | State::Ended => self.unanswered > 0 && !self.taken,
-        };
-        let copies = self.request.given || self.unanswered > 0;
-        kept.then(|| Withdrawal { request: self.request.clone(), copies })
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting { request: self.request.clone(), until: self.until }
-    }
-}
-
 fn sooner(present: Option<Instant>, at: Instant) -> Option<Instant> {
     Some(present.map_or(at, |present| present.min(at)))
 }
@@ -492,6 +381,3 @@ fn sooner(present: Option<Instant>, at: Instant) -> Option<Instant> {
 fn later(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     Some(one?.max(other?))
 }
-
-#[cfg(test)]
-mod tests;
