@@ -68,6 +68,8 @@ bugs! {
     HashOrder = "hash-order",
     /// A heartbeat reaches the engine whatever it claims to be committed.
     HeartbeatUnchecked = "heartbeat-unchecked",
+    /// A member's refusal of a vote or of entries arrives as its consent.
+    RefusalLost = "refusal-lost",
     /// Any grant of the nonce answers a LOCK, also one to a copy of an earlier LOCK.
     AnswerToAnyCopy = "answer-to-any-copy",
 }

@@ -2,6 +2,8 @@ use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use serde::{Deserialize, Serialize};
 
+use crate::planted::{Bug, planted};
+
 /// The engine's message, mirrored field by field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::member) struct RaftMessage {
@@ -103,7 +105,7 @@ impl RaftMessage {
             index: self.index,
             commit: self.commit,
             commit_term: self.commit_term,
-            reject: self.reject,
+            reject: self.reject && !planted(Bug::RefusalLost),
             reject_hint: self.reject_hint,
             request_snapshot: self.request_snapshot,
             priority: self.priority,

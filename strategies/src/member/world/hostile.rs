@@ -1,7 +1,10 @@
 //! A cluster of real nodes that has formed, and somebody who can send it any frame.
 
 use super::{World, bytes::Choices, forge::Victim, name_of};
-use crate::member::wire::{self, Header, VERSION};
+use crate::member::{
+    decoders,
+    wire::{self, Header, VERSION},
+};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// What one run does at most.
@@ -27,7 +30,8 @@ pub struct Hostilities {
 ///
 /// # Panics
 ///
-/// When a node panics, or holds a table that is broken.
+/// When a node panics, holds a table that is broken, or answers with what does not come back from
+/// its own encoding.
 #[must_use]
 pub fn run(data: &[u8]) -> Hostilities {
     let mut choices = Choices::new(data);
@@ -125,7 +129,11 @@ impl Run {
         self.sent += 1;
         let now = self.world.now;
         self.world.node(to).receive(now, &name_of(from), frame);
+        let before = self.world.frames.len();
         self.world.flush(to);
+        for (.., answer) in self.world.frames.iter().skip(before) {
+            assert!(decoders::frame(answer), "a node's frame decodes");
+        }
     }
 
     /// A frame of old, to whomever, perhaps altered.
