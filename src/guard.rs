@@ -39,12 +39,14 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: bool,
+    /// The guard has given the lock up: that it is gone is no news any more.
+    ended: bool,
 }
 
 impl Guard {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state = watch::Sender::new(State { lock, lost: false });
+        let state = watch::Sender::new(State { lock, lost: false, ended: false });
         let hold = Arc::new(Hold { mutex, clock, state });
         Self { hold, watch, keepalive: None, armed: true }
     }
@@ -151,8 +153,7 @@ impl Guard {
     ///
     /// Dropping the future drops the guard: the unlock is handed to the driver.
     pub async fn unlock(mut self) -> Result<(), Error> {
-        self.keepalive = None;
-        let lock = self.lock();
+        let lock = self.end();
         let outcome = self.hold.mutex.unlock(&lock).await;
         if matches!(outcome, Ok(()) | Err(Error::NotHolder | Error::Expired)) {
             self.disarm();
@@ -163,10 +164,18 @@ impl Guard {
     /// Gives the lock up as a plain value without unlocking: no more unlock on drop, no more
     /// auto-extend. Whoever receives it unlocks it, or its lease runs out.
     #[must_use = "the lock stays held until its lease ends"]
-    pub fn into_lock(self) -> Lock {
-        let lock = self.lock();
+    pub fn into_lock(mut self) -> Lock {
+        let lock = self.end();
         self.disarm();
         lock
+    }
+
+    /// Ends the keep-alive first, so that nothing is sent behind an unlock but what it was sending
+    /// already, and nobody hears of a loss that is none.
+    fn end(&mut self) -> Lock {
+        self.keepalive = None;
+        self.hold.state.send_modify(|state| state.ended = true);
+        self.lock()
     }
 
     /// Takes the whole guard, so that nothing of it can be left armed.
@@ -177,10 +186,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // First, so that no extension is sent behind the unlock.
-        self.keepalive = None;
+        let lock = self.end();
         if self.armed {
-            let lock = self.lock();
             self.hold.mutex.release(&lock);
         }
     }
@@ -242,6 +249,8 @@ impl Hold {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
             Ok(extended) => self.put_off(extended),
+            // Judged by a deadline that another extension has put off meanwhile: no news of the lock.
+            Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
                 if matches!(error, Error::NotHolder | Error::Expired | Error::Spent) {
                     self.lose();
@@ -268,8 +277,13 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
-        let before = self.state.send_if_modified(|state| !std::mem::replace(&mut state.lost, true));
-        if before {
+        let mut news = false;
+        self.state.send_if_modified(|state| {
+            let lost = !std::mem::replace(&mut state.lost, true);
+            news = lost && !state.ended;
+            lost
+        });
+        if news {
             let lock = self.lock();
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }

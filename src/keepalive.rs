@@ -22,7 +22,15 @@ impl KeepAlive {
     /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
-        let task = tokio::spawn(async move { run(&hold, duration, hold_until).await });
+        // Its own: what is told lost is not extended, and leaves no task behind.
+        let watch = hold.mutex.watch(&hold.lock());
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = watch.lost() => {}
+                () = run(&hold, duration, hold_until) => {}
+            }
+        });
         Self(task.abort_handle())
     }
 }
@@ -43,8 +51,13 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
         let Some(deadline) = hold.deadline() else { return };
         let now = hold.clock.now();
         let wanted = hold_until.since(now).min(duration);
-        if now >= deadline || wanted < DURATION_MIN || now.after(wanted) <= deadline {
+        if now >= deadline || wanted < DURATION_MIN || hold_until <= deadline {
             return;
+        }
+        if now.after(wanted) <= deadline {
+            // Its owner has extended it further than this would.
+            wake_at = now.after(duration / EXTEND_AFTER_PARTS);
+            continue;
         }
         match hold.extend(wanted).await {
             Ok(()) => {

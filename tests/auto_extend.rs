@@ -108,3 +108,31 @@ async fn max_hold_shorter_than_the_lease_is_refused_before_anything_is_sent() {
     assert!(matches!(refused, Err(Error::InvalidOptions { field: "max_hold", .. })));
     assert!(stub.calls().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn lease_that_its_owner_extended_further_is_kept_alive_when_that_runs_out() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    guard.extend(ms(5000)).await.unwrap();
+    tokio::time::sleep(ms(20_000)).await;
+    assert!(guard.is_valid());
+    let times = stub.extend_times_ms();
+    assert!(times[1] > 5000 - 900, "nothing is sent while it would gain nothing: {times:?}");
+    assert!(times[1] <= 5000 - 600, "two thirds of a lease remain for retries: {times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_that_the_strategy_reports_lost_is_not_extended_and_leaves_no_task() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(tasks(), 1);
+    stub.holds.lose(guard.nonce());
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(tasks(), 0, "also while the lost guard lives");
+    tokio::time::sleep(ms(5000)).await;
+    assert!(stub.extend_times_ms().is_empty());
+    assert!(!guard.is_valid());
+}

@@ -7,10 +7,10 @@
 
 mod redis_support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Error, Instant, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions,
+    Drift, Error, Instant, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions,
 };
 use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
 
@@ -72,6 +72,51 @@ async fn a_waiter_counts_from_the_moment_of_its_grant_although_it_is_told_late()
         clock.now()
     });
     ends_with_its_lease(&lock.unwrap(), freed, secs(2));
+}
+
+/// Its place was noted where the answer was read, so that the grant is the first that it hears.
+#[tokio::test]
+async fn a_grant_of_which_less_than_half_can_be_relied_on_is_extended() {
+    let server = Server::start().await;
+    let first = server.open().await;
+    // A tenth of wait and lease may be drift: after 600 ms that is more than half of the lease.
+    let options = server.options().drift(Drift::from_ppm(100_000).unwrap());
+    let second = Arc::new(Redis::open(options).await.unwrap());
+    take(&second, "warm-up", secs(20)).await;
+    for _ in 0..3 {
+        let held = take(&first, "k", secs(20)).await;
+        let waiter = LockOptions::default().duration(ms(100)).max_wait(secs(20));
+        // A task of its own: nothing but the grant wakes it.
+        let waiting = second.clone();
+        let lock = tokio::spawn(async move { waiting.lock("k", waiter).await });
+        server.queued("k", 1).await;
+        tokio::time::sleep(ms(600)).await;
+        first.unlock(&held).await.unwrap();
+        let lock = lock.await.unwrap().unwrap();
+        let left = lock.deadline().unwrap().since(second.clock().now());
+        assert!(left >= ms(20), "extended: {left:?}");
+        second.unlock(&lock).await.unwrap();
+    }
+}
+
+/// Redis keeps the lease of the LOCK that queued, and not of the one that did not wait.
+#[tokio::test]
+async fn of_two_leases_asked_for_with_one_nonce_the_one_that_redis_keeps_is_relied_on() {
+    let server = Server::start().await;
+    let (first, second) = (server.open().await, server.open().await);
+    let clock = second.clock();
+    let held = take(&first, "k", secs(20)).await;
+    let nonce = Nonce::random();
+    let longer = LockOptions::default().nonce(nonce).duration(secs(20)).max_wait(ms(0));
+    let shorter = LockOptions::default().nonce(nonce).duration(secs(1)).max_wait(secs(20));
+    let (refused, lock, freed) =
+        tokio::join!(second.lock("k", longer), second.lock("k", shorter), async {
+            server.queued("k", 1).await;
+            first.unlock(&held).await.unwrap();
+            clock.now()
+        });
+    assert!(matches!(refused, Err(Error::Held)), "{refused:?}");
+    ends_with_its_lease(&lock.unwrap(), freed, secs(1));
 }
 
 /// Its nonce was withdrawn, and that is forgotten by the time the LOCK arrives.

@@ -106,6 +106,10 @@ impl KeySpace {
                 }
             }
             ("PEXPIRE", [key, ms]) => self.expire(key, self.now_ms() + number(ms), false),
+            ("PEXPIRE", [key, ms, nx]) if nx == b"NX" => match self.live(key) {
+                Some((_, None)) => self.expire(key, self.now_ms() + number(ms), false),
+                _ => Answer::Int(0),
+            },
             ("PEXPIRE", [key, ms, gt]) if gt == b"GT" => {
                 self.expire(key, self.now_ms() + number(ms), true)
             }

@@ -1,6 +1,6 @@
 //! One call of `lock`, from the first send to the lock or the error.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::timeout};
 
@@ -139,7 +139,8 @@ impl Call<'_> {
         loop {
             let asked = self.shared.now();
             let id = ticket.place();
-            let (copies, ask) = self.shared.waiters().asking(&self.request, id);
+            let asking = self.shared.waiters().asking(&self.request, id);
+            let (copies, ask) = asking.ok_or(Error::Closed)?;
             let look = queues.then(|| look(self.shared, &self.request, (id, ask)));
             let wait = if queues { Wait::until(self.until, asked) } else { Wait::No };
             let patience = asked.after(self.shared.options.request_timeout);
@@ -289,6 +290,8 @@ struct Ticket<'a> {
     request: Arc<Request>,
     id: Option<CallerId>,
     told: oneshot::Receiver<Outcome>,
+    /// What it was told while it was waiting for something else.
+    heard: Option<Outcome>,
 }
 
 impl<'a> Ticket<'a> {
@@ -307,20 +310,26 @@ impl<'a> Ticket<'a> {
                 limit: "one that names no acquisition of another key".into(),
             },
         })?;
-        Ok(Self { shared, request: request.clone(), id: Some(id), told })
+        Ok(Self { shared, request: request.clone(), id: Some(id), told, heard: None })
     }
 
-    /// Completes with `future`, or with [`Error::Closed`] when the handle is closed first. A
-    /// caller that is not parked is told nothing else.
+    /// Completes with `future`, or with [`Error::Closed`] when the handle is closed first.
+    ///
+    /// Where a place in the queue was noted before its caller has looked at the answer, the grant may
+    /// be told first: that is kept for [`wait`](Self::wait).
     async fn unless_closed<T>(&mut self, future: impl Future<Output = T>) -> Result<T, Error> {
-        if self.told.is_terminated() {
-            return Ok(future.await);
+        let mut future = pin!(future);
+        if !self.told.is_terminated() {
+            tokio::select! {
+                biased;
+                done = &mut future => return Ok(done),
+                told = &mut self.told => match told {
+                    Ok(Outcome::Closed) | Err(_) => return Err(Error::Closed),
+                    Ok(outcome) => self.heard = Some(outcome),
+                },
+            }
         }
-        tokio::select! {
-            biased;
-            done = future => Ok(done),
-            _ = &mut self.told => Err(Error::Closed),
-        }
+        Ok(future.await)
     }
 
     /// Its name among the waiters, until it leaves.
@@ -347,6 +356,9 @@ impl<'a> Ticket<'a> {
 
     /// Waits for news of a queued nonce; `None` when the time is up.
     async fn wait(&mut self, remaining: Duration, until: Option<Instant>) -> Option<Outcome> {
+        if let Some(outcome) = self.heard.take().or_else(|| self.told.try_recv().ok()) {
+            return Some(outcome);
+        }
         let (id, now) = (self.place(), self.shared.now());
         let (overtaken, poke) =
             self.shared.waiters().park(&self.request, id, remaining, now, rand::random());

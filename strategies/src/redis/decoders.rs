@@ -2,7 +2,7 @@
 
 use gaggle_channels::resp::{self, Frame};
 
-use super::reply::{Granted, Reply};
+use super::reply::{self, Granted, Reply};
 use crate::Nonce;
 
 /// Feeds every decoder: publications, and replies both as bytes of the protocol and, whatever they
@@ -19,6 +19,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let Ok(Some((Frame::Answer(value), _))) = resp::frame(bytes) else { return taken };
     let nonces = [Nonce::from_u128(1), Nonce::from_u128(2)];
     let read = || Reply::read(value.clone()).ok();
+    taken += u32::from(reply::only_queued(&value).is_some());
     taken += u32::from(read().is_some_and(|mut reply| reply.answer().is_ok()));
     taken += u32::from(read().is_some_and(|mut reply| reply.was_held().is_ok()));
     taken += u32::from(read().is_some_and(|mut reply| reply.found(&nonces).is_ok()));

@@ -81,7 +81,7 @@ impl Shared {
         loop {
             let sent = self.now();
             if lock.deadline().is_some_and(|deadline| sent >= deadline) {
-                self.lost(lock);
+                // Nobody is told: the lock may have been extended under a later deadline.
                 return Err(Error::Expired);
             }
             match self.prolong(key, bucket, nonce, duration, until).await {

@@ -316,6 +316,8 @@ impl Link {
         lock(&self.live).take();
         let mut under_way = std::mem::take(&mut *lock(&self.under_way));
         under_way.shutdown().await;
+        // What one of them made meanwhile.
+        lock(&self.live).take();
     }
 }
 

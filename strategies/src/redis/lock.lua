@@ -50,7 +50,8 @@ if #KEYS == 6 and ARGV[7] == '-' then
         call('ZADD', KEYS[4], place, nonce)
         call('HSET', KEYS[5], '#', place, nonce, ARGV[6] .. ' ' .. ARGV[5] .. ' ' .. stamp .. ' q '
           .. ARGV[1] .. ' ' .. ARGV[8])
-        return {now, call('PTTL', KEYS[3])}
+        local ttl = call('PTTL', KEYS[3])
+        return {now, ttl == -1 and 3600000 or ttl}
       end
     end
   end

@@ -114,8 +114,12 @@ local function refresh(at, alive)
   local till = now_ms + waiter_ttl
   if not alive or tonumber(alive) < till then
     call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(till + math.floor(waiter_ttl / 16)))
-    call('PEXPIRE', KEYS[at + 1], 2 * waiter_ttl)
-    call('PEXPIRE', KEYS[at + 2], 2 * waiter_ttl)
+    -- Never sooner: a process with a longer waiter_ttl may wait here as well.
+    for part = at + 1, at + 2 do
+      if call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'NX') == 0 then
+        call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'GT')
+      end
+    end
   end
 end
 

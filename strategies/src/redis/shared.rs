@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How many unlocks wait to be sent without anybody waiting for them. One beyond is dropped and
-/// counted; the lease's end then frees its key.
+/// counted; the lease's end then frees its key, and the end of its wait a place in a queue.
 const RELEASES_MAX: usize = 65_536;
 
 /// Where a parked caller is told.
@@ -254,7 +254,8 @@ impl Shared {
 
     /// After what time of the server a LOCK sent now is too old.
     fn too_late(&self) -> u64 {
-        self.seen.load(Ordering::Relaxed) + whole_ms(self.options.nonce_memory) * 1000
+        let memory = whole_ms(self.options.nonce_memory).saturating_mul(1000);
+        self.seen.load(Ordering::Relaxed).saturating_add(memory)
     }
 
     /// UNLOCK. Returns whether the nonce held the key.
@@ -350,7 +351,10 @@ impl Shared {
     pub(super) fn release(&self, release: Release) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.releases.try_send(release) {
             let dropped = self.releases_dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!(dropped, "an unlock was dropped: its lease will end it");
+            tracing::warn!(
+                dropped,
+                "an unlock was dropped: the end of its lease or of its wait will do it"
+            );
         }
     }
 

@@ -201,24 +201,25 @@ async fn poll_some(
     if unknown.is_empty() { Ok(()) } else { queue_again(shared, bucket, unknown).await }
 }
 
-/// The server has lost its memory, or has taken us for dead: the same nonces queue again, in the
-/// order in which they came.
+/// The server has lost its memory, or has taken us for dead: those of the nonces that still wait queue
+/// again, in the order in which they came.
 async fn queue_again(
     shared: &Arc<Shared>,
     bucket: usize,
     waiting: Vec<Waiting>,
 ) -> Result<(), Trouble> {
+    let mut waiting: Vec<_> = {
+        let mut waiters = shared.waiters();
+        let still = |waiting: Waiting| Some((waiters.queueing_again(&waiting.request)?, waiting));
+        waiting.into_iter().filter_map(still).map(|(copies, waiting)| (waiting, copies)).collect()
+    };
+    if waiting.is_empty() {
+        return Ok(());
+    }
     tracing::info!(
         waiters = waiting.len(),
         "redis does not know waiters of ours: they queue again"
     );
-    let mut waiting: Vec<_> = waiting
-        .into_iter()
-        .map(|waiting| {
-            let copies = shared.waiters().sending(&waiting.request);
-            (waiting, copies)
-        })
-        .collect();
     let asked = shared.now();
     let until = asked.after(shared.options.request_timeout);
     let mut answers = shared.ask_all(bucket, &waiting, until).await;

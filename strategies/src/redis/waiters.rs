@@ -91,6 +91,7 @@ impl<C> Waiters<C> {
                     request: request.clone(),
                     place,
                     sent,
+                    duration: request.duration,
                     until,
                     state: State::Asking,
                     taken: false,
@@ -98,29 +99,29 @@ impl<C> Waiters<C> {
                     callers: Vec::with_capacity(1),
                 }
             });
+        entry.duration = entry.duration.min(request.duration);
         entry.until = later(entry.until, until);
         entry.callers.push(Caller { id, tell: Some(tell), parked: false, asks: None });
         Ok(id)
     }
 
-    /// A LOCK is about to be sent. Returns whether copies of it may be under way.
-    pub(super) fn sending(&mut self, request: &Request) -> bool {
-        let Some(entry) = self.entry(request.bucket, request.nonce) else { return true };
-        let copies = entry.request.given || entry.unanswered > 0;
-        entry.unanswered += 1;
-        copies
+    /// A LOCK is about to be sent again, for a nonce that waited. Returns whether copies of it may be
+    /// under way; `None` if nobody waits for it any more: what ended must not queue again.
+    pub(super) fn queueing_again(&mut self, request: &Request) -> Option<bool> {
+        let entry = self.entry(request.bucket, request.nonce)?;
+        (entry.state == State::Queued).then(|| entry.sending())
     }
 
-    /// As [`sending`](Self::sending), by a caller that waits for the answer. Returns also the number by
-    /// which [`queued`](Self::queued) knows it.
-    pub(super) fn asking(&mut self, request: &Request, id: CallerId) -> (bool, AskId) {
-        let copies = self.sending(request);
-        self.last_ask += 1;
-        let ask = AskId(self.last_ask);
-        if let Some(caller) = self.caller(request, id) {
-            caller.asks = Some(ask);
-        }
-        (copies, ask)
+    /// A LOCK is about to be sent by a caller that waits for the answer. Returns whether copies of it
+    /// may be under way, and the number by which [`queued`](Self::queued) knows it; `None` if the
+    /// handle was closed: what was withdrawn with it is not asked for any more.
+    pub(super) fn asking(&mut self, request: &Request, id: CallerId) -> Option<(bool, AskId)> {
+        let ask = AskId(self.last_ask + 1);
+        let entry = self.entry(request.bucket, request.nonce)?;
+        entry.callers.iter_mut().find(|caller| caller.id == id)?.asks = Some(ask);
+        let copies = entry.sending();
+        self.last_ask = ask.0;
+        Some((copies, ask))
     }
 
     /// The caller does not wait for the answer any more. Returns whether it was one of a place in the
@@ -191,8 +192,7 @@ impl<C> Waiters<C> {
         let drift = self.drift;
         let waited = Duration::from_micros(grant.granted.saturating_sub(grant.enqueued));
         self.grant(bucket, grant.nonce, |entry| {
-            let duration = entry.request.duration;
-            let deadline = granted_deadline(entry.sent, now, waited, duration, drift);
+            let deadline = granted_deadline(entry.sent, now, waited, entry.duration, drift);
             Grant { token: grant.token, deadline }
         })
         .1

@@ -72,6 +72,8 @@ pub(super) struct Entry<C> {
     pub(super) place: u64,
     /// Read before the first send of this nonce by anybody here.
     pub(super) sent: Instant,
+    /// The shortest lease that anybody here has asked for with this nonce: a grant may be of each.
+    pub(super) duration: Duration,
     pub(super) until: Option<Instant>,
     pub(super) state: State,
     /// Somebody here holds the lock: nobody else may withdraw it.
@@ -102,6 +104,13 @@ pub(super) struct Caller<C> {
 }
 
 impl<C> Entry<C> {
+    /// A LOCK is about to be sent. Returns whether copies of it may be under way.
+    pub(super) fn sending(&mut self) -> bool {
+        let copies = self.request.given || self.unanswered > 0;
+        self.unanswered += 1;
+        copies
+    }
+
     pub(super) fn tell_parked(&mut self, outcome: Outcome) -> Effects<C> {
         let parked = self.callers.iter_mut().filter(|caller| caller.parked);
         parked.filter_map(|caller| Some((caller.tell.take()?, outcome))).collect()

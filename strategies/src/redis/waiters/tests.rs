@@ -40,7 +40,7 @@ fn a_publication_before_the_answer_waits_for_it() {
     let mut waiters = waiters();
     let request = request(1, "k", false);
     let id = waiters.join(&request, at(0), None, "caller").unwrap();
-    waiters.sending(&request);
+    waiters.asking(&request, id).unwrap();
     let told = waiters.granted(request.bucket, published(&request, 100, 300), at(250));
     assert_eq!(told, []);
     waiters.settled(&request);
@@ -57,7 +57,7 @@ fn a_place_noted_where_it_is_read_is_settled_and_its_caller_is_told_of_the_grant
     let mut waiters = waiters();
     let request = request(1, "k", false);
     let id = waiters.join(&request, at(0), None, "caller").unwrap();
-    let (copies, ask) = waiters.asking(&request, id);
+    let (copies, ask) = waiters.asking(&request, id).unwrap();
     assert!(!copies);
     assert_eq!(waiters.queued(&request, (id, ask), ms(10), at(1), 0.0), Some(true));
     assert_eq!(waiters.arm(), Some(at(12)), "and the poller asks after it");
@@ -73,10 +73,10 @@ fn an_answer_that_nobody_waits_for_is_not_noted() {
     let mut waiters = waiters();
     let request = request(1, "k", false);
     let id = waiters.join(&request, at(0), None, "caller").unwrap();
-    let (_, first) = waiters.asking(&request, id);
+    let (_, first) = waiters.asking(&request, id).unwrap();
     assert!(!waiters.asked(&request, id), "given up");
     assert_eq!(waiters.queued(&request, (id, first), ms(10), at(1), 0.0), None);
-    let (copies, second) = waiters.asking(&request, id);
+    let (copies, second) = waiters.asking(&request, id).unwrap();
     assert!(copies && first != second);
     assert_eq!(waiters.queued(&request, (id, first), ms(10), at(2), 0.0), None, "of the former");
     waiters.granted(request.bucket, published(&request, 0, 1), at(3));
@@ -92,7 +92,7 @@ fn a_grant_whose_caller_has_gone_is_withdrawn() {
     let mut waiters = waiters();
     let request = request(1, "k", false);
     let id = waiters.join(&request, at(0), None, "caller").unwrap();
-    waiters.sending(&request);
+    waiters.asking(&request, id).unwrap();
     waiters.settled(&request);
     waiters.park(&request, id, ms(10), at(1), 0.0);
     let told = waiters.granted(request.bucket, published(&request, 0, 1), at(2));
@@ -106,8 +106,8 @@ fn a_lock_without_an_answer_leaves_copies_behind() {
     let mut waiters = waiters();
     let request = request(1, "k", false);
     let id = waiters.join(&request, at(0), None, "caller").unwrap();
-    assert!(!waiters.sending(&request));
-    assert!(waiters.sending(&request), "the first one was not answered");
+    assert!(!waiters.asking(&request, id).unwrap().0);
+    assert!(waiters.asking(&request, id).unwrap().0, "the first one was not answered");
     waiters.settled(&request);
     assert!(waiters.leave(&request, id, false).unwrap().copies);
 }
@@ -119,7 +119,7 @@ fn a_lock_in_somebodys_hands_is_not_withdrawn_by_another() {
     let one = waiters.join(&request, at(0), None, "one").unwrap();
     let other = waiters.join(&request, at(5), None, "other").unwrap();
     for id in [one, other] {
-        waiters.sending(&request);
+        waiters.asking(&request, id).unwrap();
         waiters.settled(&request);
         waiters.park(&request, id, ms(10), at(6), 0.0);
     }
@@ -128,6 +128,58 @@ fn a_lock_in_somebodys_hands_is_not_withdrawn_by_another() {
     assert!(waiters.leave(&request, one, true).is_none());
     assert!(waiters.leave(&request, other, false).is_none());
     assert_eq!(waiters.len(), 0);
+}
+
+/// Redis may keep the lease of either, and says of a grant only when it began.
+#[test]
+fn of_two_leases_asked_for_with_one_nonce_the_shorter_is_relied_on() {
+    for durations in [[20_000, 1000], [1000, 20_000]] {
+        let mut waiters = waiters();
+        let [one, other] = durations.map(|duration| {
+            let Request { bucket, nonce, .. } = *request(1, "k", true);
+            let (key, owner) = ("k".into(), "1 host -".into());
+            Arc::new(Request { key, bucket, nonce, given: true, duration: ms(duration), owner })
+        });
+        let first = waiters.join(&one, at(0), None, "one").unwrap();
+        let second = waiters.join(&other, at(0), None, "other").unwrap();
+        assert!(waiters.leave(&one, first, false).is_none(), "it did not wait");
+        waiters.asking(&other, second).unwrap();
+        waiters.settled(&other);
+        waiters.park(&other, second, ms(10), at(1), 0.0);
+        let told = waiters.granted(one.bucket, published(&one, 0, 500), at(500));
+        let grant = Grant { token: 9, deadline: at(500 + 1000 - 1) };
+        assert_eq!(told, [("other", Outcome::Granted(grant))]);
+    }
+}
+
+/// What a poll finds unknown may have been granted, unlocked and given up since it was sent: queued
+/// again, it would hold the key for a lease without anybody.
+#[test]
+fn what_nobody_waits_for_any_more_does_not_queue_again() {
+    let mut waiters = waiters();
+    let request = request(1, "k", false);
+    let id = waiters.join(&request, at(0), None, "caller").unwrap();
+    waiters.asking(&request, id).unwrap();
+    assert_eq!(waiters.queueing_again(&request), None, "its own caller asks");
+    waiters.settled(&request);
+    waiters.park(&request, id, ms(10), at(1), 0.0);
+    assert_eq!(waiters.queueing_again(&request), Some(false));
+    waiters.settled(&request);
+    waiters.granted(request.bucket, published(&request, 0, 1), at(2));
+    assert_eq!(waiters.queueing_again(&request), None, "granted");
+    waiters.leave(&request, id, true);
+    assert_eq!(waiters.queueing_again(&request), None, "gone");
+}
+
+#[test]
+fn what_was_withdrawn_by_closing_is_not_asked_for_any_more() {
+    let mut waiters = waiters();
+    let request = request(1, "k", false);
+    let id = waiters.join(&request, at(0), None, "caller").unwrap();
+    let (told, withdrawals) = waiters.close();
+    assert!(withdrawals.is_empty(), "nothing was sent");
+    assert_eq!(told, [("caller", Outcome::Closed)]);
+    assert!(waiters.asking(&request, id).is_none());
 }
 
 #[test]
@@ -234,7 +286,7 @@ proptest! {
                 Event::Queue(n, noted) => {
                     let Some(&(id, _)) = callers.get(&n).and_then(|list| list.last()) else { continue };
                     let request = &requests[usize::from(n)];
-                    let (_, ask) = waiters.asking(request, id);
+                    let (_, ask) = waiters.asking(request, id).unwrap();
                     kept[usize::from(n)].there = true;
                     if noted && waiters.queued(request, (id, ask), ms(500), now, 0.5).is_some() {
                         prop_assert!(waiters.asked(request, id));
@@ -248,7 +300,7 @@ proptest! {
                 Event::Lose(n) => {
                     let Some(&(id, _)) = callers.get(&n).and_then(|list| list.last()) else { continue };
                     let request = &requests[usize::from(n)];
-                    let (_, ask) = waiters.asking(request, id);
+                    let (_, ask) = waiters.asking(request, id).unwrap();
                     waiters.asked(request, id);
                     kept[usize::from(n)].lost += 1;
                     let late = waiters.queued(request, (id, ask), ms(500), now, 0.5);
