@@ -93,6 +93,7 @@ impl Locker {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self, key: &str, duration: Duration) -> Result<Guard, Error> {
+        breathe().await;
         let lock = self.mutex.try_lock(key, duration).await?;
         Ok(Guard::new(Arc::clone(&self.mutex), lock))
     }
@@ -250,6 +251,7 @@ impl Acquire<'_> {
     async fn take(self) -> Result<Guard, Error> {
         let duration = self.options.duration;
         self.check_max_hold()?;
+        breathe().await;
         let mutex = Arc::clone(&self.locker.mutex);
         let lock = mutex.lock(self.key, self.options).await?;
         let guard = Guard::new(mutex, lock);
@@ -280,4 +282,10 @@ impl<'a> IntoFuture for Acquire<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.take())
     }
+}
+
+/// Where a key is free, and a drop unlocks it, nothing else waits for anything: a task that does
+/// nothing else would never let others run.
+async fn breathe() {
+    tokio::task::consume_budget().await;
 }

@@ -216,3 +216,41 @@ async fn extend_of_a_guard_that_was_lost_early_says_why() {
     locker.close().await;
     assert!(matches!(guard.extend(ms(5000)).await, Err(Error::Closed)));
 }
+
+/// Nothing in it waits for anything, and a runtime of one thread has nobody else.
+#[tokio::test]
+async fn task_that_only_locks_and_drops_lets_others_run() {
+    let locker = Locker::new(gaggle::strategies::Local::new());
+    for tries in [false, true] {
+        let locker = locker.clone();
+        let busy = tokio::spawn(async move {
+            loop {
+                drop(match tries {
+                    true => locker.try_lock("k", ms(1000)).await.unwrap(),
+                    false => locker.lock("k").await.unwrap(),
+                });
+            }
+        });
+        tokio::time::sleep(ms(5)).await;
+        busy.abort();
+    }
+}
+
+/// The first is judged by a deadline that the second has put off meanwhile.
+#[tokio::test(start_paused = true)]
+async fn extend_that_came_too_late_for_a_former_deadline_does_not_lose_the_guard() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
+    stub.answer_extends(&[|| Err(Error::Expired), || Ok(())]);
+    stub.delay_extends(ms(950));
+    let late = guard.extend(ms(1000));
+    let longer = async {
+        tokio::time::sleep(ms(100)).await;
+        stub.delay_extends(ms(0));
+        guard.extend(ms(5000)).await
+    };
+    let (late, longer) = tokio::join!(late, longer);
+    longer.unwrap();
+    assert!(matches!(late, Err(Error::Unknown)), "{late:?}");
+    assert!(guard.is_valid());
+}

@@ -24,23 +24,25 @@ impl Default for Drift {
 }
 
 impl Drift {
-    /// A bound of `ppm` parts per million, at most 500,000.
+    /// A bound of `ppm` parts per million, at most 400,000: half of a lease remains when it is handed
+    /// out, after the drift and a millisecond were taken off. At the limit leases of less than 10 ms
+    /// are never granted; at the default those of less than 3 ms.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidOptions`] naming `drift`.
     pub fn from_ppm(ppm: u32) -> Result<Self, Error> {
-        if ppm > 500_000 {
+        if ppm > 400_000 {
             return Err(Error::InvalidOptions {
                 field: "drift",
                 value: format!("{ppm} ppm"),
-                limit: "0 to 500000 ppm".into(),
+                limit: "0 to 400000 ppm".into(),
             });
         }
         Ok(Self { ppm })
     }
 
-    /// How far two clocks can drift apart over `span`, rounded up.
+    /// How far two clocks can drift apart over `span`, rounded up; at most some 584 years.
     #[must_use]
     pub fn over(self, span: Duration) -> Duration {
         const MILLION: u64 = 1_000_000;

@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::{
@@ -24,10 +25,16 @@ pub struct Holds {
 
 #[derive(Debug, Default)]
 struct Shared {
-    entries: Mutex<BTreeMap<Nonce, Entry>>,
+    entries: Mutex<Entries>,
     /// How many entries there are: every end of a lock asks, and mostly nobody watches.
     watched: AtomicUsize,
 }
+
+/// A nonce may name a later acquisition once it is forgotten, while somebody still has a guard of the
+/// former: the token tells the two apart.
+type Acquisition = (Nonce, u64);
+
+type Entries = BTreeMap<Acquisition, Entry>;
 
 #[derive(Debug)]
 struct Entry {
@@ -45,36 +52,47 @@ struct Entry {
 #[derive(Debug)]
 pub struct LossWatch {
     lost: watch::Receiver<bool>,
-    registered: Option<(Holds, Nonce)>,
+    registered: Option<(Holds, Acquisition)>,
 }
 
 impl Holds {
     /// Watches `lock` until the returned value is dropped.
     #[must_use]
     pub fn watch(&self, lock: &Lock) -> LossWatch {
+        let acquisition = (lock.nonce(), lock.fencing_token());
         let mut entries = self.lock();
-        let entry = entries.entry(lock.nonce()).or_insert_with(|| {
+        let entry = entries.entry(acquisition).or_insert_with(|| {
             self.shared.watched.fetch_add(1, Ordering::SeqCst);
             Entry { lock: lock.clone(), lost: watch::Sender::new(false), watches: 0 }
         });
         entry.watches += 1;
-        LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), lock.nonce())) }
+        LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks one acquisition lost. Returns whether somebody watched it.
+    /// Marks lost what is held under this nonce. Returns whether somebody watched it.
     pub fn lose(&self, nonce: Nonce) -> bool {
         // As if this came before a watch that begins meanwhile, whose strategy looks after it began.
         if self.shared.watched.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        self.lock().get(&nonce).is_some_and(|entry| !entry.lost.send_replace(true))
+        let losing = |entries: &Entries| {
+            let named = entries.range((nonce, 0)..=(nonce, u64::MAX));
+            named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
+        };
+        let losing = losing(&self.lock());
+        // Once the mutex is free: wakers run foreign code.
+        losing.into_iter().filter(|lost| !lost.send_replace(true)).count() > 0
     }
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
-        let entries = self.lock();
-        let fresh = entries.values().filter(|entry| !entry.lost.send_replace(true));
-        fresh.map(|entry| entry.lock.clone()).collect()
+        let losing = |entries: &Entries| {
+            let all = entries.values().map(|entry| (entry.lost.clone(), entry.lock.clone()));
+            all.collect::<Vec<_>>()
+        };
+        let losing = losing(&self.lock());
+        let fresh = losing.into_iter().filter(|(lost, _)| !lost.send_replace(true));
+        fresh.map(|(_, lock)| lock).collect()
     }
 
     /// The watched locks that are not lost so far, as they were when their watch began: for a
@@ -98,7 +116,7 @@ impl Holds {
         self.len() == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Nonce, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,9 +150,9 @@ impl LossWatch {
 
 impl Drop for LossWatch {
     fn drop(&mut self) {
-        let Some((holds, nonce)) = self.registered.take() else { return };
+        let Some((holds, acquisition)) = self.registered.take() else { return };
         let mut entries = holds.lock();
-        let btree_map::Entry::Occupied(mut entry) = entries.entry(nonce) else { return };
+        let btree_map::Entry::Occupied(mut entry) = entries.entry(acquisition) else { return };
         entry.get_mut().watches -= 1;
         if entry.get().watches == 0 {
             entry.remove();
@@ -174,6 +192,50 @@ mod tests {
         assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
         assert!(holds.lose(lock.nonce()));
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
+    }
+
+    /// The nonce was forgotten since, and granted again, while somebody has a guard of the lost lock.
+    #[test]
+    fn a_later_acquisition_of_a_lost_nonce_is_not_lost() {
+        let holds = Holds::default();
+        let [lock, later] = [1, 2].map(|token| Lock::new("k", Nonce::from_u128(7), token, None));
+        let watch = holds.watch(&lock);
+        assert!(holds.lose(lock.nonce()));
+        let later = holds.watch(&later);
+        assert!(watch.is_lost() && !later.is_lost());
+        assert!(holds.lose(lock.nonce()), "the later one");
+        assert!(later.is_lost());
+        drop(watch);
+        assert_eq!(holds.len(), 1);
+    }
+
+    /// A waker that drops another watch of the same lock: under the mutex it would wait for itself.
+    #[test]
+    fn wakers_may_drop_watches() {
+        struct Dropping(std::sync::Mutex<Option<LossWatch>>);
+        impl std::task::Wake for Dropping {
+            fn wake(self: Arc<Self>) {
+                drop(self.0.lock().unwrap().take());
+            }
+        }
+        type Tell = fn(&Holds);
+        let ways: [Tell; 2] =
+            [|holds| _ = holds.lose(Nonce::from_u128(7)), |holds| _ = holds.lose_all()];
+        for tell in ways {
+            let holds = Holds::default();
+            let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
+            let (first, second) = (holds.watch(&lock), holds.watch(&lock));
+            let waker = Arc::new(Dropping(std::sync::Mutex::new(Some(second)))).into();
+            let mut lost = std::pin::pin!(first.lost());
+            assert!(lost.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+            let told = holds.clone();
+            let (done, ended) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                tell(&told);
+                done.send(()).unwrap();
+            });
+            ended.recv_timeout(std::time::Duration::from_secs(10)).expect("it comes to an end");
+        }
     }
 
     #[test]

@@ -24,8 +24,9 @@ use crate::{
     wait::whole_ms,
 };
 
-/// A keyed mutex within one process: for programs on one machine, and for tests of programs that
-/// use another strategy in production.
+/// A keyed mutex within one process: for programs that are one process, and for tests of programs that
+/// use another strategy in production. Each `Local` is a table of its own: what two tasks share must
+/// be one `Local`, or clones of one `Locker` over it.
 ///
 /// It has no task, no thread and no socket of its own. The lock table is in sixteen parts, so that
 /// threads which use different keys rarely wait for each other. Every call advances the part in which
@@ -228,9 +229,13 @@ impl KeyedMutex for Local {
     async fn lock(&self, key: &str, mut options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
         loop {
-            let outcome = match Call::begin(self, key, &options)? {
-                Begun::Granted(lock) => return Ok(lock),
-                Begun::Queued(place) => place.outcome().await?,
+            let outcome = match Call::begin(self, key, &options) {
+                Ok(Begun::Granted(lock)) => return Ok(lock),
+                Ok(Begun::Queued(place)) => place.outcome().await?,
+                Err(error) => {
+                    breathe().await;
+                    return Err(error);
+                }
             };
             let until = match outcome {
                 Outcome::Granted(lock) => return Ok(lock),
@@ -249,8 +254,7 @@ impl KeyedMutex for Local {
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
         let ended = self.with_state(lock.key(), |state, now| self.end(state, now, lock));
-        // A key that is free is taken without a wait: a task that does nothing else lets others run.
-        tokio::task::consume_budget().await;
+        breathe().await;
         ended
     }
 
@@ -258,7 +262,7 @@ impl KeyedMutex for Local {
         check_key(lock.key())?;
         check_duration(duration)?;
         let duration_ms = whole_ms(duration);
-        self.with_state(lock.key(), |state, now| {
+        let outcome = self.with_state(lock.key(), |state, now| {
             if lock.deadline().is_some_and(|deadline| deadline <= now) {
                 return Err(Error::Expired);
             }
@@ -270,12 +274,14 @@ impl KeyedMutex for Local {
             };
             let duration = Duration::from_millis(duration_ms);
             extended(lock, now, duration, self.drift, now)
-        })
+        });
+        breathe().await;
+        outcome
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
-        self.with_state(key, |state, now| {
+        let found = self.with_state(key, |state, now| {
             state.step(now, &Command::Noop);
             Ok(state.table.holder(key).map(|hold| Inspection {
                 fencing_token: hold.token,
@@ -284,7 +290,14 @@ impl KeyedMutex for Local {
                 remaining: Duration::from_millis(hold.expires_at.since(stamp(now))),
                 waiters: hold.waiters,
             }))
-        })
+        });
+        breathe().await;
+        found
+    }
+
+    async fn ready(&self) -> Result<(), Error> {
+        // Closing reaches every part; this one stands for all.
+        self.with_state("", |_, _| Ok(()))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -327,4 +340,10 @@ impl KeyedMutex for Local {
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
+}
+
+/// A task that makes nothing but calls that wait for nothing lets others run. After the call, which is
+/// then made when it is first polled; not behind a grant, which could be dropped there.
+async fn breathe() {
+    tokio::task::consume_budget().await;
 }

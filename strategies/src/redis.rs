@@ -234,6 +234,10 @@ impl KeyedMutex for Redis {
         self.shared.extend(lock, duration).await
     }
 
+    async fn ready(&self) -> Result<(), Error> {
+        self.shared.open()
+    }
+
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
         self.shared.open()?;

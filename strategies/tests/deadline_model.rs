@@ -175,7 +175,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
     let find = (times(500), times(300), times(300))
         .prop_map(|(pause, travel, reply)| Event::Find { pause, travel, reply });
     let events = proptest::collection::vec(prop_oneof![3 => extend, 1 => find], 0..8);
-    let ppm = prop_oneof![Just(0), Just(10_000), Just(500_000), 0..=500_000_u32];
+    let ppm = prop_oneof![Just(0), Just(10_000), Just(400_000), 0..=400_000_u32];
     let rate = prop_oneof![Just(0), Just(500), Just(1000), 0..=1000_u64];
     let start = (times(100_000), times(300), times(20_000), times(500), 1..20_000_u64);
     (ppm, rate, start, events).prop_map(

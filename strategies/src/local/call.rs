@@ -147,7 +147,9 @@ impl<'a> Call<'a> {
         // whoever sent the LOCK that took the place.
         let mut deadline = granted_deadline(self.sent, now, waited, self.duration, drift)
             .min(found_deadline(now, remaining, drift));
-        if !lasts(deadline, now, self.duration) && self.until.is_none_or(|until| now <= until) {
+        // A call that does not wait extends in the step in which it asks.
+        let in_time = |until| now <= until || until == self.sent;
+        if !lasts(deadline, now, self.duration) && self.until.is_none_or(in_time) {
             state.step(now, &self.extend());
             deadline = extended_deadline(Some(deadline), now, self.duration, drift);
         }

@@ -17,6 +17,9 @@ use crate::{
     wait::whole_ms,
 };
 
+/// For how many effects room is kept: a step in which very many leases end has as many, once.
+const EFFECTS_KEPT: usize = 1024;
+
 /// What the mutex of a [`Local`](super::Local) guards: the table, and who waits for its answers.
 #[derive(Debug)]
 pub(super) struct State {
@@ -93,6 +96,7 @@ impl State {
     /// One step of the table; its effects stay in [`effects`](Self::effects) until the next.
     pub(super) fn step(&mut self, now: Instant, command: &Command) {
         self.effects.clear();
+        self.effects.shrink_to(EFFECTS_KEPT);
         self.table.apply(stamp(now), command, &mut self.effects);
         for effect in &self.effects {
             match effect {

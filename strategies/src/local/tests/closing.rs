@@ -20,6 +20,7 @@ async fn closing_ends_waits_loses_guards_and_refuses_later_calls() {
     assert_error!(local.unlock(&lock).await, Error::Closed);
     assert_error!(local.extend(&lock, ms(10)).await, Error::Closed);
     assert_error!(local.inspect("k").await, Error::Closed);
+    assert_error!(local.ready().await, Error::Closed);
     local.release(&lock);
     assert!(local.watch(&lock).is_lost());
     drop(watch);
