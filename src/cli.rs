@@ -27,17 +27,19 @@ enum Command {
     ///
     /// The counter lives in a store that has only GET and SET: each increment reads it, works, and
     /// writes it back. Without a lock, updates are lost. Exits with 1 if a real strategy lost an
-    /// update, and with 2 on any other failure.
+    /// update, with 2 on any other failure, and with 130 after Ctrl-C.
     Increment(increment::Args),
     /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
     ///
-    /// Exits with 1 if an invariant broke in any seed, and prints the command that replays it.
+    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided, or if
+    /// a fault or a rare event never happened in a long batch; and prints the command that replays it.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
     /// Measure what locks cost on this machine, this network, this Redis: throughput, and beside
     /// it what throughput hides: hand-off, worst wait, fairness, exclusion.
     ///
-    /// Exits with 1 if a real strategy did not exclude, and with 2 on any other failure.
+    /// Exits with 1 if a real strategy did not exclude, with 2 on any other failure, and with 130 after
+    /// Ctrl-C.
     Bench(bench::Args),
     /// One member of a bench run with --processes; started by it, not by people.
     #[command(hide = true)]

@@ -74,7 +74,7 @@ use crate::Locker;
 /// assert_eq!(
 ///     wrong.to_string(),
 ///     "option queue: \"lifo\" is not fifo or none; \
-///      a right one: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
+///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())
 /// # }

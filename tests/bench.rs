@@ -214,7 +214,7 @@ fn what_was_measured_before_a_failure_is_shown_and_written() {
 
 #[test]
 fn what_cannot_run_is_refused_with_2_and_a_reason() {
-    let table: [(&[&str], &str); 12] = [
+    let table: [(&[&str], &str); 15] = [
         (&["--chart", "-"], "a chart goes into a file"),
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),
@@ -227,6 +227,10 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
             &["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"],
             "cannot connect to redis",
         ),
+        // Somebody's Redis is what is measured, unless something else is asked for.
+        (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
+        (&["--redis", "rediss://me:hunter2@127.0.0.1:1/"], "TLS is not supported"),
+        (&["--redis", "http://me:hunter2@127.0.0.1:1/"], "its scheme is not redis"),
         (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),
         (&["--strategy", "local", "--json", "/nowhere/x.json"], "a directory that exists"),
         (&["--json", "one", "--chart", "one"], "the same file"),

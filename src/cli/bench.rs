@@ -87,7 +87,8 @@ async fn measure(
             Row::note(rows, None, "sequential", figures);
         }
         for setup in &plan.setups {
-            let crew = Crew::open(*setup, args).await?;
+            let opened = Crew::open(*setup, args).await;
+            let crew = opened.map_err(|failure| failure.during(&setup.to_string()))?;
             let outcome = run_all(&crew, *setup, plan, round, bar, rows).await;
             crew.close().await;
             outcome?;

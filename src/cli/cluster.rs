@@ -1,6 +1,7 @@
 //! What both `increment` and `bench` run: a strategy by its name, over a channel, opened by URL.
 
 use std::{
+    convert::Infallible,
     fmt,
     net::{Ipv4Addr, TcpListener},
     time::Duration,
@@ -45,11 +46,13 @@ pub(super) struct Setup {
     pub(super) channel: Option<ChannelName>,
 }
 
-/// The Redis of `--redis`.
+/// The Redis of `--redis`, and what is wrong with it: what parses arguments would show a refused one
+/// whole, its password included.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
     server: String,
     given: String,
+    wrong: Option<String>,
 }
 
 impl StrategyName {
@@ -79,15 +82,19 @@ impl ChannelName {
 }
 
 impl RedisUrl {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut url = Url::parse(text).map_err(|error| error.to_string())?;
-        if url.scheme() != "redis" {
-            return Err("a right one: redis://127.0.0.1:6379/0".into());
+    pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
+        let (given, mut server, mut wrong) = (text.to_owned(), text.to_owned(), None);
+        match Url::parse(text) {
+            Ok(mut url) if url.scheme() == "redis" => {
+                url.set_query(None);
+                url.set_fragment(None);
+                server = url.into();
+            }
+            Ok(url) if url.scheme() == "rediss" => wrong = Some("TLS is not supported".to_owned()),
+            Ok(_) => wrong = Some("its scheme is not redis".to_owned()),
+            Err(error) => wrong = Some(error.to_string()),
         }
-        let given = url.to_string();
-        url.set_query(None);
-        url.set_fragment(None);
-        Ok(Self { server: url.into(), given })
+        Ok(Self { server, given, wrong })
     }
 
     /// The server alone; the options, if any were given, are the strategy's.
@@ -121,18 +128,22 @@ pub(super) struct Asked<'a> {
     pub(super) channels: &'a [ChannelName],
     /// Whether somebody named a channel, rather than the defaults.
     pub(super) channel_given: bool,
-    pub(super) redis: bool,
+    pub(super) redis: Option<&'a RedisUrl>,
     pub(super) processes: bool,
 }
 
 impl Asked<'_> {
     /// Refuses what cannot be, before anything runs.
     pub(super) fn check(&self) -> Result<(), Failure> {
+        if let Some(wrong) = self.redis.and_then(|redis| redis.wrong.as_ref()) {
+            let example = "for example redis://127.0.0.1:6379/0";
+            return Err(Failure::new(format!("--redis: {wrong}; {example}")));
+        }
         let over_channel = self.strategies.iter().any(|strategy| strategy.has_channel());
         let over = |channel| over_channel && self.channels.contains(&channel);
         let needs_redis =
             self.strategies.contains(&StrategyName::Redis) || over(ChannelName::Redis);
-        let problem = if needs_redis && !self.redis {
+        let problem = if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
         } else if self.channel_given && !over_channel {
             "--channel is for the strategies raft and gaggle, and none is asked for"

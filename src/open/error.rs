@@ -8,28 +8,28 @@ use gaggle_strategies::Error;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It is no URL, or a part of it makes no sense here. Nothing was opened.
-    #[error("invalid URL: {problem}; a right one: {example}")]
+    #[error("invalid URL: {problem}; for example: {example}")]
     InvalidUrl {
         /// What is wrong.
         problem: String,
-        /// A right one.
+        /// One that is valid.
         example: &'static str,
     },
 
     /// No strategy has this scheme. Nothing was opened.
     #[error(
         "unknown scheme {scheme:?}, known are local, noop, redis, and raft or gaggle with +memory, \
-         +redis or +tcp; a right one: {example}"
+         +redis or +tcp; for example: {example}"
     )]
     UnknownScheme {
         /// The scheme given.
         scheme: String,
-        /// A right one.
+        /// One that is valid.
         example: &'static str,
     },
 
     /// The scheme has no such option. Nothing was opened.
-    #[error("{scheme} has no option {option:?}, {}; a right one: {example}", known(allowed))]
+    #[error("{scheme} has no option {option:?}, {}; for example: {example}", known(allowed))]
     UnknownOption {
         /// The scheme.
         scheme: &'static str,
@@ -37,29 +37,29 @@ pub enum OpenError {
         option: String,
         /// The options that the scheme has.
         allowed: &'static [&'static str],
-        /// A right one.
+        /// One that is valid.
         example: &'static str,
     },
 
     /// An option's value is not understood or out of bounds. Nothing was opened.
-    #[error("option {option}: {problem}; a right one: {example}")]
+    #[error("option {option}: {problem}; for example: {example}")]
     InvalidOption {
         /// The option.
         option: &'static str,
         /// What is wrong, with the value.
         problem: String,
-        /// A right one.
+        /// One that is valid.
         example: &'static str,
     },
 
     /// An option that the scheme needs is not there. Nothing was opened.
-    #[error("{scheme} needs the option {option}; a right one: {example}")]
+    #[error("{scheme} needs the option {option}; for example: {example}")]
     MissingOption {
         /// The scheme.
         scheme: &'static str,
         /// The option.
         option: &'static str,
-        /// A right one.
+        /// One that is valid.
         example: &'static str,
     },
 

@@ -85,7 +85,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     match scheme.kind {
         Kind::Local | Kind::Noop => {
             if url.has_host() || !url.path().is_empty() {
-                return Err(scheme.invalid_url("nothing stands behind the colon"));
+                return Err(scheme.invalid_url("nothing may follow the colon"));
             }
             Ok(if scheme.kind == Kind::Local { Target::Local } else { Target::Noop })
         }
@@ -156,7 +156,7 @@ fn group(
         return Ok((name, Group::Named(names)));
     }
     match (options.names("members")?, options.number("size")?) {
-        (Some(_), Some(_)) => Err(scheme.invalid("size", "members says it already")),
+        (Some(_), Some(_)) => Err(scheme.invalid("size", "give either members or size")),
         (None, None) => Err(scheme.missing("members")),
         (Some(members), None) => {
             let name = node_name(scheme, "name", options.required("name")?)?;
@@ -201,7 +201,7 @@ fn peers(scheme: &'static Scheme, text: &str) -> Result<BTreeMap<NodeName, Strin
 fn memory_cluster(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     let host = url.host_str().unwrap_or_default();
     if has_user(url) || url.port().is_some() || !matches!(url.path(), "" | "/") {
-        return Err(scheme.invalid_url("a cluster's name, and nothing else, stands behind the //"));
+        return Err(scheme.invalid_url("only a cluster name may follow //"));
     }
     match decode(host) {
         Some(cluster) if !cluster.is_empty() => Ok(cluster.into_owned()),
@@ -211,7 +211,7 @@ fn memory_cluster(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
 
 fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
     if has_user(url) || !matches!(url.path(), "" | "/") {
-        return Err(scheme.invalid_url("address:port, and nothing else, stands behind the //"));
+        return Err(scheme.invalid_url("only address:port may follow //"));
     }
     let address = match (url.host_str(), url.port()) {
         (Some("localhost"), Some(port)) => format!("127.0.0.1:{port}"),

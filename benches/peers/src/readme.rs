@@ -41,12 +41,12 @@ fn tables(data: &Data) -> String {
     text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50, µs | worst wait, ms |\n\
              |---|---|---|---|---|---|---|\n";
     let rows = [
-        ("`Local`", "Local", "Local"),
+        ("`Local`, without guards", "Local", "Local"),
         ("`Redis`", "Redis", "Redis"),
         ("rslock, on the same Redis", "rslock", "rslock"),
         ("PostgreSQL advisory locks", "PostgreSQL", "PostgreSQL"),
         (
-            "`Gaggle` over TCP, 3 processes",
+            "`Gaggle` over TCP, 3 processes; one task at the leader",
             "Gaggle, TCP, 3 processes, leader",
             "Gaggle, TCP, 3 processes",
         ),

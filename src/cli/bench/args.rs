@@ -12,7 +12,8 @@ use crate::cli::{
 /// The options of `gaggle bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The strategy; may be given several times [default: gaggle; all with --compare].
+    /// The strategy; may be given several times [default: gaggle; redis where --redis is given and no
+    /// --channel; all with --compare].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
     /// The channel of raft and gaggle; may be given several times [default: memory; tcp with
@@ -21,8 +22,10 @@ pub(crate) struct Args {
     channel: Vec<ChannelName>,
     /// A Redis, as redis://[user[:password]@]host[:port][/db].
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
+    #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
-    /// How many members there are, each with a handle of its own.
+    /// How many members there are, 1 to 31, each with a handle of its own; local and noop have one for
+    /// all.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
     pub(super) members: u32,
     /// What to run; may be given several times [default: worst and best with --compare, else
@@ -34,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) tasks: Option<u32>,
     /// How long each run counts, after a warm-up of half a second; uncontended shares it among the
-    /// members; worst and best make about as many increments as fit [default: 3s; worst and best: 20 increments a member].
+    /// members; worst and best make about as many increments as fit; at most 10 minutes [default: 3s; worst and best: 20 increments a member].
     #[arg(long, value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
     /// All strategies and channels in turn, in interleaved rounds; medians are shown.
@@ -88,7 +91,7 @@ impl Args {
             strategies: &self.strategies(),
             channels: &self.channels(),
             channel_given: !self.channel.is_empty(),
-            redis: self.redis.is_some(),
+            redis: self.redis.as_ref(),
             processes: self.processes,
         };
         asked.check()?;
@@ -132,6 +135,7 @@ impl Args {
         use StrategyName::{Gaggle, Local, Raft, Redis};
         match (self.strategy.is_empty(), self.compare) {
             (false, _) => once_each(&self.strategy),
+            (true, false) if self.redis.is_some() && self.channel.is_empty() => vec![Redis],
             (true, false) => vec![Gaggle],
             // What cannot be run here is left out, and the table shows what was run.
             (true, true) => {

@@ -17,6 +17,7 @@ pub(crate) struct Args {
     pub(super) channel: Option<ChannelName>,
     /// A Redis, as redis://[user[:password]@]host[:port][/db]; the counter is then a key in it.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
+    #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
     /// Run each member in an operating-system process of its own.
     #[arg(long)]
@@ -66,7 +67,7 @@ impl Args {
             strategies: &self.strategies(),
             channels: &[self.channel()],
             channel_given: self.channel.is_some(),
-            redis: self.redis.is_some(),
+            redis: self.redis.as_ref(),
             processes: self.processes,
         };
         asked.check()

@@ -137,8 +137,8 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         ("gaggle://demo", "unknown scheme \"gaggle\""),
         ("rediss://h", "invalid URL: TLS to Redis (rediss) is not supported"),
         ("raft+rediss://h?cluster=c", "invalid URL: TLS to Redis (rediss) is not supported"),
-        ("local://h", "invalid URL: nothing stands behind the colon"),
-        ("local:x", "invalid URL: nothing stands behind the colon"),
+        ("local://h", "invalid URL: nothing may follow the colon"),
+        ("local:x", "invalid URL: nothing may follow the colon"),
         ("local:#x", "invalid URL: it has a fragment"),
         ("local:?a=1", "local has no option \"a\", it has none"),
         ("redis:", "invalid URL: the host of the Redis is missing"),
@@ -152,14 +152,14 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         ("redis://h?namespace=%FF", "option namespace: is no UTF-8"),
         ("redis://h?allow_eviction=yes", "option allow_eviction: \"yes\" is not false or true"),
         ("gaggle+memory:", "invalid URL: the cluster's name is missing"),
-        ("gaggle+memory://d:1", "invalid URL: a cluster's name, and nothing else"),
-        ("gaggle+memory://d/x", "invalid URL: a cluster's name, and nothing else"),
+        ("gaggle+memory://d:1", "invalid URL: only a cluster name may follow //"),
+        ("gaggle+memory://d/x", "invalid URL: only a cluster name may follow //"),
         ("gaggle+memory://d", "gaggle+memory needs the option members"),
         ("gaggle+memory://d?members=a", "gaggle+memory needs the option name"),
         ("gaggle+memory://d?name=a&members=b,c", "option name: \"a\" is not among the members"),
         ("gaggle+memory://d?name=a&members=a,a", "option members: names \"a\" twice"),
         ("gaggle+memory://d?name=a&members=a,,b", "option members: has an empty name"),
-        ("gaggle+memory://d?name=a&members=a&size=1", "option size: members says it already"),
+        ("gaggle+memory://d?name=a&members=a&size=1", "option size: give either members or size"),
         ("gaggle+memory://d?size=0", "option size: \"0\" is no whole number from 1"),
         ("gaggle+memory://d?size=many", "option size: \"many\" is no whole number from 1"),
         ("gaggle+memory://d?size=1&cluster=c", "gaggle+memory has no option \"cluster\""),
@@ -213,7 +213,7 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
     for (url, expected) in table {
         let error = parse(url).expect_err(url).to_string();
         assert!(error.starts_with(expected), "{url}: {error}");
-        assert!(error.contains("; a right one: "), "{url}: {error}");
+        assert!(error.contains("; for example: "), "{url}: {error}");
     }
 }
 
