@@ -63,8 +63,9 @@ impl Guard {
         Arc::clone(self.hold.state.borrow().lock.key())
     }
 
-    /// Grows with every grant of the key. Hand it to the resource, which refuses a token smaller
-    /// than the greatest it has seen.
+    /// Grows with every grant of the key, never the same twice. Hand it to the resource, which refuses a
+    /// token smaller than the greatest it has seen. Keep it in a 64-bit integer: only those of `Redis` are
+    /// below 2⁵³, so that JavaScript's numbers do for them.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.hold.state.borrow().lock.fencing_token()
@@ -122,8 +123,9 @@ impl Guard {
     ///
     /// [`Error::NotHolder`] before the local deadline and [`Error::Expired`] from it on: the lock is
     /// gone, and the guard is lost from now on. Any other error leaves it as it was: [`Error::Unavailable`] and [`Error::Unknown`]
-    /// may be retried until the deadline, [`Error::InvalidOptions`] was not sent,
-    /// [`Error::Closed`] and [`Error::Failed`] end this handle. A failed extend never unlocks.
+    /// may be retried until the deadline, [`Error::InvalidOptions`] and [`Error::Limit`] were not sent,
+    /// [`Error::Closed`] and [`Error::Failed`] end this handle. A failed extend never unlocks. Ends by the
+    /// strategy's request timeout (1 s by default) and by the deadline.
     ///
     /// # Cancel safety
     ///
@@ -146,7 +148,7 @@ impl Guard {
     ///
     /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was gone before; somebody else may
     /// have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Closed`], [`Error::Failed`]: it may still be locked; the unlock is handed to the
+    /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: it may still be locked; the unlock is handed to the
     /// driver as if the guard had been dropped, and the lease's end frees the key at the latest.
     ///
     /// # Cancel safety

@@ -49,7 +49,7 @@
 //!
 //! # What it is not
 //!
-//! - Not a substitute for `tokio::sync::Mutex`: within one process that is faster, and has no lease.
+//! - Not a substitute for `tokio::sync::Mutex`, which is faster within one process, and has no lease.
 //! - Not reentrant: a second `lock` of the same key waits for the first, whoever asks.
 //! - Not a lock for ever: every lease ends, by default after 10 s, unless it is
 //!   [extended](Guard::extend), by hand or by [`auto_extend`](Acquire::auto_extend).
@@ -63,7 +63,8 @@
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
 //!
 //! Features: `cli` (default) builds the command line `gaggle`; the library is the same without it.
-//! `bench` opens the workloads behind `gaggle bench` to programs; they are no stable API.
+//! `simulator` adds `gaggle simulate`. `bench`, `testing` and `planted-bugs` open the workloads behind `gaggle bench` and what our
+//! own tests need; they are no stable API. The conformance suite is the feature `testing` of `gaggle-strategies`.
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]

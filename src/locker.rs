@@ -164,6 +164,10 @@ impl Locker {
     /// # Errors
     ///
     /// As [`KeyedMutex::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     pub async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         self.mutex.inspect(key).await
     }
@@ -190,7 +194,13 @@ impl Locker {
     }
 
     /// Marks all guards lost, unlocks them, ends waits with [`Error::Closed`], and leaves no
-    /// task, socket or thread behind. It closes all clones; closing twice is no error.
+    /// task, socket or thread behind. It closes all clones; closing twice is no error. It takes a few
+    /// request timeouts (1 s each) at the most.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the handle closed; what was not unlocked by then, the end of its
+    /// lease frees.
     pub async fn close(&self) {
         self.mutex.close().await;
     }
@@ -217,9 +227,15 @@ impl Acquire<'_> {
     ///
     /// When a third of the lease has passed it is extended by `duration` again. Failures are
     /// retried, with growing random pauses, until the local deadline. A granting side that no
-    /// longer knows the lock makes the guard lost at once. It ends with the guard, and at
-    /// `max_hold` after the grant: no extension reaches beyond that, so that a hung section cannot
-    /// keep a key for ever; the lease then simply runs out. `max_hold` is at least `duration`.
+    /// longer knows the lock makes the guard lost when that is asked next. It ends with the guard, with the
+    /// runtime in which the lock was taken, and `max_hold` after this returned the guard: no extension
+    /// reaches beyond that, so that a hung section cannot keep a key for ever; the lease then simply runs
+    /// out. What the guard is [extended](Guard::extend) further by hand stays.
+    ///
+    /// # Errors
+    ///
+    /// Before anything is sent: [`Error::InvalidOptions`] naming `max_hold`, which is at least `duration`, and
+    /// [`Error::Unavailable`] outside a tokio runtime.
     pub fn auto_extend(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -242,9 +258,14 @@ impl Acquire<'_> {
             () = guard.lost() => return Err(SectionError::Expired),
             output = section(guard.lock()) => output,
         };
+        // A section that blocks its thread is not ended by the loss.
+        let in_time = guard.is_valid();
         match guard.unlock().await {
             Ok(()) => Ok(output),
-            Err(source) => Err(SectionError::NotUnlocked { output, source }),
+            Err(source) => {
+                let source = if in_time { source } else { Error::Expired };
+                Err(SectionError::NotUnlocked { output, source })
+            }
         }
     }
 

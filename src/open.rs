@@ -27,7 +27,7 @@ use crate::Locker;
 /// | URL | strategy |
 /// |---|---|
 /// | `local:` | [`Local`]: a lock table of its own in this process; clone the [`Locker`] to share it |
-/// | `noop:` | [`Noop`]: grants everybody; for tests of tests only |
+/// | `noop:` | [`Noop`]: grants everybody; for checking that a test can fail only |
 /// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`](gaggle_strategies::Redis): one Redis, port 6379 and database 0 by default |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that this process' URLs of the same cluster share |
 /// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |

@@ -19,7 +19,7 @@ pub enum SectionError<T> {
 
     /// The section finished, and the unlock failed. After [`Error::NotHolder`] or
     /// [`Error::Expired`] somebody else may have held the key before the section ended. After any
-    /// other cause the section was alone to its end, and the lease's end frees the key.
+    /// other cause the lock was valid when the section ended, and the lease's end frees the key.
     NotUnlocked {
         /// What the section returned.
         output: T,

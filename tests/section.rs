@@ -7,13 +7,16 @@ mod common;
 use std::{
     future::pending,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{Error, LockOptions, Locker, SectionError};
+use gaggle::{
+    Clock, Error, LockOptions, Locker, SectionError, strategies::Instant as ClockInstant,
+};
 use tokio::time::{Instant, timeout};
 
 /// Says when it is dropped.
@@ -101,4 +104,31 @@ async fn debug_of_the_error_does_not_print_the_output() {
     let error =
         Locker::new(stub).with_lock("k", LockOptions::default(), section).await.unwrap_err();
     assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
+}
+
+/// A clock that shows what it is set to.
+#[derive(Debug, Default)]
+struct Hands(Mutex<Duration>);
+
+impl Clock for Hands {
+    fn now(&self) -> ClockInstant {
+        ClockInstant::from_origin(*self.0.lock().expect("nobody panics with it"))
+    }
+}
+
+/// Nothing can end it, and where the unlock tells nothing, the end of its lease does.
+#[tokio::test(start_paused = true)]
+async fn section_that_blocks_its_thread_beyond_its_lease_is_told_of_that() {
+    for (blocked, expired) in [(899, false), (900, true)] {
+        let clock = Arc::new(Hands::default());
+        let stub = Stub::with_clock(clock.clone());
+        stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+        let section = |_| async move {
+            *clock.0.lock().unwrap() += ms(blocked);
+        };
+        let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
+        let Err(SectionError::NotUnlocked { source, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(matches!(source, Error::Expired), expired, "{source:?}");
+        assert_eq!(matches!(source, Error::Unknown), !expired, "{source:?}");
+    }
 }

@@ -120,7 +120,7 @@ impl Received {
 pub struct Counters {
     /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
     pub sent: u64,
-    /// Frames handed to the owner.
+    /// What was queued for the owner: frames, and news of nodes.
     pub received: u64,
     /// Frames dropped because an outgoing queue was full or its connection down.
     pub dropped_outgoing: u64,

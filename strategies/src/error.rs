@@ -6,7 +6,9 @@ use std::{error::Error as StdError, time::Duration};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` ran out while somebody else held the key.
+    /// `max_wait` ran out while somebody else held the key, or less than half of the lease remained when
+    /// it was granted and no extension came in time: also on a free key, with leases of a few
+    /// milliseconds.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// lands, the key may be taken in the caller's name for at most one lease. *May I retry?* Yes.
@@ -22,7 +24,7 @@ pub enum Error {
     /// At unlock or extend, before the local deadline: this acquisition does not hold the key
     /// (it was unlocked already, or the granting side lost it).
     ///
-    /// *Did it take effect?* No, and nobody else's lock was touched. *May I retry?* It is no use.
+    /// *Did it take effect?* No, and nobody else's lock was touched. *May I retry?* No: it cannot succeed.
     #[error("this acquisition does not hold the key")]
     NotHolder,
 
@@ -33,9 +35,12 @@ pub enum Error {
     #[error("the lease has expired")]
     Expired,
 
-    /// The backend cannot serve: no quorum, no leader, or the server is down.
+    /// The backend cannot serve: no quorum, no leader, the server is down or refuses; or auto-extend
+    /// was asked for outside a tokio runtime.
     ///
-    /// *Did it take effect?* No, or it was withdrawn. *May I retry?* Yes, later.
+    /// *Did it take effect?* No, or it was withdrawn; until the withdrawal lands, a key may be taken in the
+    /// caller's name for at most one lease. *May I retry?* Yes, later, unless the source says what does not
+    /// pass by itself (a server that is too old, a right that is missing).
     #[error("the lock service is unavailable")]
     Unavailable {
         /// What the backend said, if it said anything.
@@ -91,7 +96,8 @@ pub enum Error {
     },
 
     /// A stated bound is reached: waiters per key, keys, nonces remembered, requests in flight,
-    /// members of a cluster. *Did it take effect?* No. *May I retry?* Yes, when load has fallen.
+    /// members of a cluster. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; as a
+    /// member of a cluster that is full, not before another has left.
     #[error("the limit of {limit} {what} is reached")]
     Limit {
         /// What is bounded.

@@ -83,7 +83,7 @@ macro_rules! member_strategy {
             ///
             /// # Errors
             ///
-            /// [`Error::Closed`], [`Error::Failed`].
+            /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
             pub async fn sizes(&self) -> Result<MemberSizes, Error> {
                 self.member.sizes().await
             }

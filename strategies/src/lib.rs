@@ -16,10 +16,10 @@
 //! - `sync`: the mutex of what threads share, which tests can put in order.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
-//! - `local`, `redis`, `raft`, `gaggle`, `noop`: the strategies.
+//! - `local`, `redis`, `gaggle` (with `Raft`), `noop`: the strategies.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
-//! **Invariant:** only drivers await, read a clock and touch a channel or a socket. `lock_table`
+//! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a clock. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
 //! in production, in tests and in simulation.
 

@@ -17,7 +17,7 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 ///
 /// # For implementors
 ///
-/// Run `testing::conformance` (feature `testing`) on it. Check input with
+/// Run [`testing::run`](crate::testing) (feature `testing`), the conformance suite, on it. Check input with
 /// [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
 /// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
 /// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()). Arm the withdrawal before the first await.
@@ -93,12 +93,18 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`], [`Error::InvalidKey`].
+    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`], [`Error::Failed`],
+    /// [`Error::InvalidKey`], [`Error::Limit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error>;
 
     /// Completes once this handle takes full part: for an embedded member, once it votes in a
     /// group that has a leader. At once where nothing has to form. Nobody needs to call it:
-    /// [`lock`](Self::lock) waits for a leader by itself, within `max_wait`.
+    /// [`lock`](Self::lock) waits for a leader by itself, within `max_wait`. This has no limit of
+    /// time: a group whose other members never start does not form.
     ///
     /// # Errors
     ///
@@ -117,6 +123,11 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Marks the watched locks lost, unlocks them within the request timeout, ends local waits
     /// with [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is no
     /// error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the handle closed; what was not unlocked by then, the end of its
+    /// lease frees.
     async fn close(&self);
 
     /// Hands the unlock of `lock` to the strategy's driver and returns at once: what a guard's

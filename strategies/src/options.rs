@@ -20,7 +20,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum MaxWait {
     /// At most this long, 0 to 24 h; zero is one attempt.
     AtMost(Duration),
-    /// Until granted or closed.
+    /// Until granted or closed, as far as time goes: other errors end a call all the same.
     Forever,
 }
 
@@ -44,7 +44,7 @@ impl From<Duration> for MaxWait {
 pub struct LockOptions {
     /// The lease, 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
     ///
-    /// The holder's own deadline comes earlier, by 1 % and 1 ms, and a lease of which less than
+    /// The holder's own deadline comes earlier, by 1 % of wait and lease and by 1 ms, and a lease of which less than
     /// half remains is never handed out: below 3 ms no lock can be granted.
     pub duration: Duration,
     /// How long to wait, 5 s by default.
@@ -52,7 +52,8 @@ pub struct LockOptions {
     /// Names this acquisition; a fresh one is drawn if `None`. Giving the same nonce again, from
     /// whichever process, asks after the same acquisition: while it holds, the answer is the same
     /// grant and token; while it waits, the same place; after it ended, [`Error::Spent`]. A call
-    /// that fails, or is dropped, withdraws its nonce.
+    /// that is dropped, or ends otherwise than by [`Error::Held`] or [`Error::Limit`], withdraws its nonce,
+    /// unless somebody else holds or waits with it.
     pub nonce: Option<Nonce>,
     /// Shown by an inspection beside host and process id; at most 256 bytes.
     pub label: Option<String>,

@@ -85,7 +85,7 @@ use crate::{
 /// `TIME` in microseconds. A call ends by its deadline. An error of Redis is never reported as
 /// [`Error::Held`].
 ///
-/// # Stated
+/// # Limits and failure modes
 ///
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
@@ -112,11 +112,12 @@ use crate::{
 ///   takes two round trips.
 /// - **Same nonce.** A nonce names one acquisition of one key. What ended is remembered by bucket, so
 ///   one that is given for two keys at once may be granted on both, where other strategies answer
-///   [`Error::Spent`]: one script sees one slot of a cluster. A call that is dropped withdraws its
+///   [`Error::Spent`]: one script sees one slot of a cluster. While a call of the same handle waits with it, it
+///   is refused as [`Error::InvalidOptions`]. A call that is dropped withdraws its
 ///   nonce, also where it was to ask after the outcome of an earlier call.
 /// - **What others may do to it.** Whoever can write to the namespace can break locks. The scripts
-///   need read and write access to `<namespace>:*`, publishing and subscribing there, `EVAL`,
-///   `TIME` and `INFO`.
+///   need read and write access to `<namespace>:*`, publishing and subscribing there, and the commands
+///   `HELLO`, `PING`, `INFO`, `TIME`, `SCRIPT LOAD`, `EVAL`, `EVALSHA`, and `SELECT` for another database than 0.
 ///
 /// # What is in Redis
 ///

@@ -210,8 +210,8 @@ impl MemberOptions {
         self
     }
 
-    /// Admits leases that are held outside the processes of members (a [`Lock`](crate::Lock) that
-    /// was handed to a process that is no member), each of at most `lease`, 1 ms to 24 h; longer
+    /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that was
+    /// handed to a process that is no member, for which a member extends and unlocks it. Each is of at most `lease`, 1 ms to 24 h; longer
     /// ones are refused with [`Error::InvalidOptions`], and are to be extended as needed. Off by
     /// default. Every member must say the same.
     ///
