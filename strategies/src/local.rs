@@ -68,7 +68,8 @@ pub struct Local {
     bounds: (u64, u64),
 }
 
-/// The bounds of a [`Local`]; the defaults suit nearly everybody.
+/// The bounds of a [`Local`]; the defaults suit nearly everybody. What meets one gets
+/// [`Error::Limit`]; a bound of 0 refuses everything.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalOptions {

@@ -140,14 +140,14 @@ impl MemberOptions {
     }
 
     /// Between which bounds a follower waits for a leader before it campaigns; 150 to 300 ms by
-    /// default. At least three heartbeats.
+    /// default. `min` is at least three heartbeats, and `max` a heartbeat more.
     #[must_use]
     pub fn election_timeout(mut self, min: Duration, max: Duration) -> Self {
         self.election_timeout = (min, max);
         self
     }
 
-    /// How often a leader makes itself heard; 50 ms by default. A fifth of it is the engine's tick. In a
+    /// How often a leader makes itself heard, 5 ms to 10 s; 50 ms by default. A fifth of it is the engine's tick. In a
     /// nameless cluster a newcomer takes the place of a member that was silent for 2 s, or for four
     /// heartbeats if that is longer.
     #[must_use]
@@ -194,7 +194,7 @@ impl MemberOptions {
     }
 
     /// How many entries are applied before the log is compacted, and how many of them stay for
-    /// followers that are slightly behind; 10,000 and 1,000 by default.
+    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default.
     #[must_use]
     pub fn compaction(mut self, after: u64, keep: u64) -> Self {
         self.compact_after = after;
@@ -203,7 +203,7 @@ impl MemberOptions {
     }
 
     /// The bounds of the lock table. A group has those of the member that formed it; its group id
-    /// and first token are set by the forming.
+    /// and first token are set by the forming, its `outside_max_ms` by [`outside_max`](Self::outside_max).
     #[must_use]
     pub fn table(mut self, table: TableConfig) -> Self {
         self.table = table;
@@ -212,8 +212,8 @@ impl MemberOptions {
 
     /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that was
     /// handed to a process that is no member, for which a member extends and unlocks it. Each is of at most `lease`, 1 ms to 24 h; longer
-    /// ones are refused with [`Error::InvalidOptions`], and are to be extended as needed. Off by
-    /// default. Every member must say the same.
+    /// ones are refused with [`Error::InvalidOptions`] (so is the default of 10 s where `lease` is shorter), and
+    /// are to be extended as needed. Off by default. Every member must say the same.
     ///
     /// Such a holder does not learn that its group's majority is gone. So a group that is formed,
     /// also the very first, grants nothing for `lease` and the clocks' drift: a wait goes on
@@ -224,7 +224,7 @@ impl MemberOptions {
         self
     }
 
-    /// How many requests of this process may be under way; 131,072 by default. More get
+    /// How many requests of this process may be under way, 1 or more; 131,072 by default. More get
     /// [`Error::Limit`].
     #[must_use]
     pub fn mailbox(mut self, requests: usize) -> Self {
@@ -289,6 +289,9 @@ impl MemberOptions {
                 format!("{:?}", self.request_timeout),
                 "1ms or more",
             );
+        }
+        if self.mailbox == 0 {
+            return invalid("mailbox", "0".into(), "1 or more");
         }
         Ok(())
     }

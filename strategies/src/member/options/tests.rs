@@ -108,6 +108,7 @@ fn what_is_kept_leases_outside_and_timeouts_have_their_limits() {
     assert_eq!(outside(DURATION_MAX + ms(1)), Some("outside_max"));
     let timeout = |timeout| refused(&abc().request_timeout(timeout));
     assert_eq!((timeout(ms(1)), timeout(Duration::ZERO)), (None, Some("request_timeout")));
+    assert_eq!((refused(&abc().mailbox(1)), refused(&abc().mailbox(0))), (None, Some("mailbox")));
 }
 
 #[test]
