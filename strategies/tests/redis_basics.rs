@@ -241,6 +241,7 @@ async fn waiting_for_ever_ends_with_the_grant_or_the_close() {
     server.queued("k", 0).await;
     first.unlock(&held).await.unwrap();
     assert!(matches!(second.try_lock("k", secs(1)).await, Err(Error::Closed)));
+    assert!(matches!(second.ready().await, Err(Error::Closed)));
     second.close().await;
 }
 

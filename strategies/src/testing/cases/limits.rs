@@ -272,7 +272,6 @@ async fn every_call_is_closed(handle: &Handle, key: &str, lock: &Lock) -> Verdic
     refused!(handle.unlock(lock).await, Error::Closed, "unlock on a closed handle");
     refused!(handle.extend(lock, LONG).await, Error::Closed, "extend on a closed handle");
     refused!(handle.inspect(key).await, Error::Closed, "inspect on a closed handle");
-    refused!(handle.ready().await, Error::Closed, "ready on a closed handle");
     // Dropping a guard after the close is no error and no panic.
     handle.release(lock);
     Ok(())
