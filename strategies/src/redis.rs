@@ -102,7 +102,7 @@ use crate::{
 ///   lease, a third of its own lease, or 1 s, whichever comes first. One poll serves all waiters of
 ///   a process in one bucket, and is its sign of life.
 /// - **A waiter's death.** A process that was silent for `waiter_ttl`, and a sixteenth of it at the
-///   most, has left all its queues. If it was alive after all, it queues again at the tail. A lock handed to a process that died less
+///   most, is passed over, and its places with it. If it was alive after all, it queues again at the tail. A lock handed to a process that died less
 ///   than `waiter_ttl` ago lasts for its lease.
 /// - **A Redis that comes back empty** in mid-queue: waiters queue again at their next poll, each
 ///   process' in their old order; between processes the order is new. Watched locks that are gone
