@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     sync::Notify,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use crate::writer::Writer;
@@ -126,21 +126,28 @@ impl Outgoing {
     /// stalls or [has ended](Self::end).
     pub(crate) async fn write(&self) {
         let mut alive = Instant::now() + ALIVE_EVERY;
+        let mut stalled = None;
         loop {
-            if timeout_at(alive, self.stirred.notified()).await.is_err() {
+            if Instant::now() >= alive {
                 alive = Instant::now() + ALIVE_EVERY;
-                self.lock().push(self.alive.clone());
+                self.lock().push_sign(&self.alive);
             }
-            loop {
-                match self.flush() {
-                    Ok(true) => break,
-                    Ok(false) => {
-                        if !matches!(timeout(STALL_MAX, self.stream.writable()).await, Ok(Ok(()))) {
-                            return;
-                        }
-                    }
-                    Err(_) => return,
+            match self.flush() {
+                Ok(true) => {
+                    stalled = None;
+                    // Either way it looks again.
+                    let _ = timeout_at(alive, self.stirred.notified()).await;
                 }
+                Ok(false) => {
+                    let given_up = *stalled.get_or_insert_with(|| Instant::now() + STALL_MAX);
+                    match timeout_at(alive.min(given_up), self.stream.writable()).await {
+                        Ok(Ok(())) => stalled = None,
+                        Ok(Err(_)) => return,
+                        Err(_) if Instant::now() >= given_up => return,
+                        Err(_) => {}
+                    }
+                }
+                Err(_) => return,
             }
         }
     }
@@ -172,6 +179,15 @@ impl Backlog {
         self.frames.push_back(frame);
     }
 
+    /// Before all but the first, which may have been begun: one behind a long backlog would come too
+    /// late to tell of life.
+    fn push_sign(&mut self, sign: &Bytes) {
+        if !self.ended {
+            self.bytes += sign.len();
+            self.frames.insert(self.frames.len().min(1), sign.clone());
+        }
+    }
+
     fn drop_first(&mut self, mut bytes: usize) {
         self.bytes -= bytes;
         while let Some(frame) = self.frames.front_mut()
@@ -191,7 +207,8 @@ impl Backlog {
 mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
-    use futures_util::StreamExt;
+    use futures_util::{FutureExt, StreamExt};
+    use tokio::time::timeout;
     use tokio::{
         io::AsyncReadExt,
         net::{TcpListener, TcpStream},
@@ -246,18 +263,60 @@ mod tests {
         assert!(!outgoing.lock().frames.is_empty(), "the socket took everything");
         let read = async {
             let mut reader = FramedRead::new(peer, codec());
-            for number in 0..FRAMES {
-                let Marked::Data(data) = unmarked(reader.next().await.unwrap().unwrap()).unwrap()
-                else {
-                    panic!("not data")
-                };
-                assert_eq!(data, frame(number, 100_000));
+            let mut number = 0;
+            while number < FRAMES {
+                match unmarked(reader.next().await.unwrap().unwrap()).unwrap() {
+                    Marked::Data(data) => {
+                        assert_eq!(data, frame(number, 100_000));
+                        number += 1;
+                    }
+                    // On a slow machine.
+                    Marked::Alive => {}
+                }
             }
         };
         tokio::select! {
             () = read => {}
             () = outgoing.write() => panic!("the connection ended"),
         }
+        assert!(outgoing.lock().frames.is_empty());
+    }
+
+    /// Behind the backlog they came too late, or never: the other side took the connection for dead.
+    #[tokio::test]
+    async fn signs_of_life_leave_also_while_a_backlog_never_ends() {
+        let (outgoing, peer) = pair(1000, usize::MAX).await;
+        let fill = async {
+            loop {
+                while send(&outgoing, &frame(0, 100_000)) && outgoing.lock().frames.len() < 100 {}
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                assert!(!outgoing.lock().frames.is_empty(), "the socket took everything");
+            }
+        };
+        let read = async {
+            let mut reader = FramedRead::new(peer, codec());
+            let mut signs = 0;
+            while signs < 3 {
+                if unmarked(reader.next().await.unwrap().unwrap()) == Some(Marked::Alive) {
+                    signs += 1;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = timeout(Duration::from_secs(30), read).map(|read| read.expect("signs of life")) => {}
+            () = fill => unreachable!("it goes on"),
+            () = outgoing.write() => panic!("the connection ended"),
+        }
+    }
+
+    /// It would stand behind half a frame.
+    #[tokio::test]
+    async fn no_sign_of_life_follows_the_end() {
+        let (outgoing, _peer) = pair(10, 1000).await;
+        outgoing.end();
+        let sign = outgoing.alive.clone();
+        outgoing.lock().push_sign(&sign);
         assert!(outgoing.lock().frames.is_empty());
     }
 

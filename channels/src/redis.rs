@@ -129,6 +129,11 @@ impl Shared {
     /// There is a way to Redis again.
     fn up(&self, outgoing: Arc<Outgoing>) {
         let mut state = self.lock();
+        if state.inbox.is_none() {
+            // Disconnected meanwhile.
+            outgoing.end();
+            return;
+        }
         state.outgoing = Some(outgoing);
         state.hand_in(Received::Up { peer: None });
     }
@@ -201,7 +206,8 @@ impl Channel for Redis {
     }
 
     async fn disconnect(&self) {
-        let task = self.running.lock().await.take();
+        // Held to the end: what connects anew meanwhile would be torn down with the rest.
+        let mut running = self.running.lock().await;
         // What was said last still leaves, where the socket takes it at once.
         self.shared.send_kept();
         {
@@ -210,11 +216,9 @@ impl Channel for Redis {
             state.end();
         }
         *self.inbox() = None;
-        if let Some(task) = task {
+        if let Some(task) = running.take() {
             task.abort();
             let _ = task.await;
-            // It may have reconnected just before it was aborted.
-            self.shared.lock().end();
         }
     }
 

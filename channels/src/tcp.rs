@@ -13,6 +13,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
+use tokio_util::task::TaskTracker;
 
 use self::connection::{DATA, head};
 pub use self::options::TcpOptions;
@@ -37,11 +38,18 @@ use crate::{
 pub struct Tcp {
     options: TcpOptions,
     shared: Arc<Shared>,
-    running: AsyncMutex<Option<JoinSet<()>>>,
+    running: AsyncMutex<Option<Running>>,
     inbox: Mutex<Option<Inbox>>,
 }
 
 type Inbox = Arc<AsyncMutex<queue::Receiver<Received>>>;
+
+/// What runs while the channel is connected.
+struct Running {
+    tasks: JoinSet<()>,
+    /// The connections that were accepted, which end after the task that accepts them.
+    accepted: TaskTracker,
+}
 
 /// What connections share with their channel.
 struct Shared {
@@ -93,10 +101,12 @@ impl Tcp {
 
     /// Adds a peer, or moves it to another address, from the next attempt to connect on.
     pub async fn add_peer(&self, name: NodeName, address: impl Into<String>) {
-        let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
+        // Before it is known: else a `connect` at this moment dials it as well, and a future that is dropped
+        // here leaves it known and dialled by nobody.
         let mut running = self.running.lock().await;
-        if let (Some(tasks), false) = (running.as_mut(), known) {
-            self.dial(tasks, name);
+        let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
+        if let (Some(running), false) = (running.as_mut(), known) {
+            self.dial(&mut running.tasks, name);
         }
     }
 
@@ -121,15 +131,17 @@ impl Shared {
     }
 
     /// A connection to `peer` is up; it replaces one that was.
-    fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> u64 {
+    /// Returns its generation; `None` once disconnected.
+    fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> Option<u64> {
         let mut state = self.lock();
+        state.inbox.as_ref()?;
         state.generations += 1;
         let generation = state.generations;
         let before = state.links.insert(peer.clone(), Link { generation, outgoing });
         if before.is_none() {
             state.hand_in(Received::Up { peer: Some(peer.clone()) });
         }
-        generation
+        Some(generation)
     }
 
     /// The connection of this generation is down, unless another has replaced it.
@@ -212,17 +224,24 @@ impl Channel for Tcp {
             state.peers.keys().cloned().collect()
         };
         *self.inbox() = Some(Arc::new(AsyncMutex::new(receiver)));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(connection::accept(self.shared.clone(), self.options.clone(), listener));
+        let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
+        let accepting = connection::accept(
+            self.shared.clone(),
+            self.options.clone(),
+            listener,
+            accepted.clone(),
+        );
+        tasks.spawn(accepting);
         for peer in peers {
             self.dial(&mut tasks, peer);
         }
-        *running = Some(tasks);
+        *running = Some(Running { tasks, accepted });
         Ok(())
     }
 
     async fn disconnect(&self) {
-        let tasks = self.running.lock().await.take();
+        // Held to the end: what connects anew meanwhile would be torn down with the rest.
+        let mut running = self.running.lock().await;
         {
             let mut state = self.shared.lock();
             state.inbox = None;
@@ -230,8 +249,10 @@ impl Channel for Tcp {
             state.local = None;
         }
         *self.inbox() = None;
-        if let Some(mut tasks) = tasks {
+        if let Some(Running { mut tasks, accepted }) = running.take() {
             tasks.shutdown().await;
+            accepted.close();
+            accepted.wait().await;
         }
     }
 

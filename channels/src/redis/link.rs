@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use rand::RngExt;
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     RedisOptions, Shared, Topics,
@@ -24,6 +24,8 @@ use crate::{
 };
 
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// A connection that lasted for so long is worth another at once.
+const HELD: Duration = Duration::from_secs(3);
 
 pub(super) struct Link {
     options: RedisOptions,
@@ -88,11 +90,16 @@ impl Link {
 
     /// Runs until aborted.
     pub(super) async fn run(self, mut connection: Connection) {
+        let mut pause = RECONNECT.0;
         loop {
+            let up = Instant::now();
             let problem = self.carry(connection).await;
             tracing::warn!(%problem, topic = %self.topics.mine, "connection to redis lost");
             self.shared.down(problem.is::<Malformed>());
-            let mut pause = RECONNECT.0;
+            // One that ends at once, again and again, is no reason to hurry.
+            if up.elapsed() >= HELD {
+                pause = RECONNECT.0;
+            }
             connection = loop {
                 let jittered = rand::rng().random_range(pause / 2..=pause);
                 sleep(jittered).await;

@@ -13,7 +13,10 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
+use tokio_util::{
+    codec::{FramedRead, FramedWrite, LengthDelimitedCodec},
+    task::TaskTracker,
+};
 
 use super::{Shared, TcpOptions};
 use crate::{
@@ -47,8 +50,12 @@ pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeNam
         if let Some(address) = address
             && let Some((reader, writer)) = connect(&shared, &options, &peer, &address).await
         {
-            pause = RECONNECT.0;
+            let up = Instant::now();
             run(&shared, &options, &peer, reader, writer).await;
+            // One that ends at once, again and again, is no reason to hurry.
+            if up.elapsed() >= SILENCE_MAX {
+                pause = RECONNECT.0;
+            }
         }
         let jittered = rand::rng().random_range(pause / 2..=pause);
         sleep(jittered).await;
@@ -74,17 +81,23 @@ async fn connect(
 }
 
 /// Takes connections in.
-pub(super) async fn accept(shared: Arc<Shared>, options: TcpOptions, listener: TcpListener) {
+pub(super) async fn accept(
+    shared: Arc<Shared>,
+    options: TcpOptions,
+    listener: TcpListener,
+    accepted: TaskTracker,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
+            connection = listener.accept() => match connection {
                 Ok((stream, _)) => {
                     let peers = shared.lock().peers.len();
                     if connections.len() < peers * 2 + STRANGERS_MAX {
-                        connections.spawn(welcome(shared.clone(), options.clone(), stream));
+                        let welcome = welcome(shared.clone(), options.clone(), stream);
+                        connections.spawn(accepted.track_future(welcome));
                     }
                 }
                 // Out of descriptors, most likely: others must end first.
@@ -160,7 +173,7 @@ async fn run(
     let (frames, bytes) = (options.outgoing_frames_max, options.queue_bytes_max);
     let writer = Writer::Tcp(writer.into_inner());
     let outgoing = Arc::new(Outgoing::new(writer, framed(ALIVE, &[]), frames, bytes));
-    let generation = shared.up(peer, outgoing.clone());
+    let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
     tracing::info!(%peer, "connection up");
     tokio::select! {
         () = read(shared, peer, reader) => {}
@@ -173,12 +186,17 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
     // Looked at when a silence may have become too long, instead of a timer for each frame.
     let mut heard = Instant::now();
     let mut silence = pin!(sleep_until(heard + SILENCE_MAX));
+    // Of a frame that is not whole yet: a long one on a slow way is a sign of life as well.
+    let mut begun = 0;
     loop {
         let frame = tokio::select! {
             biased;
             frame = reader.next() => frame,
             () = &mut silence => {
-                if heard.elapsed() >= SILENCE_MAX {
+                let begun_before = std::mem::replace(&mut begun, reader.read_buffer().len());
+                if begun > begun_before {
+                    heard = Instant::now();
+                } else if heard.elapsed() >= SILENCE_MAX {
                     return;
                 }
                 silence.as_mut().reset(heard + SILENCE_MAX);
@@ -186,7 +204,7 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
             }
         };
         let Some(frame) = frame else { return };
-        heard = Instant::now();
+        (heard, begun) = (Instant::now(), 0);
         match frame.map(unmarked) {
             Ok(Some(Marked::Data(frame))) => {
                 shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });

@@ -58,7 +58,8 @@ pub(super) struct Driver {
 pub(super) struct Closing {
     until: Instant,
     handed_over: bool,
-    done: oneshot::Sender<()>,
+    /// Whoever closes.
+    done: Vec<oneshot::Sender<()>>,
 }
 
 impl Driver {
@@ -106,7 +107,9 @@ impl Driver {
         let soonest = self.clock.now().after(Duration::from_millis(1));
         let due = self.node.next_wake().map(|at| at.max(soonest));
         let tick = self.next_tick.after(self.tick * self.quiet_ticks());
-        due.map_or(tick, |at| at.min(tick))
+        let end =
+            self.closing.as_ref().map_or(tick, |closing| closing.until.max(soonest).min(tick));
+        due.map_or(end, |at| at.min(end))
     }
 
     /// How many ticks may be slept over.
@@ -132,7 +135,9 @@ impl Driver {
         self.holds.lose_all();
         self.channel.disconnect().await;
         if let Some(closing) = self.closing.take() {
-            let _ = closing.done.send(());
+            for done in closing.done {
+                let _ = done.send(());
+            }
         }
     }
 
@@ -197,6 +202,11 @@ impl Driver {
                 let (frames_dropped, overlong) = (self.node.frames_dropped(), self.node.overlong());
                 let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
             }
+            Mail::Recheck { nonce } => {
+                if !self.node.holds(nonce) && self.holds.lose(nonce) {
+                    tracing::warn!(%nonce, "lock lost");
+                }
+            }
             Mail::Close { unlock, done } => {
                 self.node.withdraw_all(now);
                 self.replies.clear();
@@ -205,7 +215,9 @@ impl Driver {
                     let (key, nonce) = (lock.key().clone(), lock.nonce());
                     self.node.call(now, Call::Unlock { caller: None, key, nonce, until });
                 }
-                self.closing = Some(Closing { until, handed_over: false, done });
+                let fresh = || Closing { until, handed_over: false, done: Vec::new() };
+                // A second one waits for the first, and no longer.
+                self.closing.get_or_insert_with(fresh).done.push(done);
             }
         }
     }
@@ -276,6 +288,15 @@ impl Driver {
     }
 
     fn deliver(&mut self, outputs: Vec<Output>) {
+        // Before losses are told: whoever begins to watch after that sees what was left.
+        let status = self.node.status();
+        self.status.send_if_modified(|shown| {
+            let changed = *shown != status;
+            if changed {
+                *shown = status;
+            }
+            changed
+        });
         for output in outputs {
             let sent = match output {
                 Output::Send { to, frame } => self.channel.send(&to, frame),
@@ -298,14 +319,6 @@ impl Driver {
                 tracing::debug!(%error, "a frame was not sent");
             }
         }
-        let status = self.node.status();
-        self.status.send_if_modified(|shown| {
-            let changed = *shown != status;
-            if changed {
-                *shown = status;
-            }
-            changed
-        });
     }
 
     /// Whether a closing has come to its end: all is answered, and leadership passed on.

@@ -8,7 +8,7 @@ use super::{
     handle::MemberSizes,
     requests::{Answer, Call},
 };
-use crate::{Inspection, Lock};
+use crate::{Inspection, Lock, Nonce};
 
 /// What the handle sends its driver.
 #[derive(Debug)]
@@ -23,6 +23,10 @@ pub(super) enum Mail {
     },
     Sizes {
         reply: oneshot::Sender<MemberSizes>,
+    },
+    /// A lock of a group that was left perhaps: lost, unless it is held here all the same.
+    Recheck {
+        nonce: Nonce,
     },
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
     Close {

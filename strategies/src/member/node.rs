@@ -62,6 +62,8 @@ pub(crate) struct Node {
     presences: u64,
     /// The greatest token ever seen: a new group begins above it.
     last_token: u64,
+    /// The same when this process last left a group.
+    left_token: u64,
     ticks: u64,
     gone_asked: Instant,
     dropped: u64,
@@ -129,6 +131,7 @@ impl Node {
             next_presence: Instant::default(),
             presences: 0,
             last_token: 0,
+            left_token: 0,
             ticks: 0,
             gone_asked: Instant::default(),
             dropped: 0,
@@ -164,6 +167,11 @@ impl Node {
     /// How many requests of this process are under way.
     pub(crate) fn pending(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Whether somebody in this process counts on the lock of this nonce.
+    pub(crate) fn holds(&self, nonce: Nonce) -> bool {
+        self.requests.holds(nonce)
     }
 
     /// Ends the turn: appends what was asked, applies what is committed, answers, and packs frames.
@@ -369,6 +377,7 @@ impl Node {
         if !planted(Bug::IncarnationKept) {
             self.incarnation = self.ids.draw();
         }
+        self.left_token = self.last_token;
         self.requests.left_group(now, ProcessId(self.incarnation));
         self.transfers.clear();
         self.outbox.clear();

@@ -307,13 +307,19 @@ impl Requests {
         }
     }
 
-    /// This process left its group as `process`: everything it held is lost, unlocks are moot, and
-    /// what is pending will be asked of the next group.
+    /// This process left its group as `process`: everything it held is lost, also what no caller has
+    /// taken yet, unlocks are moot, and what is pending will be asked of the next group.
     pub(super) fn left_group(&mut self, now: Instant, process: ProcessId) {
         self.process = process;
-        self.lost.extend(std::mem::take(&mut self.held).into_keys());
+        for (nonce, held) in std::mem::take(&mut self.held) {
+            for claim in held.receivers.values() {
+                claim.revoke();
+            }
+            self.lost.push(nonce);
+        }
         for pending in std::mem::take(&mut self.unlocks).into_values() {
-            let answer = Answer::Unlocked { was: Ended::Unknown, asked_before: false };
+            let asked_before = pending.sends > 0;
+            let answer = Answer::Unlocked { was: Ended::Unknown, asked_before };
             self.answers.extend(pending.callers.into_iter().map(|c| (c, answer.clone())));
         }
         for pending in std::mem::take(&mut self.extends).into_values() {
@@ -324,6 +330,11 @@ impl Requests {
             (pending.sends, pending.over_channel, pending.first_sent) = (0, false, None);
         }
         self.ask_again(now, true);
+    }
+
+    /// Whether somebody here counts on the lock of this nonce.
+    pub(super) fn holds(&self, nonce: Nonce) -> bool {
+        self.held.contains_key(&nonce)
     }
 
     /// Drops holds that the table, restored from a snapshot, no longer knows.

@@ -38,12 +38,21 @@ impl Member {
                     let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
                     let lock = self.with_half_left(lock, duration, end).await?;
                     self.check_open()?;
-                    if !claim.take() {
-                        // Closing has passed it on already.
-                        break Err(caller.ended(self.end_error()));
+                    if claim.take() {
+                        caller.disarm();
+                        return Ok(lock);
+                    }
+                    // Closing has passed it on already.
+                    self.check_open()?;
+                    // The group in which it was granted has been left: a new acquisition.
+                    if !call.drawn {
+                        break Err(caller.ended(Error::Spent));
                     }
                     caller.disarm();
-                    return Ok(lock);
+                    self.pause_before_retry(end).await?;
+                    call.nonce = self.draws.nonce();
+                    call.unused = true;
+                    caller = self.ask_lock(&call)?;
                 }
                 // Armed all the while: a copy of the LOCK may still be under way, and whoever gives
                 // up here withdraws it.

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Answer, Claim, Held, Item, PendingLock, RESTATE, Requests, Until};
+use super::{
+    Answer, Claim, Held, Item, PendingExtend, PendingLock, RESTATE, Requests, Until, withdrawal_end,
+};
 use crate::{
     Instant, Nonce,
     lock_table::{Effect, Ended, Grant, Refusal},
@@ -12,7 +14,8 @@ use crate::{
 impl Requests {
     /// Whether this process unlocks what another holds.
     pub(in crate::member) fn unlocks_for_another(&self, nonce: Nonce) -> bool {
-        self.unlocks.contains_key(&nonce) && !self.held.contains_key(&nonce)
+        let own = self.held.get(&nonce).is_some_and(|held| !held.adopted);
+        self.unlocks.contains_key(&nonce) && !own
     }
 
     /// Takes what the log did.
@@ -22,7 +25,7 @@ impl Requests {
                 self.granted(now, grant);
             }
             Effect::Queued { nonce, process, request, .. } if *process == self.process => {
-                self.queued(*nonce, *request);
+                self.queued(now, *nonce, *request);
             }
             Effect::Dropped { nonce, process, .. } if *process == self.process => {
                 self.dropped(now, *nonce);
@@ -37,6 +40,9 @@ impl Requests {
                     let sent = pending.first_sent.unwrap_or(now);
                     let answer = Answer::Extended { held: expires_at.is_some(), sent };
                     self.answers.push((pending.caller, answer));
+                    if expires_at.is_some() {
+                        self.adopted(pending);
+                    }
                 }
             }
             Effect::Expired { nonce, .. } if self.held.remove(nonce).is_some() => {
@@ -46,20 +52,40 @@ impl Requests {
         }
     }
 
-    fn queued(&mut self, nonce: Nonce, request: u64) {
+    /// Who extends a lock counts on it, also where another process was granted it.
+    fn adopted(&mut self, extend: PendingExtend) {
+        let PendingExtend { key, nonce, duration_ms, .. } = extend;
+        let receivers = BTreeMap::new();
+        let held = Held { sole: false, adopted: true, duration_ms, key, receivers };
+        self.held.entry(nonce).or_insert(held);
+    }
+
+    fn queued(&mut self, now: Instant, nonce: Nonce, request: u64) {
         let Some(pending) = self.asked_by(nonce, request) else { return };
         if pending.call.until == Until::Now {
             // Another process waits with this nonce; these callers do not wait.
             return self.end_lock(nonce, &Answer::Held);
         }
         pending.queued = true;
-        // The LOCK waits for the others of its nonce: whoever only tries finds the key held.
+        self.due.remove(Item::Lock(nonce));
+        self.end_tries(now, nonce);
+    }
+
+    /// The LOCK waits for others of its nonce: whoever only tries finds the key held. Where those who
+    /// would wait have gone, nobody wants it.
+    fn end_tries(&mut self, now: Instant, nonce: Nonce) {
+        let Some(pending) = self.locks.get_mut(&nonce) else { return };
         let tries = std::mem::take(&mut pending.tries);
         pending.callers.retain(|caller| !tries.contains(caller));
-        self.due.remove(Item::Lock(nonce));
+        let wanted = !pending.callers.is_empty();
         for caller in tries {
             self.callers.remove(&caller);
             self.answers.push((caller, Answer::Held));
+        }
+        if !wanted && let Some(pending) = self.locks.remove(&nonce) {
+            self.due.remove(Item::Lock(nonce));
+            let until = withdrawal_end(now, &pending.call);
+            self.unlock(now, None, pending.call.key, nonce, until);
         }
     }
 
@@ -79,6 +105,7 @@ impl Requests {
         self.due.remove(Item::Lock(grant.nonce));
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
+            adopted: false,
             duration_ms: pending.call.duration_ms,
             key: grant.key.clone(),
             receivers: BTreeMap::new(),
@@ -91,7 +118,8 @@ impl Requests {
             self.callers.remove(&caller);
             self.retrying.remove(&(grant.nonce, caller));
             let claim = Claim::default();
-            if !found {
+            // Where callers of this process have it, these share it with them.
+            if !found || !held.receivers.is_empty() {
                 held.receivers.insert(caller, claim.clone());
             }
             let answer = Answer::Granted { grant: grant.clone(), sent, received: now, claim };
@@ -120,9 +148,8 @@ impl Requests {
     }
 
     fn refused(&mut self, now: Instant, nonce: Nonce, request: u64, reason: Refusal) {
-        if self.asked_by(nonce, request).is_none() {
-            return;
-        }
+        let Some(pending) = self.asked_by(nonce, request) else { return };
+        let waits = pending.call.until != Until::Now;
         let answer = match reason {
             Refusal::Stale { .. } => {
                 // Repeated at once, with the time that this process has seen by now. Where that was
@@ -135,6 +162,8 @@ impl Requests {
                 }
                 return;
             }
+            // Of a LOCK that did not wait, before others of its nonce came who do: they ask anew.
+            Refusal::Held if waits => return self.end_tries(now, nonce),
             Refusal::Held => Answer::Held,
             Refusal::Spent(_) => Answer::Spent,
             Refusal::Limit { what, limit } => Answer::Limit { what: what.name(), limit },

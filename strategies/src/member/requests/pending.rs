@@ -188,12 +188,14 @@ pub(super) struct Held {
     pub(super) sole: bool,
     pub(super) duration_ms: u64,
     pub(super) key: Arc<str>,
+    /// Another process was granted it, and this one extends it.
+    pub(super) adopted: bool,
     /// The callers that received it and have not let go.
     pub(super) receivers: BTreeMap<CallerId, Claim>,
 }
 
 /// Who has a grant that was answered: the caller that takes it from its answer, or the member that
-/// closes before. Exactly one of both gets it.
+/// closes or leaves its group before. Exactly one of both gets it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim(Arc<AtomicU8>);
 

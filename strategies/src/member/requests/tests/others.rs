@@ -78,7 +78,7 @@ fn that_another_process_queues_does_not_stop_this_one_from_asking() {
 
 #[test]
 fn that_another_process_is_refused_refuses_nobody_here() {
-    let mut pair = asking(Until::Never);
+    let mut pair = asking(Until::Now);
     pair.requests.observe(at(50), &refused(OTHER));
     assert!(pair.answers().is_empty());
     pair.requests.observe(at(51), &refused(ME));

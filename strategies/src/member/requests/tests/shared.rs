@@ -1,0 +1,130 @@
+//! One nonce in several hands: calls of one process that differ in what they wait for, and locks
+//! that another process was granted. Nobody loses what he counts on unheard, and nobody keeps a key
+//! that he does not know of.
+
+use super::*;
+
+const OTHER: ProcessId = ProcessId(2);
+
+/// As a caller asks who gives his nonce.
+fn given(caller: CallerId, nonce: u128, until: Until) -> Call {
+    let Call::Lock { lock, .. } = lock(caller, "k", nonce, until) else { unreachable!() };
+    Call::Lock { caller, lock: LockCall { drawn: false, ..lock } }
+}
+
+fn free(nonce: u128) -> Command {
+    Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(nonce), forget: false }
+}
+
+fn held_by_other(pair: &mut Pair, nonce: u128) {
+    let mut other = Requests::new(OTHER);
+    other.call(at(0), lock(1, "k", nonce, Until::Never));
+    let sent = other.take_due(at(0), Sending { seen: Seen::Now, over_channel: true });
+    pair.apply(0, &sent);
+}
+
+/// The keys that the table holds once what is due has been applied.
+fn keys_held(pair: &mut Pair, ms: u64) -> u64 {
+    pair.turn(ms);
+    pair.table.sizes().keys
+}
+
+#[test]
+fn who_extends_what_another_was_granted_is_told_when_it_is_lost() {
+    let extending = || {
+        let mut pair = Pair::new();
+        held_by_other(&mut pair, 1);
+        let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+        pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
+        pair.turn(1);
+        assert!(matches!(pair.answers()[..], [(2, Answer::Extended { held: true, .. })]));
+        assert!(pair.requests.holds(nonce));
+        pair
+    };
+    let mut pair = extending();
+    pair.requests.left_group(at(2), ProcessId(3));
+    assert_eq!(pair.requests.take_lost(), [Nonce::from_u128(1)]);
+    let mut pair = extending();
+    pair.apply(2, &[free(1)]);
+    assert_eq!(pair.requests.take_lost(), [Nonce::from_u128(1)], "unlocked by another");
+    // And others hear of it when this process unlocks what they were granted.
+    let mut pair = extending();
+    let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+    pair.requests.call(at(2), Call::Unlock { caller: None, key, nonce, until: at(5000) });
+    assert!(pair.requests.unlocks_for_another(nonce));
+}
+
+#[test]
+fn what_was_granted_and_not_taken_goes_with_the_group() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let answers = pair.answers();
+    let [(1, Answer::Granted { claim, .. })] = &answers[..] else { panic!("{answers:?}") };
+    pair.requests.left_group(at(1), ProcessId(3));
+    assert!(!claim.take());
+}
+
+#[test]
+fn an_unlock_that_was_sent_to_a_group_that_was_left_may_have_been_done() {
+    for sent in [false, true] {
+        let mut pair = Pair::new();
+        let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+        pair.requests.call(at(0), Call::Unlock { caller: Some(1), key, nonce, until: at(5000) });
+        if sent {
+            let _ = pair.take_due(0);
+        }
+        pair.requests.left_group(at(1), ProcessId(3));
+        let answers = pair.answers();
+        let [(1, Answer::Unlocked { asked_before, .. })] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(*asked_before, sent);
+    }
+}
+
+#[test]
+fn of_two_calls_that_have_one_lock_the_first_to_go_does_not_free_it() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), given(1, 1, Until::Never));
+    pair.turn(0);
+    pair.requests.call(at(5), given(2, 1, Until::Never));
+    pair.turn(5);
+    assert_eq!(pair.answers().len(), 2);
+    pair.requests.call(at(6), cancel(1, 1));
+    assert_eq!(keys_held(&mut pair, 6), 1, "the second has it");
+    pair.requests.call(at(7), cancel(2, 1));
+    assert_eq!(keys_held(&mut pair, 7), 0);
+}
+
+/// It was queued for good: granted, the key was held by nobody for a lease.
+#[test]
+fn a_wait_that_goes_before_its_answer_leaves_no_place_to_a_try_of_its_nonce() {
+    let mut pair = Pair::new();
+    held_by_other(&mut pair, 9);
+    pair.requests.call(at(1), given(1, 1, Until::Never));
+    pair.requests.call(at(1), given(2, 1, Until::Now));
+    let sent = pair.take_due(1);
+    pair.requests.call(at(2), cancel(1, 1));
+    pair.apply(3, &sent);
+    assert!(matches!(pair.answers()[..], [(2, Answer::Held)]));
+    assert_eq!(keys_held(&mut pair, 4), 1);
+    pair.apply(5, &[free(9)]);
+    assert_eq!(keys_held(&mut pair, 6), 0);
+}
+
+#[test]
+fn a_wait_is_not_refused_by_the_answer_to_a_try_of_its_nonce() {
+    let mut pair = Pair::new();
+    held_by_other(&mut pair, 9);
+    pair.requests.call(at(1), given(2, 1, Until::Now));
+    let first = pair.take_due(1);
+    pair.requests.call(at(2), given(3, 1, Until::At(at(5000))));
+    let second = pair.take_due(2);
+    pair.apply(3, &first);
+    assert!(matches!(pair.answers()[..], [(2, Answer::Held)]));
+    pair.apply(3, &second);
+    assert!(pair.answers().is_empty(), "it waits");
+    pair.apply(4, &[free(9)]);
+    assert!(matches!(pair.answers()[..], [(3, Answer::Granted { .. })]));
+}
