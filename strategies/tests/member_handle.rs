@@ -157,3 +157,66 @@ async fn a_wait_without_a_queue_ends_at_its_very_end() {
         assert_eq!(began.elapsed(), ms(wait));
     }
 }
+
+/// What others are granted by the next group must be relied on by nobody of the former: neither by
+/// whom a lock was handed to, nor by a caller that has not looked at its answer, nor by one that
+/// begins to watch only then.
+#[tokio::test(start_paused = true)]
+async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
+    let hub = Hub::new();
+    let mut members = cluster(&hub).await;
+    let (_, survivor) = members.pop().unwrap();
+    let long = LockOptions::default().duration(ms(600_000));
+    let handed_over = members[0].1.lock("handed over", long.clone()).await.unwrap();
+    let adopted = survivor.extend(&handed_over, ms(600_000)).await.unwrap();
+    let adopted = survivor.watch(&adopted);
+    let unwatched = survivor.lock("unwatched", long.clone()).await.unwrap();
+    let mut unread = Box::pin(survivor.lock("unread", long.clone()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(unread.as_mut().poll(&mut context).is_pending());
+    sleep(ms(200)).await;
+    assert!(members[0].1.inspect("unread").await.unwrap().is_some(), "granted, and not taken");
+
+    // More than half of the members lose their memory.
+    let former = survivor.status().group;
+    let lost: Vec<NodeName> = members.iter().map(|(name, _)| name.clone()).collect();
+    drop(members);
+    sleep(ms(100)).await;
+    let mut anew = Vec::new();
+    for (name, seed) in lost.into_iter().zip(10..) {
+        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
+        let options = MemberOptions::named("test", names()).seed(seed);
+        let options = options.clock(Arc::new(TokioClock::new()));
+        anew.push(Gaggle::open(channel, options).await.unwrap());
+    }
+    for member in &anew {
+        member.ready().await.unwrap();
+    }
+    assert!(survivor.status().group.is_some_and(|group| Some(group) != former), "a new group");
+    for key in ["handed over", "unwatched", "unread"] {
+        let _ = anew[0].try_lock(key, ms(600_000)).await.unwrap();
+    }
+    assert!(adopted.is_lost());
+    let unwatched = survivor.watch(&unwatched);
+    for _ in 0..5 {
+        assert!(unread.as_mut().poll(&mut context).is_pending(), "it is another's now");
+        sleep(ms(20)).await;
+    }
+    assert!(unwatched.is_lost());
+}
+
+/// A second one while the first waits for unlocks that nobody can answer.
+#[tokio::test(start_paused = true)]
+async fn closing_again_takes_no_longer_than_closing_once() {
+    let mut members = cluster(&Hub::new()).await;
+    let (_, member) = members.pop().unwrap();
+    let lock = member.lock("k", LockOptions::default()).await.unwrap();
+    let _watch = member.watch(&lock);
+    drop(members);
+    sleep(ms(2000)).await;
+    let before = Instant::now();
+    while tokio::time::timeout(ms(300), member.close()).await.is_err() {
+        assert!(before.elapsed() < ms(3000), "it never ends");
+    }
+    assert!(before.elapsed() < ms(1500), "{:?}", before.elapsed());
+}
