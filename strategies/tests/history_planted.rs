@@ -316,6 +316,25 @@ fn a_grant_within_the_later_and_longer_of_two_holds() {
     passes(&[Leased], &[&bad[..2], &[granted(3, 20, 101, 3, 101)]].concat());
 }
 
+/// The queued LOCK may be the other one, whose answer was lost: then it came later than it seems.
+#[test]
+fn of_two_locks_of_one_nonce_neither_is_known_to_have_the_place() {
+    let served = |also: &[Operation]| {
+        let all = [
+            granted(1, 0, 1, 1, 1000),
+            queued(granted(2, 2, 30, 3, 1020), 5),
+            granted(3, 6, 20, 2, 1010),
+            unlocked(1, 9, 10),
+            unlocked(3, 21, 22),
+        ];
+        let history = History::new([&all[..], also].concat()).unwrap();
+        check_intervals(&history, &[Queued], exact().drift).violations
+    };
+    assert_eq!(served(&[]).iter().map(|found| found.rule).collect::<Vec<_>>(), [Rule::Overtaken]);
+    let unanswered = lock(2, 3, 4, Outcome::Unknown);
+    assert!(served(&[by(9, unanswered)]).is_empty());
+}
+
 #[test]
 fn somebody_is_overtaken_who_was_not_the_last_in_the_queue() {
     // The first holder asked after the second had queued, and before the third had.
