@@ -9,8 +9,7 @@ mod history_support;
 use gaggle_strategies::testing::history::{
     self, Action, History, Model,
     ModelKind::{self, Fenced, Leased, Owner, Queued},
-    Operation, Outcome, Refusal, Rule, Settings, VIOLATIONS_KEPT, Violation, check,
-    check_intervals,
+    Operation, Outcome, Refusal, Rule, check_intervals,
 };
 use history_support::*;
 
@@ -273,43 +272,6 @@ fn a_queued_waiter_is_overtaken() {
 }
 
 #[test]
-fn explanations_hold_only_the_operations_that_matter() {
-    let mut operations = Vec::new();
-    for n in 1..50 {
-        let at = u64::from(n) * 10;
-        operations.push(granted(n, at, at + 1, u64::from(n), at + 5));
-        operations.push(unlocked(n, at + 2, at + 3));
-    }
-    operations.push(granted(100, 1000, 1001, 100, 1050));
-    operations.push(granted(101, 1060, 1061, 101, 2000));
-    operations.push(by(100, refused(101, 1062, 1063, Refusal::NotHolder)));
-    for n in 200..250 {
-        let at = u64::from(n) * 10;
-        operations.push(granted(n, at, at + 1, u64::from(n), at + 5));
-    }
-    let report = check_as(Leased, &operations);
-    let search = report
-        .violations
-        .iter()
-        .find(|violation| violation.rule == Rule::Unexplained(Leased))
-        .unwrap();
-    assert_eq!(search.operations, operations[100 - 1..=100], "{report}");
-}
-
-#[test]
-fn a_refusal_that_nobody_explains_is_explained_by_itself() {
-    let mut operations = Vec::new();
-    for n in 0..30 {
-        operations.push(granted(n, 0, 1000, u64::from(n) + 1, 1000));
-        operations.push(by(100 + n, unlocked(n, 0, 1000)));
-    }
-    operations.push(held(99, 1002, 1003));
-    let report = check_as(Leased, &operations);
-    let kept: Vec<_> = report.violations.iter().map(|found| found.operations.len()).collect();
-    assert_eq!(kept, [1, 1], "{report}");
-}
-
-#[test]
 fn a_grant_within_the_later_and_longer_of_two_holds() {
     let bad = [granted(1, 0, 1, 1, 10), granted(2, 11, 12, 2, 100), granted(3, 20, 50, 3, 50)];
     both_find(Rule::Overlap, Leased, &bad);
@@ -382,43 +344,6 @@ fn a_nonce_is_over_with_the_first_of_its_unlocks_that_was_answered() {
     }
 }
 
-/// Whoever was refused as held had a holder, and is not to blame where that one is left out.
-#[test]
-fn an_explanation_leaves_a_refusal_out_with_the_holder_that_explains_it() {
-    let operations = [
-        granted(4, 0, 1, 1, 100),
-        held(1, 2, 3),
-        unlocked(4, 10, 11),
-        granted(2, 200, 201, 2, 300),
-        granted(3, 210, 211, 3, 400),
-    ];
-    let report = check_as(Leased, &operations);
-    let unexplained = |violation: &&Violation| violation.rule == Rule::Unexplained(Leased);
-    let found = report.violations.iter().find(unexplained).unwrap();
-    assert_eq!(found.operations, operations[3..], "{report}");
-}
-
-#[test]
-fn the_intervals_alone_find_what_they_find_with_a_search() {
-    let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
-    let history = History::new(bad.to_vec()).unwrap();
-    let report = check_intervals(&history, &[Leased], exact().drift);
-    assert_eq!(report.violations.len(), 1, "{report}");
-    assert_eq!(report.violations[0].rule, Rule::Overlap);
-    assert_eq!((report.keys, report.searches, report.granted), (1, 0, 2));
-    assert!(check_intervals(&history, &[Fenced], exact().drift).passed());
-}
-
-#[test]
-fn of_many_violations_on_several_keys_a_hundred_are_kept_and_all_are_counted() {
-    let on = |key: &str, n: u32| Operation { key: key.into(), ..held(n, n.into(), n.into()) };
-    let operations: Vec<Operation> =
-        (0..80).flat_map(|n| [on("one", n), on("other", 100 + n)]).collect();
-    let settings = Settings { search_all: false, ..exact() };
-    let report = check(&History::new(operations).unwrap(), &[Leased], &settings);
-    assert_eq!((report.violations_found, report.violations.len()), (160, VIOLATIONS_KEPT));
-}
-
 /// A LOCK that nobody saw took the key; its token comes to light with the answer to a repetition.
 #[test]
 fn a_token_that_comes_to_light_late_rises_as_well() {
@@ -441,19 +366,4 @@ fn a_token_that_comes_to_light_late_rises_as_well() {
     assert!(step(&taken, grant(2, 6, 1)).is_some());
     assert!(step(&taken, grant(2, 5, 1)).is_none());
     assert!(step(&taken, grant(2, 4, 1)).is_none());
-}
-
-#[test]
-fn whoever_asks_after_a_refusal_does_not_explain_it() {
-    let operations = [
-        granted(2, 0, 1, 1, 100),
-        unlocked(2, 2, 3),
-        held(1, 5, 6),
-        granted(3, 10, 11, 2, 20),
-        granted(4, 30, 31, 3, 40),
-        granted(5, 50, 51, 4, 60),
-    ];
-    let report = check_as(Leased, &operations);
-    assert_eq!(report.violations.len(), 2, "{report}");
-    assert!(report.violations.iter().all(|found| found.operations == operations[2..3]), "{report}");
 }
