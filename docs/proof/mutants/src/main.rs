@@ -28,8 +28,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::Write,
+    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 use crate::{
@@ -88,22 +91,32 @@ fn main() -> ExitCode {
     };
     let trials = Trials { executables, directory: package, filter };
     let (tests, reach) = reach(&trials, &ledger);
-    for (done, mutant) in mutants.iter().filter(|mutant| alive.contains(&mutant.id)).enumerate() {
-        let reaching = reach
-            .get(&mutant.id)
-            .into_iter()
-            .flatten()
-            .map(|test| &tests[*test])
-            .collect::<Vec<_>>();
-        let outcome = trials.judge(mutant.id, &reaching);
-        let unreached = if reaching.is_empty() { UNREACHED } else { "" };
-        match outcome {
-            Outcome::Passed => ledger.write("missed", &format!("{}{unreached}", mutant.name)),
-            Outcome::Failed => ledger.write("caught", &mutant.name),
-            Outcome::OutOfTime => ledger.write("timeout", &mutant.name),
+    let alive = mutants.iter().filter(|mutant| alive.contains(&mutant.id)).collect::<Vec<_>>();
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some(mutant) = alive.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let reaching = reach
+                .get(&mutant.id)
+                .into_iter()
+                .flatten()
+                .map(|test| &tests[*test])
+                .collect::<Vec<_>>();
+            let outcome = trials.judge(mutant.id, &reaching);
+            let unreached = if reaching.is_empty() { UNREACHED } else { "" };
+            match outcome {
+                Outcome::Passed => ledger.write("missed", &format!("{}{unreached}", mutant.name)),
+                Outcome::Failed => ledger.write("caught", &mutant.name),
+                Outcome::OutOfTime => ledger.write("timeout", &mutant.name),
+            }
+            eprintln!("of {}: {outcome:?}{unreached} {}", alive.len(), mutant.name);
         }
-        eprintln!("{} of {}: {outcome:?}{unreached} {}", done + 1, alive.len(), mutant.name);
-    }
+    };
+    // Each has its processes, whose time is counted in time of the processor.
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(worker);
+        }
+    });
     ExitCode::SUCCESS
 }
 
@@ -274,7 +287,9 @@ impl Ledger {
 
     fn write(&self, outcome: &str, line: &str) {
         let file = fs::OpenOptions::new().append(true).create(true).open(self.path(outcome));
-        file.and_then(|mut file| writeln!(file, "{line}")).expect("the directory is ours");
+        // In one write: several workers append.
+        let line = format!("{line}\n");
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the directory is ours");
     }
 
     fn path(&self, outcome: &str) -> PathBuf {
