@@ -297,3 +297,48 @@ impl fmt::Debug for Tcp {
         f.debug_struct("Tcp").field("options", &self.options).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+    use futures_util::FutureExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::writer::Writer;
+
+    fn channel(name: &str) -> Tcp {
+        let options = TcpOptions::new(NodeName::new(name).unwrap(), "127.0.0.1:0".parse().unwrap());
+        Tcp::new(options).unwrap()
+    }
+
+    /// A `connect` at that moment dials every peer that is known, and whoever adds one dials it then.
+    #[tokio::test]
+    async fn a_peer_is_not_known_before_it_can_be_dialled() {
+        let a = channel("a");
+        let connecting = a.running.lock().await;
+        let b = NodeName::new("b").unwrap();
+        let mut adding = Box::pin(a.add_peer(b.clone(), "127.0.0.1:1"));
+        assert!(adding.as_mut().now_or_never().is_none());
+        assert!(!a.shared.lock().peers.contains_key(&b));
+        drop(connecting);
+        adding.await;
+        assert!(a.shared.lock().peers.contains_key(&b));
+    }
+
+    #[tokio::test]
+    async fn no_connection_is_up_once_disconnected() {
+        let (a, b) = (channel("a"), channel("b"));
+        b.connect().await.unwrap();
+        let stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+        let (_, writer) = stream.into_split();
+        let outgoing = Arc::new(Outgoing::new(Writer::Tcp(writer), Bytes::new(), 1, 1));
+        assert_eq!(a.shared.up(b.name(), outgoing.clone()), None);
+        a.connect().await.unwrap();
+        assert_eq!(a.shared.up(b.name(), outgoing.clone()), Some(1));
+        a.disconnect().await;
+        assert_eq!(a.shared.up(b.name(), outgoing), None);
+        assert!(a.shared.lock().links.is_empty());
+    }
+}

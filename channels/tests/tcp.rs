@@ -1,0 +1,138 @@
+//! Goal: what a TCP channel makes of connections that end, stall or come slowly, and what it leaves
+//! behind.
+//! Method: one channel, and peers that are sockets of the test's own.
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{
+    io::{ErrorKind, Read},
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use gaggle_channels::{Channel, NodeName, Received, Tcp, TcpOptions};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+const HELLO_A: &[u8] = b"\0\0\0\x08gaggle\x01a";
+const HELLO_B: &[u8] = b"\0\0\0\x08gaggle\x01b";
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// `b`, which waits for `a` to dial.
+async fn listening() -> Tcp {
+    let b =
+        Tcp::new(TcpOptions::new(name("b"), loopback()).peer(name("a"), "127.0.0.1:1")).unwrap();
+    b.connect().await.unwrap();
+    b
+}
+
+/// A connection of `a` to it, which is up.
+async fn dialled(b: &Tcp) -> TcpStream {
+    let mut stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+    stream.write_all(HELLO_A).await.unwrap();
+    let mut answer = [0; HELLO_B.len()];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, HELLO_B);
+    assert_eq!(received(b).await, Received::Up { peer: Some(name("a")) });
+    stream
+}
+
+async fn received(b: &Tcp) -> Received {
+    timeout(Duration::from_secs(60), b.receive()).await.unwrap().unwrap()
+}
+
+/// Much else is to be run: whoever returned before his connections had ended would be seen to.
+#[tokio::test]
+async fn who_has_disconnected_has_closed_what_it_accepted() {
+    for _ in 0..200 {
+        tokio::spawn(async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for _ in 0..20 {
+        let b = listening().await;
+        // One that has said no hello yet, and one that has.
+        let stranger = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+        let peer = dialled(&b).await;
+        b.disconnect().await;
+        for stream in [stranger, peer] {
+            let read = stream.into_std().unwrap().read(&mut [0; 64]);
+            let open = matches!(&read, Err(error) if error.kind() == ErrorKind::WouldBlock);
+            assert!(!open, "{read:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connect_during_a_disconnect_holds() {
+    let b = listening().await;
+    let _before = dialled(&b).await;
+    let ((), connected) = tokio::join!(b.disconnect(), b.connect());
+    connected.unwrap();
+    let _after = dialled(&b).await;
+    b.send(&name("b"), Bytes::from_static(b"to myself")).unwrap();
+    assert!(matches!(received(&b).await, Received::Frame { .. }));
+}
+
+/// A peer that takes connections and ends them at once: the pauses grow all the same.
+#[tokio::test]
+async fn connections_that_end_at_once_are_dialled_with_growing_pauses() {
+    let peer = TcpListener::bind(loopback()).await.unwrap();
+    let address = peer.local_addr().unwrap().to_string();
+    let a = Tcp::new(TcpOptions::new(name("a"), loopback()).peer(name("b"), address)).unwrap();
+    a.connect().await.unwrap();
+    let end = Instant::now() + Duration::from_millis(1_500);
+    let mut connections = 0;
+    while let Ok(accepted) = timeout_at(end, peer.accept()).await {
+        let (mut stream, _) = accepted.unwrap();
+        stream.write_all(HELLO_B).await.unwrap();
+        let mut hello = [0; HELLO_A.len()];
+        stream.read_exact(&mut hello).await.unwrap();
+        connections += 1;
+    }
+    // At 10, 30, 70, 150, 310 ms, and so on, at the earliest.
+    assert!((2..=12).contains(&connections), "{connections} in 1.5 s");
+}
+
+/// The head of a frame of so many bytes, and the mark of data.
+fn head(bytes: u32) -> [u8; 5] {
+    let [a, b, c, d] = (bytes + 1).to_be_bytes();
+    [a, b, c, d, 1]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_frame_on_a_slow_way_is_a_sign_of_life() {
+    let b = listening().await;
+    let mut stream = dialled(&b).await;
+    stream.write_all(&head(20)).await.unwrap();
+    for byte in 0..20 {
+        sleep(Duration::from_secs(1)).await;
+        stream.write_all(&[byte]).await.unwrap();
+    }
+    let Received::Frame { frame, .. } = received(&b).await else { panic!("it was cut off") };
+    assert_eq!(frame, (0..20).collect::<Vec<u8>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_of_which_no_more_comes_is_none() {
+    let b = listening().await;
+    let mut stream = dialled(&b).await;
+    let begun = Instant::now();
+    stream.write_all(&head(20)).await.unwrap();
+    stream.write_all(b"half").await.unwrap();
+    assert_eq!(received(&b).await, Received::Down { peer: Some(name("a")) });
+    // It is looked at every 3 s, and what came since the last time counts.
+    assert!(begun.elapsed() <= Duration::from_millis(6_100), "{:?}", begun.elapsed());
+}
