@@ -13,7 +13,7 @@ use std::{
 
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, Raft, TokioClock,
+    Error, Gaggle, KeyedMutex, LockOptions, MaxWait, MemberOptions, Nonce, Raft, TokioClock,
 };
 use tokio::{
     task::unconstrained,
@@ -171,6 +171,9 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     let adopted = survivor.extend(&handed_over, ms(600_000)).await.unwrap();
     let adopted = survivor.watch(&adopted);
     let unwatched = survivor.lock("unwatched", long.clone()).await.unwrap();
+    let between = survivor.lock("between", long.clone()).await.unwrap();
+    let given = long.clone().nonce(Nonce::from_u128(1));
+    let before = survivor.lock("given", given.clone()).await.unwrap();
     let mut unread = Box::pin(survivor.lock("unread", long.clone()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(unread.as_mut().poll(&mut context).is_pending());
@@ -189,6 +192,13 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
         let options = options.clock(Arc::new(TokioClock::new()));
         anew.push(Gaggle::open(channel, options).await.unwrap());
     }
+    while survivor.status().group == former {
+        sleep(ms(1)).await;
+    }
+    assert_eq!(survivor.status().group, None, "it is in no group for a moment");
+    let between = survivor.watch(&between);
+    sleep(ms(1)).await;
+    assert!(between.is_lost());
     for member in &anew {
         member.ready().await.unwrap();
     }
@@ -203,6 +213,13 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
         sleep(ms(20)).await;
     }
     assert!(unwatched.is_lost());
+
+    // Whoever has a nonce anew is not told of the loss of what it stood for before.
+    let anew = survivor.lock("given", given).await.unwrap();
+    let anew = survivor.watch(&anew);
+    let _before = survivor.watch(&before);
+    sleep(ms(20)).await;
+    assert!(!anew.is_lost());
 }
 
 /// A second one while the first waits for unlocks that nobody can answer.

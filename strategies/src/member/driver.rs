@@ -13,7 +13,7 @@ use super::{
     handle::{MemberSizes, REQUESTS},
     mailbox::{self, Mail},
     node::{Node, Output, Status},
-    requests::{Answer, Call, CallerId},
+    requests::{Answer, Call, CallerId, LockCall},
 };
 use crate::{Clock, Error, Holds, Instant};
 
@@ -241,6 +241,10 @@ impl Driver {
             let limit = self.pending_max as u64;
             if let Some(reply) = reply {
                 let _ = reply.send(Answer::Limit { what: REQUESTS, limit });
+            }
+            // It may have been asked before, and refused, and a copy of its LOCK be under way.
+            if let Call::Lock { caller, lock: LockCall { key, nonce, .. } } = call {
+                self.node.call(now, Call::Cancel { caller, key, nonce });
             }
             return;
         }

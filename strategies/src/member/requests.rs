@@ -47,6 +47,8 @@ pub(super) struct Requests {
     retrying: BTreeMap<(Nonce, CallerId), u64>,
     unlocks: BTreeMap<Nonce, PendingUnlock>,
     extends: BTreeMap<u64, PendingExtend>,
+    /// Which of them is whose.
+    extending: BTreeMap<CallerId, u64>,
     held: BTreeMap<Nonce, Held>,
     due: Schedule<Item>,
     requests_made: u64,
@@ -89,10 +91,23 @@ impl Requests {
                 let extend =
                     PendingExtend { caller, key, nonce, duration_ms, sends: 0, first_sent: None };
                 self.extends.insert(id, extend);
+                self.extending.insert(caller, id);
                 self.due.set(Item::Extend(id), now);
             }
-            Call::GiveUp { caller } => self.extends.retain(|_, extend| extend.caller != caller),
+            Call::GiveUp { caller } => {
+                if let Some(id) = self.extending.get(&caller).copied() {
+                    let _ = self.take_extend(id);
+                }
+            }
         }
+    }
+
+    /// An extension that is pending no longer.
+    fn take_extend(&mut self, id: u64) -> Option<PendingExtend> {
+        let extend = self.extends.remove(&id)?;
+        self.extending.remove(&extend.caller);
+        self.due.remove(Item::Extend(id));
+        Some(extend)
     }
 
     fn lock(&mut self, now: Instant, caller: CallerId, call: LockCall) {
@@ -141,7 +156,9 @@ impl Requests {
             }
             let pending = self.locks.remove(&nonce).expect("it was just found");
             self.due.remove(Item::Lock(nonce));
-            if pending.sends > 0 && !self.held.contains_key(&nonce) {
+            // Whoever has it, or rests before asking for it again, gives it back himself.
+            let wanted = self.held.contains_key(&nonce) || self.asks_again(nonce);
+            if pending.sends > 0 && !wanted {
                 let until = withdrawal_end(now, &pending.call);
                 self.unlock(now, None, key.clone(), nonce, until);
             }
@@ -161,11 +178,16 @@ impl Requests {
 
     /// Whether the nonce is asked for, held or being given back here, or will be asked for again.
     fn knows(&self, nonce: Nonce) -> bool {
-        let mut retrying = self.retrying.range((nonce, CallerId::MIN)..=(nonce, CallerId::MAX));
         self.locks.contains_key(&nonce)
             || self.held.contains_key(&nonce)
             || self.unlocks.contains_key(&nonce)
-            || retrying.next().is_some()
+            || self.asks_again(nonce)
+    }
+
+    /// Whether somebody here asks for the nonce whenever it is refused.
+    fn asks_again(&self, nonce: Nonce) -> bool {
+        let mut retrying = self.retrying.range((nonce, CallerId::MIN)..=(nonce, CallerId::MAX));
+        retrying.next().is_some()
     }
 
     fn unlock(
@@ -289,7 +311,10 @@ impl Requests {
                 self.cancel(now, caller, &key, nonce);
             }
         }
-        self.extends.clear();
+        self.extending.clear();
+        for id in std::mem::take(&mut self.extends).into_keys() {
+            self.due.remove(Item::Extend(id));
+        }
         let revoked = |held: &Held| {
             let all = held.receivers.values().all(Claim::revoke);
             all && !held.receivers.is_empty()
@@ -322,7 +347,9 @@ impl Requests {
             let answer = Answer::Unlocked { was: Ended::Unknown, asked_before };
             self.answers.extend(pending.callers.into_iter().map(|c| (c, answer.clone())));
         }
-        for pending in std::mem::take(&mut self.extends).into_values() {
+        self.extending.clear();
+        for (id, pending) in std::mem::take(&mut self.extends) {
+            self.due.remove(Item::Extend(id));
             self.answers.push((pending.caller, Answer::Extended { held: false, sent: now }));
         }
         for pending in self.locks.values_mut() {

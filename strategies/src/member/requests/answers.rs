@@ -21,22 +21,25 @@ impl Requests {
     /// Takes what the log did.
     pub(in crate::member) fn observe(&mut self, now: Instant, effect: &Effect) {
         match effect {
-            Effect::Granted(grant) if grant.process == self.process => {
-                self.granted(now, grant);
+            Effect::Granted(grant) => {
+                if grant.process == self.process {
+                    self.granted(now, grant);
+                }
+                self.place_has_gone(now, grant.nonce);
             }
             Effect::Queued { nonce, process, request, .. } if *process == self.process => {
                 self.queued(now, *nonce, *request);
             }
-            Effect::Dropped { nonce, process, .. } if *process == self.process => {
-                self.dropped(now, *nonce);
-            }
+            Effect::Dropped { nonce, .. } => self.place_has_gone(now, *nonce),
             Effect::Refused { nonce, process, request, reason } if *process == self.process => {
                 self.refused(now, *nonce, *request, *reason);
             }
-            Effect::Unlocked { nonce, was, .. } => self.unlocked(*nonce, *was),
+            Effect::Unlocked { nonce, was, .. } => {
+                self.unlocked(*nonce, *was);
+                self.place_has_gone(now, *nonce);
+            }
             Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
-                if let Some(pending) = self.extends.remove(request) {
-                    self.due.remove(Item::Extend(*request));
+                if let Some(pending) = self.take_extend(*request) {
                     let sent = pending.first_sent.unwrap_or(now);
                     let answer = Answer::Extended { held: expires_at.is_some(), sent };
                     self.answers.push((pending.caller, answer));
@@ -137,10 +140,13 @@ impl Requests {
         }
     }
 
-    /// The table dropped one of our waiters. Its caller's own timer ends a wait that is over;
-    /// otherwise this process was taken for dead, and queues again at the tail.
-    fn dropped(&mut self, now: Instant, nonce: Nonce) {
-        let Some(pending) = self.locks.get_mut(&nonce) else { return };
+    /// The nonce waits no longer. Its caller's own timer ends a wait that is over; otherwise this process
+    /// was taken for dead, and queues again at the tail, or another that uses the nonce was answered, and
+    /// this one asks for itself.
+    fn place_has_gone(&mut self, now: Instant, nonce: Nonce) {
+        let Some(pending) = self.locks.get_mut(&nonce).filter(|pending| pending.queued) else {
+            return;
+        };
         pending.queued = false;
         if !pending.call.until.is_over(now) {
             self.due.set(Item::Lock(nonce), now);

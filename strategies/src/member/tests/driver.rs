@@ -1,6 +1,8 @@
 //! Goal: what the driver makes of time: ticks after a stall, and how long a close takes at most.
 //! Method: one driver that no other member speaks to, turned by hand at chosen moments.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use super::turn::Alone;
@@ -9,6 +11,7 @@ use crate::{
     member::{
         driver::{Arrived, Next},
         mailbox::Mail,
+        requests::{Answer, Call, LockCall, Until},
     },
 };
 
@@ -132,5 +135,36 @@ fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_qu
             (calls, next),
             "after {stall} ms"
         );
+    }
+}
+
+/// Whoever asks again after a refusal, and finds no room, gets nothing any more of what he asked before.
+#[test]
+fn a_lock_that_is_asked_again_and_finds_no_room_is_withdrawn() {
+    let mut alone = Alone::among(&["a", "b"]);
+    let ask = |alone: &mut Alone| {
+        let (reply, answer) = oneshot::channel();
+        let call = Call::Lock { caller: 1, lock: retried_lock() };
+        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: Some(reply) })));
+        (alone.driver.node.pending(), answer)
+    };
+    let (pending, _) = ask(&mut alone);
+    assert_eq!(pending, 1, "there is no leader");
+    alone.driver.pending_max = 1;
+    let (pending, mut answer) = ask(&mut alone);
+    assert!(matches!(answer.try_recv(), Ok(Answer::Limit { .. })));
+    assert_eq!(pending, 0);
+}
+
+fn retried_lock() -> LockCall {
+    LockCall {
+        key: "k".into(),
+        nonce: Nonce::from_u128(1),
+        drawn: true,
+        unused: false,
+        duration_ms: 1_000,
+        until: Until::Now,
+        retries: true,
+        owner: Arc::default(),
     }
 }

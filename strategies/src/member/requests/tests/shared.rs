@@ -128,3 +128,70 @@ fn a_wait_is_not_refused_by_the_answer_to_a_try_of_its_nonce() {
     pair.apply(4, &[free(9)]);
     assert!(matches!(pair.answers()[..], [(3, Answer::Granted { .. })]));
 }
+
+fn other(commands: &mut Requests, nonce: u128, until: Until) -> Vec<Command> {
+    commands.call(at(0), given(1, nonce, until));
+    commands.take_due(at(0), Sending { seen: Seen::Now, over_channel: true })
+}
+
+/// It slept to its `max_wait`: the answer was for the other process.
+#[test]
+fn a_wait_asks_again_when_another_process_ends_the_place_that_it_shares() {
+    let waiting = || {
+        let mut pair = Pair::new();
+        held_by_other(&mut pair, 9);
+        pair.requests.call(at(1), given(1, 1, Until::Never));
+        pair.turn(1);
+        let sent = other(&mut Requests::new(OTHER), 1, Until::Never);
+        pair.apply(2, &sent);
+        assert_eq!(pair.requests.next_due(), None, "it waits");
+        pair
+    };
+    let mut granted = waiting();
+    granted.apply(3, &[free(9)]);
+    granted.turn(3);
+    assert!(matches!(granted.answers()[..], [(1, Answer::Granted { .. })]));
+    let mut unlocked = waiting();
+    unlocked.apply(3, &[free(1)]);
+    unlocked.turn(3);
+    assert!(matches!(unlocked.answers()[..], [(1, Answer::Spent)]));
+    let mut dropped = waiting();
+    let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+    dropped.requests.observe(at(3), &Effect::Dropped { key, nonce, process: OTHER });
+    assert_eq!(dropped.requests.next_due(), Some(at(3)));
+}
+
+#[test]
+fn of_two_that_retry_with_one_nonce_the_first_to_go_withdraws_nothing() {
+    let mut pair = Pair::new();
+    held_by_other(&mut pair, 9);
+    pair.requests.call(at(1), retried(1, 1));
+    pair.turn(1);
+    assert!(matches!(pair.answers()[..], [(1, Answer::Held)]), "it rests");
+    pair.requests.call(at(2), retried(2, 1));
+    let sent = pair.take_due(2);
+    pair.requests.call(at(3), cancel(2, 1));
+    assert!(pair.take_due(3).is_empty(), "the first asks again");
+    pair.apply(4, &sent);
+    pair.requests.call(at(5), cancel(1, 1));
+    assert!(matches!(pair.take_due(5)[..], [Command::Unlock { .. }]), "now nobody does");
+}
+
+#[test]
+fn an_extension_that_is_given_up_leaves_nothing_to_be_sent() {
+    let mut pair = Pair::new();
+    let extend = |caller| {
+        let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+        Call::Extend { caller, key, nonce, duration_ms: 1000 }
+    };
+    pair.requests.call(at(0), extend(1));
+    pair.requests.call(at(1), extend(2));
+    pair.requests.call(at(2), Call::GiveUp { caller: 1 });
+    assert_eq!((pair.requests.len(), pair.requests.next_due()), (1, Some(at(1))));
+    pair.requests.call(at(2), Call::GiveUp { caller: 1 });
+    pair.requests.withdraw_all(at(3));
+    assert_eq!((pair.requests.len(), pair.requests.next_due()), (0, None));
+    pair.requests.call(at(4), extend(3));
+    pair.requests.left_group(at(4), ProcessId(3));
+    assert_eq!((pair.requests.len(), pair.requests.next_due()), (0, None));
+}
