@@ -7,6 +7,26 @@ use std::sync::{
 
 use tokio::sync::mpsc;
 
+use crate::{ChannelError, FRAME_BYTES_MAX};
+
+/// The most frames that a queue can be told to hold.
+pub(crate) const FRAMES_MAX: usize = 1 << 24;
+
+/// Checks what the options of a channel say of its queues.
+pub(crate) fn validate(outgoing: usize, incoming: usize, bytes: usize) -> Result<(), ChannelError> {
+    for (field, frames) in [("outgoing_frames_max", outgoing), ("incoming_frames_max", incoming)] {
+        if !(1..=FRAMES_MAX).contains(&frames) {
+            let problem = format!("{frames} frames, the limit is 1 to {FRAMES_MAX}");
+            return Err(ChannelError::InvalidOptions { field, problem });
+        }
+    }
+    if bytes < FRAME_BYTES_MAX {
+        let problem = format!("{bytes} bytes, the least is {FRAME_BYTES_MAX}");
+        return Err(ChannelError::InvalidOptions { field: "queue_bytes_max", problem });
+    }
+    Ok(())
+}
+
 pub(crate) struct Sender<T> {
     items: mpsc::Sender<(T, usize)>,
     bytes: Arc<AtomicUsize>,
@@ -67,6 +87,23 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
     use super::*;
+
+    #[test]
+    fn what_no_queue_can_hold_is_refused_by_the_name_of_its_option() {
+        let refused = |outgoing, incoming, bytes| match validate(outgoing, incoming, bytes) {
+            Err(ChannelError::InvalidOptions { field, .. }) => Some(field),
+            other => other.map(|()| None).unwrap(),
+        };
+        assert_eq!(refused(1, 1, FRAME_BYTES_MAX), None);
+        assert_eq!(refused(FRAMES_MAX, FRAMES_MAX, usize::MAX), None);
+        assert_eq!(refused(0, 1, FRAME_BYTES_MAX), Some("outgoing_frames_max"));
+        assert_eq!(refused(FRAMES_MAX + 1, 1, FRAME_BYTES_MAX), Some("outgoing_frames_max"));
+        assert_eq!(refused(1, 0, FRAME_BYTES_MAX), Some("incoming_frames_max"));
+        assert_eq!(refused(1, usize::MAX, FRAME_BYTES_MAX), Some("incoming_frames_max"));
+        assert_eq!(refused(1, 1, FRAME_BYTES_MAX - 1), Some("queue_bytes_max"));
+        // The most that can be asked for can be made.
+        let _ = bounded::<u8>(FRAMES_MAX, usize::MAX);
+    }
 
     #[test]
     fn a_queue_is_bounded_in_items() {

@@ -1,6 +1,6 @@
 use std::{fmt, time::Duration};
 
-use crate::{ChannelError, FRAME_BYTES_MAX, NodeName, QUEUE_BYTES};
+use crate::{ChannelError, NodeName, QUEUE_BYTES, queue};
 
 /// The longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 64;
@@ -16,9 +16,10 @@ pub struct RedisOptions {
     pub name: NodeName,
     /// How long `connect`, and each attempt to reconnect, may take; 2 s by default.
     pub connect_timeout: Duration,
-    /// Frames that wait to be published; more are dropped and counted. 16,384 by default.
+    /// Frames that wait to be published; more are dropped and counted. 1 to 2²⁴, 16,384 by default.
     pub outgoing_frames_max: usize,
-    /// Frames that wait for `receive`; more are dropped and counted. 65,536 by default.
+    /// Frames that wait for `receive`; more are dropped and counted. 1 to 2²⁴, 65,536
+    /// by default.
     pub incoming_frames_max: usize,
     /// What those frames may weigh together, in bytes, for each of the two kinds of queues; 64 MiB
     /// by default, and at least [`FRAME_BYTES_MAX`](crate::FRAME_BYTES_MAX).
@@ -47,13 +48,7 @@ impl RedisOptions {
                 format!("{} bytes, the limit is 1 to {CLUSTER_BYTES_MAX}", self.cluster.len());
             return invalid("cluster", problem);
         }
-        if self.outgoing_frames_max == 0 || self.incoming_frames_max == 0 {
-            return invalid("queue", "0 frames, the least is 1".into());
-        }
-        if self.queue_bytes_max < FRAME_BYTES_MAX {
-            let problem = format!("{} bytes, the least is {FRAME_BYTES_MAX}", self.queue_bytes_max);
-            return invalid("queue_bytes_max", problem);
-        }
+        queue::validate(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "0 s, it must be longer".into());
         }

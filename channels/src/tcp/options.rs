@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use crate::{ChannelError, FRAME_BYTES_MAX, NodeName, QUEUE_BYTES};
+use crate::{ChannelError, NodeName, QUEUE_BYTES, queue};
 
 /// How a [`Tcp`](super::Tcp) channel is run.
 #[derive(Clone, Debug)]
@@ -16,9 +16,10 @@ pub struct TcpOptions {
     pub insecure: bool,
     /// How long one attempt to connect may take; 1 s by default.
     pub connect_timeout: Duration,
-    /// Frames that wait for one peer; more are dropped and counted. 8,192 by default.
+    /// Frames that wait for one peer; more are dropped and counted. 1 to 2²⁴, 8,192 by default.
     pub outgoing_frames_max: usize,
-    /// Frames that wait for `receive`; more are dropped and counted. 65,536 by default.
+    /// Frames that wait for `receive`; more are dropped and counted. 1 to 2²⁴, 65,536
+    /// by default.
     pub incoming_frames_max: usize,
     /// What those frames may weigh together, in bytes, for each of the two kinds of queues; 64 MiB
     /// by default, and at least [`FRAME_BYTES_MAX`](crate::FRAME_BYTES_MAX).
@@ -64,13 +65,7 @@ impl TcpOptions {
             );
             return invalid("listen", problem);
         }
-        if self.outgoing_frames_max == 0 || self.incoming_frames_max == 0 {
-            return invalid("queue", "0 frames, the least is 1".into());
-        }
-        if self.queue_bytes_max < FRAME_BYTES_MAX {
-            let problem = format!("{} bytes, the least is {FRAME_BYTES_MAX}", self.queue_bytes_max);
-            return invalid("queue_bytes_max", problem);
-        }
+        queue::validate(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "0 s, it must be longer".into());
         }
