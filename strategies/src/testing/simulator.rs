@@ -47,7 +47,7 @@ pub(crate) use self::trace::digest;
 pub use self::{
     batch::Batch,
     calls::Judged,
-    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
+    coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
     plan::Clocks,
     run::{Run, Settings, simulate},
 };

@@ -1,7 +1,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
+    coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
+    plan::HANDS_ON_FROM,
     run::Run,
 };
 
@@ -10,6 +11,8 @@ use super::{
 pub struct Batch {
     /// Seeds run.
     pub seeds: u64,
+    /// Those of them in which clients hand locks on.
+    pub handing_on: u64,
     /// Seeds in which an invariant broke, with what broke; the first thousand.
     pub violations: Vec<(u64, String)>,
     /// Events that happened.
@@ -38,6 +41,8 @@ pub struct Batch {
     pub coverage: Coverage,
 }
 
+/// So many seeds reach everything that only those can reach in which clients hand locks on.
+const HANDING_ON_MIN: u64 = 200;
 /// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
 
@@ -45,6 +50,7 @@ impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
         self.seeds += 1;
+        self.handing_on += u64::from(run.seed >= HANDS_ON_FROM);
         if let Some(violation) = &run.violation
             && self.violations.len() < VIOLATIONS_MAX
         {
@@ -69,7 +75,11 @@ impl Batch {
     /// Which faults were never injected and which rare events never reached.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        self.coverage.missing()
+        let mut missing = self.coverage.missing();
+        if self.handing_on >= HANDING_ON_MIN {
+            missing.extend(HANDED_ON.into_iter().filter(|what| self.coverage.count(what) == 0));
+        }
+        missing
     }
 }
 
@@ -101,7 +111,8 @@ impl fmt::Display for Batch {
             writeln!(f, "  {STANDSTILL:<42}{:>12}", self.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
-        for what in SOMETIMES {
+        let handed_on = if self.handing_on > 0 { &HANDED_ON[..] } else { &[] };
+        for what in SOMETIMES.iter().chain(handed_on) {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
         }
         Ok(())

@@ -1,4 +1,13 @@
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::{pending, poll};
 
 use super::{
     draw::Draw,
@@ -20,8 +29,30 @@ pub(super) struct Client {
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) draw: Draw,
+    /// Decides what seeds from [`HANDS_ON_FROM`](super::plan::HANDS_ON_FROM) on do besides.
+    pub(super) aside: Draw,
+    pub(super) handed: Arc<Handed>,
     /// Checks that calls end by their deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
+}
+
+/// Locks on their way from one client to another, as plain values without their deadlines.
+#[derive(Debug, Default)]
+pub(super) struct Handed(Mutex<VecDeque<Lock>>);
+
+impl Handed {
+    fn locks(&self) -> MutexGuard<'_, VecDeque<Lock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, lock: &Lock) {
+        let lock = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token(), None);
+        self.locks().push_back(lock);
+    }
+
+    fn take(&self) -> Option<Lock> {
+        self.locks().pop_front()
+    }
 }
 
 /// For how long a process could not run, in nanoseconds of virtual time.
@@ -55,6 +86,12 @@ impl Client {
     }
 
     async fn attempt(&mut self) {
+        if self.work.hand_on > 0
+            && self.aside.chance(500_000)
+            && let Some(lock) = self.handed.take()
+        {
+            return self.adopt(&lock).await;
+        }
         let key = self.keys[self.draw.index(self.keys.len())].clone();
         let (low, high) = self.work.lease_ms;
         let duration_ms = self.draw.spread(low, high);
@@ -139,10 +176,14 @@ impl Client {
                 _ => {}
             }
         }
-        if self.draw.chance(self.work.abandon) {
-            // Goes without a word: the end of the lease frees the key.
+        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on);
+        if hands_on || self.draw.chance(self.work.abandon) {
+            // Goes without a word: the end of the lease frees the key, if nobody takes it over.
             self.note(Observation::LetsGo { client: self.id, nonce });
             self.called(lock.key(), nonce, Call::Unlock);
+            if hands_on {
+                self.handed.put(&lock);
+            }
             return self.answered(Answered::Cancelled);
         }
         self.note(Observation::LetsGo { client: self.id, nonce });
@@ -159,6 +200,25 @@ impl Client {
             if let Some(Ok(lock)) = self.lock(&lock.key().clone(), &options).await {
                 let watch = self.strategy.watch(&lock);
                 self.note(Observation::Holds { client: self.id, lock, watch });
+            }
+        }
+    }
+
+    /// Takes over what another client holds.
+    async fn adopt(&mut self, lock: &Lock) {
+        let (low, high) = self.work.lease_ms;
+        let duration = Duration::from_millis(self.aside.spread(low, high));
+        for _ in 0..3 {
+            match self.extend(lock, duration).await {
+                Some(Ok(lock)) => {
+                    self.note(Observation::Reached("handed lock adopted"));
+                    let options = LockOptions::default().duration(duration).nonce(lock.nonce());
+                    return self.hold(lock, &options).await;
+                }
+                Some(Err(Error::Expired | Error::NotHolder)) => {
+                    return self.note(Observation::Reached("handed lock gone"));
+                }
+                Some(Err(_)) | None => {}
             }
         }
     }
@@ -213,11 +273,12 @@ impl Client {
 
     /// Drops the call after `patience`, and checks that it ends by `limit` otherwise.
     async fn bounded<T>(
-        &self,
+        &mut self,
         limit: Option<Duration>,
         patience: Option<Duration>,
         call: impl Future<Output = T>,
     ) -> Option<T> {
+        let late = self.late();
         let (began, stood) = (self.clock.now(), self.standstill.so_far());
         let cancelled = async {
             match patience {
@@ -227,12 +288,13 @@ impl Client {
         };
         let outcome = tokio::select! {
             biased;
-            outcome = call => Some(outcome),
+            outcome = self.looked_at(late, call) => Some(outcome),
             () = cancelled => None,
         };
         let took = self.clock.now().since(began);
         let stood = self.standstill.so_far().saturating_sub(stood);
         // A clock may run faster than virtual time, by which standstill is counted.
+        let stood = stood + late.unwrap_or_default();
         let allowed = limit.map(|limit| limit + stood + stood / 50 + OVERRUN);
         if let Some(allowed) = allowed
             && took > allowed
@@ -240,6 +302,29 @@ impl Client {
             self.broken(format!("a call that may take {allowed:?} took {took:?}"));
         }
         outcome
+    }
+
+    /// For how long this caller does not look at the first news of its call, if it does not.
+    fn late(&mut self) -> Option<Duration> {
+        if self.work.late == 0 || !self.aside.chance(self.work.late) {
+            return None;
+        }
+        self.note(Observation::Reached("answer looked at late"));
+        Some(Duration::from_nanos(self.aside.between(0, self.work.late_max)))
+    }
+
+    /// Polls a call, but when it is first woken only after this time.
+    async fn looked_at<T>(&self, late: Option<Duration>, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        if let Some(late) = late {
+            if let Poll::Ready(outcome) = poll!(call.as_mut()) {
+                return outcome;
+            }
+            // Whatever wakes this task next.
+            pending!();
+            self.sleep(late).await;
+        }
+        call.await
     }
 
     /// After how long this caller drops its call, if it does.

@@ -56,6 +56,10 @@ pub const SOMETIMES: [&str; 25] = [
     "a spent nonce is refused",
 ];
 
+/// What a batch must have reached as well in which clients hand locks on and look late at their answers.
+pub const HANDED_ON: [&str; 3] =
+    ["handed lock adopted", "handed lock gone", "answer looked at late"];
+
 /// How often each named thing happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {

@@ -92,6 +92,8 @@ impl World {
             work: self.plan.work.clone(),
             keys,
             draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
+            aside: Draw::new(self.plan.seed, mixed(9_000_000 + u64::from(id))),
+            handed: self.handed.clone(),
             standstill: process.standstill.clone(),
         };
         self.spawn(slot, id, client.run());

@@ -12,6 +12,9 @@ const OWN_ORIGINS_FROM: u64 = 1 << 32;
 /// links alone, and members that append at heartbeats may have short frames. Seeds below it stay what
 /// they were.
 const SLOW_TURNS_FROM: u64 = 1 << 36;
+/// From this seed on clients hand locks to others, and look late at what they were answered. Seeds below
+/// it stay what they were.
+pub(super) const HANDS_ON_FROM: u64 = 1 << 37;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
@@ -109,6 +112,11 @@ pub(super) struct WorkPlan {
     pub(super) overstay: u64,
     /// Whether nonces are asked for again after their end: only where the table remembers them.
     pub(super) repeats_ended: bool,
+    /// How often a lock is handed to another client, wherever that runs.
+    pub(super) hand_on: u64,
+    /// How often a caller does not look at its answer for a while, and for how long at most.
+    pub(super) late: u64,
+    pub(super) late_max: u64,
 }
 
 impl Plan {
@@ -149,6 +157,8 @@ impl Plan {
         }
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
+        let mut aside = Draw::new(seed, 8);
+        let mut newer = |value| if seed < HANDS_ON_FROM { 0 } else { aside.between(0, value) };
         let work = WorkPlan {
             think_max: draw.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),
@@ -162,6 +172,9 @@ impl Plan {
             release: draw.between(0, 400_000),
             overstay: draw.between(0, 200_000),
             repeats_ended: options.nonce_memory_ms >= 15_000,
+            hand_on: newer(300_000),
+            late: newer(200_000),
+            late_max: newer(2 * lease_high) * MS,
         };
         let base = draw.spread(10, 3_000) * 1_000;
         let calm =

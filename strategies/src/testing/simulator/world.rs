@@ -5,6 +5,7 @@ use gaggle_channels::Received;
 use super::{
     agenda::{Agenda, Event},
     calls::Calls,
+    client::Handed,
     clock::{TRUE_RATE, VirtualTime},
     draw::Draw,
     executor::{Executor, TaskId},
@@ -33,6 +34,7 @@ pub(super) struct World {
     /// The slot and run that each task belongs to, and its client.
     pub(super) owners: BTreeMap<TaskId, (usize, u64, u32)>,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) handed: Arc<Handed>,
     pub(super) invariants: Invariants,
     pub(super) trace: Trace,
     pub(super) draw: Draw,
@@ -72,6 +74,7 @@ impl World {
             ready: Vec::new(),
             owners: BTreeMap::new(),
             recorder: Arc::new(Recorder::default()),
+            handed: Arc::default(),
             invariants: Invariants::new(text),
             trace: Trace::new(text),
             draw,
