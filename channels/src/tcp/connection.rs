@@ -157,6 +157,7 @@ async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
     let name = frame.ok().and_then(|frame| parse_hello(&frame));
     if name.is_none() {
         shared.malformed();
+        tracing::warn!("malformed hello, closing the connection");
     }
     reader.decoder_mut().set_max_frame_length(MARKED_BYTES_MAX);
     name
