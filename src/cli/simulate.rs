@@ -16,7 +16,7 @@ use std::{
 };
 
 use gaggle_strategies::testing::simulator::{
-    Batch, Clocks, Judged, STANDSTILL, Settings, simulate,
+    Batch, Clocks, FRESH_FROM, Judged, STANDSTILL, Settings, simulate,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -111,7 +111,7 @@ fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
 }
 
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
-    let from = args.from.unwrap_or_else(|| u64::from(rand::random::<u32>()) << 8);
+    let from = args.from.unwrap_or_else(|| FRESH_FROM + (u64::from(rand::random::<u32>()) << 8));
     let jobs = match args.jobs {
         Some(jobs) => jobs.max(1),
         None => thread::available_parallelism().map_or(1, usize::from),

@@ -17,7 +17,7 @@ use std::{
 
 use gaggle_strategies::testing::{
     history::{self, History},
-    simulator::{Batch, Clocks, STANDSTILL, Settings, simulate},
+    simulator::{Batch, Clocks, FRESH_FROM, STANDSTILL, Settings, simulate},
 };
 
 /// Seeds in which something was found once, by what it was. They always run. Of each mistake one or
@@ -73,10 +73,11 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     let line = format!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
-    // From the last bound on, beyond which a plan may be anything.
+    // From the last bounds on, beyond which a plan may be anything.
     let beyond = 1 << 36;
     (0..160)
         .chain(beyond..beyond + 40)
+        .chain(FRESH_FROM..FRESH_FROM + 40)
         .chain(fresh..fresh + count)
         .for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
@@ -106,7 +107,7 @@ fn a_history_read_from_its_file_is_judged_alike() {
 #[test]
 fn two_runs_of_a_seed_have_one_trace() {
     let settings = Settings { trace: true, ..Settings::default() };
-    for seed in 40..60 {
+    for seed in (40..60).chain(FRESH_FROM + 40..FRESH_FROM + 50) {
         let (one, other) = (simulate(seed, &settings), simulate(seed, &settings));
         assert!(one.trace == other.trace && one.digest == other.digest, "seed {seed} differs");
     }
@@ -117,7 +118,11 @@ const CHILD: &str = "GAGGLE_SIMULATOR_CHILD";
 
 #[test]
 fn two_processes_have_one_trace_of_a_seed() {
-    let digests = || (60..80).map(|seed| simulate(seed, &Settings::default()).digest);
+    let digests = || {
+        (60..80)
+            .chain(FRESH_FROM + 60..FRESH_FROM + 70)
+            .map(|seed| simulate(seed, &Settings::default()).digest)
+    };
     if std::env::var_os(CHILD).is_some() {
         let text: String = digests().map(|digest| format!("digest {digest:016x}\n")).collect();
         std::io::stdout().write_all(text.as_bytes()).unwrap();

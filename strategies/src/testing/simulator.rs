@@ -48,6 +48,6 @@ pub use self::{
     batch::Batch,
     calls::Judged,
     coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
-    plan::Clocks,
+    plan::{Clocks, FRESH_FROM},
     run::{Run, Settings, simulate},
 };

@@ -2,7 +2,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
-    plan::HANDS_ON_FROM,
+    plan::FRESH_FROM,
     run::Run,
 };
 
@@ -42,7 +42,7 @@ pub struct Batch {
 }
 
 /// So many seeds reach everything that only those can reach in which clients hand locks on.
-const HANDING_ON_MIN: u64 = 200;
+const HANDING_ON_MIN: u64 = 40;
 /// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
 
@@ -50,7 +50,7 @@ impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
         self.seeds += 1;
-        self.handing_on += u64::from(run.seed >= HANDS_ON_FROM);
+        self.handing_on += u64::from(run.seed >= FRESH_FROM);
         if let Some(violation) = &run.violation
             && self.violations.len() < VIOLATIONS_MAX
         {

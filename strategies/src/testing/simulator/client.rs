@@ -29,9 +29,11 @@ pub(super) struct Client {
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) draw: Draw,
-    /// Decides what seeds from [`HANDS_ON_FROM`](super::plan::HANDS_ON_FROM) on do besides.
+    /// Decides what seeds from [`FRESH_FROM`](super::plan::FRESH_FROM) on do besides.
     pub(super) aside: Draw,
     pub(super) handed: Arc<Handed>,
+    /// What it holds was granted to another client.
+    pub(super) adopting: bool,
     /// Checks that calls end by their deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
 }
@@ -90,7 +92,10 @@ impl Client {
             && self.aside.chance(500_000)
             && let Some(lock) = self.handed.take()
         {
-            return self.adopt(&lock).await;
+            self.adopting = true;
+            self.adopt(&lock).await;
+            self.adopting = false;
+            return;
         }
         let key = self.keys[self.draw.index(self.keys.len())].clone();
         let (low, high) = self.work.lease_ms;
@@ -183,6 +188,7 @@ impl Client {
             self.called(lock.key(), nonce, Call::Unlock);
             if hands_on {
                 self.handed.put(&lock);
+                return self.answered(Answered::Unheard);
             }
             return self.answered(Answered::Cancelled);
         }
@@ -232,6 +238,9 @@ impl Client {
             self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.extend(lock, duration)).await;
         let answered = match &outcome {
             None => Answered::Cancelled,
+            // By its own deadline, before it asked: the lease that it was handed may be longer than what it
+            // asked for, and is no news about who holds.
+            Some(Err(Error::Expired)) if self.adopting => Answered::Unheard,
             Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
                 let until = extended.deadline().expect("an extended lock has its deadline");
@@ -279,6 +288,7 @@ impl Client {
         call: impl Future<Output = T>,
     ) -> Option<T> {
         let late = self.late();
+        let mut slept = Duration::ZERO;
         let (began, stood) = (self.clock.now(), self.standstill.so_far());
         let cancelled = async {
             match patience {
@@ -288,13 +298,13 @@ impl Client {
         };
         let outcome = tokio::select! {
             biased;
-            outcome = self.looked_at(late, call) => Some(outcome),
+            outcome = self.looked_at(late, &mut slept, call) => Some(outcome),
             () = cancelled => None,
         };
         let took = self.clock.now().since(began);
         let stood = self.standstill.so_far().saturating_sub(stood);
         // A clock may run faster than virtual time, by which standstill is counted.
-        let stood = stood + late.unwrap_or_default();
+        let stood = stood + slept;
         let allowed = limit.map(|limit| limit + stood + stood / 50 + OVERRUN);
         if let Some(allowed) = allowed
             && took > allowed
@@ -309,12 +319,16 @@ impl Client {
         if self.work.late == 0 || !self.aside.chance(self.work.late) {
             return None;
         }
-        self.note(Observation::Reached("answer looked at late"));
         Some(Duration::from_nanos(self.aside.between(0, self.work.late_max)))
     }
 
-    /// Polls a call, but when it is first woken only after this time.
-    async fn looked_at<T>(&self, late: Option<Duration>, call: impl Future<Output = T>) -> T {
+    /// Polls a call, but when it is first woken only after this time, which is then noted in `slept`.
+    async fn looked_at<T>(
+        &self,
+        late: Option<Duration>,
+        slept: &mut Duration,
+        call: impl Future<Output = T>,
+    ) -> T {
         let mut call = pin!(call);
         if let Some(late) = late {
             if let Poll::Ready(outcome) = poll!(call.as_mut()) {
@@ -322,6 +336,8 @@ impl Client {
             }
             // Whatever wakes this task next.
             pending!();
+            *slept = late;
+            self.note(Observation::Reached("answer looked at late"));
             self.sleep(late).await;
         }
         call.await

@@ -94,6 +94,7 @@ impl World {
             draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
             aside: Draw::new(self.plan.seed, mixed(9_000_000 + u64::from(id))),
             handed: self.handed.clone(),
+            adopting: false,
             standstill: process.standstill.clone(),
         };
         self.spawn(slot, id, client.run());

@@ -72,6 +72,7 @@ impl World {
                 self.invariants.coverage.reach("call cancelled");
                 Outcome::Unknown
             }
+            Answered::Unheard => Outcome::Unknown,
         }
     }
 

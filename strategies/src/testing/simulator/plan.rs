@@ -12,9 +12,9 @@ const OWN_ORIGINS_FROM: u64 = 1 << 32;
 /// links alone, and members that append at heartbeats may have short frames. Seeds below it stay what
 /// they were.
 const SLOW_TURNS_FROM: u64 = 1 << 36;
-/// From this seed on clients hand locks to others, and look late at what they were answered. Seeds below
-/// it stay what they were.
-pub(super) const HANDS_ON_FROM: u64 = 1 << 37;
+/// From this seed on clients hand locks to others, and look late at what they were answered: the last of
+/// such bounds, beyond which everything is drawn that can be. Seeds below it stay what they were.
+pub const FRESH_FROM: u64 = 1 << 41;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
@@ -158,7 +158,7 @@ impl Plan {
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
         let mut aside = Draw::new(seed, 8);
-        let mut newer = |value| if seed < HANDS_ON_FROM { 0 } else { aside.between(0, value) };
+        let mut newer = |value| if seed < FRESH_FROM { 0 } else { aside.between(0, value) };
         let work = WorkPlan {
             think_max: draw.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),

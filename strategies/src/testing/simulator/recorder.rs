@@ -64,6 +64,8 @@ pub(super) enum Answered {
     Otherwise(Outcome),
     /// The caller did not wait for the end.
     Cancelled,
+    /// As little is known of it, and yet nothing was given up.
+    Unheard,
 }
 
 impl Recorder {
