@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::Write as _,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
@@ -118,13 +119,17 @@ const CHILD: &str = "GAGGLE_SIMULATOR_CHILD";
 
 #[test]
 fn two_processes_have_one_trace_of_a_seed() {
-    let digests = || {
-        (60..80)
-            .chain(FRESH_FROM + 60..FRESH_FROM + 70)
-            .map(|seed| simulate(seed, &Settings::default()).digest)
+    let settings = Settings { trace: true, ..Settings::default() };
+    // Of the numbers of its events, and of every byte of its text.
+    let digest = |seed| {
+        let run = simulate(seed, &settings);
+        let mut text = DefaultHasher::new();
+        run.trace.unwrap().hash(&mut text);
+        format!("{:016x} {:016x}", run.digest, text.finish())
     };
+    let digests = || (60..80).chain(FRESH_FROM + 60..FRESH_FROM + 70).map(digest);
     if std::env::var_os(CHILD).is_some() {
-        let text: String = digests().map(|digest| format!("digest {digest:016x}\n")).collect();
+        let text: String = digests().map(|digest| format!("digest {digest}\n")).collect();
         std::io::stdout().write_all(text.as_bytes()).unwrap();
         return;
     }
@@ -137,7 +142,7 @@ fn two_processes_have_one_trace_of_a_seed() {
     let theirs = String::from_utf8(child.stdout).unwrap();
     let theirs: Vec<&str> =
         theirs.lines().filter_map(|line| line.split("digest ").nth(1)).collect();
-    let ours: Vec<String> = digests().map(|digest| format!("{digest:016x}")).collect();
+    let ours: Vec<String> = digests().collect();
     assert_eq!(theirs, ours);
 }
 
