@@ -166,6 +166,7 @@ impl Client {
             self.note(Observation::Reached("a lock is lost before its caller has it"));
         }
         let lease = crate::whole_ms(options.duration);
+        let mut gone = false;
         for _ in 0..3 {
             // Some stay past their lease: nothing may be theirs then.
             let stay = if self.draw.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
@@ -177,11 +178,15 @@ impl Client {
             let duration = Duration::from_millis(self.draw.spread(1, lease * 2));
             match self.extend(&lock, duration).await {
                 Some(Ok(extended)) => lock = extended,
-                Some(Err(Error::Expired | Error::NotHolder)) => break,
+                Some(Err(Error::Expired | Error::NotHolder)) => {
+                    gone = true;
+                    break;
+                }
                 _ => {}
             }
         }
-        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on);
+        // Nobody hands on what he was told is gone, which by an answer that he read late it need not be.
+        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on) && !gone;
         if hands_on || self.draw.chance(self.work.abandon) {
             // Goes without a word: the end of the lease frees the key, if nobody takes it over.
             self.note(Observation::LetsGo { client: self.id, nonce });
