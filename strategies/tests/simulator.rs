@@ -24,7 +24,7 @@ use gaggle_strategies::testing::{
 /// Seeds in which something was found once, by what it was. They always run. Of each mistake one or
 /// two fail again when it is put back; those of the last part have lost their mistake, which no other
 /// seed showed either, and are plain seeds now.
-const REGRESSIONS: [(u64, &str); 21] = [
+const REGRESSIONS: [(u64, &str); 22] = [
     // Mistakes of the library.
     (905, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (1_103, "a lease counted from a later send than that of the LOCK that was granted"),
@@ -38,6 +38,7 @@ const REGRESSIONS: [(u64, &str); 21] = [
     (50_000_310_361, "a burst of entries that nobody could have compacted yet"),
     (50_000_480_147, "the same"),
     (50_000_723_867, "the same"),
+    (2_199_023_264_002, "a client that handed on a lock of which it had been told that it is gone"),
     // Plain seeds.
     (1_007, "a LOCK of a nonce whose memory had passed"),
     (1_366, "a late copy of a refused LOCK that was granted to nobody"),

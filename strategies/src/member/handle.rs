@@ -158,8 +158,8 @@ impl Member {
                 }
             }
             Some(Answer::Unlocked { .. }) => Err(gone(lock, self.clock.now())),
+            Some(Answer::Unanswered) | None => Err(Self::unsettled(&led)),
             Some(_) => unreachable!("an unlock is answered as an unlock"),
-            None => Err(Self::unsettled(&led)),
         }
     }
 

@@ -256,7 +256,8 @@ impl Requests {
     ) -> Option<(Command, u32)> {
         let pending = self.unlocks.get_mut(&nonce)?;
         if now > pending.until && pending.sends > 0 {
-            self.unlocks.remove(&nonce);
+            let callers = self.unlocks.remove(&nonce)?.callers.into_iter();
+            self.answers.extend(callers.map(|caller| (caller, Answer::Unanswered)));
             return None;
         }
         pending.sends += 1;

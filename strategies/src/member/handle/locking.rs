@@ -75,7 +75,7 @@ impl Member {
                 Some(Answer::Limit { what, limit }) => {
                     break Err(caller.ended(Error::Limit { what, limit }));
                 }
-                Some(Answer::Unlocked { .. } | Answer::Extended { .. }) => {
+                Some(Answer::Unlocked { .. } | Answer::Unanswered | Answer::Extended { .. }) => {
                     unreachable!("a lock is answered as a lock")
                 }
                 None => return Err(self.unanswered(until)),

@@ -104,6 +104,8 @@ pub(crate) enum Answer {
         was: Ended,
         asked_before: bool,
     },
+    /// The lease that an unlock would have ended is over, and no send of it was answered.
+    Unanswered,
     Extended {
         held: bool,
         sent: Instant,

@@ -195,6 +195,23 @@ fn an_unlock_is_repeated_to_the_end_of_its_lease_and_sent_once_however_late() {
     assert_eq!((repeated.take_due(0).len(), repeated.take_due(100).len()), (1, 1));
 }
 
+/// A caller whose own time is over is kept for its answer: nothing may stay of one that has none.
+#[test]
+fn an_unlock_that_nobody_answers_ends_for_its_callers_too() {
+    let mut pair = Pair::new();
+    for caller in [7, 8] {
+        let (caller, key, nonce, until) = (Some(caller), "k".into(), nonce(), at(100));
+        pair.requests.call(at(0), Call::Unlock { caller, key, nonce, until });
+    }
+    assert_eq!(pair.take_due(0).len(), 1);
+    assert_eq!((pair.take_due(100).len(), pair.answers().len()), (1, 0));
+    assert!(pair.take_due(1000).is_empty());
+    let answers = pair.answers();
+    let unanswered = [(7, Answer::Unanswered), (8, Answer::Unanswered)];
+    assert_eq!(format!("{answers:?}"), format!("{unanswered:?}"));
+    assert_eq!((pair.requests.len(), pair.requests.next_due()), (0, None));
+}
+
 #[test]
 fn who_gives_an_extend_up_gives_up_no_other() {
     let mut pair = Pair::new();
