@@ -222,6 +222,28 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     assert!(!anew.is_lost());
 }
 
+/// Whoever takes a lock over from another process, which then ends it after all, may begin to watch
+/// it after the news. What lives is nobody's loss, extended here or not.
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_watch_after_the_news_is_told_of_the_loss() {
+    let members = cluster(&Hub::new()).await;
+    let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
+    let long = LockOptions::default().duration(ms(600_000));
+    let lives = first.lock("lives", long.clone()).await.unwrap();
+    let handed_over = first.lock("handed over", long.clone()).await.unwrap();
+    let own = second.lock("own", long).await.unwrap();
+    let adopted = second.extend(&handed_over, ms(600_000)).await.unwrap();
+    first.unlock(&handed_over).await.unwrap();
+    while second.inspect("handed over").await.unwrap().is_some() {
+        sleep(ms(1)).await;
+    }
+    let adopted = second.watch(&adopted);
+    let others = [second.watch(&lives), second.watch(&own)];
+    sleep(ms(20)).await;
+    assert!(adopted.is_lost());
+    assert!(others.iter().all(|watch| !watch.is_lost()));
+}
+
 /// A second one while the first waits for unlocks that nobody can answer.
 #[tokio::test(start_paused = true)]
 async fn closing_again_takes_no_longer_than_closing_once() {

@@ -202,8 +202,9 @@ impl Driver {
                 let (frames_dropped, overlong) = (self.node.frames_dropped(), self.node.overlong());
                 let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
             }
-            Mail::Recheck { nonce } => {
-                if !self.node.holds(nonce) && self.holds.lose(nonce) {
+            Mail::Recheck { lock } => {
+                let nonce = lock.nonce();
+                if !self.node.holds(&lock) && self.holds.lose(nonce) {
                     tracing::warn!(%nonce, "lock lost");
                 }
             }

@@ -245,9 +245,9 @@ impl Member {
         if self.check_open().is_err() {
             // Granted while this member closes: nobody else will free it.
             self.release(lock);
-        } else if lock.fencing_token() <= self.status.borrow().left_token {
-            // Its group was left before anybody watched it, unless it was adopted in the next.
-            self.mail.tell(Mail::Recheck { nonce: lock.nonce() });
+        } else if lock.fencing_token() <= self.status.borrow().lost_token {
+            // It may have been lost before anybody watched it.
+            self.mail.tell(Mail::Recheck { lock: lock.clone() });
         }
         watch
     }

@@ -8,7 +8,7 @@ use super::{
     handle::MemberSizes,
     requests::{Answer, Call},
 };
-use crate::{Inspection, Lock, Nonce};
+use crate::{Inspection, Lock};
 
 /// What the handle sends its driver.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(super) enum Mail {
     Sizes {
         reply: oneshot::Sender<MemberSizes>,
     },
-    /// A lock of a group that was left perhaps: lost, unless it is held here all the same.
+    /// A lock that was lost perhaps before it was watched: lost, unless it is held all the same.
     Recheck {
-        nonce: Nonce,
+        lock: Lock,
     },
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
     Close {

@@ -28,7 +28,7 @@ use super::{
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
-    Inspection, Instant, Nonce,
+    Inspection, Instant, Lock, Nonce,
     lock_table::{Effect, Ended, Grant, Known, ProcessId, Seen},
     planted::{Bug, planted},
 };
@@ -62,8 +62,8 @@ pub(crate) struct Node {
     presences: u64,
     /// The greatest token ever seen: a new group begins above it.
     last_token: u64,
-    /// The same when this process last left a group.
-    left_token: u64,
+    /// The same when this process last lost what it held.
+    lost_token: u64,
     ticks: u64,
     gone_asked: Instant,
     dropped: u64,
@@ -131,7 +131,7 @@ impl Node {
             next_presence: Instant::default(),
             presences: 0,
             last_token: 0,
-            left_token: 0,
+            lost_token: 0,
             ticks: 0,
             gone_asked: Instant::default(),
             dropped: 0,
@@ -170,8 +170,12 @@ impl Node {
     }
 
     /// Whether somebody in this process counts on the lock of this nonce.
-    pub(crate) fn holds(&self, nonce: Nonce) -> bool {
-        self.requests.holds(nonce)
+    pub(crate) fn holds(&self, lock: &Lock) -> bool {
+        let grant = || self.group.as_ref()?.table().grant(lock.key());
+        self.requests.holds(lock.nonce())
+            || grant().is_some_and(|grant| {
+                (grant.nonce, grant.token) == (lock.nonce(), lock.fencing_token())
+            })
     }
 
     /// Ends the turn: appends what was asked, applies what is committed, answers, and packs frames.
@@ -213,8 +217,11 @@ impl Node {
         let outbox = &mut self.outbox;
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
-        let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
-        self.outputs.extend(lost);
+        let lost = self.requests.take_lost();
+        if !lost.is_empty() {
+            self.lost_token = self.last_token;
+        }
+        self.outputs.extend(lost.into_iter().map(|nonce| Output::Lost { nonce }));
         let answers = self.requests.take_answers().into_iter();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
         Ok(std::mem::take(&mut self.outputs))
@@ -377,7 +384,7 @@ impl Node {
         if !planted(Bug::IncarnationKept) {
             self.incarnation = self.ids.draw();
         }
-        self.left_token = self.last_token;
+        self.lost_token = self.last_token;
         self.requests.left_group(now, ProcessId(self.incarnation));
         self.transfers.clear();
         self.outbox.clear();

@@ -24,15 +24,16 @@ pub(crate) struct Status {
     pub(crate) term: u64,
     /// The cluster has this many members and no place for this process.
     pub(crate) full: Option<u32>,
-    /// Grants of groups that this process has left have no greater token, those of a new group have.
-    pub(crate) left_token: u64,
+    /// What was lost here before now, with its group or by itself, has no greater token; what is granted
+    /// from now on has.
+    pub(crate) lost_token: u64,
 }
 
 impl Node {
     pub(crate) fn status(&self) -> Status {
         let Some(group) = &self.group else {
-            let left_token = self.left_token;
-            return Status { full: self.full, left_token, ..Status::default() };
+            let lost_token = self.lost_token;
+            return Status { full: self.full, lost_token, ..Status::default() };
         };
         let leader = self.leader.and_then(|id| {
             if id == self.incarnation { Some(&self.name) } else { group.name_of(id) }
@@ -44,7 +45,7 @@ impl Node {
             group: Some(group.id()),
             term: group.term(),
             full: None,
-            left_token: self.left_token,
+            lost_token: self.lost_token,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     Drift, Lock, Nonce,
     member::Policy,
     testing::history::{
-        self, Call, History, Malformed, ModelKind, Outcome, Recorder, Refusal, Report,
+        self, Call, History, Malformed, ModelKind, Operation, Outcome, Recorder, Refusal, Report,
     },
 };
 
@@ -88,10 +88,18 @@ impl Calls {
     /// What the history checker judges: every call, with what the log knows of it.
     ///
     /// Calls that nobody answered are what makes a search endless; here the log knows their fate:
-    /// what concerns a nonce that was never `granted` had no effect.
-    pub(super) fn history(self, granted: &BTreeSet<Nonce>) -> Result<History, Malformed> {
+    /// what concerns a nonce that was never `granted` had no effect. One that was granted `anew` by a
+    /// group that knows nothing of a former one names another acquisition from that call on.
+    pub(super) fn history(
+        self,
+        granted: &BTreeMap<Nonce, u128>,
+        anew: &BTreeSet<Nonce>,
+    ) -> Result<History, Malformed> {
         let mut operations = self.recorder.finish()?.operations().to_vec();
-        for operation in &mut operations {
+        // By the names that the log knows.
+        let was: Vec<bool> = operations.iter().map(|o| granted.contains_key(&o.nonce)).collect();
+        part_acquisitions(&mut operations, anew);
+        for (operation, was_granted) in operations.iter_mut().zip(was) {
             let open = matches!(
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
@@ -99,18 +107,34 @@ impl Calls {
             // A late copy of a LOCK that was refused may be granted to nobody, for as long as it
             // takes to pass it on: a refusal says nothing of who among the callers held.
             if matches!(operation.outcome, Outcome::Refused(Refusal::Held)) {
-                operation.outcome = match granted.contains(&operation.nonce) {
+                operation.outcome = match was_granted {
                     true => Outcome::Unknown,
                     false => Outcome::Refused(Refusal::NoEffect),
                 };
             }
-            if open && !granted.contains(&operation.nonce) {
+            if open && !was_granted {
                 operation.completed.get_or_insert(operation.invoked);
                 operation.outcome = Outcome::Refused(Refusal::NoEffect);
                 operation.queued = None;
             }
         }
         History::new(operations)
+    }
+}
+
+/// Gives each nonce of `anew` another name from its first grant with another token on. The operations
+/// are in the order of their calls.
+fn part_acquisitions(operations: &mut [Operation], anew: &BTreeSet<Nonce>) {
+    // The first token of each, and the last.
+    let mut tokens: BTreeMap<Nonce, (u64, u64)> = BTreeMap::new();
+    for operation in operations.iter_mut().filter(|operation| anew.contains(&operation.nonce)) {
+        let nonce = operation.nonce;
+        if let Outcome::Granted { token, .. } = operation.outcome {
+            tokens.entry(nonce).or_insert((token, token)).1 = token;
+        }
+        if let Some((first, last)) = tokens.get(&nonce).filter(|(first, last)| first != last) {
+            operation.nonce = Nonce::from_u128(nonce.as_u128() ^ u128::from(first ^ last));
+        }
     }
 }
 

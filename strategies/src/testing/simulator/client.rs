@@ -186,7 +186,8 @@ impl Client {
             }
         }
         // Nobody hands on what he was told is gone, which by an answer that he read late it need not be.
-        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on) && !gone;
+        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on);
+        let hands_on = hands_on && !gone && !own.is_lost();
         if hands_on || self.draw.chance(self.work.abandon) {
             // Goes without a word: the end of the lease frees the key, if nobody takes it over.
             self.note(Observation::LetsGo { client: self.id, nonce });

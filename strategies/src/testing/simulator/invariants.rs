@@ -40,8 +40,10 @@ pub(super) struct Invariants {
     /// Waiters that were seen to get a place in a queue, or to lose it.
     queued: Vec<(Nonce, bool)>,
     formed_anew: bool,
-    /// Every nonce that was granted in any group.
-    granted: BTreeSet<Nonce>,
+    /// Every nonce that was granted in any group, with the last one.
+    granted: BTreeMap<Nonce, u128>,
+    /// Those that were granted in several: no group knows what another remembered.
+    granted_anew: BTreeSet<Nonce>,
     /// What was committed and what it did, if somebody reads it.
     pub(super) told: Option<Vec<String>>,
     pub(super) coverage: Coverage,
@@ -157,7 +159,10 @@ impl Invariants {
                         self.queued.push((*nonce, false));
                     }
                     Effect::Granted(grant) => {
-                        self.granted.insert(grant.nonce);
+                        let before = self.granted.insert(grant.nonce, view.id);
+                        if before.is_some_and(|before| before != view.id) {
+                            self.granted_anew.insert(grant.nonce);
+                        }
                     }
                     _ => {}
                 }
@@ -270,7 +275,12 @@ impl Invariants {
     }
 
     /// Every nonce that was granted in any group.
-    pub(super) const fn granted(&self) -> &BTreeSet<Nonce> {
+    pub(super) const fn granted(&self) -> &BTreeMap<Nonce, u128> {
         &self.granted
+    }
+
+    /// Every nonce that was granted in several groups.
+    pub(super) const fn granted_anew(&self) -> &BTreeSet<Nonce> {
+        &self.granted_anew
     }
 }
