@@ -24,7 +24,7 @@ use gaggle_strategies::testing::{
 /// Seeds in which something was found once, by what it was. They always run. Of each mistake one or
 /// two fail again when it is put back; those of the last part have lost their mistake, which no other
 /// seed showed either, and are plain seeds now.
-const REGRESSIONS: [(u64, &str); 22] = [
+const REGRESSIONS: [(u64, &str); 24] = [
     // Mistakes of the library.
     (905, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
     (1_103, "a lease counted from a later send than that of the LOCK that was granted"),
@@ -39,7 +39,9 @@ const REGRESSIONS: [(u64, &str); 22] = [
     (50_000_480_147, "the same"),
     (50_000_723_867, "the same"),
     (2_199_023_264_002, "a client that handed on a lock of which it had been told that it is gone"),
+    (2_310_000_003_187, "a nonce granted anew by a group that knows nothing of the former one"),
     // Plain seeds.
+    (2_310_000_016_956, "a lock lost between the answer to an extension and the watch that asks"),
     (1_007, "a LOCK of a nonce whose memory had passed"),
     (1_366, "a late copy of a refused LOCK that was granted to nobody"),
     (2_911, "a nonce that was forgotten before it was asked for again"),
