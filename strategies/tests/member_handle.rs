@@ -244,6 +244,40 @@ async fn who_begins_to_watch_after_the_news_is_told_of_the_loss() {
     assert!(others.iter().all(|watch| !watch.is_lost()));
 }
 
+/// The same within one process: a lock that one task ends is not relied on by another, which has just
+/// extended it, whether that has read its answer or not.
+#[tokio::test(start_paused = true)]
+async fn what_one_task_ends_is_lost_to_another_that_relies_on_it() {
+    let members = cluster(&Hub::new()).await;
+    for (_, member) in &members {
+        for read_first in [true, false] {
+            let lock = member.lock("k", LockOptions::default()).await.unwrap();
+            let watched = member.watch(&lock);
+            let mut extended = Box::pin(member.extend(&lock, ms(600_000)));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(extended.as_mut().poll(&mut context).is_pending());
+            // Asked for behind it, and answered to nobody.
+            let mut unlocked = Box::pin(member.unlock(&lock));
+            if read_first {
+                let extended = extended.await.unwrap();
+                assert!(unlocked.as_mut().poll(&mut context).is_pending());
+                drop(unlocked);
+                sleep(ms(20)).await;
+                let late = member.watch(&extended);
+                sleep(ms(20)).await;
+                assert!(late.is_lost());
+            } else {
+                assert!(unlocked.as_mut().poll(&mut context).is_pending());
+                drop(unlocked);
+                sleep(ms(20)).await;
+                assert!(matches!(extended.await, Err(Error::NotHolder)));
+            }
+            assert!(watched.is_lost());
+            member.ready().await.unwrap();
+        }
+    }
+}
+
 /// A second one while the first waits for unlocks that nobody can answer.
 #[tokio::test(start_paused = true)]
 async fn closing_again_takes_no_longer_than_closing_once() {

@@ -293,7 +293,7 @@ impl Driver {
     }
 
     fn deliver(&mut self, outputs: Vec<Output>) {
-        // Before losses are told: whoever begins to watch after that sees what was left.
+        // Before losses are told: whoever begins to watch after that sees what was lost.
         let status = self.node.status();
         self.status.send_if_modified(|shown| {
             let changed = *shown != status;
@@ -317,6 +317,10 @@ impl Driver {
                     if self.holds.lose(nonce) {
                         tracing::warn!(%nonce, "lock lost");
                     }
+                    Ok(())
+                }
+                Output::Ended { nonce } => {
+                    self.holds.lose(nonce);
                     Ok(())
                 }
             };

@@ -201,10 +201,10 @@ impl Member {
         let reply = self.ask(Call::Extend { caller, key, nonce, duration_ms })?;
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
         match self.answer_by(Some(end), &mut asking.reply).await? {
-            Some(Answer::Extended { held: true, sent }) => {
+            Some(Answer::Extended { held: true, sent, claim }) if claim.take() => {
                 extended(lock, sent, duration, self.drift, self.clock.now())
             }
-            Some(Answer::Extended { held: false, .. }) => {
+            Some(Answer::Extended { .. }) => {
                 self.holds.lose(lock.nonce());
                 Err(gone(lock, self.clock.now()))
             }

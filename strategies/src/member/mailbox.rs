@@ -79,7 +79,7 @@ impl Sender {
     }
 
     /// What makes room, and must never be refused or wait: a withdrawal or a dropped guard, of
-    /// which there is at most one for each request that found room.
+    /// which there is at most one for each request that found room; and a watch that begins late.
     pub(super) fn tell(&self, mail: Mail) {
         self.post(mail, None);
     }

@@ -87,6 +87,10 @@ pub(crate) enum Output {
     Lost {
         nonce: Nonce,
     },
+    /// An acquisition of this process was unlocked, as somebody here asked for.
+    Ended {
+        nonce: Nonce,
+    },
 }
 
 impl Node {
@@ -169,7 +173,7 @@ impl Node {
         self.requests.len()
     }
 
-    /// Whether somebody in this process counts on the lock of this nonce.
+    /// Whether somebody in this process counts on this lock, or this member's own table shows it held.
     pub(crate) fn holds(&self, lock: &Lock) -> bool {
         let grant = || self.group.as_ref()?.table().grant(lock.key());
         self.requests.holds(lock.nonce())
@@ -217,11 +221,12 @@ impl Node {
         let outbox = &mut self.outbox;
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
-        let lost = self.requests.take_lost();
-        if !lost.is_empty() {
-            self.lost_token = self.last_token;
-        }
-        self.outputs.extend(lost.into_iter().map(|nonce| Output::Lost { nonce }));
+        let lost_token = self.requests.take_lost_token().min(self.last_token);
+        self.lost_token = self.lost_token.max(lost_token);
+        let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
+        self.outputs.extend(lost);
+        let ended = self.requests.take_ended().into_iter().map(|nonce| Output::Ended { nonce });
+        self.outputs.extend(ended);
         let answers = self.requests.take_answers().into_iter();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
         Ok(std::mem::take(&mut self.outputs))

@@ -54,6 +54,10 @@ pub(super) struct Requests {
     requests_made: u64,
     answers: Vec<(CallerId, Answer)>,
     lost: Vec<Nonce>,
+    /// What was unlocked here, and is nobody's loss who knows it.
+    ended: Vec<Nonce>,
+    /// The greatest token of both, since it was last asked for.
+    lost_token: u64,
 }
 
 impl Requests {
@@ -77,6 +81,28 @@ impl Requests {
 
     pub(super) fn take_lost(&mut self) -> Vec<Nonce> {
         std::mem::take(&mut self.lost)
+    }
+
+    pub(super) fn take_ended(&mut self) -> Vec<Nonce> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The greatest token of what was lost or ended since the last call; `u64::MAX` where one is not
+    /// known.
+    pub(super) fn take_lost_token(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_token)
+    }
+
+    fn lose(&mut self, nonce: Nonce, held: &Held) {
+        held.revoke_extensions();
+        self.lost_token = self.lost_token.max(held.token);
+        self.lost.push(nonce);
+    }
+
+    fn end(&mut self, nonce: Nonce, held: &Held) {
+        held.revoke_extensions();
+        self.lost_token = self.lost_token.max(held.token);
+        self.ended.push(nonce);
     }
 
     pub(super) fn call(&mut self, now: Instant, call: Call) {
@@ -341,7 +367,7 @@ impl Requests {
             for claim in held.receivers.values() {
                 claim.revoke();
             }
-            self.lost.push(nonce);
+            self.lose(nonce, &held);
         }
         for pending in std::mem::take(&mut self.unlocks).into_values() {
             let asked_before = pending.sends > 0;
@@ -351,7 +377,8 @@ impl Requests {
         self.extending.clear();
         for (id, pending) in std::mem::take(&mut self.extends) {
             self.due.remove(Item::Extend(id));
-            self.answers.push((pending.caller, Answer::Extended { held: false, sent: now }));
+            let claim = Claim::default();
+            self.answers.push((pending.caller, Answer::Extended { held: false, sent: now, claim }));
         }
         for pending in self.locks.values_mut() {
             // The old group's frames do not reach the new one.
@@ -369,8 +396,9 @@ impl Requests {
     pub(super) fn keep_held(&mut self, mut holds: impl FnMut(Nonce) -> bool) {
         let lost: Vec<Nonce> = self.held.keys().copied().filter(|nonce| !holds(*nonce)).collect();
         for nonce in lost {
-            self.held.remove(&nonce);
-            self.lost.push(nonce);
+            if let Some(held) = self.held.remove(&nonce) {
+                self.lose(nonce, &held);
+            }
         }
     }
 }

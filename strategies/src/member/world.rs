@@ -214,6 +214,7 @@ impl World {
                     self.answers.insert(caller, answer);
                 }
                 Output::Lost { nonce } => self.lost.push((name.into(), nonce)),
+                Output::Ended { .. } => {}
             }
         }
     }

@@ -24,8 +24,8 @@ pub(crate) struct Status {
     pub(crate) term: u64,
     /// The cluster has this many members and no place for this process.
     pub(crate) full: Option<u32>,
-    /// What was lost here before now, with its group or by itself, has no greater token; what is granted
-    /// from now on has.
+    /// What was lost or unlocked here before now, or left with its group, has no greater token; what is
+    /// granted from now on has.
     pub(crate) lost_token: u64,
 }
 

@@ -41,26 +41,37 @@ impl Requests {
             Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
                 if let Some(pending) = self.take_extend(*request) {
                     let sent = pending.first_sent.unwrap_or(now);
-                    let answer = Answer::Extended { held: expires_at.is_some(), sent };
-                    self.answers.push((pending.caller, answer));
+                    let (caller, claim) = (pending.caller, Claim::default());
                     if expires_at.is_some() {
-                        self.adopted(pending);
+                        self.extended(pending, claim.clone());
                     }
+                    let answer = Answer::Extended { held: expires_at.is_some(), sent, claim };
+                    self.answers.push((caller, answer));
                 }
             }
-            Effect::Expired { nonce, .. } if self.held.remove(nonce).is_some() => {
-                self.lost.push(*nonce);
+            Effect::Expired { nonce, .. } => {
+                if let Some(held) = self.held.remove(nonce) {
+                    self.lose(*nonce, &held);
+                }
             }
             _ => {}
         }
     }
 
     /// Who extends a lock counts on it, also where another process was granted it.
-    fn adopted(&mut self, extend: PendingExtend) {
+    fn extended(&mut self, extend: PendingExtend, claim: Claim) {
         let PendingExtend { key, nonce, duration_ms, .. } = extend;
-        let receivers = BTreeMap::new();
-        let held = Held { sole: false, adopted: true, duration_ms, key, receivers };
-        self.held.entry(nonce).or_insert(held);
+        let held = self.held.entry(nonce).or_insert_with(|| Held {
+            sole: false,
+            token: u64::MAX,
+            adopted: true,
+            duration_ms,
+            key,
+            receivers: BTreeMap::new(),
+            extensions: Vec::new(),
+        });
+        held.extensions.retain(Claim::is_open);
+        held.extensions.push(claim);
     }
 
     fn queued(&mut self, now: Instant, nonce: Nonce, request: u64) {
@@ -108,10 +119,12 @@ impl Requests {
         self.due.remove(Item::Lock(grant.nonce));
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
+            token: grant.token,
             adopted: false,
             duration_ms: pending.call.duration_ms,
             key: grant.key.clone(),
             receivers: BTreeMap::new(),
+            extensions: Vec::new(),
         });
         // A grant that was there before this LOCK of a given nonce may be in other hands, which
         // these callers must not empty when they go.
@@ -178,17 +191,24 @@ impl Requests {
     }
 
     fn unlocked(&mut self, nonce: Nonce, was: Ended) {
-        let held = self.held.remove(&nonce).is_some();
+        let held = self.held.remove(&nonce);
         match self.unlocks.remove(&nonce) {
             Some(pending) => {
+                // Others in this process may rely on it.
+                if let Some(held) = held {
+                    self.end(nonce, &held);
+                }
                 self.due.remove(Item::Unlock(nonce));
                 let answer = Answer::Unlocked { was, asked_before: pending.sends > 1 };
                 let callers = pending.callers.into_iter();
                 self.answers.extend(callers.map(|caller| (caller, answer.clone())));
             }
             // Another process, to which the lock was handed, has unlocked it.
-            None if held => self.lost.push(nonce),
-            None => {}
+            None => {
+                if let Some(held) = held {
+                    self.lose(nonce, &held);
+                }
+            }
         }
         // A lock of this nonce that is still pending learns its fate from its own answer.
     }

@@ -104,11 +104,12 @@ pub(crate) enum Answer {
         was: Ended,
         asked_before: bool,
     },
-    /// The lease that an unlock would have ended is over, and no send of it was answered.
+    /// The time of an unlock is over, and no send of it was answered.
     Unanswered,
     Extended {
         held: bool,
         sent: Instant,
+        claim: Claim,
     },
 }
 
@@ -188,16 +189,29 @@ pub(super) struct PendingExtend {
 pub(super) struct Held {
     /// Its LOCK was sent once, straight into the log: no copy of it can be under way.
     pub(super) sole: bool,
+    /// The fencing token; where another process was granted it, none is greater.
+    pub(super) token: u64,
     pub(super) duration_ms: u64,
     pub(super) key: Arc<str>,
     /// Another process was granted it, and this one extends it.
     pub(super) adopted: bool,
     /// The callers that received it and have not let go.
     pub(super) receivers: BTreeMap<CallerId, Claim>,
+    /// The answers to extensions of it that may not have been read.
+    pub(super) extensions: Vec<Claim>,
 }
 
-/// Who has a grant that was answered: the caller that takes it from its answer, or the member that
-/// closes or leaves its group before. Exactly one of both gets it.
+impl Held {
+    /// It has ended: no answer that is read only now is relied on.
+    pub(super) fn revoke_extensions(&self) {
+        for claim in &self.extensions {
+            claim.revoke();
+        }
+    }
+}
+
+/// Who has what was answered: the caller that takes it from its answer, or the member, before, that
+/// closes, leaves its group, or learns that an extended lock has ended. Exactly one of both gets it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim(Arc<AtomicU8>);
 
@@ -213,6 +227,11 @@ impl Claim {
     /// The member takes it back; `false` if the caller has it.
     pub(super) fn revoke(&self) -> bool {
         self.settle(Self::REVOKED)
+    }
+
+    /// Whether the answer that it came with may still be read.
+    pub(super) fn is_open(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     fn settle(&self, as_what: u8) -> bool {

@@ -93,7 +93,7 @@ impl Calls {
     pub(super) fn history(
         self,
         granted: &BTreeMap<Nonce, u128>,
-        anew: &BTreeSet<Nonce>,
+        anew: &BTreeSet<(Nonce, u64)>,
     ) -> Result<History, Malformed> {
         let mut operations = self.recorder.finish()?.operations().to_vec();
         // By the names that the log knows.
@@ -122,19 +122,18 @@ impl Calls {
     }
 }
 
-/// Gives each nonce of `anew` another name from its first grant with another token on. The operations
-/// are in the order of their calls.
-fn part_acquisitions(operations: &mut [Operation], anew: &BTreeSet<Nonce>) {
-    // The first token of each, and the last.
-    let mut tokens: BTreeMap<Nonce, (u64, u64)> = BTreeMap::new();
-    for operation in operations.iter_mut().filter(|operation| anew.contains(&operation.nonce)) {
+/// Gives a nonce another name from each grant of `anew` on. The operations are in the order of their
+/// calls.
+fn part_acquisitions(operations: &mut [Operation], anew: &BTreeSet<(Nonce, u64)>) {
+    let mut names: BTreeMap<Nonce, Nonce> = BTreeMap::new();
+    for operation in operations {
         let nonce = operation.nonce;
-        if let Outcome::Granted { token, .. } = operation.outcome {
-            tokens.entry(nonce).or_insert((token, token)).1 = token;
+        if let Outcome::Granted { token, .. } = operation.outcome
+            && anew.contains(&(nonce, token))
+        {
+            names.insert(nonce, Nonce::from_u128(nonce.as_u128() ^ u128::from(token)));
         }
-        if let Some((first, last)) = tokens.get(&nonce).filter(|(first, last)| first != last) {
-            operation.nonce = Nonce::from_u128(nonce.as_u128() ^ u128::from(first ^ last));
-        }
+        operation.nonce = names.get(&nonce).copied().unwrap_or(nonce);
     }
 }
 

@@ -40,10 +40,10 @@ pub(super) struct Invariants {
     /// Waiters that were seen to get a place in a queue, or to lose it.
     queued: Vec<(Nonce, bool)>,
     formed_anew: bool,
-    /// Every nonce that was granted in any group, with the last one.
+    /// Every nonce that was granted, with the group that granted it last.
     granted: BTreeMap<Nonce, u128>,
-    /// Those that were granted in several: no group knows what another remembered.
-    granted_anew: BTreeSet<Nonce>,
+    /// The grants of those that another group had granted before: none knows what another remembered.
+    granted_anew: BTreeSet<(Nonce, u64)>,
     /// What was committed and what it did, if somebody reads it.
     pub(super) told: Option<Vec<String>>,
     pub(super) coverage: Coverage,
@@ -161,7 +161,7 @@ impl Invariants {
                     Effect::Granted(grant) => {
                         let before = self.granted.insert(grant.nonce, view.id);
                         if before.is_some_and(|before| before != view.id) {
-                            self.granted_anew.insert(grant.nonce);
+                            self.granted_anew.insert((grant.nonce, grant.token));
                         }
                     }
                     _ => {}
@@ -279,8 +279,8 @@ impl Invariants {
         &self.granted
     }
 
-    /// Every nonce that was granted in several groups.
-    pub(super) const fn granted_anew(&self) -> &BTreeSet<Nonce> {
+    /// Every grant of a nonce that another group had granted before.
+    pub(super) const fn granted_anew(&self) -> &BTreeSet<(Nonce, u64)> {
         &self.granted_anew
     }
 }
