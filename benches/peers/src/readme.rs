@@ -38,8 +38,9 @@ fn tables(data: &Data) -> String {
         about("date"),
         data.settings,
     );
-    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50, µs | worst wait, ms |\n\
-             |---|---|---|---|---|---|---|\n";
+    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50 / p99, µs | wait p99 / worst, ms | \
+             longest streak | Jain |\n\
+             |---|---|---|---|---|---|---|---|---|\n";
     let rows = [
         ("`Local`, without guards", "Local", "Local"),
         ("`Redis`", "Redis", "Redis"),
@@ -60,11 +61,17 @@ fn tables(data: &Data) -> String {
         let handed = handed.map_or("–".into(), |share| {
             if share > 99.95 { "100 %".into() } else { format!("{share:.1} %") }
         });
-        let us =
-            hot.as_ref().and_then(|hot| hot.handoff_us).map_or("–".into(), |us| number(us.p50));
-        let worst = whole(hot.as_ref().map(|hot| hot.lock_us.max / 1e3));
+        let both = |pair: Option<(f64, f64)>| {
+            pair.map_or("–".into(), |(a, b)| format!("{} / {}", whole(Some(a)), whole(Some(b))))
+        };
+        let handoff = hot.as_ref().and_then(|hot| hot.handoff_us);
+        let handoff = both(handoff.map(|us| (us.p50, us.p99)));
+        let waits = both(hot.as_ref().map(|hot| (hot.lock_us.p99 / 1e3, hot.lock_us.max / 1e3)));
+        let streak = hot.as_ref().and_then(|hot| hot.longest_streak);
+        let streak = streak.map_or("–".into(), |streak| streak.to_string());
+        let jain = hot.as_ref().map_or("–".into(), |hot| format!("{:.2}", hot.jain));
         text += &format!(
-            "| {name} | {} | {} | {} | {handed} | {us} | {worst} |\n",
+            "| {name} | {} | {} | {} | {handed} | {handoff} | {waits} | {streak} | {jain} |\n",
             rate("solo", solo),
             rate("fan64", many),
             rate("hot8", many)
