@@ -1,10 +1,16 @@
-//! Nanoseconds per step of the lock table, small and large: the cost of a step must grow like the
-//! logarithm of what the table holds.
+//! The time of a step of the lock table, small and large: it must grow like the logarithm of what the
+//! table holds.
 //!
-//! `cargo bench -p gaggle-strategies --bench lock_table`
+//! `cargo bench -p gaggle-strategies --bench lock_table -- 'by keys held'`; a sample is one filling of a
+//! table, of which the mean step counts.
 #![allow(clippy::disallowed_methods)] // a benchmark reads the clock
-use std::{hint::black_box, sync::Arc, time::Instant};
+use std::{
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use criterion::{BenchmarkId, Criterion, SamplingMode, criterion_group, criterion_main};
 use gaggle_strategies::{
     Nonce, Owner,
     lock_table::{
@@ -33,19 +39,33 @@ const BY_WAITERS: [(&str, Measure); 5] = [
     ("their process is gone", waiters_gone),
 ];
 
-fn main() {
-    show("ns per step, by keys held", KEYS, &BY_KEYS);
-    show("ns per step, by waiters on one key", WAITERS, &BY_WAITERS);
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(1));
+    targets = by_keys, by_waiters
+}
+criterion_main!(benches);
+
+fn by_keys(criterion: &mut Criterion) {
+    measured(criterion, "by keys held", KEYS, &BY_KEYS);
 }
 
-fn show(title: &str, sizes: [u64; 4], measures: &[(&str, Measure)]) {
-    let line = |name: &str, columns: [String; 4]| {
-        println!("{name:<36} {}", columns.map(|column| format!("{column:>10}")).join(" "));
-    };
-    line(title, sizes.map(|size| size.to_string()));
+fn by_waiters(criterion: &mut Criterion) {
+    measured(criterion, "by waiters on one key", WAITERS, &BY_WAITERS);
+}
+
+fn measured(criterion: &mut Criterion, title: &str, sizes: [u64; 4], measures: &[(&str, Measure)]) {
+    let mut group = criterion.benchmark_group(title);
+    group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_millis(100));
     for (name, measure) in measures {
-        line(name, sizes.map(|size| format!("{:.0}", measure(size))));
+        for size in sizes {
+            let step = || Duration::from_secs_f64(measure(size) / 1e9);
+            group.bench_function(BenchmarkId::new(*name, size), |bencher| {
+                bencher.iter_custom(|times| (0..times).map(|_| step()).sum());
+            });
+        }
     }
+    group.finish();
 }
 
 struct Bench {
