@@ -195,3 +195,34 @@ fn an_extension_that_is_given_up_leaves_nothing_to_be_sent() {
     pair.requests.left_group(at(4), ProcessId(3));
     assert_eq!((pair.requests.len(), pair.requests.next_due()), (0, None));
 }
+
+/// Of many extensions of one lock only those are remembered whose answers may still be read; none of
+/// these is relied on once the lock has ended.
+#[test]
+fn an_extension_that_is_read_after_the_end_of_its_lock_is_none() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    drop(pair.answers());
+    let nonce = Nonce::from_u128(1);
+    let mut extended = |ms, caller| {
+        let key = "k".into();
+        pair.requests.call(at(ms), Call::Extend { caller, key, nonce, duration_ms: 5000 });
+        pair.turn(ms);
+        (pair.answers(), pair.requests.held[&nonce].extensions.len())
+    };
+    let (read, kept) = extended(1, 2);
+    assert_eq!(kept, 1);
+    assert!(matches!(&read[..], [(2, Answer::Extended { claim, .. })] if claim.take()));
+    drop(read);
+    let (first, kept) = extended(2, 3);
+    assert_eq!(kept, 1, "the former was read");
+    let (second, kept) = extended(3, 4);
+    assert_eq!(kept, 2);
+    pair.apply(4, &[free(1)]);
+    for answers in [first, second] {
+        assert!(
+            matches!(&answers[..], [(_, Answer::Extended { held: true, claim, .. })] if !claim.take())
+        );
+    }
+}
