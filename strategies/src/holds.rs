@@ -69,14 +69,15 @@ impl Holds {
         LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks lost what is held under this nonce. Returns whether somebody watched it.
-    pub fn lose(&self, nonce: Nonce) -> bool {
+    /// Marks lost what is held under this nonce with a token no greater than this: a later
+    /// acquisition of it lives on. Returns whether somebody watched it.
+    pub fn lose(&self, nonce: Nonce, token: u64) -> bool {
         // As if this came before a watch that begins meanwhile, whose strategy looks after it began.
         if self.shared.watched.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let losing = |entries: &Entries| {
-            let named = entries.range((nonce, 0)..=(nonce, u64::MAX));
+            let named = entries.range((nonce, 0)..=(nonce, token));
             named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
         };
         let losing = losing(&self.lock());
@@ -172,8 +173,8 @@ mod tests {
         let holds = Holds::default();
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
-        assert!(holds.lose(lock.nonce()));
-        assert!(!holds.lose(lock.nonce()), "a second loss is no news");
+        assert!(holds.lose(lock.nonce(), 1));
+        assert!(!holds.lose(lock.nonce(), 1), "a second loss is no news");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);
@@ -188,9 +189,9 @@ mod tests {
         let watch = holds.watch(&lock);
         let _other = holds.watch(&other);
         assert!(watch.lost().now_or_never().is_none());
-        assert!(holds.lose(other.nonce()));
+        assert!(holds.lose(other.nonce(), 1));
         assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
-        assert!(holds.lose(lock.nonce()));
+        assert!(holds.lose(lock.nonce(), 1));
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
     }
 
@@ -200,11 +201,12 @@ mod tests {
         let holds = Holds::default();
         let [lock, later] = [1, 2].map(|token| Lock::new("k", Nonce::from_u128(7), token, None));
         let watch = holds.watch(&lock);
-        assert!(holds.lose(lock.nonce()));
-        let later = holds.watch(&later);
-        assert!(watch.is_lost() && !later.is_lost());
-        assert!(holds.lose(lock.nonce()), "the later one");
-        assert!(later.is_lost());
+        let watch_later = holds.watch(&later);
+        // Also where the news of the former comes late.
+        assert!(holds.lose(lock.nonce(), 1));
+        assert!(watch.is_lost() && !watch_later.is_lost());
+        assert!(holds.lose(lock.nonce(), 2), "the later one");
+        assert!(watch_later.is_lost());
         drop(watch);
         assert_eq!(holds.len(), 1);
     }
@@ -220,7 +222,7 @@ mod tests {
         }
         type Tell = fn(&Holds);
         let ways: [Tell; 2] =
-            [|holds| _ = holds.lose(Nonce::from_u128(7)), |holds| _ = holds.lose_all()];
+            [|holds| _ = holds.lose(Nonce::from_u128(7), 1), |holds| _ = holds.lose_all()];
         for tell in ways {
             let holds = Holds::default();
             let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
@@ -245,7 +247,7 @@ mod tests {
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
         let _watches = [holds.watch(&lock), holds.watch(&other)];
         assert_eq!(nonces(holds.locks()), [lock.nonce(), other.nonce()]);
-        holds.lose(lock.nonce());
+        holds.lose(lock.nonce(), 1);
         assert_eq!(nonces(holds.locks()), [other.nonce()]);
         assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is gone already");
         assert!(holds.locks().is_empty() && !holds.is_empty(), "the watches go on");

@@ -330,10 +330,11 @@ impl KeyedMutex for Local {
         let watch = self.holds.watch(lock);
         let held = self.with_any_state(lock.key(), |state, now| {
             state.step(now, &Command::Noop);
-            state.table.knows(lock.nonce()) == Some(Known::Holds)
+            let grant = state.table.grant(lock.key());
+            grant.is_some_and(|grant| grant.is_of(lock))
         });
         if !held {
-            self.holds.lose(lock.nonce());
+            self.holds.lose(lock.nonce(), lock.fencing_token());
         }
         watch
     }

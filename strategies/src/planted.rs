@@ -70,6 +70,10 @@ bugs! {
     HeartbeatUnchecked = "heartbeat-unchecked",
     /// A member's refusal of a vote or of entries arrives as its consent.
     RefusalLost = "refusal-lost",
+    /// A member that installs a snapshot takes all that it held for lost.
+    SnapshotLosesHeld = "snapshot-loses-held",
+    /// A new group does not wait for leases that are held outside the members.
+    OutsideIgnored = "outside-ignored",
     /// Any grant of the nonce answers a LOCK, also one to a copy of an earlier LOCK.
     AnswerToAnyCopy = "answer-to-any-copy",
 }

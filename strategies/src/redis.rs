@@ -223,7 +223,7 @@ impl KeyedMutex for Redis {
         handed_over.disarm();
         if result.is_ok() {
             // Others in this process may hold a guard of the same acquisition.
-            self.shared.holds.lose(lock.nonce());
+            self.shared.holds.lose(lock.nonce(), lock.fencing_token());
         }
         result
     }
@@ -290,14 +290,14 @@ impl KeyedMutex for Redis {
     }
 
     fn release(&self, lock: &Lock) {
-        self.shared.holds.lose(lock.nonce());
+        self.shared.holds.lose(lock.nonce(), lock.fencing_token());
         self.shared.release_lock(lock);
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.shared.holds.watch(lock);
         if self.shared.open().is_err() {
-            self.shared.holds.lose(lock.nonce());
+            self.shared.holds.lose(lock.nonce(), lock.fencing_token());
             self.shared.release_lock(lock);
         }
         watch

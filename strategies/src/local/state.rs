@@ -77,7 +77,7 @@ impl Signal {
 #[must_use]
 pub(super) struct News {
     woken: SmallVec<[Arc<Signal>; 2]>,
-    lost: SmallVec<[Nonce; 2]>,
+    lost: SmallVec<[(Nonce, u64); 2]>,
 }
 
 impl State {
@@ -109,12 +109,13 @@ impl State {
                     tracing::info!(%nonce, token, "a lease ran out");
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Expired);
-                    self.news.lost.push(*nonce);
+                    self.news.lost.push((*nonce, *token));
                 }
                 Effect::Unlocked { nonce, was: Ended::Held, .. } => {
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Unlocked);
-                    self.news.lost.push(*nonce);
+                    // A later acquisition of the nonce has a greater one.
+                    self.news.lost.push((*nonce, self.table.last_token()));
                 }
                 Effect::Unlocked { key, nonce, was: Ended::Waited }
                 | Effect::Dropped { key, nonce, .. } => {
@@ -229,8 +230,8 @@ impl News {
     }
 
     pub(super) fn tell(self, holds: &Holds) {
-        for nonce in self.lost {
-            holds.lose(nonce);
+        for (nonce, token) in self.lost {
+            holds.lose(nonce, token);
         }
         for signal in self.woken {
             signal.news.notify_waiters();

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Nonce, Owner};
+use crate::{Lock, Nonce, Owner};
 
 /// Cluster time in milliseconds: the only clock that a lock table sees. Leaders stamp it into
 /// entries; it never goes back, and it says nothing about the wall clock.
@@ -219,6 +219,13 @@ pub struct Grant {
     pub granted_at: ClusterTime,
     /// The end of the lease; the key is free from this time on.
     pub expires_at: ClusterTime,
+}
+
+impl Grant {
+    /// Whether `lock` is what it granted: of its nonce, and not of a later acquisition by it.
+    pub(crate) fn is_of(&self, lock: &Lock) -> bool {
+        (self.nonce, self.token) == (lock.nonce(), lock.fencing_token())
+    }
 }
 
 /// Why a LOCK grants nothing.

@@ -203,8 +203,8 @@ impl Driver {
                 let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
             }
             Mail::Recheck { lock } => {
-                let nonce = lock.nonce();
-                if !self.node.holds(&lock) && self.holds.lose(nonce) {
+                let (nonce, token) = (lock.nonce(), lock.fencing_token());
+                if !self.node.holds(&lock) && self.holds.lose(nonce, token) {
                     tracing::warn!(%nonce, "lock lost");
                 }
             }
@@ -313,14 +313,14 @@ impl Driver {
                     }
                     Ok(())
                 }
-                Output::Lost { nonce } => {
-                    if self.holds.lose(nonce) {
+                Output::Lost { nonce, token } => {
+                    if self.holds.lose(nonce, token) {
                         tracing::warn!(%nonce, "lock lost");
                     }
                     Ok(())
                 }
-                Output::Ended { nonce } => {
-                    self.holds.lose(nonce);
+                Output::Ended { nonce, token } => {
+                    self.holds.lose(nonce, token);
                     Ok(())
                 }
             };

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     Inspection, Instant, Lock, Nonce,
-    lock_table::{Effect, Ended, Grant, Known, ProcessId, Seen},
+    lock_table::{Effect, Ended, Grant, ProcessId, Seen},
     planted::{Bug, planted},
 };
 
@@ -83,13 +83,15 @@ pub(crate) enum Output {
         caller: CallerId,
         answer: Answer,
     },
-    /// An acquisition of this process can no longer be relied on.
+    /// An acquisition of this process can no longer be relied on; no token of it is greater.
     Lost {
         nonce: Nonce,
+        token: u64,
     },
     /// An acquisition of this process was unlocked, as somebody here asked for.
     Ended {
         nonce: Nonce,
+        token: u64,
     },
 }
 
@@ -173,13 +175,10 @@ impl Node {
         self.requests.len()
     }
 
-    /// Whether somebody in this process counts on this lock, or this member's own table shows it held.
+    /// Whether this member's own table shows this lock held.
     pub(crate) fn holds(&self, lock: &Lock) -> bool {
-        let grant = || self.group.as_ref()?.table().grant(lock.key());
-        self.requests.holds(lock.nonce())
-            || grant().is_some_and(|grant| {
-                (grant.nonce, grant.token) == (lock.nonce(), lock.fencing_token())
-            })
+        let grant = self.group.as_ref().and_then(|group| group.table().grant(lock.key()));
+        grant.is_some_and(|grant| grant.is_of(lock))
     }
 
     /// Ends the turn: appends what was asked, applies what is committed, answers, and packs frames.
@@ -223,10 +222,10 @@ impl Node {
         self.pack();
         let lost_token = self.requests.take_lost_token().min(self.last_token);
         self.lost_token = self.lost_token.max(lost_token);
-        let lost = self.requests.take_lost().into_iter().map(|nonce| Output::Lost { nonce });
-        self.outputs.extend(lost);
-        let ended = self.requests.take_ended().into_iter().map(|nonce| Output::Ended { nonce });
-        self.outputs.extend(ended);
+        let lost = self.requests.take_lost().into_iter();
+        self.outputs.extend(lost.map(|(nonce, token)| Output::Lost { nonce, token }));
+        let ended = self.requests.take_ended().into_iter();
+        self.outputs.extend(ended.map(|(nonce, token)| Output::Ended { nonce, token }));
         let answers = self.requests.take_answers().into_iter();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
         Ok(std::mem::take(&mut self.outputs))
@@ -250,7 +249,7 @@ impl Node {
         if out.installed {
             let table = group.table();
             self.last_token = self.last_token.max(table.last_token());
-            self.requests.keep_held(|nonce| table.knows(nonce) == Some(Known::Holds));
+            self.requests.keep_held(|key| table.grant(key));
             self.requests.ask_again(now, true);
         }
         if out.reconfigured {

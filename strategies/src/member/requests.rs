@@ -18,7 +18,8 @@ use self::{
 };
 use crate::{
     Instant, Nonce,
-    lock_table::{Command, Ended, ProcessId, Seen},
+    lock_table::{Command, Ended, Grant, ProcessId, Seen},
+    planted::{Bug, planted},
 };
 
 /// The first pause before a request is sent again; it doubles up to [`RESEND_MAX`].
@@ -53,9 +54,10 @@ pub(super) struct Requests {
     due: Schedule<Item>,
     requests_made: u64,
     answers: Vec<(CallerId, Answer)>,
-    lost: Vec<Nonce>,
+    /// With its token.
+    lost: Vec<(Nonce, u64)>,
     /// What was unlocked here, and is nobody's loss who knows it.
-    ended: Vec<Nonce>,
+    ended: Vec<(Nonce, u64)>,
     /// The greatest token of both, since it was last asked for.
     lost_token: u64,
 }
@@ -79,11 +81,11 @@ impl Requests {
         std::mem::take(&mut self.answers)
     }
 
-    pub(super) fn take_lost(&mut self) -> Vec<Nonce> {
+    pub(super) fn take_lost(&mut self) -> Vec<(Nonce, u64)> {
         std::mem::take(&mut self.lost)
     }
 
-    pub(super) fn take_ended(&mut self) -> Vec<Nonce> {
+    pub(super) fn take_ended(&mut self) -> Vec<(Nonce, u64)> {
         std::mem::take(&mut self.ended)
     }
 
@@ -96,13 +98,13 @@ impl Requests {
     fn lose(&mut self, nonce: Nonce, held: &Held) {
         held.revoke_extensions();
         self.lost_token = self.lost_token.max(held.token);
-        self.lost.push(nonce);
+        self.lost.push((nonce, held.token));
     }
 
     fn end(&mut self, nonce: Nonce, held: &Held) {
         held.revoke_extensions();
         self.lost_token = self.lost_token.max(held.token);
-        self.ended.push(nonce);
+        self.ended.push((nonce, held.token));
     }
 
     pub(super) fn call(&mut self, now: Instant, call: Call) {
@@ -387,18 +389,16 @@ impl Requests {
         self.ask_again(now, true);
     }
 
-    /// Whether somebody here counts on the lock of this nonce.
-    pub(super) fn holds(&self, nonce: Nonce) -> bool {
-        self.held.contains_key(&nonce)
-    }
-
-    /// Drops holds that the table, restored from a snapshot, no longer knows.
-    pub(super) fn keep_held(&mut self, mut holds: impl FnMut(Nonce) -> bool) {
-        let lost: Vec<Nonce> = self.held.keys().copied().filter(|nonce| !holds(*nonce)).collect();
-        for nonce in lost {
-            if let Some(held) = self.held.remove(&nonce) {
-                self.lose(nonce, &held);
-            }
+    /// Drops holds that the table, restored from a snapshot, does not grant any more.
+    pub(super) fn keep_held(&mut self, granted: impl Fn(&str) -> Option<Grant>) {
+        let gone = |nonce: &Nonce, held: &mut Held| {
+            let same =
+                |grant: Grant| grant.nonce == *nonce && (held.adopted || grant.token == held.token);
+            !granted(&held.key).is_some_and(same) || planted(Bug::SnapshotLosesHeld)
+        };
+        let lost: Vec<(Nonce, Held)> = self.held.extract_if(.., gone).collect();
+        for (nonce, held) in lost {
+            self.lose(nonce, &held);
         }
     }
 }

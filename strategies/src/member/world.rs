@@ -213,7 +213,7 @@ impl World {
                 Output::Answer { caller, answer } => {
                     self.answers.insert(caller, answer);
                 }
-                Output::Lost { nonce } => self.lost.push((name.into(), nonce)),
+                Output::Lost { nonce, .. } => self.lost.push((name.into(), nonce)),
                 Output::Ended { .. } => {}
             }
         }

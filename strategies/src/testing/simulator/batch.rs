@@ -1,8 +1,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
-    plan::FRESH_FROM,
+    coverage::{Coverage, FAULTS, HANDED_ON, OUTSIDE, SOMETIMES, STANDSTILL},
+    plan::{FRESH_FROM, HANDED_FROM},
     run::Run,
 };
 
@@ -13,6 +13,8 @@ pub struct Batch {
     pub seeds: u64,
     /// Those of them in which clients hand locks on.
     pub handing_on: u64,
+    /// And of those, in which some may hold locks outside the members.
+    pub outside: u64,
     /// Seeds in which an invariant broke, with what broke; the first thousand.
     pub violations: Vec<(u64, String)>,
     /// Events that happened.
@@ -43,6 +45,8 @@ pub struct Batch {
 
 /// So many seeds reach everything that only those can reach in which clients hand locks on.
 const HANDING_ON_MIN: u64 = 40;
+/// And everything that needs locks held outside the members.
+const OUTSIDE_MIN: u64 = 200;
 /// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
 
@@ -50,7 +54,8 @@ impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
         self.seeds += 1;
-        self.handing_on += u64::from(run.seed >= FRESH_FROM);
+        self.handing_on += u64::from(run.seed >= HANDED_FROM);
+        self.outside += u64::from(run.seed >= FRESH_FROM);
         if let Some(violation) = &run.violation
             && self.violations.len() < VIOLATIONS_MAX
         {
@@ -78,6 +83,9 @@ impl Batch {
         let mut missing = self.coverage.missing();
         if self.handing_on >= HANDING_ON_MIN {
             missing.extend(HANDED_ON.into_iter().filter(|what| self.coverage.count(what) == 0));
+        }
+        if self.outside >= OUTSIDE_MIN {
+            missing.extend(OUTSIDE.into_iter().filter(|what| self.coverage.count(what) == 0));
         }
         missing
     }
@@ -112,7 +120,8 @@ impl fmt::Display for Batch {
         }
         writeln!(f, "\nrare events")?;
         let handed_on = if self.handing_on > 0 { &HANDED_ON[..] } else { &[] };
-        for what in SOMETIMES.iter().chain(handed_on) {
+        let outside = if self.outside > 0 { &OUTSIDE[..] } else { &[] };
+        for what in SOMETIMES.iter().chain(handed_on).chain(outside) {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
         }
         Ok(())

@@ -29,11 +29,13 @@ pub(super) struct Client {
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) draw: Draw,
-    /// Decides what seeds from [`FRESH_FROM`](super::plan::FRESH_FROM) on do besides.
+    /// Decides what seeds from [`HANDED_FROM`](super::plan::HANDED_FROM) on do besides.
     pub(super) aside: Draw,
     pub(super) handed: Arc<Handed>,
     /// What it holds was granted to another client.
     pub(super) adopting: bool,
+    /// It holds its locks outside the members: no news of a loss reaches it.
+    pub(super) outside: bool,
     /// Checks that calls end by their deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
 }
@@ -158,7 +160,7 @@ impl Client {
     }
 
     async fn hold(&mut self, mut lock: Lock, options: &LockOptions) {
-        let (watch, own) = (self.strategy.watch(&lock), self.strategy.watch(&lock));
+        let (watch, own) = (self.watch(&lock), self.watch(&lock));
         let lost = watch.is_lost();
         let nonce = lock.nonce();
         self.note(Observation::Holds { client: self.id, lock: lock.clone(), watch });
@@ -201,6 +203,7 @@ impl Client {
         self.note(Observation::LetsGo { client: self.id, nonce });
         if self.draw.chance(self.work.release) {
             self.called(lock.key(), nonce, Call::Unlock);
+            self.note(Observation::Releases { nonce });
             self.strategy.release(&lock);
             return self.answered(Answered::Cancelled);
         }
@@ -210,7 +213,7 @@ impl Client {
             let options =
                 LockOptions { max_wait: MaxWait::AtMost(Duration::ZERO), ..options.clone() };
             if let Some(Ok(lock)) = self.lock(&lock.key().clone(), &options).await {
-                let watch = self.strategy.watch(&lock);
+                let watch = self.watch(&lock);
                 self.note(Observation::Holds { client: self.id, lock, watch });
             }
         }
@@ -247,6 +250,8 @@ impl Client {
             // By its own deadline, before it asked: the lease that it was handed may be longer than what it
             // asked for, and is no news about who holds.
             Some(Err(Error::Expired)) if self.adopting => Answered::Unheard,
+            // Its group was lost, of which nobody told it; what it holds keeps its lease.
+            Some(Err(Error::NotHolder)) if self.outside => Answered::Unheard,
             Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
                 let until = extended.deadline().expect("an extended lock has its deadline");
@@ -264,24 +269,27 @@ impl Client {
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
-        if let Some(Err(Error::NotHolder)) = &outcome {
-            self.gone_while_valid(lock, watch);
+        let ended = self.outside || watch.is_lost();
+        if let Some(Err(Error::NotHolder)) = &outcome
+            && !ended
+        {
+            self.gone_while_valid(lock);
         }
         self.answered(match &outcome {
             None => Answered::Cancelled,
             // A repeated frame of this very unlock may have freed the key.
             Some(Err(Error::Expired)) => Answered::Cancelled,
             // Told of the loss before it asked, or meanwhile: no news about who holds.
-            Some(Err(Error::NotHolder)) if watch.is_lost() => Answered::Cancelled,
+            Some(Err(Error::NotHolder)) if ended => Answered::Cancelled,
             Some(Ok(())) => Answered::Otherwise(Outcome::Done),
             Some(Err(error)) => Answered::Otherwise(Call::Unlock.failed(error)),
         });
     }
 
     /// The granting side no longer knew a holder that could rely on its lock.
-    fn gone_while_valid(&self, lock: &Lock, watch: &LossWatch) {
+    fn gone_while_valid(&self, lock: &Lock) {
         let valid = lock.deadline().is_some_and(|deadline| self.clock.now() < deadline);
-        if valid && !watch.is_lost() {
+        if valid {
             self.broken(format!("unlock says not holder before the deadline of {lock:?}"));
         }
     }
@@ -347,6 +355,10 @@ impl Client {
             self.sleep(late).await;
         }
         call.await
+    }
+
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        if self.outside { LossWatch::never() } else { self.strategy.watch(lock) }
     }
 
     /// After how long this caller drops its call, if it does.

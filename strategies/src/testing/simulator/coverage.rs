@@ -60,6 +60,9 @@ pub const SOMETIMES: [&str; 25] = [
 pub const HANDED_ON: [&str; 3] =
     ["handed lock adopted", "handed lock gone", "answer looked at late"];
 
+/// What a batch must have reached as well in which locks are held outside the members.
+pub(super) const OUTSIDE: [&str; 2] = ["lock outlived its process", "lock outlived its group"];
+
 /// How often each named thing happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {

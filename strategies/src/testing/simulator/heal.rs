@@ -88,11 +88,19 @@ impl World {
 
     /// Every member takes and frees the same key, one after the other.
     fn probe(&mut self) {
+        // A group that has just been formed waits for leases of another, which it does not know.
+        let outside = Duration::from_millis(self.plan.options.outside_ms * 102 / 100);
+        let wait = Duration::from_secs(3) + outside;
+        let within = 4_000 * MS + self.plan.options.outside_ms * MS * 104 / 100;
         for slot in 0..self.slots.len() {
             let Some(process) = &self.slots[slot].process else { continue };
             let (strategy, recorder) = (process.strategy.clone(), Arc::clone(&self.recorder));
+            let lease = match self.plan.options.outside_ms {
+                0 => LockOptions::default().duration,
+                outside => Duration::from_millis(outside),
+            };
             self.spawn(slot, 0, async move {
-                let options = LockOptions::default().max_wait(Duration::from_secs(3));
+                let options = LockOptions::default().max_wait(wait).duration(lease);
                 let outcome = match strategy.lock("probe", options).await {
                     Ok(lock) => strategy.unlock(&lock).await,
                     Err(error) => Err(error),
@@ -104,7 +112,7 @@ impl World {
                     recorder.note(Observation::Unhealed(format!("healed, and yet: {error}")));
                 }
             });
-            let done = self.run_until(self.now() + 4_000 * MS, |world| !world.clients_run());
+            let done = self.run_until(self.now() + within, |world| !world.clients_run());
             assert!(done, "not healed: a probe was never answered\n{}", self.state());
         }
         let free = self.run_until(self.now() + 2_000 * MS, Self::is_free);

@@ -37,6 +37,8 @@ pub(super) struct Invariants {
     last_tokens: BTreeMap<Arc<str>, u64>,
     /// Every nonce that a client ever held.
     believed: BTreeSet<Nonce>,
+    /// Every nonce that a client unlocked without waiting, with its process.
+    released: BTreeSet<(usize, Nonce)>,
     /// Waiters that were seen to get a place in a queue, or to lose it.
     queued: Vec<(Nonce, bool)>,
     formed_anew: bool,
@@ -110,6 +112,9 @@ impl Invariants {
             assert!(founds, "a group is first seen at one of its founders");
             if !self.groups.is_empty() {
                 self.coverage.reach("group formed anew");
+                if self.beliefs.outside(None) > 0 {
+                    self.coverage.reach("lock outlived its group");
+                }
                 self.formed_anew = true;
             }
             self.groups.insert(view.id, GroupHistory::begin(table));
@@ -242,6 +247,10 @@ impl Invariants {
         self.beliefs.extend(client, nonce, deadline)
     }
 
+    pub(super) fn release(&mut self, slot: usize, nonce: Nonce) {
+        self.released.insert((slot, nonce));
+    }
+
     pub(super) fn let_go(&mut self, client: u32, nonce: Nonce) {
         self.beliefs.end(client, nonce);
     }
@@ -254,13 +263,23 @@ impl Invariants {
     /// The process is no more. Returns the locks that it held.
     pub(super) fn process_gone(&mut self, slot: usize) -> Vec<Lock> {
         self.members.remove(&slot);
-        self.beliefs.forget(|belief| belief.slot == slot)
+        self.released.retain(|(other, _)| *other != slot);
+        (0..self.beliefs.outside(Some(slot)))
+            .for_each(|_| self.coverage.reach("lock outlived its process"));
+        self.beliefs.forget(|belief| belief.slot == slot && !belief.outside)
     }
 
-    /// The locks of a process that it was told to have lost since the last call.
-    pub(super) fn take_lost(&mut self, slot: usize) -> Vec<Lock> {
-        let early = self.beliefs.lost_early(slot);
-        (0..early).for_each(|_| self.coverage.reach("lock lost before its deadline"));
+    /// The locks of a process that it was told to have lost since the last call. None of them lives in
+    /// its `group`, if it is in one and stays, but what it gave up itself.
+    pub(super) fn take_lost(&mut self, slot: usize, group: impl Fn() -> Option<u128>) -> Vec<Lock> {
+        for Belief { lock, lost, .. } in self.beliefs.lost_early(slot) {
+            self.coverage.reach("lock lost before its deadline");
+            let table = || Some(&self.groups.get(&group()?)?.table);
+            let grant = || table()?.grant(lock.key());
+            let own = *lost || self.released.contains(&(slot, lock.nonce()));
+            let lives = !own && grant().is_some_and(|grant| grant.is_of(lock));
+            assert!(!lives, "a loss is told of a lock that lives: {lock:?}");
+        }
         self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost())
     }
 

@@ -95,6 +95,7 @@ impl World {
             aside: Draw::new(self.plan.seed, mixed(9_000_000 + u64::from(id))),
             handed: self.handed.clone(),
             adopting: false,
+            outside: self.plan.options.outside_ms > 0,
             standstill: process.standstill.clone(),
         };
         self.spawn(slot, id, client.run());

@@ -29,13 +29,20 @@ impl World {
                 Observation::Holds { client, lock, watch } => {
                     let process = self.slots[slot].process.as_ref().expect("it was just polled");
                     let clock = process.clock.clone();
-                    self.invariants.believe(Belief { client, slot, clock, lock, watch })
+                    let lost = watch.is_lost();
+                    let outside = self.plan.options.outside_ms > 0;
+                    let belief = Belief { client, slot, clock, lock, watch, lost, outside };
+                    self.invariants.believe(belief)
                 }
                 Observation::Extends { client, nonce, deadline } => {
                     self.invariants.believe_longer(client, nonce, deadline)
                 }
                 Observation::LetsGo { client, nonce } => {
                     self.invariants.let_go(client, nonce);
+                    Ok(())
+                }
+                Observation::Releases { nonce } => {
+                    self.invariants.release(slot, nonce);
                     Ok(())
                 }
                 Observation::Broken(what) if self.plan.clocks == Clocks::WithinBound => {
@@ -82,7 +89,9 @@ impl World {
         for line in self.invariants.told.iter_mut().flat_map(std::mem::take) {
             self.trace.tell(now, format_args!("{line}"));
         }
-        let lost = self.invariants.take_lost(slot);
+        let process = self.slots[slot].process.as_ref().filter(|process| !process.closing);
+        let group = || Some(process?.machine.group()?.id);
+        let lost = self.invariants.take_lost(slot, group);
         self.calls.gave_up(now, &lost);
         if self.invariants.take_formed_anew() {
             self.calls.all_dropped();

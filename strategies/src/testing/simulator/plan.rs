@@ -12,9 +12,13 @@ const OWN_ORIGINS_FROM: u64 = 1 << 32;
 /// links alone, and members that append at heartbeats may have short frames. Seeds below it stay what
 /// they were.
 const SLOW_TURNS_FROM: u64 = 1 << 36;
-/// From this seed on clients hand locks to others, and look late at what they were answered: the last of
-/// such bounds, beyond which everything is drawn that can be. Seeds below it stay what they were.
-pub const FRESH_FROM: u64 = 1 << 41;
+/// From this seed on clients hand locks to others, and look late at what they were answered. Seeds below it
+/// stay what they were.
+pub(super) const HANDED_FROM: u64 = 1 << 41;
+/// From this seed on some clients hold their locks outside the members, which no news reaches and which outlive
+/// them: the last of such bounds, beyond which everything is drawn that can be. Seeds below it stay what
+/// they were.
+pub const FRESH_FROM: u64 = 1 << 42;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
@@ -61,6 +65,8 @@ pub(super) struct Timing {
     pub(super) waiter_ttl_ms: u64,
     pub(super) waiters_max: u64,
     pub(super) nonces_max: u64,
+    /// The longest lease that is held outside the members; zero where none is.
+    pub(super) outside_ms: u64,
 }
 
 /// What the network does to frames; times in nanoseconds, chances in a million.
@@ -146,6 +152,7 @@ impl Plan {
             waiter_ttl_ms: draw.between(400, 3_000),
             waiters_max: if draw.chance(100_000) { draw.between(1, 3) } else { 1 << 17 },
             nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
+            outside_ms: 0,
         };
         if options.at_heartbeat {
             // A LOCK takes several heartbeats to commit: a short memory would refuse each as stale.
@@ -158,8 +165,8 @@ impl Plan {
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
         let mut aside = Draw::new(seed, 8);
-        let mut newer = |value| if seed < FRESH_FROM { 0 } else { aside.between(0, value) };
-        let work = WorkPlan {
+        let mut newer = |value| if seed < HANDED_FROM { 0 } else { aside.between(0, value) };
+        let mut work = WorkPlan {
             think_max: draw.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),
             wait_ms_max: draw.spread(50, 5_000),
@@ -176,6 +183,12 @@ impl Plan {
             late: newer(200_000),
             late_max: newer(2 * lease_high) * MS,
         };
+        if seed >= FRESH_FROM && aside.chance(125_000) {
+            // Clients extend to twice the longest. Leases are longer than a group takes to be formed.
+            let outside = (2 * lease_high).max(2_000);
+            options.outside_ms = outside;
+            work.lease_ms = (outside / 4, outside / 2);
+        }
         let base = draw.spread(10, 3_000) * 1_000;
         let calm =
             NetworkPlan { delay: (base, base * 2), in_order: true, ..NetworkPlan::default() };
@@ -222,7 +235,8 @@ impl Plan {
             named: !draw.chance(120_000),
             clients,
             keys: draw.between(1, 4) as usize,
-            chaos: draw.between(2_000, 9_000) * MS,
+            // A group that waits for leases outside grants nothing meanwhile.
+            chaos: (draw.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
             options,
             network,
             drifts: faults.drift > 0 || clocks == Clocks::BeyondBound,
@@ -249,6 +263,9 @@ impl Plan {
             .drift(Drift::default());
         if self.options.at_heartbeat {
             options = options.replicate(Replicate::AtHeartbeat);
+        }
+        if self.options.outside_ms > 0 {
+            options = options.outside_max(Duration::from_millis(self.options.outside_ms));
         }
         options.table(TableConfig {
             nonce_memory_ms: self.options.nonce_memory_ms,

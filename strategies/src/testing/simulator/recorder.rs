@@ -43,6 +43,11 @@ pub(super) enum Observation {
         client: u32,
         nonce: Nonce,
     },
+    /// The lock is about to be unlocked without waiting: whoever watches it in this process is told so
+    /// before the log is.
+    Releases {
+        nonce: Nonce,
+    },
     /// Something that the contract forbids.
     Broken(String),
     /// What does not work after the faults, whatever the clocks did before.

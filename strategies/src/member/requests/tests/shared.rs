@@ -38,15 +38,14 @@ fn who_extends_what_another_was_granted_is_told_when_it_is_lost() {
         pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
         pair.turn(1);
         assert!(matches!(pair.answers()[..], [(2, Answer::Extended { held: true, .. })]));
-        assert!(pair.requests.holds(nonce));
         pair
     };
     let mut pair = extending();
     pair.requests.left_group(at(2), ProcessId(3));
-    assert_eq!(pair.requests.take_lost(), [Nonce::from_u128(1)]);
+    assert_eq!(pair.requests.take_lost(), [(Nonce::from_u128(1), u64::MAX)]);
     let mut pair = extending();
     pair.apply(2, &[free(1)]);
-    assert_eq!(pair.requests.take_lost(), [Nonce::from_u128(1)], "unlocked by another");
+    assert_eq!(pair.requests.take_lost(), [(Nonce::from_u128(1), u64::MAX)], "unlocked by another");
     // And others hear of it when this process unlocks what they were granted.
     let mut pair = extending();
     let (key, nonce) = ("k".into(), Nonce::from_u128(1));
@@ -225,4 +224,37 @@ fn an_extension_that_is_read_after_the_end_of_its_lock_is_none() {
             matches!(&answers[..], [(_, Answer::Extended { held: true, claim, .. })] if !claim.take())
         );
     }
+}
+
+#[test]
+fn a_snapshot_that_grants_the_nonce_anew_does_not_keep_its_former_acquisition() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let grant = pair.table.grant("k").unwrap();
+    pair.requests.keep_held(|key| pair.table.grant(key));
+    assert!(pair.requests.take_lost().is_empty(), "it lives");
+    let anew = Grant { token: grant.token + 1, ..grant.clone() };
+    pair.requests.keep_held(|_| Some(anew.clone()));
+    assert_eq!(pair.requests.take_lost(), [(grant.nonce, grant.token)]);
+}
+
+#[test]
+fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let other = Grant { nonce: Nonce::from_u128(2), ..pair.table.grant("k").unwrap() };
+    pair.requests.keep_held(|_| Some(other.clone()));
+    assert_eq!(pair.requests.take_lost().len(), 1, "another holds the key");
+
+    let mut pair = Pair::new();
+    held_by_other(&mut pair, 1);
+    let (key, nonce) = ("k".into(), Nonce::from_u128(1));
+    pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
+    pair.turn(1);
+    pair.requests.keep_held(|key| pair.table.grant(key));
+    assert!(pair.requests.take_lost().is_empty(), "the adopted lock lives");
+    pair.requests.keep_held(|_| None);
+    assert_eq!(pair.requests.take_lost(), [(nonce, u64::MAX)]);
 }

@@ -18,6 +18,10 @@ pub(in crate::testing::simulator) struct Belief {
     pub(in crate::testing::simulator) clock: Arc<SimClock>,
     pub(in crate::testing::simulator) lock: Lock,
     pub(in crate::testing::simulator) watch: LossWatch,
+    /// Whether it was lost before it began.
+    pub(in crate::testing::simulator) lost: bool,
+    /// Whether its holder is none of the process's: it outlives that.
+    pub(in crate::testing::simulator) outside: bool,
 }
 
 impl Belief {
@@ -86,10 +90,17 @@ impl Beliefs {
         }
     }
 
-    /// How many in this process were lost before their deadline.
-    pub(super) fn lost_early(&self, slot: usize) -> usize {
-        let all = self.keys.values().flatten().filter(|belief| belief.slot == slot);
-        all.filter(|belief| belief.watch.is_lost() && !belief.is_over()).count()
+    /// Those in this process that were lost before their deadline.
+    pub(super) fn lost_early(&self, slot: usize) -> impl Iterator<Item = &Belief> {
+        let all = self.keys.values().flatten().filter(move |belief| belief.slot == slot);
+        all.filter(|belief| belief.watch.is_lost() && !belief.is_over())
+    }
+
+    /// How many are held outside this process, or outside all.
+    pub(super) fn outside(&self, slot: Option<usize>) -> usize {
+        let all = self.keys.values().flatten();
+        let its = all.filter(|belief| slot.is_none_or(|slot| belief.slot == slot));
+        its.filter(|belief| belief.outside && belief.is_valid()).count()
     }
 
     /// The client no longer relies on it.
@@ -124,7 +135,15 @@ mod tests {
     fn belief(client: u32, clock: &Arc<SimClock>, ms: u64) -> Belief {
         let deadline = clock.now().after(Duration::from_millis(ms));
         let lock = Lock::new("k", Nonce::from_u128(u128::from(client)), 1, Some(deadline));
-        Belief { client, slot: 0, clock: clock.clone(), lock, watch: LossWatch::never() }
+        Belief {
+            client,
+            slot: 0,
+            clock: clock.clone(),
+            lock,
+            watch: LossWatch::never(),
+            lost: false,
+            outside: false,
+        }
     }
 
     fn at(time: &VirtualTime, ms: u64) {
