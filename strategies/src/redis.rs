@@ -222,8 +222,9 @@ impl KeyedMutex for Redis {
         let result = self.shared.unlock(lock).await;
         handed_over.disarm();
         if result.is_ok() {
-            // Others in this process may hold a guard of the same acquisition.
-            self.shared.holds.lose(lock.nonce(), lock.fencing_token());
+            // Others in this process may hold a guard of the nonce, also of a later acquisition of it: that is
+            // what was freed.
+            self.shared.holds.lose(lock.nonce(), u64::MAX);
         }
         result
     }
@@ -290,7 +291,7 @@ impl KeyedMutex for Redis {
     }
 
     fn release(&self, lock: &Lock) {
-        self.shared.holds.lose(lock.nonce(), lock.fencing_token());
+        self.shared.holds.lose(lock.nonce(), u64::MAX);
         self.shared.release_lock(lock);
     }
 

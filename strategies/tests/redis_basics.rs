@@ -9,7 +9,7 @@ mod redis_support;
 use std::time::Instant;
 
 use gaggle_strategies::{
-    DURATION_MAX, Error, KeyedMutex, LockOptions, MaxWait, Nonce, Queue, Redis, RedisOptions,
+    DURATION_MAX, Error, KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Queue, Redis, RedisOptions,
 };
 use redis_support::{Server, ms, patient, secs, take};
 
@@ -33,6 +33,27 @@ async fn a_lock_is_granted_refused_to_others_extended_and_freed() {
     second.unlock(&next).await.unwrap();
     assert_eq!(second.inspect("k").await.unwrap(), None);
     assert_eq!(server.residue().await, Vec::<String>::new());
+}
+
+/// An unlock names the nonce: a value of a former acquisition of it frees the later one.
+#[tokio::test]
+async fn who_unlocks_a_former_value_of_a_nonce_ends_the_later_one_at_once() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    for waits in [false, true] {
+        let lock = take(&redis, "k", secs(10)).await;
+        let watch = redis.watch(&lock);
+        let former = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token() - 1, None);
+        if waits {
+            redis.unlock(&former).await.unwrap();
+        } else {
+            redis.release(&former);
+        }
+        assert!(watch.is_lost(), "waits: {waits}");
+        while redis.inspect("k").await.unwrap().is_some() {
+            tokio::time::sleep(ms(1)).await;
+        }
+    }
 }
 
 #[tokio::test]

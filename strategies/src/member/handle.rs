@@ -228,7 +228,8 @@ impl Member {
     }
 
     pub(crate) fn release(&self, lock: &Lock) {
-        self.holds.lose(lock.nonce(), lock.fencing_token());
+        // An unlock names the nonce, and frees a later acquisition of it as well.
+        self.holds.lose(lock.nonce(), u64::MAX);
         if check_key(lock.key()).is_err() {
             // Nothing was ever granted under such a key.
             return;

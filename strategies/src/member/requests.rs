@@ -389,7 +389,8 @@ impl Requests {
         self.ask_again(now, true);
     }
 
-    /// Drops holds that the table, restored from a snapshot, does not grant any more.
+    /// Drops holds that the table, restored from a snapshot, does not grant any more. Of what was adopted no
+    /// token is known: a later acquisition of its nonce keeps it.
     pub(super) fn keep_held(&mut self, granted: impl Fn(&str) -> Option<Grant>) {
         let gone = |nonce: &Nonce, held: &mut Held| {
             let same =

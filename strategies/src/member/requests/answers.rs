@@ -117,6 +117,13 @@ impl Requests {
         }
         let pending = self.locks.remove(&grant.nonce).expect("it was just found");
         self.due.remove(Item::Lock(grant.nonce));
+        // A former acquisition of the nonce, whose end a snapshot has swallowed.
+        let former = self.held.get(&grant.nonce);
+        if former.is_some_and(|held| !held.adopted && held.token != grant.token)
+            && let Some(former) = self.held.remove(&grant.nonce)
+        {
+            self.lose(grant.nonce, &former);
+        }
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
             token: grant.token,

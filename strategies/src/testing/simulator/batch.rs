@@ -46,7 +46,7 @@ pub struct Batch {
 /// So many seeds reach everything that only those can reach in which clients hand locks on.
 const HANDING_ON_MIN: u64 = 40;
 /// And everything that needs locks held outside the members.
-const OUTSIDE_MIN: u64 = 200;
+const OUTSIDE_MIN: u64 = 1_000;
 /// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
 

@@ -203,7 +203,7 @@ impl Client {
         self.note(Observation::LetsGo { client: self.id, nonce });
         if self.draw.chance(self.work.release) {
             self.called(lock.key(), nonce, Call::Unlock);
-            self.note(Observation::Releases { nonce });
+            self.note(Observation::Releases { nonce, token: lock.fencing_token() });
             self.strategy.release(&lock);
             return self.answered(Answered::Cancelled);
         }

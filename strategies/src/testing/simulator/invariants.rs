@@ -37,8 +37,8 @@ pub(super) struct Invariants {
     last_tokens: BTreeMap<Arc<str>, u64>,
     /// Every nonce that a client ever held.
     believed: BTreeSet<Nonce>,
-    /// Every nonce that a client unlocked without waiting, with its process.
-    released: BTreeSet<(usize, Nonce)>,
+    /// Every nonce that a client unlocked without waiting, with its process and token.
+    released: BTreeSet<(usize, Nonce, u64)>,
     /// Waiters that were seen to get a place in a queue, or to lose it.
     queued: Vec<(Nonce, bool)>,
     formed_anew: bool,
@@ -247,8 +247,8 @@ impl Invariants {
         self.beliefs.extend(client, nonce, deadline)
     }
 
-    pub(super) fn release(&mut self, slot: usize, nonce: Nonce) {
-        self.released.insert((slot, nonce));
+    pub(super) fn release(&mut self, slot: usize, nonce: Nonce, token: u64) {
+        self.released.insert((slot, nonce, token));
     }
 
     pub(super) fn let_go(&mut self, client: u32, nonce: Nonce) {
@@ -263,7 +263,7 @@ impl Invariants {
     /// The process is no more. Returns the locks that it held.
     pub(super) fn process_gone(&mut self, slot: usize) -> Vec<Lock> {
         self.members.remove(&slot);
-        self.released.retain(|(other, _)| *other != slot);
+        self.released.retain(|(other, ..)| *other != slot);
         (0..self.beliefs.outside(Some(slot)))
             .for_each(|_| self.coverage.reach("lock outlived its process"));
         self.beliefs.forget(|belief| belief.slot == slot && !belief.outside)
@@ -276,7 +276,7 @@ impl Invariants {
             self.coverage.reach("lock lost before its deadline");
             let table = || Some(&self.groups.get(&group()?)?.table);
             let grant = || table()?.grant(lock.key());
-            let own = *lost || self.released.contains(&(slot, lock.nonce()));
+            let own = *lost || self.released.contains(&(slot, lock.nonce(), lock.fencing_token()));
             let lives = !own && grant().is_some_and(|grant| grant.is_of(lock));
             assert!(!lives, "a loss is told of a lock that lives: {lock:?}");
         }

@@ -41,8 +41,8 @@ impl World {
                     self.invariants.let_go(client, nonce);
                     Ok(())
                 }
-                Observation::Releases { nonce } => {
-                    self.invariants.release(slot, nonce);
+                Observation::Releases { nonce, token } => {
+                    self.invariants.release(slot, nonce, token);
                     Ok(())
                 }
                 Observation::Broken(what) if self.plan.clocks == Clocks::WithinBound => {

@@ -47,6 +47,7 @@ pub(super) enum Observation {
     /// before the log is.
     Releases {
         nonce: Nonce,
+        token: u64,
     },
     /// Something that the contract forbids.
     Broken(String),

@@ -258,3 +258,23 @@ fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
     pair.requests.keep_held(|_| None);
     assert_eq!(pair.requests.take_lost(), [(nonce, u64::MAX)]);
 }
+
+/// The end of the former acquisition was in the snapshot, and the grant of the later one comes right after it.
+#[test]
+fn a_nonce_granted_anew_is_another_acquisition_than_the_one_held() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let former = pair.table.grant("k").unwrap();
+    pair.requests.call(at(1), lock(2, "k", 1, Until::Never));
+    let sent = pair.requests.take_due(at(1), Sending { seen: Seen::Now, over_channel: true });
+    let [Command::Lock(asked)] = &sent[..] else { panic!("{sent:?}") };
+    let (request, token) = (asked.request, former.token + 1);
+    let anew = Grant { request, token, ..former.clone() };
+    pair.requests.observe(at(2), &Effect::Granted(anew.clone()));
+    assert_eq!(pair.requests.take_lost(), [(former.nonce, former.token)]);
+    pair.requests.keep_held(|_| Some(anew.clone()));
+    assert!(pair.requests.take_lost().is_empty(), "it lives");
+    pair.requests.left_group(at(3), ProcessId(3));
+    assert_eq!(pair.requests.take_lost(), [(anew.nonce, anew.token)]);
+}

@@ -29,6 +29,10 @@ impl Belief {
         self.lock.nonce()
     }
 
+    fn acquisition(&self) -> (Nonce, u64) {
+        (self.nonce(), self.lock.fencing_token())
+    }
+
     fn is_valid(&self) -> bool {
         !self.is_over() && !self.watch.is_lost()
     }
@@ -79,7 +83,8 @@ impl Beliefs {
     fn check(all: &[Belief]) -> Result<(), TwoBelieve> {
         let mut valid = all.iter().filter(|belief| belief.is_valid());
         let Some(first) = valid.next() else { return Ok(()) };
-        match valid.find(|other| other.nonce() != first.nonce()) {
+        // A nonce that was granted anew is another acquisition.
+        match valid.find(|other| other.acquisition() != first.acquisition()) {
             None => Ok(()),
             Some(other) => Err(TwoBelieve {
                 what: format!(
