@@ -51,7 +51,7 @@ async fn extend_puts_off_a_lost_that_already_waits() {
 async fn loss_that_the_strategy_learns_of_fires_before_the_deadline() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(60_000))).await.unwrap();
-    assert!(stub.holds.lose(guard.nonce(), guard.fencing_token()));
+    assert!(stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token()));
     timeout(ms(0), guard.lost()).await.expect("told at once");
     assert!(!guard.is_valid());
     stub.answer_extends(&[|| Err(Error::Closed)]);

@@ -82,7 +82,7 @@ impl KeyedMutex for Willing {
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         shuttle::future::yield_now().await;
-        self.holds.lose(lock.nonce(), lock.fencing_token());
+        self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl KeyedMutex for Willing {
     }
 
     fn release(&self, lock: &Lock) {
-        self.holds.lose(lock.nonce(), lock.fencing_token());
+        self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {

@@ -31,8 +31,9 @@ struct Shared {
 }
 
 /// A nonce may name a later acquisition once it is forgotten, while somebody still has a guard of the
-/// former: the token tells the two apart.
-type Acquisition = (Nonce, u64);
+/// former: the token tells the two apart. Tokens are compared within a key: a table may have parts, and
+/// each counts its own.
+type Acquisition = (Nonce, Arc<str>, u64);
 
 type Entries = BTreeMap<Acquisition, Entry>;
 
@@ -59,9 +60,9 @@ impl Holds {
     /// Watches `lock` until the returned value is dropped.
     #[must_use]
     pub fn watch(&self, lock: &Lock) -> LossWatch {
-        let acquisition = (lock.nonce(), lock.fencing_token());
+        let acquisition = (lock.nonce(), lock.key().clone(), lock.fencing_token());
         let mut entries = self.lock();
-        let entry = entries.entry(acquisition).or_insert_with(|| {
+        let entry = entries.entry(acquisition.clone()).or_insert_with(|| {
             self.shared.watched.fetch_add(1, Ordering::SeqCst);
             Entry { lock: lock.clone(), lost: watch::Sender::new(false), watches: 0 }
         });
@@ -69,15 +70,15 @@ impl Holds {
         LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks lost what is held under this nonce with a token no greater than this: a later
-    /// acquisition of it lives on. Returns whether somebody watched it.
-    pub fn lose(&self, nonce: Nonce, token: u64) -> bool {
+    /// Marks lost what is held of this key under this nonce with a token no greater than this: a
+    /// later acquisition of it lives on. Returns whether somebody watched it.
+    pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
         // As if this came before a watch that begins meanwhile, whose strategy looks after it began.
         if self.shared.watched.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let losing = |entries: &Entries| {
-            let named = entries.range((nonce, 0)..=(nonce, token));
+            let named = entries.range((nonce, key.clone(), 0)..=(nonce, key.clone(), token));
             named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
         };
         let losing = losing(&self.lock());
@@ -173,8 +174,8 @@ mod tests {
         let holds = Holds::default();
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
-        assert!(holds.lose(lock.nonce(), 1));
-        assert!(!holds.lose(lock.nonce(), 1), "a second loss is no news");
+        assert!(holds.lose(lock.key(), lock.nonce(), 1));
+        assert!(!holds.lose(lock.key(), lock.nonce(), 1), "a second loss is no news");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);
@@ -189,9 +190,9 @@ mod tests {
         let watch = holds.watch(&lock);
         let _other = holds.watch(&other);
         assert!(watch.lost().now_or_never().is_none());
-        assert!(holds.lose(other.nonce(), 1));
+        assert!(holds.lose(other.key(), other.nonce(), 1));
         assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
-        assert!(holds.lose(lock.nonce(), 1));
+        assert!(holds.lose(lock.key(), lock.nonce(), 1));
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
     }
 
@@ -203,12 +204,22 @@ mod tests {
         let watch = holds.watch(&lock);
         let watch_later = holds.watch(&later);
         // Also where the news of the former comes late.
-        assert!(holds.lose(lock.nonce(), 1));
+        assert!(holds.lose(lock.key(), lock.nonce(), 1));
         assert!(watch.is_lost() && !watch_later.is_lost());
-        assert!(holds.lose(lock.nonce(), 2), "the later one");
+        assert!(holds.lose(lock.key(), lock.nonce(), 2), "the later one");
         assert!(watch_later.is_lost());
         drop(watch);
         assert_eq!(holds.len(), 1);
+    }
+
+    /// As where a nonce is used for two keys, whose tokens are counted apart.
+    #[test]
+    fn what_ends_on_one_key_ends_nothing_on_another() {
+        let holds = Holds::default();
+        let [lock, other] = ["k", "other"].map(|key| Lock::new(key, Nonce::from_u128(7), 1, None));
+        let (watch, watch_other) = (holds.watch(&lock), holds.watch(&other));
+        assert!(holds.lose(lock.key(), lock.nonce(), u64::MAX));
+        assert!(watch.is_lost() && !watch_other.is_lost());
     }
 
     /// A waker that drops another watch of the same lock: under the mutex it would wait for itself.
@@ -221,8 +232,10 @@ mod tests {
             }
         }
         type Tell = fn(&Holds);
-        let ways: [Tell; 2] =
-            [|holds| _ = holds.lose(Nonce::from_u128(7), 1), |holds| _ = holds.lose_all()];
+        let ways: [Tell; 2] = [
+            |holds| _ = holds.lose(&"k".into(), Nonce::from_u128(7), 1),
+            |holds| _ = holds.lose_all(),
+        ];
         for tell in ways {
             let holds = Holds::default();
             let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
@@ -247,7 +260,7 @@ mod tests {
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
         let _watches = [holds.watch(&lock), holds.watch(&other)];
         assert_eq!(nonces(holds.locks()), [lock.nonce(), other.nonce()]);
-        holds.lose(lock.nonce(), 1);
+        holds.lose(lock.key(), lock.nonce(), 1);
         assert_eq!(nonces(holds.locks()), [other.nonce()]);
         assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is gone already");
         assert!(holds.locks().is_empty() && !holds.is_empty(), "the watches go on");

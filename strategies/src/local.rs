@@ -270,7 +270,7 @@ impl KeyedMutex for Local {
             let (key, nonce) = (lock.key().clone(), lock.nonce());
             let (process, request) = (ProcessId(0), 0);
             state.step(now, &Command::Extend { key, nonce, process, request, duration_ms });
-            let Some(Effect::Extended { expires_at: Some(_), .. }) = state.effects.last() else {
+            let Some(Effect::Extended { held: Some(_), .. }) = state.effects.last() else {
                 return Err(gone(lock, now));
             };
             let duration = Duration::from_millis(duration_ms);
@@ -334,7 +334,7 @@ impl KeyedMutex for Local {
             grant.is_some_and(|grant| grant.is_of(lock))
         });
         if !held {
-            self.holds.lose(lock.nonce(), lock.fencing_token());
+            self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
         }
         watch
     }

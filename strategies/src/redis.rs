@@ -224,7 +224,7 @@ impl KeyedMutex for Redis {
         if result.is_ok() {
             // Others in this process may hold a guard of the nonce, also of a later acquisition of it: that is
             // what was freed.
-            self.shared.holds.lose(lock.nonce(), u64::MAX);
+            self.shared.holds.lose(lock.key(), lock.nonce(), u64::MAX);
         }
         result
     }
@@ -291,14 +291,14 @@ impl KeyedMutex for Redis {
     }
 
     fn release(&self, lock: &Lock) {
-        self.shared.holds.lose(lock.nonce(), u64::MAX);
+        self.shared.holds.lose(lock.key(), lock.nonce(), u64::MAX);
         self.shared.release_lock(lock);
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.shared.holds.watch(lock);
         if self.shared.open().is_err() {
-            self.shared.holds.lose(lock.nonce(), lock.fencing_token());
+            self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
             self.shared.release_lock(lock);
         }
         watch

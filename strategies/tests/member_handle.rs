@@ -171,6 +171,8 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     let handed_over = members[0].1.lock("handed over", long.clone()).await.unwrap();
     let adopted = survivor.extend(&handed_over, ms(600_000)).await.unwrap();
     let adopted = survivor.watch(&adopted);
+    let only_watched = members[0].1.lock("only watched", long.clone()).await.unwrap();
+    let only_watched = survivor.watch(&only_watched);
     let unwatched = survivor.lock("unwatched", long.clone()).await.unwrap();
     let between = survivor.lock("between", long.clone()).await.unwrap();
     let given = long.clone().nonce(Nonce::from_u128(1));
@@ -207,7 +209,7 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     for key in ["handed over", "unwatched", "unread"] {
         let _ = anew[0].try_lock(key, ms(600_000)).await.unwrap();
     }
-    assert!(adopted.is_lost());
+    assert!(adopted.is_lost() && only_watched.is_lost());
     let unwatched = survivor.watch(&unwatched);
     for _ in 0..5 {
         assert!(unread.as_mut().poll(&mut context).is_pending(), "it is another's now");

@@ -77,7 +77,7 @@ impl Signal {
 #[must_use]
 pub(super) struct News {
     woken: SmallVec<[Arc<Signal>; 2]>,
-    lost: SmallVec<[(Nonce, u64); 2]>,
+    lost: SmallVec<[(Arc<str>, Nonce, u64); 2]>,
 }
 
 impl State {
@@ -105,17 +105,17 @@ impl State {
                     self.news.wake(&self.calls, grant.nonce);
                     self.news.wake_head(&self.table, &self.calls, &grant.key);
                 }
-                Effect::Expired { nonce, token, .. } => {
+                Effect::Expired { key, nonce, token, .. } => {
                     tracing::info!(%nonce, token, "a lease ran out");
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Expired);
-                    self.news.lost.push((*nonce, *token));
+                    self.news.lost.push((key.clone(), *nonce, *token));
                 }
-                Effect::Unlocked { nonce, was: Ended::Held, .. } => {
+                Effect::Unlocked { key, nonce, was: Ended::Held } => {
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Unlocked);
                     // A later acquisition of the nonce has a greater one.
-                    self.news.lost.push((*nonce, self.table.last_token()));
+                    self.news.lost.push((key.clone(), *nonce, self.table.last_token()));
                 }
                 Effect::Unlocked { key, nonce, was: Ended::Waited }
                 | Effect::Dropped { key, nonce, .. } => {
@@ -230,8 +230,8 @@ impl News {
     }
 
     pub(super) fn tell(self, holds: &Holds) {
-        for (nonce, token) in self.lost {
-            holds.lose(nonce, token);
+        for (key, nonce, token) in self.lost {
+            holds.lose(&key, nonce, token);
         }
         for signal in self.woken {
             signal.news.notify_waiters();

@@ -169,8 +169,9 @@ pub enum Effect {
         process: ProcessId,
         /// Which request.
         request: u64,
-        /// The end of the lease now; `None` if the nonce does not hold the key.
-        expires_at: Option<ClusterTime>,
+        /// The token of the acquisition and the end of its lease now; `None` if the nonce does not
+        /// hold the key.
+        held: Option<(u64, ClusterTime)>,
     },
     /// A lease ran out.
     Expired {

@@ -73,8 +73,8 @@ impl LockTable {
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, effects),
             Command::Extend { key, nonce, process, request, duration_ms } => {
                 let (nonce, process, request) = (*nonce, *process, *request);
-                let expires_at = self.extend(key, nonce, (process, request), *duration_ms);
-                effects.push(Effect::Extended { nonce, process, request, expires_at });
+                let held = self.extend(key, nonce, (process, request), *duration_ms);
+                effects.push(Effect::Extended { nonce, process, request, held });
             }
             Command::Gone { process } => self.drop_process(*process, effects),
             Command::Noop => {}
@@ -217,7 +217,7 @@ impl LockTable {
         nonce: Nonce,
         by: (ProcessId, u64),
         duration_ms: u64,
-    ) -> Option<ClusterTime> {
+    ) -> Option<(u64, ClusterTime)> {
         let slot = self.rows.find(key)?;
         let row = &mut self.rows[slot];
         if row.holder.claim.nonce != nonce {
@@ -230,7 +230,7 @@ impl LockTable {
             row.holder.expires_at = asked;
             self.index.add_lease(slot, row);
         }
-        Some(row.holder.expires_at)
+        Some((row.holder.token, row.holder.expires_at))
     }
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {

@@ -15,7 +15,7 @@ use super::{
     node::{Node, Output, Status},
     requests::{Answer, Call, CallerId, LockCall},
 };
-use crate::{Clock, Error, Holds, Instant};
+use crate::{Clock, Error, Holds, Instant, Lock};
 
 /// How much of each queue one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
@@ -203,9 +203,8 @@ impl Driver {
                 let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
             }
             Mail::Recheck { lock } => {
-                let (nonce, token) = (lock.nonce(), lock.fencing_token());
-                if !self.node.holds(&lock) && self.holds.lose(nonce, token) {
-                    tracing::warn!(%nonce, "lock lost");
+                if !self.node.holds(&lock) {
+                    self.lose(&lock);
                 }
             }
             Mail::Close { unlock, done } => {
@@ -313,20 +312,28 @@ impl Driver {
                     }
                     Ok(())
                 }
-                Output::Lost { nonce, token } => {
-                    if self.holds.lose(nonce, token) {
-                        tracing::warn!(%nonce, "lock lost");
-                    }
+                Output::Lost { lock } => {
+                    self.lose(&lock);
                     Ok(())
                 }
-                Output::Ended { nonce, token } => {
-                    self.holds.lose(nonce, token);
+                Output::Ended { lock } => {
+                    self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                    Ok(())
+                }
+                Output::LostAll => {
+                    self.holds.lose_all().iter().for_each(warn_of);
                     Ok(())
                 }
             };
             if let Err(error) = sent {
                 tracing::debug!(%error, "a frame was not sent");
             }
+        }
+    }
+
+    fn lose(&self, lock: &Lock) {
+        if self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token()) {
+            warn_of(lock);
         }
     }
 
@@ -353,6 +360,10 @@ impl Driver {
         tracing::error!(error = %failure, "member failed");
         let _ = self.failure.set(failure);
     }
+}
+
+fn warn_of(lost: &Lock) {
+    tracing::warn!(nonce = %lost.nonce(), "lock lost");
 }
 
 /// Also where the driver's task is dropped, with its runtime or by a panic: nobody would tell the

@@ -148,7 +148,7 @@ impl Member {
                 | Answer::Unlocked { was: Ended::Unlocked, asked_before: true },
             ) => {
                 // Others in this process may hold a guard of the same acquisition.
-                self.holds.lose(lock.nonce(), lock.fencing_token());
+                self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 Ok(())
             }
             Some(Answer::Unlocked { was: Ended::Unknown, asked_before: true }) => {
@@ -205,7 +205,7 @@ impl Member {
                 extended(lock, sent, duration, self.drift, self.clock.now())
             }
             Some(Answer::Extended { .. }) => {
-                self.holds.lose(lock.nonce(), lock.fencing_token());
+                self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 Err(gone(lock, self.clock.now()))
             }
             Some(Answer::Limit { what, limit }) => Err(Error::Limit { what, limit }),
@@ -229,7 +229,7 @@ impl Member {
 
     pub(crate) fn release(&self, lock: &Lock) {
         // An unlock names the nonce, and frees a later acquisition of it as well.
-        self.holds.lose(lock.nonce(), u64::MAX);
+        self.holds.lose(lock.key(), lock.nonce(), u64::MAX);
         if check_key(lock.key()).is_err() {
             // Nothing was ever granted under such a key.
             return;

@@ -28,7 +28,7 @@ use super::{
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
-    Inspection, Instant, Lock, Nonce,
+    Inspection, Instant, Lock,
     lock_table::{Effect, Ended, Grant, ProcessId, Seen},
     planted::{Bug, planted},
 };
@@ -64,6 +64,8 @@ pub(crate) struct Node {
     last_token: u64,
     /// The same when this process last lost what it held.
     lost_token: u64,
+    /// A group was left in this turn.
+    left: bool,
     ticks: u64,
     gone_asked: Instant,
     dropped: u64,
@@ -83,16 +85,17 @@ pub(crate) enum Output {
         caller: CallerId,
         answer: Answer,
     },
-    /// An acquisition of this process can no longer be relied on; no token of it is greater.
+    /// An acquisition of this process can no longer be relied on.
     Lost {
-        nonce: Nonce,
-        token: u64,
+        lock: Lock,
     },
     /// An acquisition of this process was unlocked, as somebody here asked for.
     Ended {
-        nonce: Nonce,
-        token: u64,
+        lock: Lock,
     },
+    /// The group was left, and with it whatever is watched here, also what was granted to a former
+    /// incarnation of this process.
+    LostAll,
 }
 
 impl Node {
@@ -138,6 +141,7 @@ impl Node {
             presences: 0,
             last_token: 0,
             lost_token: 0,
+            left: false,
             ticks: 0,
             gone_asked: Instant::default(),
             dropped: 0,
@@ -220,12 +224,14 @@ impl Node {
         let outbox = &mut self.outbox;
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
-        let lost_token = self.requests.take_lost_token().min(self.last_token);
-        self.lost_token = self.lost_token.max(lost_token);
+        self.lost_token = self.lost_token.max(self.requests.take_lost_token());
         let lost = self.requests.take_lost().into_iter();
-        self.outputs.extend(lost.map(|(nonce, token)| Output::Lost { nonce, token }));
+        self.outputs.extend(lost.map(|lock| Output::Lost { lock }));
         let ended = self.requests.take_ended().into_iter();
-        self.outputs.extend(ended.map(|(nonce, token)| Output::Ended { nonce, token }));
+        self.outputs.extend(ended.map(|lock| Output::Ended { lock }));
+        if std::mem::take(&mut self.left) {
+            self.outputs.push(Output::LostAll);
+        }
         let answers = self.requests.take_answers().into_iter();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
         Ok(std::mem::take(&mut self.outputs))
@@ -389,6 +395,7 @@ impl Node {
             self.incarnation = self.ids.draw();
         }
         self.lost_token = self.last_token;
+        self.left = true;
         self.requests.left_group(now, ProcessId(self.incarnation));
         self.transfers.clear();
         self.outbox.clear();

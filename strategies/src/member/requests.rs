@@ -17,7 +17,7 @@ use self::{
     schedule::Schedule,
 };
 use crate::{
-    Instant, Nonce,
+    Instant, Lock, Nonce,
     lock_table::{Command, Ended, Grant, ProcessId, Seen},
     planted::{Bug, planted},
 };
@@ -54,10 +54,9 @@ pub(super) struct Requests {
     due: Schedule<Item>,
     requests_made: u64,
     answers: Vec<(CallerId, Answer)>,
-    /// With its token.
-    lost: Vec<(Nonce, u64)>,
+    lost: Vec<Lock>,
     /// What was unlocked here, and is nobody's loss who knows it.
-    ended: Vec<(Nonce, u64)>,
+    ended: Vec<Lock>,
     /// The greatest token of both, since it was last asked for.
     lost_token: u64,
 }
@@ -81,16 +80,15 @@ impl Requests {
         std::mem::take(&mut self.answers)
     }
 
-    pub(super) fn take_lost(&mut self) -> Vec<(Nonce, u64)> {
+    pub(super) fn take_lost(&mut self) -> Vec<Lock> {
         std::mem::take(&mut self.lost)
     }
 
-    pub(super) fn take_ended(&mut self) -> Vec<(Nonce, u64)> {
+    pub(super) fn take_ended(&mut self) -> Vec<Lock> {
         std::mem::take(&mut self.ended)
     }
 
-    /// The greatest token of what was lost or ended since the last call; `u64::MAX` where one is not
-    /// known.
+    /// The greatest token of what was lost or ended since the last call.
     pub(super) fn take_lost_token(&mut self) -> u64 {
         std::mem::take(&mut self.lost_token)
     }
@@ -98,13 +96,13 @@ impl Requests {
     fn lose(&mut self, nonce: Nonce, held: &Held) {
         held.revoke_extensions();
         self.lost_token = self.lost_token.max(held.token);
-        self.lost.push((nonce, held.token));
+        self.lost.push(held.lock(nonce));
     }
 
     fn end(&mut self, nonce: Nonce, held: &Held) {
         held.revoke_extensions();
         self.lost_token = self.lost_token.max(held.token);
-        self.ended.push((nonce, held.token));
+        self.ended.push(held.lock(nonce));
     }
 
     pub(super) fn call(&mut self, now: Instant, call: Call) {
@@ -389,13 +387,11 @@ impl Requests {
         self.ask_again(now, true);
     }
 
-    /// Drops holds that the table, restored from a snapshot, does not grant any more. Of what was adopted no
-    /// token is known: a later acquisition of its nonce keeps it.
+    /// Drops holds that the table, restored from a snapshot, does not grant any more.
     pub(super) fn keep_held(&mut self, granted: impl Fn(&str) -> Option<Grant>) {
         let gone = |nonce: &Nonce, held: &mut Held| {
-            let same =
-                |grant: Grant| grant.nonce == *nonce && (held.adopted || grant.token == held.token);
-            !granted(&held.key).is_some_and(same) || planted(Bug::SnapshotLosesHeld)
+            let same = granted(&held.key).is_some_and(|grant| grant.is_of(&held.lock(*nonce)));
+            !same || planted(Bug::SnapshotLosesHeld)
         };
         let lost: Vec<(Nonce, Held)> = self.held.extract_if(.., gone).collect();
         for (nonce, held) in lost {

@@ -213,8 +213,8 @@ impl World {
                 Output::Answer { caller, answer } => {
                     self.answers.insert(caller, answer);
                 }
-                Output::Lost { nonce, .. } => self.lost.push((name.into(), nonce)),
-                Output::Ended { .. } => {}
+                Output::Lost { lock } => self.lost.push((name.into(), lock.nonce())),
+                Output::Ended { .. } | Output::LostAll => {}
             }
         }
     }

@@ -360,7 +360,7 @@ impl Shared {
 
     /// A lock turned out not to hold: says so to whoever watches it.
     pub(super) fn lost(&self, lock: &Lock) {
-        if self.holds.lose(lock.nonce(), lock.fencing_token()) {
+        if self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token()) {
             tracing::warn!(token = lock.fencing_token(), "a lock was lost");
         }
     }

@@ -190,7 +190,7 @@ fn a_watch_dropped_beside_another_takes_no_news_from_it() {
             thread::spawn(move || {
                 let watch = holds.watch(&lock);
                 switch();
-                holds.lose(lock.nonce(), lock.fencing_token());
+                holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 assert!(watch.is_lost());
             })
         };

@@ -71,22 +71,22 @@ impl ReferenceTable {
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, &mut out),
             Command::Extend { key, nonce, process, request, duration_ms } => {
                 let end = self.now.saturating_add(lease(*duration_ms));
-                let mut expires_at = None;
+                let mut held = None;
                 for a in &mut self.acquisitions {
                     if a.request.nonce == *nonce
                         && a.request.key == *key
-                        && let Some((_, _, expiry)) = &mut a.granted
+                        && let Some((token, _, expiry)) = &mut a.granted
                     {
                         *expiry = end.max(*expiry);
                         if a.request.process != *process {
                             a.request.request = *request;
                         }
                         a.request.process = *process;
-                        expires_at = Some(ClusterTime(*expiry));
+                        held = Some((*token, ClusterTime(*expiry)));
                     }
                 }
                 let (nonce, process, request) = (*nonce, *process, *request);
-                out.push(Effect::Extended { nonce, process, request, expires_at });
+                out.push(Effect::Extended { nonce, process, request, held });
             }
             Command::Gone { process } => {
                 let process = *process;

@@ -111,8 +111,8 @@ impl Ledger {
                     self.ended[usize::from(client_of(*nonce))] = true;
                 }
                 Effect::Unlocked { nonce, was, .. } => self.unlocked(client_of(*nonce), *was),
-                Effect::Extended { nonce, expires_at, .. } => {
-                    self.extended(client_of(*nonce), *expires_at, now);
+                Effect::Extended { nonce, held, .. } => {
+                    self.extended(client_of(*nonce), held.map(|(_, end)| end), now);
                 }
                 Effect::Refused { reason, .. } => {
                     self.seen |= match reason {

@@ -189,7 +189,7 @@ impl Replayed {
                     self.grants.push(granted);
                 }
             }
-            Effect::Extended { nonce, expires_at: Some(_), .. } => {
+            Effect::Extended { nonce, held: Some(_), .. } => {
                 self.extended[usize::from(client_of(*nonce))] = true;
             }
             _ => {}

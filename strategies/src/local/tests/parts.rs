@@ -53,6 +53,33 @@ async fn leases_that_have_run_out_leave_their_room_to_other_keys() {
     }
 }
 
+/// Each part counts its own tokens: the former acquisition of a nonce may have a greater one.
+#[tokio::test(start_paused = true)]
+async fn a_nonce_that_ended_on_one_key_is_not_lost_on_another() {
+    let local = bounded(1 << 20, 1 << 20);
+    let given = LockOptions::default().nonce(Nonce::from_u128(7));
+    let keys = keys();
+    for _ in 0..10 {
+        let drawn = local.lock(&keys[0], LockOptions::default()).await.unwrap();
+        local.unlock(&drawn).await.unwrap();
+    }
+    let former = local.lock(&keys[0], given.clone()).await.unwrap();
+    local.unlock(&former).await.unwrap();
+    let mut smaller = 0;
+    for key in &keys[1..] {
+        // Until the nonce is forgotten.
+        tokio::time::advance(ms(86_400_000)).await;
+        let lock = local.lock(key, given.clone()).await.unwrap();
+        let watch = local.watch(&lock);
+        assert!(local.watch(&former).is_lost());
+        assert!(!watch.is_lost(), "{key}");
+        local.unlock(&lock).await.unwrap();
+        assert!(watch.is_lost(), "{key}");
+        smaller += usize::from(lock.fencing_token() < former.fencing_token());
+    }
+    assert!(smaller > 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nonces_are_bounded_as_a_whole() {
     let local = bounded(1 << 20, 20);

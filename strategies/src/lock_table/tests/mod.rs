@@ -104,8 +104,8 @@ fn tell(effect: &Effect) -> String {
         Effect::Queued { nonce, .. } => format!("queued {}", nonce.as_u128()),
         Effect::Refused { nonce, reason, .. } => format!("refused {} {reason:?}", nonce.as_u128()),
         Effect::Unlocked { nonce, was, .. } => format!("unlocked {} {was:?}", nonce.as_u128()),
-        Effect::Extended { nonce, expires_at, .. } => {
-            format!("extended {} {:?}", nonce.as_u128(), expires_at.map(|end| end.0))
+        Effect::Extended { nonce, held, .. } => {
+            format!("extended {} {:?}", nonce.as_u128(), held.map(|(_, end)| end.0))
         }
         Effect::Expired { nonce, token, .. } => {
             format!("expired {} token {token}", nonce.as_u128())

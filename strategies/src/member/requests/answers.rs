@@ -38,14 +38,14 @@ impl Requests {
                 self.unlocked(*nonce, *was);
                 self.place_has_gone(now, *nonce);
             }
-            Effect::Extended { process, request, expires_at, .. } if *process == self.process => {
+            Effect::Extended { process, request, held, .. } if *process == self.process => {
                 if let Some(pending) = self.take_extend(*request) {
                     let sent = pending.first_sent.unwrap_or(now);
                     let (caller, claim) = (pending.caller, Claim::default());
-                    if expires_at.is_some() {
-                        self.extended(pending, claim.clone());
+                    if let Some((token, _)) = held {
+                        self.extended(pending, *token, claim.clone());
                     }
-                    let answer = Answer::Extended { held: expires_at.is_some(), sent, claim };
+                    let answer = Answer::Extended { held: held.is_some(), sent, claim };
                     self.answers.push((caller, answer));
                 }
             }
@@ -59,11 +59,12 @@ impl Requests {
     }
 
     /// Who extends a lock counts on it, also where another process was granted it.
-    fn extended(&mut self, extend: PendingExtend, claim: Claim) {
+    fn extended(&mut self, extend: PendingExtend, token: u64, claim: Claim) {
         let PendingExtend { key, nonce, duration_ms, .. } = extend;
+        self.lose_former(nonce, token);
         let held = self.held.entry(nonce).or_insert_with(|| Held {
             sole: false,
-            token: u64::MAX,
+            token,
             adopted: true,
             duration_ms,
             key,
@@ -117,13 +118,7 @@ impl Requests {
         }
         let pending = self.locks.remove(&grant.nonce).expect("it was just found");
         self.due.remove(Item::Lock(grant.nonce));
-        // A former acquisition of the nonce, whose end a snapshot has swallowed.
-        let former = self.held.get(&grant.nonce);
-        if former.is_some_and(|held| !held.adopted && held.token != grant.token)
-            && let Some(former) = self.held.remove(&grant.nonce)
-        {
-            self.lose(grant.nonce, &former);
-        }
+        self.lose_former(grant.nonce, grant.token);
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
             token: grant.token,
@@ -147,6 +142,14 @@ impl Requests {
             }
             let answer = Answer::Granted { grant: grant.clone(), sent, received: now, claim };
             self.answers.push((caller, answer));
+        }
+    }
+
+    /// Loses a former acquisition of the nonce, whose end a snapshot has swallowed.
+    fn lose_former(&mut self, nonce: Nonce, token: u64) {
+        let former = self.held.extract_if(nonce..=nonce, |_, held| held.token != token).next();
+        if let Some((_, former)) = former {
+            self.lose(nonce, &former);
         }
     }
 

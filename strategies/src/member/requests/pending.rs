@@ -4,7 +4,7 @@ use std::{
 };
 
 use crate::{
-    Instant, Nonce, Owner,
+    Instant, Lock, Nonce, Owner,
     lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
     sync::AtomicU8,
     wait::whole_ms,
@@ -189,7 +189,6 @@ pub(super) struct PendingExtend {
 pub(super) struct Held {
     /// Its LOCK was sent once, straight into the log: no copy of it can be under way.
     pub(super) sole: bool,
-    /// The fencing token; where another process was granted it, none is greater.
     pub(super) token: u64,
     pub(super) duration_ms: u64,
     pub(super) key: Arc<str>,
@@ -202,6 +201,10 @@ pub(super) struct Held {
 }
 
 impl Held {
+    pub(super) fn lock(&self, nonce: Nonce) -> Lock {
+        Lock::new(self.key.clone(), nonce, self.token, None)
+    }
+
     /// It has ended: no answer that is read only now is relied on.
     pub(super) fn revoke_extensions(&self) {
         for claim in &self.extensions {

@@ -39,8 +39,8 @@ fn dropped(process: ProcessId) -> Effect {
 }
 
 fn extended(process: ProcessId) -> Effect {
-    let expires_at = Some(ClusterTime(9));
-    Effect::Extended { nonce: nonce(), process, request: 1, expires_at }
+    let held = Some((1, ClusterTime(9)));
+    Effect::Extended { nonce: nonce(), process, request: 1, held }
 }
 
 fn expired(nonce: Nonce) -> Effect {
@@ -102,13 +102,13 @@ fn what_ends_elsewhere_is_lost_once_and_only_where_it_was_held() {
     assert!(pair.requests.take_lost().is_empty(), "nobody here held it");
     pair.requests.observe(at(51), &expired(nonce()));
     pair.requests.observe(at(52), &expired(nonce()));
-    assert_eq!(pair.requests.take_lost(), [(nonce(), 1)]);
+    assert_eq!(pair.lost(), [(nonce(), 1)]);
 
     let mut pair = holding();
     let unlocked = Effect::Unlocked { key: "k".into(), nonce: nonce(), was: Ended::Held };
     pair.requests.observe(at(50), &unlocked);
     pair.requests.observe(at(51), &unlocked);
-    assert_eq!(pair.requests.take_lost(), [(nonce(), 1)], "who had it handed has unlocked it");
+    assert_eq!(pair.lost(), [(nonce(), 1)], "who had it handed has unlocked it");
 }
 
 #[test]

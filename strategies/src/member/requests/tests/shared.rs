@@ -42,10 +42,10 @@ fn who_extends_what_another_was_granted_is_told_when_it_is_lost() {
     };
     let mut pair = extending();
     pair.requests.left_group(at(2), ProcessId(3));
-    assert_eq!(pair.requests.take_lost(), [(Nonce::from_u128(1), u64::MAX)]);
+    assert_eq!(pair.lost(), [(Nonce::from_u128(1), 1)]);
     let mut pair = extending();
     pair.apply(2, &[free(1)]);
-    assert_eq!(pair.requests.take_lost(), [(Nonce::from_u128(1), u64::MAX)], "unlocked by another");
+    assert_eq!(pair.lost(), [(Nonce::from_u128(1), 1)], "unlocked by another");
     // And others hear of it when this process unlocks what they were granted.
     let mut pair = extending();
     let (key, nonce) = ("k".into(), Nonce::from_u128(1));
@@ -236,7 +236,7 @@ fn a_snapshot_that_grants_the_nonce_anew_does_not_keep_its_former_acquisition() 
     assert!(pair.requests.take_lost().is_empty(), "it lives");
     let anew = Grant { token: grant.token + 1, ..grant.clone() };
     pair.requests.keep_held(|_| Some(anew.clone()));
-    assert_eq!(pair.requests.take_lost(), [(grant.nonce, grant.token)]);
+    assert_eq!(pair.lost(), [(grant.nonce, grant.token)]);
 }
 
 #[test]
@@ -255,8 +255,28 @@ fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
     pair.turn(1);
     pair.requests.keep_held(|key| pair.table.grant(key));
     assert!(pair.requests.take_lost().is_empty(), "the adopted lock lives");
-    pair.requests.keep_held(|_| None);
-    assert_eq!(pair.requests.take_lost(), [(nonce, u64::MAX)]);
+    let adopted = pair.table.grant("k").unwrap();
+    let anew = Grant { token: adopted.token + 1, ..adopted };
+    pair.requests.keep_held(|_| Some(anew.clone()));
+    assert_eq!(pair.lost(), [(nonce, 1)], "granted anew");
+}
+
+/// The end of the former acquisition was in a snapshot, and this process extends the later one.
+#[test]
+fn who_extends_a_nonce_granted_anew_has_lost_its_former_acquisition() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let former = pair.table.grant("k").unwrap();
+    let (key, nonce) = ("k".into(), former.nonce);
+    pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
+    let sent = pair.requests.take_due(at(1), Sending { seen: Seen::Now, over_channel: true });
+    let [Command::Extend { process, request, .. }] = sent[..] else { panic!("{sent:?}") };
+    let held = Some((former.token + 1, ClusterTime(9)));
+    pair.requests.observe(at(2), &Effect::Extended { nonce, process, request, held });
+    assert_eq!(pair.lost(), [(nonce, former.token)]);
+    pair.requests.left_group(at(3), ProcessId(3));
+    assert_eq!(pair.lost(), [(nonce, former.token + 1)]);
 }
 
 /// The end of the former acquisition was in the snapshot, and the grant of the later one comes right after it.
@@ -272,9 +292,9 @@ fn a_nonce_granted_anew_is_another_acquisition_than_the_one_held() {
     let (request, token) = (asked.request, former.token + 1);
     let anew = Grant { request, token, ..former.clone() };
     pair.requests.observe(at(2), &Effect::Granted(anew.clone()));
-    assert_eq!(pair.requests.take_lost(), [(former.nonce, former.token)]);
+    assert_eq!(pair.lost(), [(former.nonce, former.token)]);
     pair.requests.keep_held(|_| Some(anew.clone()));
     assert!(pair.requests.take_lost().is_empty(), "it lives");
     pair.requests.left_group(at(3), ProcessId(3));
-    assert_eq!(pair.requests.take_lost(), [(anew.nonce, anew.token)]);
+    assert_eq!(pair.lost(), [(anew.nonce, anew.token)]);
 }

@@ -60,14 +60,15 @@ impl Ledger {
                     }
                 }
                 Effect::Unlocked { key, nonce, was } => self.unlocked(key, *nonce, *was, coverage),
-                Effect::Extended { nonce, expires_at: Some(end), .. } => {
+                Effect::Extended { nonce, held: Some((token, end)), .. } => {
                     let held = self.holders.values_mut().find(|held| held.nonce == *nonce);
                     let held = held.expect("only a holder is extended");
+                    assert_eq!(*token, held.token, "an extend changes no token");
                     assert!(*end >= held.expires_at, "an extend shortened a lease");
                     held.expires_at = *end;
                     coverage.reach("lease extended");
                 }
-                Effect::Extended { expires_at: None, .. } => {
+                Effect::Extended { held: None, .. } => {
                     coverage.reach("extend of a lost lock refused");
                 }
                 Effect::Expired { key, nonce, .. } => {
