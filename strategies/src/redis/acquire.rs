@@ -246,7 +246,7 @@ impl Call<'_> {
             }
             let patience = now.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));
-            let asking = self.shared.prolong(key, bucket, nonce, duration, until);
+            let asking = self.shared.prolong(key, bucket, (nonce, token), duration, until);
             match ticket.unless_closed(asking).await? {
                 Ok(true) => deadline = extended_deadline(Some(deadline), now, duration, drift),
                 Ok(false) => {
@@ -388,9 +388,7 @@ impl<'a> Ticket<'a> {
         if waiters.is_closed() {
             return false;
         }
-        let withdrawal = waiters.leave(&self.request, id, true);
-        drop(waiters);
-        if let Some(withdrawal) = withdrawal {
+        if let Some(withdrawal) = waiters.leave(&self.request, id, true) {
             self.shared.withdraw(&withdrawal);
         }
         true
@@ -405,8 +403,10 @@ impl<'a> Ticket<'a> {
     fn leave(&mut self, taken: bool) {
         let Some(id) = self.id.take() else { return };
         self.hear_no_more();
-        let withdrawal = self.shared.waiters().leave(&self.request, id, taken);
-        if let Some(withdrawal) = withdrawal {
+        let mut waiters = self.shared.waiters();
+        if let Some(withdrawal) = waiters.leave(&self.request, id, taken) {
+            // Before the mutex is free: a closing that finds nothing here waits for the releaser, which
+            // has it by then.
             self.shared.withdraw(&withdrawal);
         }
     }

@@ -340,7 +340,7 @@ impl<C> Waiters<C> {
         for bucket in &mut self.buckets {
             bucket.poll_at = None;
             for (_, mut entry) in std::mem::take(&mut bucket.entries) {
-                withdrawals.extend(entry.withdrawal());
+                withdrawals.extend(entry.withdrawal_of_closing());
                 let callers = entry.callers.iter_mut();
                 let tell = callers.filter_map(|caller| caller.tell.take());
                 effects.extend(tell.map(|tell| (tell, Outcome::Closed)));

@@ -123,8 +123,19 @@ impl<C> Entry<C> {
             State::Queued => true,
             State::Asking | State::Ended => self.unanswered > 0 && !self.taken,
         };
+        kept.then(|| self.withdrawn())
+    }
+
+    /// What must be sent when the handle is closed. An answer may have been read, and what it says not
+    /// be noted yet: its caller will find no entry.
+    pub(super) fn withdrawal_of_closing(&self) -> Option<Withdrawal> {
+        let unnoted = self.state == State::Asking && !self.taken;
+        if unnoted { Some(self.withdrawn()) } else { self.withdrawal() }
+    }
+
+    fn withdrawn(&self) -> Withdrawal {
         let copies = self.request.given || self.unanswered > 0;
-        kept.then(|| Withdrawal { request: self.request.clone(), copies })
+        Withdrawal { request: self.request.clone(), copies }
     }
 
     pub(super) fn waiting(&self) -> Waiting {

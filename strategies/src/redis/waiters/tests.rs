@@ -101,6 +101,20 @@ fn a_grant_whose_caller_has_gone_is_withdrawn() {
     assert!(!withdrawal.copies, "sent once, and answered");
 }
 
+/// Its caller has read the grant, and finds nothing to note it in.
+#[test]
+fn an_answer_that_is_not_noted_yet_is_withdrawn_by_a_closing() {
+    let mut waiters = waiters();
+    let request = request(1, "k", false);
+    let id = waiters.join(&request, at(0), None, "caller").unwrap();
+    waiters.asking(&request, id).unwrap();
+    waiters.settled(&request);
+    let (_, withdrawals) = waiters.close();
+    let [withdrawal] = &withdrawals[..] else { panic!("{withdrawals:?}") };
+    assert!(!withdrawal.copies, "sent once, and answered");
+    assert_eq!(waiters.granted_at_once(&request, 1, at(1)).0, None);
+}
+
 #[test]
 fn a_lock_without_an_answer_leaves_copies_behind() {
     let mut waiters = waiters();
