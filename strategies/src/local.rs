@@ -267,6 +267,10 @@ impl KeyedMutex for Local {
             if lock.deadline().is_some_and(|deadline| deadline <= now) {
                 return Err(Error::Expired);
             }
+            // A later acquisition of the nonce is not this lock.
+            if !state.table.grant(lock.key()).is_some_and(|grant| grant.is_of(lock)) {
+                return Err(gone(lock, now));
+            }
             let (key, nonce) = (lock.key().clone(), lock.nonce());
             let (process, request) = (ProcessId(0), 0);
             state.step(now, &Command::Extend { key, nonce, process, request, duration_ms });

@@ -264,6 +264,22 @@ async fn who_releases_a_former_value_of_a_nonce_ends_the_later_one_at_once() {
     }
 }
 
+/// A nonce may name a later acquisition once it is forgotten: that one is not extended in its name.
+#[tokio::test(start_paused = true)]
+async fn who_extends_a_former_value_of_a_nonce_does_not_hold_it() {
+    let members = cluster(&Hub::new()).await;
+    for (_, member) in &members {
+        let lock = member.lock("k", LockOptions::default()).await.unwrap();
+        let watch = member.watch(&lock);
+        let former = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token() - 1, None);
+        let outcome = member.extend(&former, ms(1000)).await;
+        assert!(matches!(outcome, Err(Error::NotHolder)), "{outcome:?}");
+        assert!(!watch.is_lost());
+        member.extend(&lock, ms(1000)).await.unwrap();
+        member.unlock(&lock).await.unwrap();
+    }
+}
+
 /// The same within one process, where one task ends what another has just extended. The unlock is
 /// dropped before its answer, and says nothing to anybody itself.
 #[tokio::test(start_paused = true)]

@@ -56,6 +56,22 @@ async fn who_unlocks_a_former_value_of_a_nonce_ends_the_later_one_at_once() {
     }
 }
 
+/// Nor is a later acquisition of a nonce extended in the name of a former one.
+#[tokio::test]
+async fn who_extends_a_former_value_of_a_nonce_does_not_hold_it() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    let lock = take(&redis, "k", secs(10)).await;
+    let watch = redis.watch(&lock);
+    let former = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token() - 1, None);
+    let outcome = redis.extend(&former, secs(60)).await;
+    assert!(matches!(outcome, Err(Error::NotHolder)), "{outcome:?}");
+    assert!(!watch.is_lost());
+    let left = redis.inspect("k").await.unwrap().unwrap().remaining;
+    assert!(left < secs(11), "{left:?}");
+    redis.extend(&lock, secs(60)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_free_key_is_taken_by_one_command() {
     let server = Server::start().await;

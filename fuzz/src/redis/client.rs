@@ -177,8 +177,8 @@ impl Scripted {
         }
     }
 
-    fn prolong(&self, key: &str, nonce: Nonce, duration: Duration) -> bool {
-        let arguments = vec![nonce.to_string(), whole_ms(duration).to_string()];
+    fn prolong(&self, key: &str, nonce: Nonce, token: u64, duration: Duration) -> bool {
+        let arguments = vec![nonce.to_string(), whole_ms(duration).to_string(), token.to_string()];
         let reply = self.eval(Verb::Extend, key, arguments);
         &*word(&reply[0]) == "held"
     }
@@ -275,7 +275,7 @@ impl KeyedMutex for Scripted {
         if lock.deadline().is_some_and(|deadline| sent >= deadline) {
             return Err(Error::Expired);
         }
-        if !self.prolong(lock.key(), lock.nonce(), duration) {
+        if !self.prolong(lock.key(), lock.nonce(), lock.fencing_token(), duration) {
             return Err(gone(lock, self.now()));
         }
         let drift = Drift::default();

@@ -201,7 +201,10 @@ impl Member {
         let reply = self.ask(Call::Extend { caller, key, nonce, duration_ms })?;
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
         match self.answer_by(Some(end), &mut asking.reply).await? {
-            Some(Answer::Extended { held: true, sent, claim }) if claim.take() => {
+            // With another token it is a later acquisition, which this lock is not.
+            Some(Answer::Extended { token, sent, claim })
+                if token == Some(lock.fencing_token()) && claim.take() =>
+            {
                 extended(lock, sent, duration, self.drift, self.clock.now())
             }
             Some(Answer::Extended { .. }) => {

@@ -378,7 +378,7 @@ impl Requests {
         for (id, pending) in std::mem::take(&mut self.extends) {
             self.due.remove(Item::Extend(id));
             let claim = Claim::default();
-            self.answers.push((pending.caller, Answer::Extended { held: false, sent: now, claim }));
+            self.answers.push((pending.caller, Answer::Extended { token: None, sent: now, claim }));
         }
         for pending in self.locks.values_mut() {
             // The old group's frames do not reach the new one.

@@ -3,6 +3,7 @@
 --
 -- ARGV[3]  nonce
 -- ARGV[4]  duration (ms)
+-- ARGV[5]  token: a later acquisition of the nonce is left alone; any, if it is left out
 --
 -- Answers {now, own grants, 'held' | 'gone'}.
 
@@ -13,9 +14,9 @@ local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 
 -- include settle.lua
 
-local nonce, duration = ARGV[3], ARGV[4]
+local nonce, duration, token = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local value = settle(3)
-if not value or holder(value) ~= nonce then
+if not value or holder(value) ~= nonce or token and grant_of(value) ~= token then
   return {now, own, 'gone'}
 end
 call('PEXPIRE', KEYS[3], duration, 'GT')

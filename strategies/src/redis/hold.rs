@@ -73,7 +73,7 @@ impl Shared {
     }
 
     pub(super) async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        let (key, nonce) = (lock.key(), lock.nonce());
+        let (key, named) = (lock.key(), (lock.nonce(), lock.fencing_token()));
         let bucket = keys::bucket(key);
         let limit = self.now().after(self.options.request_timeout);
         let until = lock.deadline().map_or(limit, |deadline| deadline.min(limit));
@@ -84,7 +84,7 @@ impl Shared {
                 // Nobody is told: the lock may have been extended under a later deadline.
                 return Err(Error::Expired);
             }
-            match self.prolong(key, bucket, nonce, duration, until).await {
+            match self.prolong(key, bucket, named, duration, until).await {
                 Ok(true) => {
                     let drift = self.options.drift;
                     return extended(lock, sent, duration, drift, self.now());

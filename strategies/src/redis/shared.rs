@@ -284,17 +284,17 @@ impl Shared {
         Ok(held)
     }
 
-    /// EXTEND. Returns whether the nonce holds the key.
+    /// EXTEND. Returns whether the nonce holds the key with this token.
     pub(super) async fn prolong(
         &self,
         key: &str,
         bucket: usize,
-        nonce: Nonce,
+        (nonce, token): (Nonce, u64),
         duration: Duration,
         until: Instant,
     ) -> Result<bool, Trouble> {
         let arguments = |cmd: &mut Cmd| {
-            cmd.arg(hex(nonce).as_slice()).arg(whole_ms(duration));
+            cmd.arg(hex(nonce).as_slice()).arg(whole_ms(duration)).arg(token);
         };
         self.run(&script::EXTEND, bucket, [key].into_iter(), arguments, until).await?.was_held()
     }

@@ -96,7 +96,7 @@ impl Call<'_> {
                 self.leave(found);
                 return Err(Error::TimedOut);
             }
-            if !client.prolong(self.key, self.nonce, self.duration) {
+            if !client.prolong(self.key, self.nonce, token, self.duration) {
                 self.there = false;
                 return Ok(None);
             }

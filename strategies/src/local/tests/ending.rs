@@ -62,6 +62,17 @@ async fn a_lock_without_a_deadline_holds_after_an_extend() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_former_value_of_a_nonce_extends_nothing() {
+    let local = local();
+    local.unlock(&local.lock("k", options(1000, 0)).await.unwrap()).await.unwrap();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let former = Lock::new("k", lock.nonce(), lock.fencing_token() - 1, None);
+    assert_error!(local.extend(&former, ms(9000)).await, Error::NotHolder);
+    tokio::time::advance(ms(1000)).await;
+    local.try_lock("k", ms(100)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_past_its_local_deadline_can_be_unlocked_but_not_extended() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();

@@ -34,8 +34,8 @@ impl Requests {
             Effect::Refused { nonce, process, request, reason } if *process == self.process => {
                 self.refused(now, *nonce, *request, *reason);
             }
-            Effect::Unlocked { nonce, was, .. } => {
-                self.unlocked(*nonce, *was);
+            Effect::Unlocked { key, nonce, was } => {
+                self.unlocked(key, *nonce, *was);
                 self.place_has_gone(now, *nonce);
             }
             Effect::Extended { process, request, held, .. } if *process == self.process => {
@@ -45,7 +45,8 @@ impl Requests {
                     if let Some((token, _)) = held {
                         self.extended(pending, *token, claim.clone());
                     }
-                    let answer = Answer::Extended { held: held.is_some(), sent, claim };
+                    let token = held.map(|(token, _)| token);
+                    let answer = Answer::Extended { token, sent, claim };
                     self.answers.push((caller, answer));
                 }
             }
@@ -200,8 +201,10 @@ impl Requests {
         self.end_lock(nonce, &answer);
     }
 
-    fn unlocked(&mut self, nonce: Nonce, was: Ended) {
-        let held = self.held.remove(&nonce);
+    fn unlocked(&mut self, key: &str, nonce: Nonce, was: Ended) {
+        // Once forgotten, a nonce may be granted for another key.
+        let held = self.held.extract_if(nonce..=nonce, |_, held| *held.key == *key).next();
+        let held = held.map(|(_, held)| held);
         match self.unlocks.remove(&nonce) {
             Some(pending) => {
                 // Others in this process may rely on it.

@@ -106,8 +106,9 @@ pub(crate) enum Answer {
     },
     /// The time of an unlock is over, and no send of it was answered.
     Unanswered,
+    /// With the token of the acquisition that was extended, if the nonce holds the key.
     Extended {
-        held: bool,
+        token: Option<u64>,
         sent: Instant,
         claim: Claim,
     },

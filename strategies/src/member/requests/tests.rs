@@ -106,7 +106,7 @@ fn what_was_sent_twice_counts_from_before_the_first_send() {
     let again = pair.take_due(450);
     pair.apply(600, &again);
     let answers = pair.answers();
-    let [(2, Answer::Extended { held: true, sent, .. })] = &answers[..] else {
+    let [(2, Answer::Extended { token: Some(1), sent, .. })] = &answers[..] else {
         panic!("{answers:?}")
     };
     assert_eq!(*sent, at(311));

@@ -57,7 +57,7 @@ fn an_extend_counts_from_before_the_first_send_however_late_and_often_it_was_ask
     let asked = world.now;
     let caller = world.extend(&follower, "k", 1, 20_000);
     world.run_until(2_000, "answered", |w| w.answers.contains_key(&caller));
-    let Answer::Extended { held: true, sent, .. } = world.answers[&caller] else {
+    let Answer::Extended { token: Some(_), sent, .. } = world.answers[&caller] else {
         panic!("it was {:?}", world.answers[&caller]);
     };
     assert!(world.now.since(asked) >= Duration::from_millis(80));

@@ -92,7 +92,7 @@ fn that_another_process_has_extended_answers_nobody_here() {
     pair.requests.observe(at(50), &extended(OTHER));
     assert!(pair.answers().is_empty());
     pair.requests.observe(at(51), &extended(ME));
-    assert!(matches!(pair.answers()[..], [(1, Answer::Extended { held: true, .. })]));
+    assert!(matches!(pair.answers()[..], [(1, Answer::Extended { token: Some(1), .. })]));
 }
 
 #[test]

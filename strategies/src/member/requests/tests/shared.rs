@@ -37,7 +37,7 @@ fn who_extends_what_another_was_granted_is_told_when_it_is_lost() {
         let (key, nonce) = ("k".into(), Nonce::from_u128(1));
         pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
         pair.turn(1);
-        assert!(matches!(pair.answers()[..], [(2, Answer::Extended { held: true, .. })]));
+        assert!(matches!(pair.answers()[..], [(2, Answer::Extended { token: Some(1), .. })]));
         pair
     };
     let mut pair = extending();
@@ -221,7 +221,7 @@ fn an_extension_that_is_read_after_the_end_of_its_lock_is_none() {
     pair.apply(4, &[free(1)]);
     for answers in [first, second] {
         assert!(
-            matches!(&answers[..], [(_, Answer::Extended { held: true, claim, .. })] if !claim.take())
+            matches!(&answers[..], [(_, Answer::Extended { token: Some(1), claim, .. })] if !claim.take())
         );
     }
 }
@@ -259,6 +259,20 @@ fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
     let anew = Grant { token: adopted.token + 1, ..adopted };
     pair.requests.keep_held(|_| Some(anew.clone()));
     assert_eq!(pair.lost(), [(nonce, 1)], "granted anew");
+}
+
+/// Once it is forgotten, a nonce may be granted for another key: what is said of the former key ends nothing.
+#[test]
+fn an_unlock_of_another_key_ends_nothing() {
+    let mut pair = Pair::new();
+    pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
+    pair.turn(0);
+    let nonce = Nonce::from_u128(1);
+    let unlocked = |key: &str| Effect::Unlocked { key: key.into(), nonce, was: Ended::Unknown };
+    pair.requests.observe(at(1), &unlocked("former"));
+    assert!(pair.lost().is_empty());
+    pair.requests.observe(at(2), &unlocked("k"));
+    assert_eq!(pair.lost(), [(nonce, 1)]);
 }
 
 /// The end of the former acquisition was in a snapshot, and this process extends the later one.
