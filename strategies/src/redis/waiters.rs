@@ -96,6 +96,7 @@ impl<C> Waiters<C> {
                     state: State::Asking,
                     taken: false,
                     unanswered: 0,
+                    was_sent: false,
                     callers: Vec::with_capacity(1),
                 }
             });

@@ -80,6 +80,8 @@ pub(super) struct Entry<C> {
     pub(super) taken: bool,
     /// LOCKs sent and not answered, the lost ones included.
     pub(super) unanswered: u32,
+    /// A LOCK was sent, answered or not.
+    pub(super) was_sent: bool,
     pub(super) callers: Vec<Caller<C>>,
 }
 
@@ -108,6 +110,7 @@ impl<C> Entry<C> {
     pub(super) fn sending(&mut self) -> bool {
         let copies = self.request.given || self.unanswered > 0;
         self.unanswered += 1;
+        self.was_sent = true;
         copies
     }
 
@@ -129,7 +132,7 @@ impl<C> Entry<C> {
     /// What must be sent when the handle is closed. An answer may have been read, and what it says not
     /// be noted yet: its caller will find no entry.
     pub(super) fn withdrawal_of_closing(&self) -> Option<Withdrawal> {
-        let unnoted = self.state == State::Asking && !self.taken;
+        let unnoted = self.state == State::Asking && self.was_sent && !self.taken;
         if unnoted { Some(self.withdrawn()) } else { self.withdrawal() }
     }
 
