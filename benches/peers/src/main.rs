@@ -14,6 +14,7 @@ mod cluster;
 mod contenders;
 mod data;
 mod engines;
+mod history;
 mod machine;
 mod ours;
 mod readme;
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
         ["keys", count] => rest::keys_child(count),
         ["masses", name, waiters] => rest::masses_child(name, waiters),
         ["rest", seconds] => rest::at_rest_child(seconds),
+        ["history", out, rounds, revisions @ ..] => {
+            history::measure(out.as_ref(), rounds, revisions)
+        }
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };

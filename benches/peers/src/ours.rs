@@ -1,5 +1,7 @@
 //! Members in processes of their own, by the command line that users have: with guards.
 
+use std::path::Path;
+
 use gaggle::bench::Figures;
 use serde_json::Value;
 use tokio::process::Command;
@@ -60,16 +62,24 @@ async fn bench(
     workloads: &[&str],
     windows: u32,
 ) -> Result<Vec<(String, Figures)>, Failed> {
-    let mut command = Command::new(&settings.gaggle);
-    command.args(["bench", "--processes", "--json", "-", "--duration"]);
-    command.arg(format!("{}ms", (settings.window * windows).as_millis())).args(setup);
-    workloads.iter().for_each(|workload| {
-        command.args(["--workload", workload]);
-    });
+    let window = format!("{}ms", (settings.window * windows).as_millis());
+    let mut words = vec!["--processes", "--duration", &window];
+    words.extend(setup);
+    workloads.iter().for_each(|workload| words.extend(["--workload", workload]));
+    measured_by(&settings.gaggle, &words).await
+}
+
+/// What a `gaggle bench` with these words measured: the names of its workloads, and the medians.
+pub(crate) async fn measured_by(
+    gaggle: &Path,
+    words: &[&str],
+) -> Result<Vec<(String, Figures)>, Failed> {
+    let mut command = Command::new(gaggle);
+    command.args(["bench", "--json", "-"]).args(words);
     let output = command.kill_on_drop(true).output().await?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{}: {error}", settings.gaggle.display()).into());
+        return Err(format!("{}: {error}", gaggle.display()).into());
     }
     let document: Value = serde_json::from_slice(&output.stdout)?;
     let runs = document["runs"].as_array().ok_or("no runs")?;
