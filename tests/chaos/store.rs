@@ -120,6 +120,8 @@ pub(crate) struct Trapped {
 struct State {
     resources: BTreeMap<Resource, Protected>,
     trap: Option<(Trap, Option<u32>)>,
+    /// Who has begun to read since the trap was set.
+    reading: BTreeSet<u32>,
     trapped: Option<Trapped>,
     holding: bool,
 }
@@ -162,10 +164,13 @@ impl Store {
         self.shared.lock().resources[&resource].clone()
     }
 
-    /// Sets the trap for the next holder, or for the next time that this process holds.
+    /// Sets the trap for the next holder, or for the next time that this process holds. It takes no
+    /// one who has read something already: what he has read may be older than another's last write,
+    /// and the update that his own write undoes would not be among those that come.
     pub(crate) fn trap(&self, trap: Trap, pid: Option<u32>) {
         let mut state = self.shared.lock();
         state.trap = Some((trap, pid));
+        state.reading.clear();
         state.trapped = None;
     }
 
@@ -222,7 +227,12 @@ impl Shared {
                     continue;
                 }
                 Request::Get { resource, token } => {
-                    let value = self.lock().resources.get_mut(&resource).unwrap().get(token);
+                    let mut state = self.lock();
+                    if Some(&resource) == Resource::ALL.first() {
+                        state.reading.insert(pid);
+                    }
+                    let value = state.resources.get_mut(&resource).unwrap().get(token);
+                    drop(state);
                     if Some(&resource) == Resource::ALL.last() {
                         self.spring(pid);
                     }
@@ -247,9 +257,9 @@ impl Shared {
     /// Signals the process that has read everything, if the trap is for it.
     fn spring(&self, pid: u32) {
         let mut state = self.lock();
-        let Some((trap, _)) = state.trap.filter(|(_, of)| of.is_none_or(|of| of == pid)) else {
-            return;
-        };
+        let reading = state.reading.contains(&pid);
+        let of_this = |of: &Option<u32>| reading && of.is_none_or(|of| of == pid);
+        let Some((trap, _)) = state.trap.filter(|(_, of)| of_this(of)) else { return };
         state.trap = None;
         drop(state);
         let at = now();
