@@ -155,7 +155,8 @@ fn two_processes_have_one_trace_of_a_seed() {
 fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
     let settings = Settings { clocks: Clocks::BeyondBound, ..Settings::default() };
     let (mut believed, mut stood_still) = (0, 0);
-    for seed in 0..60 {
+    // In the last an unlock is answered by its deadline alone; the judge once took that for an effect.
+    for seed in (0..60).chain([5_358_645_071_286]) {
         let run = simulate(seed, &settings);
         assert!(
             run.violation.is_none(),

@@ -90,14 +90,25 @@ impl Calls {
     /// Calls that nobody answered are what makes a search endless; here the log knows their fate:
     /// what concerns a nonce that was never `granted` had no effect. One that was granted `anew` by a
     /// group that knows nothing of a former one names another acquisition from that call on.
+    ///
+    /// Beyond the drift bound an unlock may say that it freed the key although its lease was over: of
+    /// an answer that left that open its caller's own deadline decides. There `freed` decides, every
+    /// nonce that the log saw hold until its unlock; within the bound the answer itself is judged.
     pub(super) fn history(
         self,
         granted: &BTreeMap<Nonce, u128>,
         anew: &BTreeSet<(Nonce, u64)>,
+        freed: Option<&BTreeSet<Nonce>>,
     ) -> Result<History, Malformed> {
         let mut operations = self.recorder.finish()?.operations().to_vec();
         // By the names that the log knows.
         let was: Vec<bool> = operations.iter().map(|o| granted.contains_key(&o.nonce)).collect();
+        for operation in &mut operations {
+            let done = operation.outcome == Outcome::Done;
+            if done && freed.is_some_and(|freed| !freed.contains(&operation.nonce)) {
+                operation.outcome = Outcome::Refused(Refusal::NoEffect);
+            }
+        }
         part_acquisitions(&mut operations, anew);
         for (operation, was_granted) in operations.iter_mut().zip(was) {
             let open = matches!(

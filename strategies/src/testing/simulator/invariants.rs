@@ -46,6 +46,8 @@ pub(super) struct Invariants {
     granted: BTreeMap<Nonce, u128>,
     /// The grants of those that another group had granted before: none knows what another remembered.
     granted_anew: BTreeSet<(Nonce, u64)>,
+    /// Every nonce that held until its unlock.
+    freed: BTreeSet<Nonce>,
     /// What was committed and what it did, if somebody reads it.
     pub(super) told: Option<Vec<String>>,
     pub(super) coverage: Coverage,
@@ -168,6 +170,9 @@ impl Invariants {
                         if before.is_some_and(|before| before != view.id) {
                             self.granted_anew.insert((grant.nonce, grant.token));
                         }
+                    }
+                    Effect::Unlocked { nonce, was: Ended::Held, .. } => {
+                        self.freed.insert(*nonce);
                     }
                     _ => {}
                 }
@@ -301,5 +306,10 @@ impl Invariants {
     /// Every grant of a nonce that another group had granted before.
     pub(super) const fn granted_anew(&self) -> &BTreeSet<(Nonce, u64)> {
         &self.granted_anew
+    }
+
+    /// Every nonce that an unlock found holding.
+    pub(super) const fn freed(&self) -> &BTreeSet<Nonce> {
+        &self.freed
     }
 }

@@ -78,7 +78,9 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
     let violation = outcome.err().map(message);
     let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
-    let history = calls.history(world.invariants.granted(), world.invariants.granted_anew());
+    let invariants = &world.invariants;
+    let freed = (settings.clocks == Clocks::BeyondBound).then(|| invariants.freed());
+    let history = calls.history(invariants.granted(), invariants.granted_anew(), freed);
     let judged = history.map(|history| Judged::new(history, &world.plan));
     // What an invariant stopped half-way is no history to judge.
     let (violation, report) = match (violation, &judged) {
