@@ -136,10 +136,10 @@ impl Machine {
         self.driver.node.transfer_leadership()
     }
 
-    /// Replaces the lock table by what its own snapshot restores to; whether there is one.
+    /// Replaces the lock table by what its own snapshot restores to; whether there was anything in it.
     pub(crate) fn restore_table(&mut self) -> bool {
         let group = self.driver.node.group_mut();
-        group.map(super::group::Group::restore_table).is_some()
+        group.is_some_and(super::group::Group::restore_table)
     }
 }
 

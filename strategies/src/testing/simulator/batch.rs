@@ -81,6 +81,9 @@ impl Batch {
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let mut missing = self.coverage.missing();
+        if self.searches == 0 {
+            missing.push("a search of the history checker");
+        }
         if self.handing_on >= HANDING_ON_MIN {
             missing.extend(HANDED_ON.into_iter().filter(|what| self.coverage.count(what) == 0));
         }

@@ -75,16 +75,27 @@ struct Pace {
 /// A turn that takes time: it begins, has taken the last frame at `drained`, and ends.
 #[derive(Clone, Debug)]
 pub(super) struct Stall {
-    pub(super) begun: u64,
-    pub(super) drained: u64,
-    pub(super) ended: u64,
-    pub(super) draw: Draw,
+    begun: u64,
+    drained: u64,
+    ended: u64,
+    draw: Draw,
+    /// Whether the clock was read [`EARLY`] before the end, or earlier.
+    early: bool,
 }
 
+/// So far before a turn's end a reading counts as one of another time.
+const EARLY: u64 = 1_000_000;
+
 impl Stall {
+    /// A turn with the times of its beginning, of the last frame that it takes, and of its end.
+    pub(super) const fn new((begun, drained, ended): (u64, u64, u64), draw: Draw) -> Self {
+        Self { begun, drained, ended, draw, early: false }
+    }
+
     /// Readings never fall, and all after the first come after the last frame was taken.
     fn read(&mut self) -> u64 {
         let read = self.draw.between(self.begun, self.drained);
+        self.early |= read + EARLY <= self.ended;
         self.begun = if self.drained == self.ended { read } else { self.drained };
         self.drained = self.ended;
         read
@@ -129,28 +140,32 @@ impl SimClock {
         Self { time, base, rate, stalled, stall: Mutex::new(None) }
     }
 
-    /// From now on the clock runs at this rate.
-    pub(super) fn set_rate(&self, rate: u64) {
+    /// From now on the clock runs at this rate. Returns how much time has passed since it was set last,
+    /// and how much this clock says has.
+    pub(super) fn set_rate(&self, rate: u64) -> (u64, u64) {
         let now = self.time.now();
-        let shown = self.pace().local(now);
+        let pace = self.pace();
+        let shown = pace.local(now);
         self.base.0.store(now, Ordering::Relaxed);
         self.base.1.store(shown, Ordering::Relaxed);
         self.rate.store(rate, Ordering::Relaxed);
+        (now - pace.base.0, shown - pace.base.1)
     }
 
     pub(super) fn begin_turn(&self, stall: Stall) {
         self.set_stall(Some(stall));
     }
 
-    pub(super) fn end_turn(&self) {
-        if self.stalled.load(Ordering::Relaxed) {
-            self.set_stall(None);
-        }
+    /// The turn is over. Whether the time that it read was ever well before its end.
+    pub(super) fn end_turn(&self) -> bool {
+        let stalled = self.stalled.load(Ordering::Relaxed);
+        stalled && self.set_stall(None).is_some_and(|stall| stall.early)
     }
 
-    fn set_stall(&self, stall: Option<Stall>) {
+    /// Returns the one before.
+    fn set_stall(&self, stall: Option<Stall>) -> Option<Stall> {
         self.stalled.store(stall.is_some(), Ordering::Relaxed);
-        *self.stall.lock().unwrap_or_else(PoisonError::into_inner) = stall;
+        std::mem::replace(&mut *self.stall.lock().unwrap_or_else(PoisonError::into_inner), stall)
     }
 
     pub(super) fn virtual_time(&self, at: Instant) -> u64 {
@@ -232,12 +247,35 @@ mod tests {
         let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
         time.set(50);
         for seed in 0..100 {
-            let stall = Stall { begun: 10, drained: 20, ended: 50, draw: Draw::new(seed, 0) };
-            clock.begin_turn(stall);
+            clock.begin_turn(Stall::new((10, 20, 50), Draw::new(seed, 0)));
             let read = [clock.now(), clock.now(), clock.now()];
             let nanos = read.map(|at| at.since_origin().as_nanos() - u128::from(LOCAL_ORIGIN));
             assert!((10..=20).contains(&nanos[0]), "{nanos:?}");
             assert!(20 <= nanos[1] && nanos[1] <= nanos[2] && nanos[2] <= 50, "{nanos:?}");
         }
+    }
+    #[test]
+    fn a_turn_tells_whether_it_read_a_time_well_before_its_end() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = SimClock::new(time, TRUE_RATE, 0);
+        for (ended, early) in [(3 * EARLY, true), (EARLY / 2, false)] {
+            clock.begin_turn(Stall::new((0, EARLY / 4, ended), Draw::new(1, 0)));
+            clock.now();
+            assert_eq!(clock.end_turn(), early, "it ended at {ended}");
+        }
+        clock.begin_turn(Stall::new((0, 0, 3 * EARLY), Draw::new(1, 0)));
+        assert!(!clock.end_turn(), "nobody read it");
+    }
+
+    #[test]
+    fn a_new_rate_tells_what_the_former_came_to() {
+        let time = Arc::new(VirtualTime::default());
+        let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
+        time.set(1_000_000);
+        assert_eq!(clock.set_rate(995_100), (1_000_000, 1_000_000));
+        time.set(3_000_000);
+        assert_eq!(clock.set_rate(0), (2_000_000, 1_990_200));
+        time.set(4_000_000);
+        assert_eq!(clock.set_rate(TRUE_RATE), (1_000_000, 0));
     }
 }

@@ -1,6 +1,7 @@
 /// The faults that a batch must have injected, each at least once: a fault that does not fire looks
-/// like a pass.
-pub const FAULTS: [&str; 21] = [
+/// like a pass. They are counted where their effect is seen; partitions and slow nodes, which are counted
+/// where they begin, also by the frames that they cut off and slow.
+pub const FAULTS: [&str; 24] = [
     "frame lost",
     "frame repeated",
     "frame held up",
@@ -8,7 +9,10 @@ pub const FAULTS: [&str; 21] = [
     "one-way partition",
     "two-way partition",
     "swizzled partition",
+    "frame cut off one way",
+    "frame cut off both ways",
     "slow node",
+    "frame slowed",
     "pause",
     "pause beyond a lease",
     "crash",
@@ -28,7 +32,7 @@ pub const FAULTS: [&str; 21] = [
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.
-pub const SOMETIMES: [&str; 25] = [
+pub const SOMETIMES: [&str; 26] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -54,6 +58,7 @@ pub const SOMETIMES: [&str; 25] = [
     "lock lost before its deadline",
     "lock passed on after its caller had gone",
     "a spent nonce is refused",
+    "table compared whole",
 ];
 
 /// What a batch must have reached as well in which clients hand locks on and look late at their answers.

@@ -1,6 +1,5 @@
 use super::{
     agenda::Event,
-    coverage::STANDSTILL,
     draw::Draw,
     network::Ways,
     plan::{Clocks, FaultPlan, Plan},
@@ -121,10 +120,6 @@ impl World {
             }
             Fault::Drift => {
                 let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
-                if self.slots[slot].process.is_some() {
-                    let what = if rate == 0 { STANDSTILL } else { "clock rate changed" };
-                    self.invariants.coverage.reach(what);
-                }
                 self.set_rate(slot, rate);
                 if rate == 0 {
                     let long = self.faults.draw.spread(20, 4_000) * MS;
@@ -163,14 +158,9 @@ impl World {
     fn pause(&mut self, slot: usize) {
         let now = self.now();
         let long = self.faults.draw.spread(MS, self.faults.plan.pause_max);
-        let lease = self.plan.work.lease_ms.1 * MS;
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.paused_until.is_some() {
             return;
-        }
-        self.invariants.coverage.reach("pause");
-        if long > lease {
-            self.invariants.coverage.reach("pause beyond a lease");
         }
         process.paused_until = Some(now + long);
         process.paused_at = now;

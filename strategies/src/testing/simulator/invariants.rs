@@ -181,7 +181,10 @@ impl Invariants {
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
         if view.applied != applied {
-            Self::compare(group, table, &view, change.installed);
+            let whole = Self::compare(group, table, &view, change.installed);
+            if whole {
+                self.coverage.reach("table compared whole");
+            }
         }
     }
 
@@ -225,17 +228,19 @@ impl Invariants {
         keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?))).collect()
     }
 
-    /// Tables are equal at equal applied index.
-    fn compare(group: &GroupHistory, table: &LockTable, view: &GroupView, whole: bool) {
+    /// Tables are equal at equal applied index. Whether all of them was compared.
+    fn compare(group: &GroupHistory, table: &LockTable, view: &GroupView, whole: bool) -> bool {
         let place = usize::try_from(view.applied - 1).expect("an index fits");
         let look = group.looks.get(place).expect("what is applied was committed");
         assert_eq!(*look, Look::of(table), "tables differ at applied index {}", view.applied);
         let newest = view.applied == group.committed.last();
-        if newest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8)) {
+        let whole = newest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8));
+        if whole {
             let same = *table == group.table;
             assert!(same, "tables differ at applied index {}", view.applied);
             table.check();
         }
+        whole
     }
 
     pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {

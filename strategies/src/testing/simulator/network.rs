@@ -67,6 +67,8 @@ impl Network {
         coverage: &mut Coverage,
     ) -> [Option<u64>; 2] {
         if self.cuts[self.place(way)] > 0 {
+            let back = self.cuts[self.place((way.1, way.0))] > 0;
+            coverage.reach(if back { "frame cut off both ways" } else { "frame cut off one way" });
             return [None, None];
         }
         if self.draw.chance(self.plan.loss) {
@@ -83,7 +85,11 @@ impl Network {
 
     fn arrival(&mut self, now: u64, way: (usize, usize), coverage: &mut Coverage) -> u64 {
         let times = self.slow[way.0].max(self.slow[way.1]);
-        let mut delay = self.draw.between(self.plan.delay.0, self.plan.delay.1) * times;
+        let usual = self.draw.between(self.plan.delay.0, self.plan.delay.1);
+        let mut delay = usual * times;
+        if delay > usual {
+            coverage.reach("frame slowed");
+        }
         if self.draw.chance(self.plan.spike) {
             coverage.reach("frame held up");
             delay += self.draw.between(0, self.plan.spike_max);
@@ -100,5 +106,35 @@ impl Network {
         }
         *last = arrival.max(*last);
         arrival
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each was counted in a hundred frames from 0 to 1.
+    fn counts(network: &mut Network) -> [u64; 3] {
+        let mut coverage = Coverage::default();
+        for now in 0..100 {
+            network.route(now, (0, 1), &mut coverage);
+        }
+        ["frame cut off one way", "frame cut off both ways", "frame slowed"]
+            .map(|what| coverage.count(what))
+    }
+
+    #[test]
+    fn what_is_cut_and_slowed_is_counted_by_the_frame() {
+        let mut network =
+            Network::new(NetworkPlan { delay: (100, 200), ..NetworkPlan::default() }, 2, 1);
+        assert_eq!(counts(&mut network), [0, 0, 0]);
+        network.cut(&vec![(0, 1)]);
+        assert_eq!(counts(&mut network), [100, 0, 0]);
+        network.cut(&vec![(1, 0)]);
+        assert_eq!(counts(&mut network), [0, 100, 0]);
+        network.mend(&vec![(0, 1)]);
+        assert_eq!(counts(&mut network), [0, 0, 0], "the other way is cut");
+        network.set_slow(1, 3);
+        assert_eq!(counts(&mut network), [0, 0, 100]);
     }
 }

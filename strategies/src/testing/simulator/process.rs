@@ -43,6 +43,10 @@ pub(super) struct Turn {
     pub(super) begun: u64,
     pub(super) drained: u64,
     pub(super) ended: u64,
+    /// Whether it was drawn to take long.
+    pub(super) stalls: bool,
+    /// For how long of it the process was paused: that counts as standstill already.
+    pub(super) stood: u64,
 }
 
 impl Process {
@@ -51,17 +55,16 @@ impl Process {
         self.paused_until.is_none() && self.turn.is_none_or(|turn| now <= turn.drained)
     }
 
-    /// Runs the turn that ends now.
-    pub(super) fn step(&mut self, turn: Turn, draw: &Draw) -> bool {
+    /// Runs the turn that ends now: whether there is another, and whether it took the time for
+    /// earlier than it is.
+    pub(super) fn step(&mut self, turn: Turn, draw: &Draw) -> (bool, bool) {
         self.channel.show_until(turn.drained);
         let stalled = turn.ended > turn.begun;
-        let Turn { begun, drained, ended } = turn;
         if stalled {
-            let draw = draw.clone();
-            self.clock.begin_turn(Stall { begun, drained, ended, draw });
+            let Turn { begun, drained, ended, .. } = turn;
+            self.clock.begin_turn(Stall::new((begun, drained, ended), draw.clone()));
         }
         let goes_on = self.machine.step();
-        self.clock.end_turn();
-        goes_on
+        (goes_on, self.clock.end_turn())
     }
 }

@@ -1,7 +1,12 @@
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-use super::{agenda::Event, executor::TaskId, process::Turn, world::World};
+use super::{
+    agenda::Event,
+    executor::TaskId,
+    process::Turn,
+    world::{MS, World},
+};
 
 /// Turns of drivers and of clients.
 impl World {
@@ -16,7 +21,7 @@ impl World {
         }
         let waits = self.stalls.between(2_000, 40_000);
         let begun = now + waits * slowness;
-        let mut turn = Turn { begun, drained: begun, ended: begun };
+        let mut turn = Turn { begun, drained: begun, ended: begun, stalls: false, stood: 0 };
         if slowness > 1 {
             turn.ended = begun + waits * (slowness - 1);
             turn.drained = self.stalls.between(begun, turn.ended);
@@ -25,7 +30,7 @@ impl World {
             let long = self.stalls.spread(1, plan.stall_max);
             turn.ended = turn.ended.max(begun + long);
             turn.drained = self.stalls.between(begun, turn.ended);
-            self.invariants.coverage.reach("turn stalled");
+            turn.stalls = true;
         }
         process.turn = Some(turn);
         let run = process.run;
@@ -40,10 +45,13 @@ impl World {
         }
         // A pause within a turn leaves two events for it: the one that comes first after it counts.
         let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
-        process.standstill.add(now - turn.begun);
+        process.standstill.add((now - turn.begun).saturating_sub(turn.stood));
         // A pause in the middle makes the turn end later than it was to.
         turn.ended = now;
-        let goes_on = process.step(turn, &self.stalls);
+        let (goes_on, early) = process.step(turn, &self.stalls);
+        if turn.stalls && early {
+            self.invariants.coverage.reach("turn stalled");
+        }
         if let Some(failure) = process.machine.failure() {
             panic!("member {} failed: {failure}", self.slots[slot].name);
         }
@@ -91,7 +99,17 @@ impl World {
             return;
         }
         process.paused_until = None;
-        process.standstill.add(now - process.paused_at);
+        let stood = now - process.paused_at;
+        process.standstill.add(stood);
+        if let Some(turn) = &mut process.turn {
+            turn.stood += now.saturating_sub(turn.begun.max(process.paused_at));
+        }
+        if stood >= MS {
+            self.invariants.coverage.reach("pause");
+        }
+        if stood > self.plan.work.lease_ms.1 * MS {
+            self.invariants.coverage.reach("pause beyond a lease");
+        }
         self.trace.note(now, &[4, slot as u64], format_args!("resume {slot}"));
         for task in std::mem::take(&mut process.deferred) {
             self.executor.wake(task);

@@ -7,6 +7,7 @@ use super::{
     calls::Calls,
     client::Handed,
     clock::{TRUE_RATE, VirtualTime},
+    coverage::STANDSTILL,
     draw::Draw,
     executor::{Executor, TaskId},
     faults::Faults,
@@ -156,7 +157,14 @@ impl World {
     pub(super) fn set_rate(&mut self, slot: usize, rate: u64) {
         self.slots[slot].rate = rate;
         let Some(process) = &mut self.slots[slot].process else { return };
-        process.clock.set_rate(rate);
+        // What the rate until now came to: one that changes nothing is no fault.
+        match process.clock.set_rate(rate) {
+            (1.., 0) => self.invariants.coverage.reach(STANDSTILL),
+            (passed, shown) if passed != shown => {
+                self.invariants.coverage.reach("clock rate changed");
+            }
+            _ => {}
+        }
         // Those asleep must look at the clock again to know when to wake.
         for task in &process.tasks {
             self.executor.wake(*task);
