@@ -182,7 +182,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     } else {
         show(&batch, took, &missing, flags);
     }
-    let sound = batch.violations.is_empty() && missing.is_empty() && batch.undecided == 0;
+    let sound = batch.violations_found == 0 && missing.is_empty() && batch.undecided == 0;
     Ok(ExitCode::from(u8::from(!sound)))
 }
 
@@ -238,6 +238,7 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "undecided_seeds": batch.undecided_seeds,
         "two_believed": batch.two_believed,
         "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
+        "violations_found": batch.violations_found,
         "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),
         "missing": missing,
         "coverage": coverage,

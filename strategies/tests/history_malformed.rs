@@ -153,12 +153,48 @@ fn a_line_that_a_killed_process_left_half_is_left_out() {
     let whole = file.len();
     let outcome = Outcome::Granted { token: 1, until: ms(9) };
     Event::Complete { client: 1, at: ms(1), outcome }.write_line(&mut file).unwrap();
-    for end in whole..file.len() {
+    for end in whole..file.len() - 1 {
         let history = History::read(&file[..end]).unwrap();
         assert_eq!(history.operations().len(), 1);
         assert_eq!(history.operations()[0].outcome, Outcome::Unknown);
+        assert_eq!(Recorder::new().read(&file[..end]).unwrap(), end > whole, "{end}");
     }
-    assert_eq!(History::read(&file[..]).unwrap().operations()[0].outcome, outcome);
+    // An event that lacks nothing but the end of its line is one, and nothing is left out.
+    for end in [file.len() - 1, file.len()] {
+        assert_eq!(History::read(&file[..end]).unwrap().operations()[0].outcome, outcome);
+        assert!(!Recorder::new().read(&file[..end]).unwrap());
+    }
+}
+
+#[test]
+fn a_last_line_that_is_the_beginning_of_no_event_is_refused() {
+    let mut one_line = Vec::new();
+    varied().write(&mut one_line).unwrap();
+    one_line.retain(|byte| *byte != b'\n');
+    let noise: Vec<u8> = (0..100_000_u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .filter(|byte| *byte != b'\n')
+        .collect();
+    let lines: [&[u8]; 7] = [
+        b"garbage",
+        &one_line,
+        &noise,
+        b"{\"event\":\"revoke\",\"client\":1",
+        b"{\"event\":\"queued\",\"client\":-1,\"at\":0}",
+        // Unfinished, but of no object.
+        b"\"queued",
+        b"[1",
+    ];
+    let whole = b"{\"event\":\"invoke\",\"client\":1,\"at\":0,\"key\":\"k\",\
+                  \"nonce\":\"00000000-0000-0000-0000-000000000001\",\"call\":\"unlock\"}\n";
+    assert_eq!(History::read(&whole[..]).unwrap().operations().len(), 1);
+    for line in lines {
+        let said = String::from_utf8_lossy(&line[..line.len().min(60)]);
+        let error = History::read(line).unwrap_err();
+        assert!(matches!(error, ReadError::Line { line: 1, .. }), "{said}: {error}");
+        let error = History::read(&[whole, line].concat()[..]).unwrap_err();
+        assert!(matches!(error, ReadError::Line { line: 2, .. }), "{said}: {error}");
+    }
 }
 
 #[test]

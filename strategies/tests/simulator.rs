@@ -18,7 +18,7 @@ use std::{
 
 use gaggle_strategies::testing::{
     history::{self, History},
-    simulator::{Batch, Clocks, FRESH_FROM, STANDSTILL, Settings, simulate},
+    simulator::{Batch, Clocks, FRESH_FROM, Run, STANDSTILL, Settings, simulate},
 };
 
 /// Seeds in which something was found once, by what it was. They always run. A trace changes with the
@@ -58,7 +58,7 @@ const REGRESSIONS: [(u64, &str); 26] = [
     (201_888, "a waiter whose place was lost, and who queued again"),
 ];
 
-fn assert_sound(seed: u64) -> gaggle_strategies::testing::simulator::Run {
+fn assert_sound(seed: u64) -> Run {
     let run = simulate(seed, &Settings::default());
     assert!(run.violation.is_none(), "{run}\nreplay: gaggle simulate --seed {seed} --trace");
     run
@@ -92,6 +92,20 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     // Undecided is no pass: the intervals were checked, the search gave up.
     assert_eq!(batch.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
+}
+
+/// A list of them all would have no bound; their number has.
+#[test]
+fn a_batch_counts_violations_beyond_those_that_it_names() {
+    let mut batch = Batch::default();
+    for seed in 0..1_500 {
+        batch.add(&Run { seed, violation: Some("it broke".into()), ..Run::default() });
+        batch.add(&Run { seed, ..Run::default() });
+    }
+    assert_eq!((batch.violations_found, batch.violations.len()), (1_500, 1_000));
+    let table = batch.to_string();
+    let line = table.lines().find(|line| line.starts_with("violations")).unwrap();
+    assert!(line.ends_with(" 1500"), "{line}");
 }
 
 /// The file that `gaggle simulate --history` writes says all that the checker judges.

@@ -90,31 +90,40 @@ impl Recorder {
     /// Takes in the events of one file, in their order. Files of several processes are taken in
     /// one after the other; no two may share a client.
     ///
-    /// A last line without its end, which a killed process leaves, is left out: as the invocation
-    /// is written before the call, and the answer counts as unknown without its line, nothing is
-    /// lost but certainty.
+    /// Says whether a last line was left out, of which a killed process has written the beginning
+    /// alone: as the invocation is written before the call, and the answer counts as unknown without
+    /// its line, nothing is lost but certainty. What is the beginning of no event is an error there
+    /// too, and an event that lacks nothing but the end of its line is taken in.
     ///
     /// # Errors
     ///
     /// [`ReadError::Io`] and [`ReadError::Line`]. That the events make no history is said by
     /// [`finish`](Self::finish).
-    pub fn read(&mut self, mut from: impl BufRead) -> Result<(), ReadError> {
+    pub fn read(&mut self, mut from: impl BufRead) -> Result<bool, ReadError> {
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
             from.read_until(b'\n', &mut line)?;
-            if line.last() != Some(&b'\n') {
+            let is_last = line.last() != Some(&b'\n');
+            if !line.trim_ascii().is_empty() {
+                match serde_json::from_slice(&line) {
+                    Ok(event) => self.event(event),
+                    Err(source) if is_last && is_unfinished(&line, &source) => return Ok(true),
+                    Err(source) => return Err(ReadError::Line { line: number, source }),
+                }
+            }
+            if is_last {
                 break;
             }
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let event = serde_json::from_slice(&line)
-                .map_err(|source| ReadError::Line { line: number, source })?;
-            self.event(event);
         }
-        Ok(())
+        Ok(false)
     }
+}
+
+/// Whether the line can be the beginning of an event. One is an object; of a string or a list the
+/// end may be missing, too.
+fn is_unfinished(line: &[u8], error: &serde_json::Error) -> bool {
+    error.is_eof() && line.trim_ascii_start().starts_with(b"{")
 }
 
 impl History {

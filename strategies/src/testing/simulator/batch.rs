@@ -15,7 +15,9 @@ pub struct Batch {
     pub handing_on: u64,
     /// And of those, in which some may hold locks outside the members.
     pub outside: u64,
-    /// Seeds in which an invariant broke, with what broke; the first thousand.
+    /// Seeds in which an invariant broke.
+    pub violations_found: u64,
+    /// The first thousand of them, with what broke.
     pub violations: Vec<(u64, String)>,
     /// Events that happened.
     pub events: u64,
@@ -56,6 +58,7 @@ impl Batch {
         self.seeds += 1;
         self.handing_on += u64::from(run.seed >= HANDED_FROM);
         self.outside += u64::from(run.seed >= FRESH_FROM);
+        self.violations_found += u64::from(run.violation.is_some());
         if let Some(violation) = &run.violation
             && self.violations.len() < VIOLATIONS_MAX
         {
@@ -113,7 +116,7 @@ impl fmt::Display for Batch {
         if self.two_believed > 0 {
             writeln!(f, "two believed     {:>14}", self.two_believed)?;
         }
-        writeln!(f, "violations       {:>14}", self.violations.len())?;
+        writeln!(f, "violations       {:>14}", self.violations_found)?;
         writeln!(f, "\nfaults injected")?;
         for what in FAULTS {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
