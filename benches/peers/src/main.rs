@@ -9,8 +9,10 @@
 #![allow(clippy::disallowed_methods)]
 
 mod apart;
+mod awake;
 mod bounds;
 mod cluster;
+mod columns;
 mod contenders;
 mod data;
 mod engines;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ["history", out, rounds, revisions @ ..] => {
             history::measure(out.as_ref(), rounds, revisions)
         }
+        ["awake", out, gaggle, rounds] => awake::measure(out.as_ref(), gaggle, rounds),
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };
