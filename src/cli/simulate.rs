@@ -22,40 +22,64 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{failure::Failure, say};
 
+/// More threads than any machine has cores to run them on.
+const JOBS_MAX: u64 = 1_024;
+
 /// Below this many seeds a batch need not have reached every rare event.
 const COMPLETE: u64 = 2_000;
+
+/// What only a batch has. Also of what needs `--seed`: that alone is not asked for beside an option
+/// that `--seed` excludes.
+const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed; drawn, and printed, if not given.
     #[arg(long)]
     from: Option<u64>,
     /// Run this one seed and show what it did.
-    #[arg(long, conflicts_with_all = ["seeds", "from", "jobs", "json"])]
+    #[arg(long, conflicts_with_all = OF_BATCH)]
     seed: Option<u64>,
     /// With --seed: print every event.
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH)]
     trace: bool,
     /// With --seed: write the history of all calls to this file, one JSON object a line, for the
     /// example `check_history`.
-    #[arg(long, requires = "seed", value_name = "FILE")]
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
     beyond_bound: bool,
-    /// Threads; as many as the machine has, if not given.
-    #[arg(long)]
-    jobs: Option<usize>,
+    /// Threads, at most 1,024 and never more than seeds; as many as the machine has, if not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    jobs: Option<u64>,
     /// Stop after this many seconds, however many seeds were run.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// One JSON object at the end.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are more
+    /// than there are.
+    fn first(&self) -> Result<u64, Failure> {
+        let drawn = || FRESH_FROM + (u64::from(rand::random::<u32>()) << 8);
+        let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
+        let beyond = || format!("--from {from} and --seeds {seeds}: their sum must fit in 64 bits");
+        from.checked_add(seeds).map(|_| from).ok_or_else(|| Failure::new(beyond()))
+    }
+
+    /// How many threads: one that no seed is left for would only be started.
+    fn threads(&self) -> u64 {
+        let machine = || thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        self.jobs.unwrap_or_else(machine).min(self.seeds)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -111,11 +135,7 @@ fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
 }
 
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
-    let from = args.from.unwrap_or_else(|| FRESH_FROM + (u64::from(rand::random::<u32>()) << 8));
-    let jobs = match args.jobs {
-        Some(jobs) => jobs.max(1),
-        None => thread::available_parallelism().map_or(1, usize::from),
-    };
+    let from = args.first()?;
     let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
     if !args.json {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
@@ -141,7 +161,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
                 }
             }
         });
-        let workers = (0..jobs).map(|_| {
+        let workers = (0..args.threads()).map(|_| {
             scope.spawn(|| {
                 let settings = Settings { clocks, ..Settings::default() };
                 while !stop() {
@@ -243,4 +263,45 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "missing": missing,
         "coverage": coverage,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        let line = format!("simulate {line}");
+        Line::try_parse_from(line.split_whitespace()).expect("the line is one").args
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_seeds() {
+        for (line, threads) in [
+            ("--jobs 1024 --seeds 3", 3),
+            ("--jobs 3 --seeds 1024", 3),
+            ("--jobs 1024 --seeds 5000", 1_024),
+            ("--seeds 1", 1),
+        ] {
+            assert_eq!(args(line).threads(), threads, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_seed_is_one() {
+        let line = format!("--from {} --seeds 3", u64::MAX - 3);
+        assert_eq!(args(&line).first().ok(), Some(u64::MAX - 3));
+        for line in [format!("--from {} --seeds 3", u64::MAX - 2), format!("--seeds {}", u64::MAX)]
+        {
+            let failure = args(&line).first().expect_err("the seeds wrap");
+            assert!(failure.to_string().contains("must fit in 64 bits"), "{failure}");
+        }
+    }
 }
