@@ -54,3 +54,17 @@ fn a_batch_ends_with_the_last_seed_it_was_asked_for() {
     assert_eq!((&batch["from"], &batch["seeds"]), (&4.into(), &3.into()), "{batch}");
     assert_eq!(batch["violations_found"], 0, "{batch}");
 }
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+
+    #[test]
+    fn a_bug_that_there_is_not_is_no_violation() {
+        for arguments in [["--seed", "1"], ["--seeds", "3"]] {
+            let output = gaggle(&arguments).env("GAGGLE_BUG", "nonsense").output().unwrap();
+            assert_refused(&output, "GAGGLE_BUG=nonsense: there is no such bug");
+            assert_refused(&output, "granted-twice, cluster-time-falls");
+        }
+    }
+}

@@ -83,6 +83,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // Else each seed would panic over it, and show that as its violation.
+    #[cfg(feature = "planted-bugs")]
+    gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
     let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
