@@ -67,4 +67,45 @@ mod planted {
             assert_refused(&output, "granted-twice, cluster-time-falls");
         }
     }
+
+    /// Answers that were never committed: clients' histories break by it, and other invariants too.
+    const BUG: &str = "answer-before-commit";
+
+    /// What the command prints, which finds a violation.
+    fn found(arguments: &[&str]) -> String {
+        let output = gaggle(arguments).env("GAGGLE_BUG", BUG).output().unwrap();
+        let out = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+        out
+    }
+
+    /// What `--history` prints of this seed.
+    fn said_of_history(seed: u64) -> String {
+        let file = std::env::temp_dir().join(format!("gaggle-{}-{seed}", std::process::id()));
+        let out = found(&["--seed", &seed.to_string(), "--history", file.to_str().unwrap()]);
+        assert!(std::fs::remove_file(&file).is_ok(), "no file was written: {out}");
+        out
+    }
+
+    #[test]
+    fn a_history_is_said_to_hold_the_violation_only_where_its_checker_found_it() {
+        let batch = found(&["--from", "0", "--seeds", "80", "--json"]);
+        let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
+        let violations = batch["violations"].as_array().unwrap();
+        let is_of_history = |what: &str| what.starts_with("history: ");
+        let first = |of_history| {
+            let mut seeds = violations
+                .iter()
+                .filter(|one| is_of_history(one["what"].as_str().unwrap()) == of_history)
+                .map(|one| one["seed"].as_u64().unwrap());
+            seeds.next().expect("a violation of either kind")
+        };
+
+        let out = said_of_history(first(true));
+        assert!(out.contains("\njudged again by: cargo run"), "{out}");
+        let out = said_of_history(first(false));
+        assert!(out.contains("\nthe violation is not of the history"), "{out}");
+        assert!(out.contains("they are judged by: cargo run"), "{out}");
+        assert!(!out.contains("judged again by"), "{out}");
+    }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use gaggle_strategies::testing::simulator::{
-    Batch, Clocks, FRESH_FROM, Judged, STANDSTILL, Settings, simulate,
+    Batch, Clocks, FRESH_FROM, Judged, Run, STANDSTILL, Settings, simulate,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -112,13 +112,14 @@ fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode
         say(format_args!("{} searches were not decided, which is no pass", run.undecided));
     }
     if let Some(file) = history {
-        write_history(file, run.judged.as_ref())?;
+        write_history(file, &run)?;
     }
     Ok(ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0)))
 }
 
 /// Writes what the history checker judged, and says how to judge it once more.
-fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
+fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
+    let judged = run.judged.as_ref();
     let Judged { history, models, drift } =
         judged.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
     let to = File::create(file).map(BufWriter::new);
@@ -128,13 +129,25 @@ fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
     let models: Vec<_> = models.iter().map(|model| format!("{model:?}").to_lowercase()).collect();
     // Over a second as many microseconds as the bound has parts per million.
     let drift = drift.over(Duration::from_secs(1)).as_micros();
+    let by = match &run.violation {
+        Some(violation) if !is_of_history(violation) => {
+            "the violation is not of the history, whose calls may be without fault; they are judged by"
+        }
+        _ => "judged again by",
+    };
     say(format_args!(
-        "judged again by: cargo run -p gaggle-strategies --features testing --example check_history -- \
+        "{by}: cargo run -p gaggle-strategies --features testing --example check_history -- \
          {} --drift {drift} {}",
         models.join(","),
         file.display()
     ));
     Ok(())
+}
+
+/// Whether the history checker found it, or failed over it. What any other invariant finds stops the
+/// run, and its history is not judged.
+fn is_of_history(violation: &str) -> bool {
+    ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
 }
 
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
