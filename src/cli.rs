@@ -32,7 +32,8 @@ enum Command {
     /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
     ///
     /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided, or if
-    /// a fault or a rare event never happened in a long batch; and prints the command that replays it.
+    /// a fault or a rare event never happened in a long batch, and prints the command that replays it;
+    /// with 2 on any other failure.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
     /// Measure what locks cost on this machine, this network, this Redis: throughput, and beside

@@ -16,49 +16,76 @@ use std::{
 };
 
 use gaggle_strategies::testing::simulator::{
-    Batch, Clocks, FRESH_FROM, Judged, STANDSTILL, Settings, simulate,
+    Batch, Clocks, FRESH_FROM, Judged, Run, STANDSTILL, Settings, simulate,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{failure::Failure, say};
 
+/// More threads than any machine has cores to run them on.
+const JOBS_MAX: u64 = 1_024;
+
 /// Below this many seeds a batch need not have reached every rare event.
 const COMPLETE: u64 = 2_000;
+
+/// What only a batch has. Also of what needs `--seed`: that alone is not asked for beside an option
+/// that `--seed` excludes.
+const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed; drawn, and printed, if not given.
     #[arg(long)]
     from: Option<u64>,
     /// Run this one seed and show what it did.
-    #[arg(long, conflicts_with_all = ["seeds", "from", "jobs", "json"])]
+    #[arg(long, conflicts_with_all = OF_BATCH)]
     seed: Option<u64>,
     /// With --seed: print every event.
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH)]
     trace: bool,
     /// With --seed: write the history of all calls to this file, one JSON object a line, for the
     /// example `check_history`.
-    #[arg(long, requires = "seed", value_name = "FILE")]
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
     beyond_bound: bool,
-    /// Threads; as many as the machine has, if not given.
-    #[arg(long)]
-    jobs: Option<usize>,
+    /// Threads, at most 1,024 and never more than seeds; as many as the machine has, if not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    jobs: Option<u64>,
     /// Stop after this many seconds, however many seeds were run.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// One JSON object at the end.
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are more
+    /// than there are.
+    fn first(&self) -> Result<u64, Failure> {
+        let drawn = || FRESH_FROM + (u64::from(rand::random::<u32>()) << 8);
+        let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
+        let beyond = || format!("--from {from} and --seeds {seeds}: their sum must fit in 64 bits");
+        from.checked_add(seeds).map(|_| from).ok_or_else(|| Failure::new(beyond()))
+    }
+
+    /// How many threads: one that no seed is left for would only be started.
+    fn threads(&self) -> u64 {
+        let machine = || thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        self.jobs.unwrap_or_else(machine).min(self.seeds)
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // Else each seed would panic over it, and show that as its violation.
+    #[cfg(feature = "planted-bugs")]
+    gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
     let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
@@ -85,13 +112,14 @@ fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode
         say(format_args!("{} searches were not decided, which is no pass", run.undecided));
     }
     if let Some(file) = history {
-        write_history(file, run.judged.as_ref())?;
+        write_history(file, &run)?;
     }
     Ok(ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0)))
 }
 
 /// Writes what the history checker judged, and says how to judge it once more.
-fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
+fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
+    let judged = run.judged.as_ref();
     let Judged { history, models, drift } =
         judged.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
     let to = File::create(file).map(BufWriter::new);
@@ -101,8 +129,14 @@ fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
     let models: Vec<_> = models.iter().map(|model| format!("{model:?}").to_lowercase()).collect();
     // Over a second as many microseconds as the bound has parts per million.
     let drift = drift.over(Duration::from_secs(1)).as_micros();
+    let by = match &run.violation {
+        Some(violation) if !is_of_history(violation) => {
+            "the violation is not of the history, whose calls may be without fault; they are judged by"
+        }
+        _ => "judged again by",
+    };
     say(format_args!(
-        "judged again by: cargo run -p gaggle-strategies --features testing --example check_history -- \
+        "{by}: cargo run -p gaggle-strategies --features testing --example check_history -- \
          {} --drift {drift} {}",
         models.join(","),
         file.display()
@@ -110,12 +144,14 @@ fn write_history(file: &Path, judged: Option<&Judged>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether the history checker found it, or failed over it. What any other invariant finds stops the
+/// run, and its history is not judged.
+fn is_of_history(violation: &str) -> bool {
+    ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
+}
+
 fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
-    let from = args.from.unwrap_or_else(|| FRESH_FROM + (u64::from(rand::random::<u32>()) << 8));
-    let jobs = match args.jobs {
-        Some(jobs) => jobs.max(1),
-        None => thread::available_parallelism().map_or(1, usize::from),
-    };
+    let from = args.first()?;
     let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
     if !args.json {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
@@ -141,7 +177,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
                 }
             }
         });
-        let workers = (0..jobs).map(|_| {
+        let workers = (0..args.threads()).map(|_| {
             scope.spawn(|| {
                 let settings = Settings { clocks, ..Settings::default() };
                 while !stop() {
@@ -243,4 +279,45 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "missing": missing,
         "coverage": coverage,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        let line = format!("simulate {line}");
+        Line::try_parse_from(line.split_whitespace()).expect("the line is one").args
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_seeds() {
+        for (line, threads) in [
+            ("--jobs 1024 --seeds 3", 3),
+            ("--jobs 3 --seeds 1024", 3),
+            ("--jobs 1024 --seeds 5000", 1_024),
+            ("--seeds 1", 1),
+        ] {
+            assert_eq!(args(line).threads(), threads, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_seed_is_one() {
+        let line = format!("--from {} --seeds 3", u64::MAX - 3);
+        assert_eq!(args(&line).first().ok(), Some(u64::MAX - 3));
+        for line in [format!("--from {} --seeds 3", u64::MAX - 2), format!("--seeds {}", u64::MAX)]
+        {
+            let failure = args(&line).first().expect_err("the seeds wrap");
+            assert!(failure.to_string().contains("must fit in 64 bits"), "{failure}");
+        }
+    }
 }

@@ -78,16 +78,38 @@ bugs! {
     AnswerToAnyCopy = "answer-to-any-copy",
 }
 
+/// `GAGGLE_BUG` names no bug that there is.
+#[cfg(feature = "planted-bugs")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("GAGGLE_BUG={name}: there is no such bug; there are {}", names())]
+pub struct NoSuchBug {
+    /// What it names.
+    pub name: String,
+}
+
+#[cfg(feature = "planted-bugs")]
+fn names() -> String {
+    Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The bug that this process runs with, if it runs with one.
+///
+/// # Errors
+///
+/// [`NoSuchBug`]: a program says so once, at its start; the library panics wherever a bug could be.
+#[cfg(feature = "planted-bugs")]
+pub fn chosen() -> Result<Option<Bug>, NoSuchBug> {
+    let Some(name) = std::env::var_os("GAGGLE_BUG") else { return Ok(None) };
+    let name = name.to_string_lossy();
+    let found = Bug::ALL.iter().find(|bug| bug.name() == name);
+    found.copied().map(Some).ok_or_else(|| NoSuchBug { name: name.into_owned() })
+}
+
 /// Whether this process runs with `bug`.
 #[cfg(feature = "planted-bugs")]
 pub(crate) fn planted(bug: Bug) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
-    let chosen = CHOSEN.get_or_init(|| {
-        let name = std::env::var("GAGGLE_BUG").ok()?;
-        let found = Bug::ALL.iter().find(|bug| bug.name() == name);
-        Some(*found.unwrap_or_else(|| panic!("GAGGLE_BUG={name}: there is no such bug")))
-    });
-    *chosen == Some(bug)
+    *CHOSEN.get_or_init(|| chosen().unwrap_or_else(|error| panic!("{error}"))) == Some(bug)
 }
 
 /// Without the feature there are none.

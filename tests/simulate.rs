@@ -1,0 +1,111 @@
+//! Goal: `gaggle simulate` refuses what it cannot run, and says what it found as it is.
+//! Method: the built binary; seeds of planted bugs where something is to be found.
+#![cfg(feature = "simulator")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::process::{Command, Output, Stdio};
+
+fn gaggle(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.arg("simulate").args(arguments).stdin(Stdio::null()).env_remove("GAGGLE_BUG");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Refused for `reason`, and nothing was run.
+fn assert_refused(output: &Output, reason: &str) {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{reason}: {out}{err}");
+    assert!(err.contains(reason), "no {reason:?} in {err}");
+    assert!(out.is_empty(), "{reason}: {out}");
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_2_and_a_reason() {
+    let table: [(&[&str], &str); 11] = [
+        (&["--jobs", "100000"], "'--jobs <JOBS>': 100000 is not in 1..=1024"),
+        (&["--jobs", "0"], "'--jobs <JOBS>': 0 is not in 1..=1024"),
+        (&["--seeds", "0"], "'--seeds <SEEDS>': 0 is not in 1.."),
+        (&["--seconds", "0"], "'--seconds <SECONDS>': 0 is not in 1.."),
+        (&["--from", "18446744073709551615"], "--seeds 3: their sum must fit in 64 bits"),
+        (&["--from", "18446744073709551613"], "--seeds 3: their sum must fit in 64 bits"),
+        (&["--from", "18446744073709551616"], "'--from <FROM>'"),
+        (&["--seed", "1", "--seconds", "5"], "cannot be used with '--seconds <SECONDS>'"),
+        (&["--seed", "1", "--json"], "cannot be used with '--json'"),
+        (&["--trace"], "'--trace' cannot be used with '--seeds <SEEDS>'"),
+        (&["--history", "F"], "'--history <FILE>' cannot be used with '--seeds <SEEDS>'"),
+    ];
+    for (arguments, reason) in table {
+        let is_batch = !arguments.iter().any(|option| ["--seed", "--seeds"].contains(option));
+        let seeds: &[&str] = if is_batch { &["--seeds", "3"] } else { &[] };
+        assert_refused(&gaggle(&[arguments, seeds].concat()).output().unwrap(), reason);
+    }
+}
+
+#[test]
+fn a_batch_ends_with_the_last_seed_it_was_asked_for() {
+    let arguments = ["--from", "4", "--seeds", "3", "--jobs", "1024", "--json"];
+    let output = gaggle(&arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let batch: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&batch["from"], &batch["seeds"]), (&4.into(), &3.into()), "{batch}");
+    assert_eq!(batch["violations_found"], 0, "{batch}");
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+
+    #[test]
+    fn a_bug_that_there_is_not_is_no_violation() {
+        for arguments in [["--seed", "1"], ["--seeds", "3"]] {
+            let output = gaggle(&arguments).env("GAGGLE_BUG", "nonsense").output().unwrap();
+            assert_refused(&output, "GAGGLE_BUG=nonsense: there is no such bug");
+            assert_refused(&output, "granted-twice, cluster-time-falls");
+        }
+    }
+
+    /// Answers that were never committed: clients' histories break by it, and other invariants too.
+    const BUG: &str = "answer-before-commit";
+
+    /// What the command prints, which finds a violation.
+    fn found(arguments: &[&str]) -> String {
+        let output = gaggle(arguments).env("GAGGLE_BUG", BUG).output().unwrap();
+        let out = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+        out
+    }
+
+    /// What `--history` prints of this seed.
+    fn said_of_history(seed: u64) -> String {
+        let file = std::env::temp_dir().join(format!("gaggle-{}-{seed}", std::process::id()));
+        let out = found(&["--seed", &seed.to_string(), "--history", file.to_str().unwrap()]);
+        assert!(std::fs::remove_file(&file).is_ok(), "no file was written: {out}");
+        out
+    }
+
+    #[test]
+    fn a_history_is_said_to_hold_the_violation_only_where_its_checker_found_it() {
+        let batch = found(&["--from", "0", "--seeds", "80", "--json"]);
+        let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
+        let violations = batch["violations"].as_array().unwrap();
+        let is_of_history = |what: &str| what.starts_with("history: ");
+        let first = |of_history| {
+            let mut seeds = violations
+                .iter()
+                .filter(|one| is_of_history(one["what"].as_str().unwrap()) == of_history)
+                .map(|one| one["seed"].as_u64().unwrap());
+            seeds.next().expect("a violation of either kind")
+        };
+
+        let out = said_of_history(first(true));
+        assert!(out.contains("\njudged again by: cargo run"), "{out}");
+        let out = said_of_history(first(false));
+        assert!(out.contains("\nthe violation is not of the history"), "{out}");
+        assert!(out.contains("they are judged by: cargo run"), "{out}");
+        assert!(!out.contains("judged again by"), "{out}");
+    }
+}
