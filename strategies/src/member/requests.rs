@@ -140,12 +140,12 @@ impl Requests {
         let nonce = call.nonce;
         if self.unlocks.contains_key(&nonce) {
             // Its withdrawal or unlock is under way: whatever it gets now, it will not keep.
-            return self.answers.push((caller, Answer::Spent));
+            return self.refuse_as_spent(caller, nonce);
         }
         if let Some(pending) = self.locks.get(&nonce) {
             // One nonce names one acquisition: it cannot take a second key.
             if pending.call.key != call.key {
-                return self.answers.push((caller, Answer::Spent));
+                return self.refuse_as_spent(caller, nonce);
             }
             if pending.queued && call.until == Until::Now {
                 return self.answers.push((caller, Answer::Held));
@@ -167,6 +167,12 @@ impl Requests {
         }
         // Sent also where the nonce is pending: the later deadline must reach the table.
         self.due.set(Item::Lock(nonce), now);
+    }
+
+    /// The caller cannot have its nonce, and asks no more with it, also where it rested before.
+    fn refuse_as_spent(&mut self, caller: CallerId, nonce: Nonce) {
+        self.retrying.remove(&(nonce, caller));
+        self.answers.push((caller, Answer::Spent));
     }
 
     /// The caller has gone: withdraws its request, or passes on what it was granted, unless
@@ -369,7 +375,8 @@ impl Requests {
             }
             self.lose(nonce, &held);
         }
-        for pending in std::mem::take(&mut self.unlocks).into_values() {
+        for (nonce, pending) in std::mem::take(&mut self.unlocks) {
+            self.due.remove(Item::Unlock(nonce));
             let asked_before = pending.sends > 0;
             let answer = Answer::Unlocked { was: Ended::Unknown, asked_before };
             self.answers.extend(pending.callers.into_iter().map(|c| (c, answer.clone())));

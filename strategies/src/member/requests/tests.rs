@@ -1,6 +1,7 @@
 //! The waiter map's rules, one by one: events and time in, commands and answers out.
 
 mod others;
+mod random;
 mod shared;
 
 use std::sync::Arc;

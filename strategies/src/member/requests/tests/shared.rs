@@ -79,6 +79,7 @@ fn an_unlock_that_was_sent_to_a_group_that_was_left_may_have_been_done() {
             panic!("{answers:?}")
         };
         assert_eq!(*asked_before, sent);
+        assert_eq!(pair.requests.next_due(), None, "nothing is left to be sent");
     }
 }
 
@@ -174,6 +175,27 @@ fn of_two_that_retry_with_one_nonce_the_first_to_go_withdraws_nothing() {
     pair.apply(4, &sent);
     pair.requests.call(at(5), cancel(1, 1));
     assert!(matches!(pair.take_due(5)[..], [Command::Unlock { .. }]), "now nobody does");
+}
+
+/// He was remembered for ever as one that asks again, and nobody withdrew what was asked with his nonce.
+#[test]
+fn who_asks_again_with_a_nonce_that_is_spent_here_rests_no_more() {
+    let (key, nonce): (Arc<str>, _) = ("k".into(), Nonce::from_u128(2));
+    let (mut pair, _) = resting(&[2]);
+    pair.requests.call(at(2), lock(3, "other", 2, Until::Never));
+    pair.requests.call(at(3), retried(2, 2));
+    assert!(matches!(pair.answers()[..], [(2, Answer::Spent)]), "it is asked for another key");
+    assert!(pair.requests.retrying.is_empty());
+
+    let (mut pair, _) = resting(&[2]);
+    pair.requests.call(at(2), Call::Unlock { caller: None, key, nonce, until: at(5000) });
+    pair.requests.call(at(3), retried(2, 2));
+    assert!(matches!(pair.answers()[..], [(2, Answer::Spent)]), "it is given back");
+    pair.turn(3);
+    pair.requests.call(at(4), given(4, 2, Until::Never));
+    assert_eq!(pair.take_due(4).len(), 1);
+    pair.requests.call(at(5), cancel(4, 2));
+    assert!(matches!(pair.take_due(5)[..], [Command::Unlock { .. }]), "it is withdrawn");
 }
 
 #[test]
