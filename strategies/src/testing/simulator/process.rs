@@ -43,7 +43,7 @@ pub(super) struct Turn {
     pub(super) begun: u64,
     pub(super) drained: u64,
     pub(super) ended: u64,
-    /// Whether it was drawn to take long.
+    /// Whether it is a stall that makes it take so long.
     pub(super) stalls: bool,
     /// For how long of it the process was paused: that counts as standstill already.
     pub(super) stood: u64,

@@ -27,10 +27,10 @@ impl World {
             turn.drained = self.stalls.between(begun, turn.ended);
         }
         if self.stalls.chance(plan.stall) {
-            let long = self.stalls.spread(1, plan.stall_max);
-            turn.ended = turn.ended.max(begun + long);
+            let until = begun + self.stalls.spread(1, plan.stall_max);
+            turn.stalls = until > turn.ended;
+            turn.ended = turn.ended.max(until);
             turn.drained = self.stalls.between(begun, turn.ended);
-            turn.stalls = true;
         }
         process.turn = Some(turn);
         let run = process.run;
