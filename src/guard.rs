@@ -176,7 +176,11 @@ impl Guard {
     /// already, and nobody hears of a loss that is none.
     fn end(&mut self) -> Lock {
         self.keepalive = None;
-        self.hold.state.send_modify(|state| state.ended = true);
+        // Nobody waits for this: what would be woken looks for a loss.
+        self.hold.state.send_if_modified(|state| {
+            state.ended = true;
+            false
+        });
         self.lock()
     }
 

@@ -78,7 +78,9 @@ impl Holds {
             return false;
         }
         let losing = |entries: &Entries| {
-            let named = entries.range((nonce, key.clone(), 0)..=(nonce, key.clone(), token));
+            let named = entries
+                .range((nonce, key.clone(), 0)..)
+                .take_while(|((of, on, grant), _)| *of == nonce && on == key && *grant <= token);
             named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
         };
         let losing = losing(&self.lock());
