@@ -15,6 +15,7 @@ const LOCK: &str = include_str!("../src/redis/lock.lua");
 const UNLOCK: &str = include_str!("../src/redis/unlock.lua");
 const EXTEND: &str = include_str!("../src/redis/extend.lua");
 const POLL: &str = include_str!("../src/redis/poll.lua");
+const MANY: &str = include_str!("../src/redis/many.lua");
 
 const NAMES: [&str; 6] =
     ["ns:{b0}:t", "ns:{b0}:x", "ns:{b0}:l:k", "ns:{b0}:f:k", "ns:{b0}:a:k", "ns:{b0}:g:k"];
@@ -59,6 +60,17 @@ impl Scripts {
 
     async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
         self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
+    }
+
+    /// The LOCK of many, for one.
+    async fn lock_many(&mut self, nonce: u8, too_late: &str) -> Vec<String> {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(MANY).arg(5).arg(&[TOKENS, MEMORY, QUEUE, NAMES[5], HOLDER]);
+        cmd.arg(&["0", "1", too_late, &hex(nonce), "60000", "1 host -"]);
+        let reply: Value = cmd.query_async(&mut self.connection).await.unwrap();
+        let mut words = Vec::new();
+        flatten(&reply, &mut words);
+        words
     }
 
     async fn number(&self, words: &[&str]) -> i64 {
@@ -116,6 +128,57 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     scripts.unlock(2, false).await;
     scripts.lock(3, 60_000, 0, true).await;
     assert_eq!(scripts.tokens().await, (ahead + 3, ahead + 3), "a free key, and copies under way");
+    let mut scripts = Scripts::start().await;
+    let _: Value = scripts.server.command(&["SET", TOKENS, &ahead.to_string()]).await;
+    let answer = scripts.lock_many(1, NEVER).await;
+    assert_eq!(answer.last(), Some(&(ahead + 1).to_string()), "{answer:?}");
+    assert_eq!(answer.len(), 2, "its time is not its token");
+    assert_eq!(scripts.tokens().await, (ahead + 1, ahead + 1), "a free key, among many");
+}
+
+/// Contract, rule 6: a waiter's lease has run out, and its end is remembered by whoever comes next.
+#[tokio::test]
+async fn many_leave_a_key_alone_whose_last_holder_came_from_the_queue() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock(2, 60_000, -1, false).await;
+    scripts.unlock(1, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(2)));
+    let _: Value = scripts.server.command(&["DEL", HOLDER]).await;
+    assert_eq!(scripts.lock_many(3, NEVER).await, ["0"]);
+    assert_eq!(scripts.holder().await, None);
+    let late = scripts.lock(2, 60_000, 0, true).await;
+    assert_eq!(late.last().unwrap(), "spent");
+}
+
+#[tokio::test]
+async fn many_grants_of_one_bucket_have_a_token_each() {
+    for ahead in [None, Some("6000000000000000")] {
+        let scripts = Scripts::start().await;
+        if let Some(ahead) = ahead {
+            let _: Value = scripts.server.command(&["SET", TOKENS, ahead]).await;
+        }
+        let own = |part: &str| ["1", "2", "3"].map(|key| format!("ns:{{b0}}:{part}:{key}"));
+        let (locks, queues, grants) = (own("l"), own("f"), own("g"));
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(MANY).arg(15).arg(&[TOKENS; 3]);
+        for (queue, grant) in queues.iter().zip(&grants) {
+            cmd.arg(MEMORY).arg(queue).arg(grant);
+        }
+        cmd.arg(&locks).arg(&["0", "3", NEVER]);
+        for nonce in 1..=3 {
+            cmd.arg(&[&hex(nonce), "60000", "1 host -"]);
+        }
+        let mut connection = scripts.connection.clone();
+        let _: Value = cmd.query_async(&mut connection).await.unwrap();
+        let mut tokens = Vec::new();
+        for lock in &locks {
+            let value: String = scripts.server.command(&["GET", lock]).await;
+            tokens.push(value.split(' ').nth(2).unwrap().parse::<i64>().unwrap());
+        }
+        assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+        assert_eq!(scripts.number(&["GET", TOKENS]).await, tokens[2]);
+    }
 }
 
 /// Contract, rule 6: what was withdrawn may be forgotten by then.
@@ -128,6 +191,10 @@ async fn a_lock_that_has_seen_nothing_newer_than_the_memory_is_refused() {
         let arguments = [&too_late.to_string(), &hex(1), "60000", "-1", "-", "1 host -"];
         let words = scripts.run(LOCK, 1, &arguments).await;
         assert_eq!(words.last().unwrap() != "stale", granted, "{words:?}");
+        assert_eq!(scripts.holder().await.is_some(), granted);
+        scripts.unlock(1, false).await;
+        let words = scripts.lock_many(2, &too_late.to_string()).await;
+        assert_eq!(words != ["0"], granted, "{words:?}");
         assert_eq!(scripts.holder().await.is_some(), granted);
     }
 }

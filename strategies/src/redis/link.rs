@@ -199,7 +199,7 @@ impl Link {
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let Delivery { first, look } = delivery;
+        let Delivery { first, look, together } = delivery;
         let look = look.map(|look| {
             // Weak: what waits for an answer must not keep the connection open.
             let (link, health) = (Arc::downgrade(self), live.health.clone());
@@ -210,7 +210,7 @@ impl Link {
             });
             look
         });
-        let asking = live.connection.request_with(cmd, Delivery { first, look });
+        let asking = live.connection.request_with(cmd, Delivery { first, look, together });
         let trouble = match timeout(left, asking).await {
             Ok(Ok(answered)) => {
                 if !answered.aside {

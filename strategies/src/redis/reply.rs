@@ -14,6 +14,8 @@ pub(super) struct Reply {
     pub(super) now: Option<u64>,
     /// Grants to waiters of this process that the script made on its way.
     pub(super) own: Vec<Granted>,
+    /// Whether it was the answer of the shortest way: nobody waited, and nothing was remembered.
+    pub(super) short: bool,
     /// The rest, as the verb has it.
     rest: vec::IntoIter<Value>,
 }
@@ -81,7 +83,8 @@ impl Reply {
     pub(super) fn read(value: Value) -> Read<Self> {
         // The shortest answers are a number.
         if let Value::Int(_) = value {
-            return Ok(Self { now: None, own: Vec::new(), rest: vec![value].into_iter() });
+            let rest = vec![value].into_iter();
+            return Ok(Self { now: None, own: Vec::new(), short: true, rest });
         }
         let mut rest = array(value)?.into_iter();
         let now = Some(number(next(&mut rest)?)?);
@@ -90,7 +93,8 @@ impl Reply {
             Value::Int(remaining) => {
                 let queued = Value::SimpleString("queued".into());
                 let rest = vec![Value::Array(vec![queued, Value::Int(remaining)])];
-                return Ok(Self { now, own: Vec::new(), rest: rest.into_iter() });
+                let rest = rest.into_iter();
+                return Ok(Self { now, own: Vec::new(), short: false, rest });
             }
             own => array(own)?.into_iter(),
         };
@@ -99,16 +103,17 @@ impl Reply {
             Granted::read(&mut text.split(|byte| *byte == b' '))
         });
         let own = own.collect::<Read<_>>()?;
-        Ok(Self { now, own, rest })
+        let short = matches!(rest.as_slice(), [Value::Int(_)]);
+        Ok(Self { now, own, short, rest })
     }
 
     /// The next answer to a LOCK.
     pub(super) fn answer(&mut self) -> Read<Answer> {
         let parts = match next(&mut self.rest)? {
-            // A grant whose token is its time.
+            // A grant whose token is its time, unless that stands before it.
             Value::Int(token) => {
                 let token = number(Value::Int(token))?;
-                self.now = Some(token);
+                self.now.get_or_insert(token);
                 return Ok(Answer::Granted { token });
             }
             parts => array(parts)?,
@@ -281,6 +286,19 @@ mod tests {
         }
         let two = array(&[now, none, queued.clone(), queued]);
         assert_eq!(only_queued(&two), None, "of two requests");
+    }
+
+    #[test]
+    fn a_grant_of_the_shortest_way_has_its_time_or_is_its_time() {
+        let later = vec![Value::Int(5), Value::Array(Vec::new()), Value::Int(7)];
+        for (value, now, token) in [(Value::Int(5), 5, 5), (Value::Array(later), 5, 7)] {
+            let mut reply = Reply::read(value).unwrap();
+            assert_eq!(reply.answer().unwrap(), Answer::Granted { token });
+            assert_eq!((reply.now, reply.short), (Some(now), true));
+        }
+        let other = vec![Value::Int(5), Value::Array(Vec::new()), Value::Array(Vec::new())];
+        assert!(!Reply::read(Value::Array(other)).unwrap().short);
+        assert!(!Reply::read(Value::Array(vec![Value::Int(5), Value::Int(7)])).unwrap().short);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The scripts: one for each verb, with the part that all share in its place.
+//! The scripts: one for each verb, with the part that they share in its place, and one for many at once.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ pub(super) struct Script {
     hash: String,
 }
 
-/// What all share, and the line that says where.
+/// What those of one key share, and the line that says where.
 const SETTLE: &str = include_str!("settle.lua");
 const INCLUDE: &str = "-- include settle.lua\n";
 
@@ -29,15 +29,16 @@ script!(UNLOCK, "unlock.lua");
 script!(EXTEND, "extend.lua");
 script!(POLL, "poll.lua");
 script!(INSPECT, "inspect.lua");
+script!(MANY, "many.lua");
 
 /// All of them, to be loaded when a connection is first made.
-pub(super) fn all() -> [&'static Script; 5] {
-    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT]
+pub(super) fn all() -> [&'static Script; 6] {
+    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MANY]
 }
 
 impl Script {
     fn new(verb: &str) -> Self {
-        assert_eq!(verb.matches(INCLUDE).count(), 1, "a script includes what all share, once");
+        assert!(verb.matches(INCLUDE).count() <= 1, "a script includes what they share once");
         let mut text = verb.replace(INCLUDE, SETTLE);
         if planted(Bug::RedisUnlockByAnyone) {
             text = text
@@ -49,6 +50,10 @@ impl Script {
 
     pub(super) fn text(&self) -> &str {
         &self.text
+    }
+
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
     }
 
     /// Begins `EVALSHA`, which a server that does not know the script answers with `NOSCRIPT`.

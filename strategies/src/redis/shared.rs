@@ -20,7 +20,7 @@ use super::{
     script::{self, Script},
     trouble::Trouble,
     waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
-    wire::{Delivery, First, Look},
+    wire::{Delivery, First, Look, Together},
 };
 use crate::{
     Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
@@ -31,6 +31,10 @@ use crate::{
 /// How many unlocks wait to be sent without anybody waiting for them. One beyond is dropped and
 /// counted; the lease's end then frees its key, and the end of its wait a place in a queue.
 const RELEASES_MAX: usize = 65_536;
+
+/// For so long after a request met more than the shortest way in its bucket, those of that bucket are
+/// sent alone: what many are sent together for is the shortest way, and another costs a round trip more.
+const ALONE: Duration = Duration::from_secs(1);
 
 /// Where a parked caller is told.
 pub(super) type Tell = oneshot::Sender<Outcome>;
@@ -69,6 +73,8 @@ pub(super) struct Shared {
     /// Whether the last unlock met a queue, and no waiter of this process got the key: then one of
     /// another process may have, and may the next time.
     gives_away: AtomicBool,
+    /// Until when requests are sent alone, by bucket, in nanoseconds of the local clock.
+    alone_until: [AtomicU64; BUCKETS],
     pub(super) closed: AtomicBool,
     /// "pid host".
     owner: String,
@@ -100,6 +106,7 @@ impl Shared {
             holds: Holds::default(),
             seen: AtomicU64::new(0),
             gives_away: AtomicBool::new(false),
+            alone_until: Default::default(),
             closed: AtomicBool::new(false),
             plain_owner: format!("{owner} -").into(),
             owner,
@@ -215,14 +222,30 @@ impl Shared {
             cmd.arg(self.too_late());
             add_request(cmd, request, wait, copies);
         };
-        let delivery = Delivery { look, ..Delivery::default() };
         let (script, bucket) = (&script::LOCK, request.bucket);
+        let together = self.is_calm(bucket).then_some(Together::Lock);
+        let delivery = Delivery { look, together, ..Delivery::default() };
         let (mut reply, _) =
             self.run_with(script, bucket, keys, arguments, delivery, until).await?;
+        self.met(bucket, &reply);
         let answer = reply.answer()?;
         // The shortest answer brings its time only now.
         reply.now.inspect(|now| self.saw(*now));
         Ok(answer)
+    }
+
+    /// Whether the shortest way is likely in this bucket.
+    fn is_calm(&self, bucket: usize) -> bool {
+        let until = self.alone_until[bucket].load(Ordering::Relaxed);
+        until == 0 || nanos(self.now()) >= until
+    }
+
+    /// Learns from a reply whether the shortest way is likely the next time.
+    fn met(&self, bucket: usize, reply: &Reply) {
+        if !reply.short {
+            let until = nanos(self.now().after(ALONE));
+            self.alone_until[bucket].store(until, Ordering::Relaxed);
+        }
     }
 
     /// LOCK for several nonces of one bucket: their places are taken in this order.
@@ -273,12 +296,13 @@ impl Shared {
         // Where other processes wait, the next holder is told before us: it is waited for.
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
-        let delivery = Delivery { first, look: None };
+        let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
+        let delivery = Delivery { first, look: None, together };
         let keys = [key].into_iter();
         let (mut reply, kept) =
             self.run_with(&script::UNLOCK, bucket, keys, arguments, delivery, until).await?;
-        // The shortest answer, without a time, says that nobody waits.
-        let queued = reply.now.is_some();
+        self.met(bucket, &reply);
+        let queued = !reply.short;
         let held = reply.was_held()?;
         self.gives_away.store(held && queued && !kept, Ordering::Relaxed);
         Ok(held)
@@ -396,6 +420,10 @@ fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: bool) {
         Wait::Forever => cmd.arg(-1),
     };
     cmd.arg(if copies { "c" } else { "-" }).arg(&*request.owner);
+}
+
+fn nanos(instant: Instant) -> u64 {
+    u64::try_from(instant.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn hex(nonce: Nonce) -> Vec<u8> {

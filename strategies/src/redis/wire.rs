@@ -2,10 +2,12 @@
 //! one task reads the answers, in their order.
 //!
 //! A request made alone passes no other task on its way out. Requests that answers have just woken
-//! many callers to make leave in one write: the reading task lets all of them run first.
+//! many callers to make leave in one write: the reading task lets all of them run first. Where what
+//! they ask for is simple, they leave in one run of a script ([`together`]).
 
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::{
     collections::VecDeque,
@@ -25,7 +27,9 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
-use super::trouble::Trouble;
+pub(super) use self::together::Together;
+use self::together::{Group, Left, Refusal, Sent};
+use super::{script::MANY, trouble::Trouble};
 
 /// How many requests wait for their answers, and how many bytes to be written, at the most; a
 /// caller beyond waits its turn.
@@ -36,6 +40,9 @@ const OUTGOING_BYTES_MAX: usize = 1 << 20;
 const ANSWERS_MANY: usize = 4;
 /// Of those requests so many leave in one write: the server answers them while the next are made.
 const REQUESTS_GATHERED: usize = 8;
+/// While so many requests are unanswered, one that may leave with others waits for them, or for the
+/// next answer: the server is busy until then.
+const BUSY: usize = 24;
 /// What the buffers keep when they are empty.
 const SPARE_BYTES: usize = 1 << 16;
 
@@ -68,11 +75,13 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 /// nothing wakes it now, and it has the answer when it is polled.
 pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send>;
 
-/// How an answer is told.
+/// How a request is sent, and its answer told.
 #[derive(Default)]
 pub(super) struct Delivery {
     pub(super) first: First,
     pub(super) look: Option<Look>,
+    /// It may leave with others, if no copies of it are under way.
+    pub(super) together: Option<Together>,
 }
 
 /// An answer as its caller gets it.
@@ -106,6 +115,22 @@ impl Asked {
         }
         // Whoever asked may have run out of time.
         let _ = self.answer.send(Ok(value));
+    }
+}
+
+/// Whose an answer is.
+enum Wanted {
+    Nobodys,
+    One(Asked),
+    Many(Sent),
+}
+
+impl Wanted {
+    fn requests(&self) -> usize {
+        match self {
+            Self::Nobodys | Self::One(_) => 1,
+            Self::Many(sent) => sent.requests.len(),
+        }
     }
 }
 
@@ -144,15 +169,73 @@ struct State {
     gathering: bool,
     /// How many requests came since it last wrote.
     gathered: usize,
-    /// Whose the answers are, in their order; `None` where nobody wants it.
-    asked: VecDeque<Option<Asked>>,
+    /// What is to be written together.
+    together: Group,
+    /// The server takes no groups.
+    always_alone: bool,
+    /// Whose the answers are, in their order.
+    asked: VecDeque<Wanted>,
+    /// How many requests they answer.
+    unanswered: usize,
     waiting_for_room: usize,
     ended: Option<Trouble>,
 }
 
 impl State {
     fn is_full(&self) -> bool {
-        self.asked.len() >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
+        self.unanswered >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
+    }
+
+    fn push(&mut self, wanted: Wanted) {
+        self.unanswered += wanted.requests();
+        self.asked.push_back(wanted);
+    }
+
+    /// Hands in a command, alone or with others. Returns whether it may wait for those.
+    fn hand_in(&mut self, cmd: &Cmd, together: Option<Together>, asked: Asked) -> bool {
+        let busy = self.unanswered >= BUSY;
+        // Where nothing else is about to leave, there are no others.
+        let waits = self.gathering || self.writing || busy;
+        let together = together.filter(|kind| waits && !self.always_alone && kind.takes(cmd));
+        let Some(kind) = together else {
+            self.close_group();
+            cmd.write_packed_command(&mut self.outgoing);
+            self.push(Wanted::One(asked));
+            return self.gathering;
+        };
+        if self.together.is_full() {
+            self.close_group();
+        }
+        self.together.push(kind, cmd, asked);
+        self.gathering || busy
+    }
+
+    fn close_group(&mut self) {
+        if self.together.len() == 0 {
+            return;
+        }
+        let mut sent = self.together.close(&mut self.outgoing);
+        self.push(match sent.requests.len() {
+            1 => sent.requests.pop().map_or(Wanted::Nobodys, |(_, asked)| Wanted::One(asked)),
+            _ => Wanted::Many(sent),
+        });
+    }
+
+    /// Hands in alone what a group was not for, and teaches the server a script that it does not know.
+    fn ask_alone(&mut self, left: Left) {
+        self.outgoing.extend_from_slice(&left.bytes);
+        for asked in left.requests {
+            self.push(Wanted::One(asked));
+        }
+        match left.refusal {
+            Some(Refusal::Unknown) => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(MANY.text()).write_packed_command(&mut self.outgoing);
+                self.push(Wanted::Nobodys);
+            }
+            Some(Refusal::Lasting) => self.always_alone = true,
+            Some(Refusal::Passing) | None => {}
+        }
     }
 }
 
@@ -192,13 +275,13 @@ impl Wire {
     pub(super) async fn request_with(
         &self,
         cmd: &Cmd,
-        Delivery { first, look }: Delivery,
+        Delivery { first, look, together }: Delivery,
     ) -> Result<Answered, Trouble> {
         let (answer, mut answered) = oneshot::channel();
         let aside = look.is_some().then(Aside::default);
         let look = look.zip(aside.clone());
         let mut asked = Some(Asked { answer, look });
-        while !self.0.shared.ask(cmd, first, &mut asked)? {
+        while !self.0.shared.ask(cmd, first, together, &mut asked)? {
             self.0.shared.wait_for_room().await;
         }
         let answered = poll_fn(|context| {
@@ -236,7 +319,13 @@ impl Drop for Handle {
 
 impl Shared {
     /// Hands in a command, unless the connection is full.
-    fn ask(&self, cmd: &Cmd, first: First, asked: &mut Option<Asked>) -> Result<bool, Trouble> {
+    fn ask(
+        &self,
+        cmd: &Cmd,
+        first: First,
+        together: Option<Together>,
+        asked: &mut Option<Asked>,
+    ) -> Result<bool, Trouble> {
         let mut state = self.state();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -244,14 +333,15 @@ impl Shared {
         if state.is_full() {
             return Ok(false);
         }
+        let Some(asked) = asked.take() else { return Ok(true) };
         if first == First::Subscribers {
+            state.close_group();
             state.outgoing.extend_from_slice(PING);
-            state.asked.push_back(None);
+            state.push(Wanted::Nobodys);
         }
-        cmd.write_packed_command(&mut state.outgoing);
-        state.asked.push_back(asked.take());
+        let waits = state.hand_in(cmd, together, asked);
         state.gathered += 1;
-        if !state.gathering || state.gathered >= REQUESTS_GATHERED {
+        if !waits || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
         }
         Ok(true)
@@ -282,7 +372,11 @@ impl Shared {
         }
         state.writing = true;
         state.gathered = 0;
-        while !state.outgoing.is_empty() {
+        loop {
+            state.close_group();
+            if state.outgoing.is_empty() {
+                break;
+            }
             let spare = mem::take(&mut state.spare);
             let mut bytes = mem::replace(&mut state.outgoing, spare);
             drop(state);
@@ -339,34 +433,63 @@ impl Shared {
             }
         };
         bytes.drain(..used);
-        let many = answers.len() >= ANSWERS_MANY;
-        if !answers.is_empty() {
-            let mut state = self.state();
-            state.gathering = many;
-            let count = answers.len().min(state.asked.len());
-            let asked: Vec<_> = state.asked.drain(..count).collect();
-            let waiting = mem::take(&mut state.waiting_for_room);
-            drop(state);
-            if waiting > 0 {
-                self.room.notify_waiters();
-            }
-            for (asked, value) in asked.into_iter().zip(answers) {
-                if let Some(asked) = asked {
-                    asked.answer(value);
+        let many = self.deliver(answers);
+        result.map(|()| many)
+    }
+
+    /// Answers, in their order. Returns whether many callers were woken.
+    fn deliver(&self, answers: Vec<Value>) -> bool {
+        if answers.is_empty() {
+            return false;
+        }
+        let mut state = self.state();
+        let count = answers.len().min(state.asked.len());
+        let wanted: Vec<_> = state.asked.drain(..count).collect();
+        let requests: usize = wanted.iter().map(Wanted::requests).sum();
+        state.unanswered -= requests;
+        let many = requests >= ANSWERS_MANY;
+        state.gathering = many;
+        let waiting = mem::take(&mut state.waiting_for_room);
+        drop(state);
+        if waiting > 0 {
+            self.room.notify_waiters();
+        }
+        for (wanted, value) in wanted.into_iter().zip(answers) {
+            match wanted {
+                Wanted::Nobodys => {}
+                Wanted::One(asked) => asked.answer(value),
+                Wanted::Many(sent) => {
+                    let left = sent.answered(value);
+                    if !left.is_nothing() {
+                        let mut state = self.state();
+                        state.ask_alone(left);
+                        if !many {
+                            self.write(state);
+                        }
+                    }
                 }
             }
         }
-        result.map(|()| many)
+        many
     }
 
     fn end(&self, trouble: Trouble) {
         let mut state = self.state();
         let trouble = state.ended.get_or_insert(trouble).clone();
-        let asked = mem::take(&mut state.asked);
+        let (asked, group) = (mem::take(&mut state.asked), mem::take(&mut state.together));
+        state.unanswered = 0;
         drop(state);
-        for asked in asked.into_iter().flatten() {
+        let tell = |asked: Asked| {
             let _ = asked.answer.send(Err(trouble.clone()));
+        };
+        for wanted in asked {
+            match wanted {
+                Wanted::Nobodys => {}
+                Wanted::One(asked) => tell(asked),
+                Wanted::Many(sent) => sent.into_asked().for_each(tell),
+            }
         }
+        group.into_asked().for_each(tell);
         self.room.notify_waiters();
         (self.on_push)(Unasked::Ended);
     }
@@ -398,9 +521,10 @@ async fn read(shared: Arc<Shared>, mut reader: Reader) {
                     Err(malformed) => {
                         break dropped(io::Error::new(io::ErrorKind::InvalidData, malformed));
                     }
-                    Ok(false) => {}
-                    Ok(true) => {
-                        yield_now().await;
+                    Ok(many) => {
+                        if many {
+                            yield_now().await;
+                        }
                         shared.write_gathered();
                     }
                 },

@@ -22,16 +22,22 @@ use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 pub(crate) struct Server {
     port: u16,
     directory: PathBuf,
+    settings: &'static [&'static str],
     child: Mutex<Option<Child>>,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With these options of its command line as well.
+    pub(crate) async fn start_with(settings: &'static [&'static str]) -> Self {
         let port = free_port();
         let name = format!("gaggle-test-redis-{}-{port}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
-        let server = Self { port, directory, child: Mutex::new(None) };
+        let server = Self { port, directory, settings, child: Mutex::new(None) };
         server.up().await;
         server
     }
@@ -58,6 +64,7 @@ impl Server {
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"])
             .arg(&self.directory)
+            .args(self.settings)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

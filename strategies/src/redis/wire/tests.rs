@@ -104,7 +104,8 @@ async fn a_request_whose_publications_go_first_gets_its_own_answer() {
     // Each takes two answers, the first of which is to a PING.
     for number in [2, 4, 6] {
         let cmd = echo(b"x");
-        let asking = wire.request_with(&cmd, Delivery { first: First::Subscribers, look: None });
+        let asking =
+            wire.request_with(&cmd, Delivery { first: First::Subscribers, ..Delivery::default() });
         let answer = timeout(LIMIT, asking).await.unwrap();
         assert_eq!(answer.unwrap().value, Value::Int(number));
     }
@@ -123,7 +124,7 @@ async fn an_answer_that_was_looked_at_waits_until_its_caller_is_polled() {
             told.notify_one();
             wakes_nobody
         });
-        let (cmd, delivery) = (echo(b"x"), Delivery { first: First::Sender, look: Some(look) });
+        let (cmd, delivery) = (echo(b"x"), Delivery { look: Some(look), ..Delivery::default() });
         let mut asking = pin!(wire.request_with(&cmd, delivery));
         tokio::select! {
             biased;
@@ -142,7 +143,7 @@ async fn an_answer_that_was_looked_at_waits_until_its_caller_is_polled() {
     // Nothing else wakes it: it is not woken.
     let look: Look = Box::new(|_| true);
     let cmd = echo(b"x");
-    let asking = wire.request_with(&cmd, Delivery { first: First::Sender, look: Some(look) });
+    let asking = wire.request_with(&cmd, Delivery { look: Some(look), ..Delivery::default() });
     // The timer polls it as well.
     let (answered, woken) = timeout(Duration::from_millis(100), wakes(asking)).await.unwrap();
     assert_eq!((answered.unwrap().aside, woken), (true, 0));
