@@ -96,7 +96,7 @@ async fn many_keys_take_fewer_scripts_than_requests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fewer_keys_than_tasks_at_two_handles_have_one_holder_each() {
-    for keys in [1, 5, 40] {
+    for keys in [1, 5, 12, 40] {
         let server = Server::start().await;
         let handles = [open(server.options()).await, open(server.options()).await];
         let before = scripts_run(&server).await;
@@ -104,7 +104,7 @@ async fn fewer_keys_than_tasks_at_two_handles_have_one_holder_each() {
         let ran = scripts_run(&server).await - before;
         let requests = 2 * PAIRS * TASKS as u64;
         // Where waiting is likely they leave alone, and are asked for once.
-        assert!(ran * 4 < requests * 5, "{ran} scripts for {requests} requests on {keys} keys");
+        assert!(ran * 20 < requests * 21, "{ran} scripts for {requests} requests on {keys} keys");
         assert_eq!(server.residue().await, Vec::<String>::new(), "{keys} keys");
     }
 }
@@ -149,7 +149,7 @@ async fn a_cluster_of_one_node_and_a_user_who_may_not_are_asked_one_by_one() {
 async fn calls_that_are_dropped_among_many_leave_no_holder() {
     let server = Server::start().await;
     let redis = open(server.options()).await;
-    work(&[redis.clone()], TASKS, true).await;
+    work(std::slice::from_ref(&redis), TASKS, true).await;
     let limit = std::time::Instant::now() + secs(10);
     for number in 0..TASKS {
         while let Some(holder) = redis.inspect(&format!("key {number}")).await.unwrap() {

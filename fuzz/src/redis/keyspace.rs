@@ -94,6 +94,15 @@ impl KeySpace {
                 Answer::Int(1)
             }
             ("GET", [key]) => self.get(key),
+            ("MGET", keys) => Answer::List(keys.iter().map(|key| self.get(key)).collect()),
+            ("MSET", pairs) => {
+                let (pairs, rest) = pairs.as_chunks::<2>();
+                assert!(rest.is_empty(), "no script used MSET with half a pair");
+                for [key, value] in pairs {
+                    self.set(key, value, &[]);
+                }
+                Answer::Done
+            }
             ("SET", [key, value, options @ ..]) => self.set(key, value, options),
             ("EXISTS", keys) => count(keys.iter().filter(|key| self.live(key).is_some()).count()),
             ("DEL", keys) => count(keys.iter().filter(|key| self.delete(key)).count()),
@@ -148,6 +157,12 @@ impl KeySpace {
             }
             [b"KEEPTTL"] => present.flatten(),
             [b"PX", ms] => Some(self.now_ms() + number(ms)),
+            [b"NX", b"PX", ms] => {
+                if present.is_some() {
+                    return Answer::Nil;
+                }
+                Some(self.now_ms() + number(ms))
+            }
             [b"NX", b"GET", b"PX", ms] => {
                 if present.is_some() {
                     return before;
