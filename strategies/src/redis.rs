@@ -118,6 +118,12 @@ use crate::{
 /// - **What others may do to it.** Whoever can write to the namespace can break locks. The scripts
 ///   need read and write access to `<namespace>:*`, publishing and subscribing there, and the commands
 ///   `HELLO`, `PING`, `INFO`, `TIME`, `SCRIPT LOAD`, `EVAL`, `EVALSHA`, and `SELECT` for another database than 0.
+/// - **Many at once.** Locks of free keys and unlocks that nobody waits for, where several are to be
+///   sent at the same moment or 24 requests are unanswered, are asked for in one run of a script: up
+///   to 32 of them, which keeps Redis for a tenth of a millisecond. What that script is not for, and
+///   everything in a bucket in which somebody waited during the last second, is asked for alone. A
+///   Redis Cluster refuses keys of several buckets in one script, and so may the rules of a user
+///   (`MGET`, `MSET`): then everything is.
 ///
 /// # What is in Redis
 ///
@@ -174,6 +180,12 @@ use crate::{
 ///
 /// ```lua
 #[doc = include_str!("redis/inspect.lua")]
+/// ```
+///
+/// ## MANY
+///
+/// ```lua
+#[doc = include_str!("redis/many.lua")]
 /// ```
 #[derive(Debug)]
 pub struct Redis {

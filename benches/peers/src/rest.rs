@@ -1,24 +1,29 @@
 //! What is no throughput: failing over, resting, waiting in masses, remembering.
 
 use std::{
+    future::poll_fn,
     io::Read,
-    sync::{Arc, Mutex},
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use gaggle::{
     KeyedMutex, LockOptions,
-    bench::{Bare, Latency, Workload, run},
+    bench::{Bare, Contender, Latency, Workload, run},
     channels::{Hub, NodeName},
     strategies::{Gaggle, Local, MemberOptions},
 };
 use gaggle_channels::testing::{RedisServer, free_port};
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
     bounds::Role,
     cluster::{Cluster, Over, redis},
-    contenders::{Failed, excluding},
+    contenders::{Failed, Mutexes, excluding},
     data::Data,
     machine,
     settings::Settings,
@@ -172,11 +177,18 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let many = if settings.quick { 10_000 } else { 100_000 };
     let cluster = Cluster::gaggle(3, Over::Memory).await;
     let [leader] = cluster.leader();
-    let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
-    for (name, mutex) in [("local", local), ("gaggle", leader.0.clone())] {
-        for waiters in [10, many] {
-            let p50_us = queue(&mutex, waiters, || Ok(())).await?;
-            data.figure(&format!("{name}_handoff_p50_us_{waiters}_waiters"), p50_us);
+    for waiters in [10, many] {
+        let figure = |name: &str| format!("{name}_handoff_p50_us_{waiters}_waiters");
+        let mut measured = Vec::new();
+        for (name, mutex) in [("local", Arc::new(Local::new()) as _), ("gaggle", leader.0.clone())]
+        {
+            measured.push((figure(name), queue(Patient(mutex), waiters, || Ok(())).await?));
+        }
+        // What so many waiters cost where a lock has nothing but them, and may give up.
+        let mutexes = Mutexes::that_give_up_after(Duration::from_secs(600));
+        measured.push((figure("dashmap"), queue(mutexes, waiters, || Ok(())).await?));
+        for (figure, p50_us) in measured {
+            data.figure(&figure, p50_us);
         }
     }
     cluster.close().await;
@@ -196,57 +208,102 @@ pub(crate) fn masses_child(name: &str, waiters: &str) -> Result<(), Failed> {
             println!("queued");
             std::io::stdin().read_line(&mut String::new()).map(drop)
         };
-        let p50_us = queue(&mutex, waiters.parse()?, ready).await?;
+        let waiters = waiters.parse()?;
+        let p50_us = match name {
+            "dashmap" => {
+                let mutexes = Mutexes::that_give_up_after(Duration::from_secs(600));
+                queue(mutexes, waiters, ready).await?
+            }
+            _ => queue(Patient(mutex), waiters, ready).await?,
+        };
         println!("{name}, {waiters} waiters: hand-off p50 {p50_us:.2} µs");
         cluster.close().await;
         Ok(())
     })
 }
 
-/// Queues so many tasks behind a holder, lets them go, and times the first thousand hand-offs, in
-/// which the queue is still long; ten tasks go round instead.
+/// Holds for long, and waits for long.
+struct Patient(Arc<dyn KeyedMutex>);
+
+impl Contender for Patient {
+    type Hold = gaggle::Lock;
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        let options = LockOptions::default()
+            .duration(Duration::from_secs(3600))
+            .max_wait(Duration::from_secs(600));
+        Ok(self.0.lock(key, options).await?)
+    }
+
+    async fn unlock(&self, lock: Self::Hold) -> Result<(), Failed> {
+        Ok(self.0.unlock(&lock).await?)
+    }
+}
+
+/// Queues so many tasks behind a holder, lets them go, and times the hand-offs of the first fifth, in
+/// which the queue is still long; a few tasks go round instead. Until then no task ends, which would
+/// wake the one that waits for all of them, between two hand-offs.
 async fn queue(
-    mutex: &Arc<dyn KeyedMutex>,
+    mutex: impl Contender,
     waiters: u32,
     ready: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<f64, Failed> {
-    const HANDOFFS: u32 = 1000;
-    let rounds = HANDOFFS.div_ceil(waiters);
-    let options = LockOptions::default()
-        .duration(Duration::from_secs(3600))
-        .max_wait(Duration::from_secs(600));
-    let holder = mutex.lock("queue", options.clone()).await?;
+    let few = waiters < 1000;
+    let handoffs = if few { 20_000 } else { waiters / 5 };
+    let rounds = if few { handoffs / waiters + 1 } else { 1 };
+    let mutex = Arc::new(mutex);
+    let holder = mutex.lock("queue").await?;
     let released = Arc::new(Mutex::new((Instant::now(), Latency::default())));
+    let waiting = Arc::new(AtomicU32::new(0));
+    let measured = Arc::new(Semaphore::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..waiters {
-        let (mutex, released, options) = (mutex.clone(), released.clone(), options.clone());
+        let (mutex, released, waiting) = (mutex.clone(), released.clone(), waiting.clone());
+        let measured = measured.clone();
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let lock = mutex.lock("queue", options.clone()).await?;
+                let mut locking = pin!(mutex.lock("queue"));
+                // Counted once it has been asked for.
+                let mut counted = false;
+                let hold = poll_fn(|context| {
+                    let polled = locking.as_mut().poll(context);
+                    if !std::mem::replace(&mut counted, true) {
+                        waiting.fetch_add(1, Ordering::Relaxed);
+                    }
+                    polled
+                });
+                let hold = hold.await?;
                 {
                     let mut released = released.lock().expect("nobody panics");
                     let took = released.0.elapsed();
-                    if released.1.count() < u64::from(HANDOFFS) {
+                    if released.1.count() < u64::from(handoffs) {
                         released.1.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+                    } else {
+                        measured.close();
                     }
                     released.0 = Instant::now();
                 }
-                mutex.unlock(&lock).await?;
+                mutex.unlock(hold).await?;
             }
-            Ok::<(), gaggle::Error>(())
+            if !few {
+                // Closed: all have been measured.
+                let _ = measured.acquire().await;
+            }
+            Ok::<(), Failed>(())
         });
     }
-    // Until all wait.
+    // Until all wait; members hear of each other a little later.
     let begun = Instant::now();
-    while mutex.inspect("queue").await?.is_none_or(|seen| seen.waiters < u64::from(waiters)) {
+    while waiting.load(Ordering::Relaxed) < waiters {
         if begun.elapsed() > Duration::from_secs(60) {
             return Err("the waiters do not queue".into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    tokio::time::sleep(Duration::from_millis(500)).await;
     ready()?;
     released.lock().expect("nobody panics").0 = Instant::now();
-    mutex.unlock(&holder).await?;
+    mutex.unlock(holder).await?;
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }

@@ -233,10 +233,18 @@ impl Table<'_> {
             self.say(what, measured, "≤ 400, ≤ 800 ms", median <= 400.0 && worst <= 800.0);
         }
         let many = data.get("many_waiters").unwrap_or(0.0);
-        for (name, shown) in [("gaggle", "Gaggle over Memory"), ("local", "`Local`")] {
+        let slower = |name: &str| {
             let p50 = |waiters: f64| data.get(&format!("{name}_handoff_p50_us_{waiters}_waiters"));
-            let ratio = p50(many).zip(p50(10.0)).map(|(many, few)| many / few);
-            let what = format!("{shown}: hand-off with {} waiters ÷ with 10", number(many));
+            p50(many).zip(p50(10.0)).map(|(many, few)| many / few)
+        };
+        let mutexes = slower("dashmap").map_or_else(String::new, |ratio| {
+            format!(" (DashMap of mutexes, max_wait: {ratio:.2})")
+        });
+        for (name, shown, beside) in
+            [("gaggle", "Gaggle over Memory", ""), ("local", "`Local`", &*mutexes)]
+        {
+            let ratio = slower(name);
+            let what = format!("{shown}: hand-off with {} waiters ÷ with 10{beside}", number(many));
             self.most(&what, ratio, "", 2.0, "≤ 2");
         }
         self.most("`Local`: bytes a key held", data.get("bytes_per_key_held"), "", 300.0, "≤ 300");

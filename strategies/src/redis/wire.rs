@@ -5,17 +5,17 @@
 //! many callers to make leave in one write: the reading task lets all of them run first. Where what
 //! they ask for is simple, they leave in one run of a script ([`together`]).
 
+mod state;
 #[cfg(test)]
 mod tests;
 mod together;
 
 use std::{
-    collections::VecDeque,
     fmt,
     future::poll_fn,
     io, mem,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::Poll,
 };
 
@@ -27,22 +27,15 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
+use self::state::{Aside, Asked, State, Wanted, lock};
 pub(super) use self::together::Together;
-use self::together::{Group, Left, Refusal, Sent};
-use super::{script::MANY, trouble::Trouble};
+use super::trouble::Trouble;
 
-/// How many requests wait for their answers, and how many bytes to be written, at the most; a
-/// caller beyond waits its turn.
-const REQUESTS_MAX: usize = 16_384;
-const OUTGOING_BYTES_MAX: usize = 1 << 20;
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
 /// itself: the server answers the first while the others are on their way.
 const ANSWERS_MANY: usize = 4;
 /// Of those requests so many leave in one write: the server answers them while the next are made.
 const REQUESTS_GATHERED: usize = 8;
-/// While so many requests are unanswered, one that may leave with others waits for them, or for the
-/// next answer: the server is busy until then.
-const BUSY: usize = 24;
 /// What the buffers keep when they are empty.
 const SPARE_BYTES: usize = 1 << 16;
 
@@ -92,52 +85,6 @@ pub(super) struct Answered {
     pub(super) aside: bool,
 }
 
-type Answer = oneshot::Sender<Result<Value, Trouble>>;
-
-/// An answer that waits until its caller is polled, beside the sender: dropping that would wake it.
-type Aside = Arc<Mutex<Option<(Value, Answer)>>>;
-
-/// Who asked.
-struct Asked {
-    answer: Answer,
-    look: Option<(Look, Aside)>,
-}
-
-impl Asked {
-    fn answer(self, value: Value) {
-        if let Some((look, aside)) = self.look {
-            // Held while it looks: woken by what the look allows, the caller finds the answer.
-            let mut aside = lock(&aside);
-            if look(&value) {
-                *aside = Some((value, self.answer));
-                return;
-            }
-        }
-        // Whoever asked may have run out of time.
-        let _ = self.answer.send(Ok(value));
-    }
-}
-
-/// Whose an answer is.
-enum Wanted {
-    Nobodys,
-    One(Asked),
-    Many(Sent),
-}
-
-impl Wanted {
-    fn requests(&self) -> usize {
-        match self {
-            Self::Nobodys | Self::One(_) => 1,
-            Self::Many(sent) => sent.requests.len(),
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A connection. Its socket closes with the last handle; what was asked is then [`Trouble::Dropped`].
 #[derive(Clone)]
 pub(super) struct Wire(Arc<Handle>);
@@ -155,88 +102,6 @@ struct Shared {
     /// There is room again.
     room: Notify,
     on_push: OnPush,
-}
-
-#[derive(Default)]
-struct State {
-    /// What is to be written, in order.
-    outgoing: Vec<u8>,
-    /// An empty buffer, to be swapped with the other.
-    spare: Vec<u8>,
-    /// Somebody is writing, and will also write what comes meanwhile.
-    writing: bool,
-    /// The reading task will write what comes meanwhile.
-    gathering: bool,
-    /// How many requests came since it last wrote.
-    gathered: usize,
-    /// What is to be written together.
-    together: Group,
-    /// The server takes no groups.
-    always_alone: bool,
-    /// Whose the answers are, in their order.
-    asked: VecDeque<Wanted>,
-    /// How many requests they answer.
-    unanswered: usize,
-    waiting_for_room: usize,
-    ended: Option<Trouble>,
-}
-
-impl State {
-    fn is_full(&self) -> bool {
-        self.unanswered >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
-    }
-
-    fn push(&mut self, wanted: Wanted) {
-        self.unanswered += wanted.requests();
-        self.asked.push_back(wanted);
-    }
-
-    /// Hands in a command, alone or with others. Returns whether it may wait for those.
-    fn hand_in(&mut self, cmd: &Cmd, together: Option<Together>, asked: Asked) -> bool {
-        let busy = self.unanswered >= BUSY;
-        // Where nothing else is about to leave, there are no others.
-        let waits = self.gathering || self.writing || busy;
-        let together = together.filter(|kind| waits && !self.always_alone && kind.takes(cmd));
-        let Some(kind) = together else {
-            self.close_group();
-            cmd.write_packed_command(&mut self.outgoing);
-            self.push(Wanted::One(asked));
-            return self.gathering;
-        };
-        if self.together.is_full() {
-            self.close_group();
-        }
-        self.together.push(kind, cmd, asked);
-        self.gathering || busy
-    }
-
-    fn close_group(&mut self) {
-        if self.together.len() == 0 {
-            return;
-        }
-        let mut sent = self.together.close(&mut self.outgoing);
-        self.push(match sent.requests.len() {
-            1 => sent.requests.pop().map_or(Wanted::Nobodys, |(_, asked)| Wanted::One(asked)),
-            _ => Wanted::Many(sent),
-        });
-    }
-
-    /// Hands in alone what a group was not for, and teaches the server a script that it does not know.
-    fn ask_alone(&mut self, left: Left) {
-        self.outgoing.extend_from_slice(&left.bytes);
-        for asked in left.requests {
-            self.push(Wanted::One(asked));
-        }
-        match left.refusal {
-            Some(Refusal::Unknown) => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(MANY.text()).write_packed_command(&mut self.outgoing);
-                self.push(Wanted::Nobodys);
-            }
-            Some(Refusal::Lasting) => self.always_alone = true,
-            Some(Refusal::Passing) | None => {}
-        }
-    }
 }
 
 impl Wire {
@@ -496,14 +361,6 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-}
-
-impl State {
-    /// What could not be written goes before what came meanwhile.
-    fn put_back(&mut self, mut bytes: Vec<u8>) {
-        bytes.append(&mut self.outgoing);
-        self.outgoing = bytes;
     }
 }
 

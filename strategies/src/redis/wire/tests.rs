@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use self::wakes::wakes;
-use super::*;
+use super::{state::REQUESTS_MAX, *};
 
 #[path = "../../../tests/support/wakes.rs"]
 mod wakes;

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use redis::{Arg, Cmd, Value};
 
-use super::{super::script::MANY, Asked};
+use super::state::Asked;
+use crate::redis::script::MANY;
 
 /// How many requests one run takes at the most: that long nobody else is served.
 const MOST: usize = 32;
@@ -69,8 +70,8 @@ impl Together {
     }
 }
 
-/// The argument of a LOCK that is sent on of the first alone: the time after which it is too late is
-/// never later for an earlier request.
+/// The argument of a LOCK that is sent on of the first alone: when it is too late. Any time will do
+/// that was known when they were handed in, because whoever withdraws one does so later.
 const TOO_LATE: usize = 11;
 
 /// Requests that are to leave together.

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    super::{BUSY, Delivery, Together, Wire},
+    super::{Delivery, Together, Wire, state::BUSY},
     *,
 };
 use crate::redis::trouble::Trouble;
