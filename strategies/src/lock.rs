@@ -6,7 +6,7 @@ use crate::Instant;
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
-/// A drawn one is of version 7 (RFC 9562 §5.7): 48 bits of time and 74 that are random. Its time decides
+/// A drawn one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are random. Its time decides
 /// nothing, and a clock that is wrong does no harm; it is there because acquisitions that are
 /// made together are looked up together. Tables are ordered by nonces, and with random ones each look at one of
 /// 100,000 waiters missed the caches again and again: a hand-off among them took three times as long.

@@ -84,7 +84,7 @@ pub(super) struct Context<'a> {
 impl<'a> Context<'a> {
     pub(super) fn new(fixture: &'a dyn Fixture, number: u8) -> Self {
         // Random, because a real server may remember an earlier run.
-        let run = crate::Nonce::random().as_u128() >> 96;
+        let run: u32 = rand::random();
         Self { fixture, prefix: format!("conformance/{run:x}/{number}"), opened: Mutex::default() }
     }
 

@@ -42,7 +42,7 @@ pub struct Handle {
 
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
-        let process = u64::try_from(Nonce::random().as_u128() >> 64).unwrap_or_default();
+        let process = rand::random();
         let (closed, _) = watch::channel(false);
         Self {
             server,
