@@ -110,7 +110,8 @@ impl Bench {
     }
 }
 
-/// Nonces are random: neighbours in time are far from each other in the table.
+/// Nonces that callers give may be far from each other in the table, where drawn ones are neighbours in
+/// time: the harder case.
 fn spread(nonce: u64) -> Nonce {
     let high = (nonce + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Nonce::from_u128(u128::from(high) << 64 | u128::from(nonce))

@@ -6,17 +6,18 @@ use crate::Instant;
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
-/// A drawn one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are random. Its time decides
-/// nothing, and a clock that is wrong does no harm; it is there because acquisitions that are
-/// made together are looked up together. Tables are ordered by nonces, and with random ones each look at one of
-/// 100,000 waiters missed the caches again and again: a hand-off among them took three times as long.
+/// A drawn one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are
+/// random. Its time decides nothing, and a clock that is wrong does no harm; it is there because
+/// acquisitions that are made together are looked up together. Tables are ordered by nonces, and with
+/// random ones each look at one of 100,000 waiters missed the caches again and again: a hand-off
+/// among them took three times as long.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);
 
 impl Nonce {
     /// Draws a fresh one, from the thread's generator: the system's own would cost a system call
-    /// for every lock. Its time is that of the last tick of the system, a few milliseconds old, which costs
+    /// for every lock. Its time is that of the system's last tick, a few milliseconds old, which costs
     /// less to read.
     #[must_use]
     pub fn random() -> Self {

@@ -76,8 +76,8 @@ use crate::{
 /// **While that Redis keeps its memory** (no restart without its data, no failover to a replica, no
 /// eviction, no flush) and its wall clock is neither stepped nor slewed beyond
 /// [`RedisOptions::drift`]: at most one live lease per key, granted once per nonce, given up by its
-/// holder before Redis lets it go; waiters are served in the order in which their LOCKs reached
-/// Redis; a key becomes free within its lease and `waiter_ttl` after the death of everybody who
+/// holder before Redis lets it go; waiters are served in the order in which their LOCKs took their
+/// places in Redis; a key becomes free within its lease and `waiter_ttl` after the death of everybody who
 /// wanted it.
 ///
 /// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
@@ -119,11 +119,13 @@ use crate::{
 ///   need read and write access to `<namespace>:*`, publishing and subscribing there, and the commands
 ///   `HELLO`, `PING`, `INFO`, `TIME`, `SCRIPT LOAD`, `EVAL`, `EVALSHA`, and `SELECT` for another database than 0.
 /// - **Many at once.** Locks of free keys and unlocks that nobody waits for, where several are to be
-///   sent at the same moment or 24 requests are unanswered, are asked for in one run of a script: up
-///   to 32 of them, which keeps Redis for a tenth of a millisecond. What that script is not for, and
-///   everything in a bucket in which somebody waited during the last second, is asked for alone. A
-///   Redis Cluster refuses keys of several buckets in one script, and so may the rules of a user
-///   (`MGET`, `MSET`): then everything is.
+///   sent at the same moment or 24 requests are unanswered, are asked for in one run of a script: 8
+///   mostly, and never more than 32, which keeps Redis for a tenth of a millisecond. What that script is
+///   not for it leaves alone, and that is asked for by itself: a LOCK that waits takes its place then,
+///   and whoever came in that round trip is before it. In a bucket in which that was likely during the
+///   last second, because somebody waited or an ended nonce is remembered, everything is asked for by
+///   itself. A Redis Cluster refuses keys of several buckets in one script, and so may the rules of a
+///   user (`MGET`, `MSET`): then everything is, everywhere.
 ///
 /// # What is in Redis
 ///

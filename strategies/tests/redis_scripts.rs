@@ -136,6 +136,26 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     assert_eq!(scripts.tokens().await, (ahead + 1, ahead + 1), "a free key, among many");
 }
 
+/// An error says that nothing was done: the requests are made again, one by one.
+#[tokio::test]
+async fn many_that_meet_a_full_server_free_nothing() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    let other = ["ns:{b1}:t", "ns:{b1}:x", "ns:{b1}:f:o", "ns:{b1}:g:o", "ns:{b1}:l:o"];
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(MANY).arg(7).arg(&[HOLDER, other[0], QUEUE, other[1], other[2], other[3], other[4]]);
+    cmd.arg(&["1", "1", NEVER, &hex(1), &hex(2), "60000", "1 host -"]);
+    let _: Value = scripts.server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let full: Result<Value, _> = cmd.query_async(&mut scripts.connection).await;
+    assert_eq!(full.unwrap_err().code(), Some("OOM"));
+    assert_eq!(scripts.holder().await, Some(hex(1)));
+    let _: Value = scripts.server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    let done: Value = cmd.query_async(&mut scripts.connection).await.unwrap();
+    assert!(matches!(done, Value::Array(answers) if answers[0] == Value::Int(1)));
+    assert_eq!(scripts.holder().await, None);
+    assert_eq!(scripts.number(&["EXISTS", other[4]]).await, 1);
+}
+
 /// Contract, rule 6: a waiter's lease has run out, and its end is remembered by whoever comes next.
 #[tokio::test]
 async fn many_leave_a_key_alone_whose_last_holder_came_from_the_queue() {

@@ -136,12 +136,18 @@ async fn a_cluster_of_one_node_and_a_user_who_may_not_are_asked_one_by_one() {
         tokio::time::sleep(ms(10)).await;
     }
     work(&[open(server.options()).await], TASKS, false).await;
-    let server = Server::start().await;
-    let rules = ["on", ">secret", "~gaggle:*", "&gaggle:*", "+@all", "-mget"];
-    let _: redis::Value = server.command(&[&["ACL", "SETUSER", "u"][..], &rules].concat()).await;
-    let url = format!("redis://u:secret@127.0.0.1:{}", server.port());
-    work(&[open(RedisOptions::new(url)).await], TASKS, false).await;
-    assert_eq!(server.residue().await, Vec::<String>::new());
+    for denied in ["-mget", "-mset"] {
+        let server = Server::start().await;
+        let rules = ["on", ">secret", "~gaggle:*", "&gaggle:*", "+@all", denied];
+        let _: redis::Value =
+            server.command(&[&["ACL", "SETUSER", "u"][..], &rules].concat()).await;
+        let url = format!("redis://u:secret@127.0.0.1:{}", server.port());
+        // Each connection learns it anew.
+        for _ in 0..5 {
+            work(&[open(RedisOptions::new(url.clone())).await], TASKS, false).await;
+        }
+        assert_eq!(server.residue().await, Vec::<String>::new());
+    }
 }
 
 /// Contract, rule 7.

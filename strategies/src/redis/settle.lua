@@ -1,4 +1,4 @@
--- What every script shares, from where it says "include settle.lua": what a key looks like, and how
+-- What the scripts of one bucket share, from where they say "include settle.lua": what a key looks like, and how
 -- it is settled. Before that stand `call`, `now`, `stamp`, and the shortest way through the script.
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry

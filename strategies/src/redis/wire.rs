@@ -322,6 +322,7 @@ impl Shared {
         for (wanted, value) in wanted.into_iter().zip(answers) {
             match wanted {
                 Wanted::Nobodys => {}
+                Wanted::Taught => self.state().teaches = false,
                 Wanted::One(asked) => asked.answer(value),
                 Wanted::Many(sent) => {
                     let left = sent.answered(value);
@@ -349,7 +350,7 @@ impl Shared {
         };
         for wanted in asked {
             match wanted {
-                Wanted::Nobodys => {}
+                Wanted::Nobodys | Wanted::Taught => {}
                 Wanted::One(asked) => tell(asked),
                 Wanted::Many(sent) => sent.into_asked().for_each(tell),
             }

@@ -51,6 +51,8 @@ impl Asked {
 /// Whose an answer is.
 pub(super) enum Wanted {
     Nobodys,
+    /// The server knows the script for many again.
+    Taught,
     One(Asked),
     Many(Sent),
 }
@@ -58,7 +60,7 @@ pub(super) enum Wanted {
 impl Wanted {
     pub(super) fn requests(&self) -> usize {
         match self {
-            Self::Nobodys | Self::One(_) => 1,
+            Self::Nobodys | Self::Taught | Self::One(_) => 1,
             Self::Many(sent) => sent.requests.len(),
         }
     }
@@ -85,6 +87,8 @@ pub(super) struct State {
     pub(super) together: Group,
     /// The server takes no groups.
     always_alone: bool,
+    /// It is being taught the script for them.
+    pub(super) teaches: bool,
     /// Whose the answers are, in their order.
     pub(super) asked: VecDeque<Wanted>,
     /// How many requests they answer.
@@ -134,16 +138,19 @@ impl State {
     }
 
     /// Hands in alone what a group was not for, and teaches the server a script that it does not know.
+    /// They had their room when they came: with those that came since, up to twice the bound may wait.
     pub(super) fn ask_alone(&mut self, left: Left) {
         self.outgoing.extend_from_slice(&left.bytes);
         for asked in left.requests {
             self.push(Wanted::One(asked));
         }
         match left.refusal {
+            Some(Refusal::Unknown) if self.teaches => {}
             Some(Refusal::Unknown) => {
+                self.teaches = true;
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(MANY.text()).write_packed_command(&mut self.outgoing);
-                self.push(Wanted::Nobodys);
+                self.push(Wanted::Taught);
             }
             Some(Refusal::Lasting) => self.always_alone = true,
             Some(Refusal::Passing) | None => {}

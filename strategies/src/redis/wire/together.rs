@@ -126,7 +126,9 @@ impl Group {
         if self.len() > 1 {
             self.write(outgoing);
         }
-        let mut sent = Sent { alone: Vec::new(), requests: Vec::with_capacity(self.len()) };
+        let unlocks = self.kinds[Together::Unlock as usize].requests.len();
+        let requests = Vec::with_capacity(self.len());
+        let mut sent = Sent { alone: Vec::new(), requests, unlocks };
         for of_kind in &mut self.kinds {
             let before = sent.alone.len();
             sent.alone.append(&mut of_kind.alone);
@@ -183,6 +185,8 @@ impl Group {
 pub(super) struct Sent {
     alone: Vec<u8>,
     pub(super) requests: Vec<(usize, Asked)>,
+    /// How many of them are UNLOCKs, which come first.
+    unlocks: usize,
 }
 
 impl Sent {
@@ -197,11 +201,11 @@ impl Sent {
         let mut left = Left { bytes: Vec::new(), requests: Vec::new(), refusal };
         let mut values = values.into_iter();
         let mut begin = 0;
-        for (end, asked) in self.requests {
+        for (place, (end, asked)) in self.requests.into_iter().enumerate() {
             match values.next() {
                 Some(value) if value != Value::Int(0) => asked.answer(value),
-                // Whoever asked may have run out of time.
-                _ if asked.answer.is_closed() => {}
+                // Who asked for a lock and has gone withdraws it; an unlock frees the key all the same.
+                _ if place >= self.unlocks && asked.answer.is_closed() => {}
                 _ => {
                     left.bytes.extend_from_slice(&self.alone[begin..end]);
                     left.requests.push(asked);

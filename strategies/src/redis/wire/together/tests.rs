@@ -3,7 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use gaggle_channels::resp;
 use redis::IntoConnectionInfo;
 use tokio::{
@@ -286,10 +286,13 @@ async fn who_has_gone_is_not_asked_for_again_and_who_waits_hears_of_the_end() {
     let ping = redis::cmd("PING");
     let plain = async { join_all((0..BUSY).map(|_| wire.request(&ping))).await };
     let together = Some(Together::Unlock);
-    let (gone, stays, late) = (unlock("gone"), unlock("stays"), unlock("late"));
+    let (gone, stays, late) = (lock("gone"), unlock("stays"), unlock("late"));
+    let frees = unlock("frees");
     let delivery = || Delivery { together, ..Delivery::default() };
     let asks = async {
-        let mut gone = Box::pin(wire.request_with(&gone, delivery()));
+        let together = Some(Together::Lock);
+        let gone = wire.request_with(&gone, Delivery { together, ..Delivery::default() });
+        let mut gone = Box::pin(join(gone, wire.request_with(&frees, delivery())));
         let mut stays = pin!(wire.request_with(&stays, delivery()));
         tokio::select! {
             biased;
@@ -306,10 +309,12 @@ async fn who_has_gone_is_not_asked_for_again_and_who_waits_hears_of_the_end() {
         server.say("+PONG\r\n").await;
         server.commands(1).await;
         server.say(&"+PONG\r\n".repeat(BUSY - 1)).await;
-        server.say("*2\r\n:0\r\n:0\r\n").await;
-        let again = server.commands(1).await;
-        assert_eq!((again.len(), &*again[0][5]), (1, "l:stays"));
-        server.say(":1\r\n").await;
+        server.say("*3\r\n:0\r\n:0\r\n:0\r\n").await;
+        // An unlock is, though nobody waits for its answer.
+        let again = server.commands(2).await;
+        let asked: Vec<_> = again.iter().map(|words| &*words[5]).collect();
+        assert_eq!(asked, ["l:frees", "l:stays"]);
+        server.say(":1\r\n:1\r\n").await;
     };
     let (_, stays, ()) = tokio::join!(plain, asks, serve);
     assert_eq!(stays.unwrap().value, Value::Int(1));
