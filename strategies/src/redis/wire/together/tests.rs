@@ -20,18 +20,23 @@ use crate::redis::trouble::Trouble;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn lock(name: &str) -> Cmd {
-    lock_with(name, "-")
-}
-
-fn lock_with(name: &str, copies: &str) -> Cmd {
+/// `EVALSHA` of a script for one key, with what is said to it.
+fn script(name: &str, said: &[&str]) -> Cmd {
     let mut cmd = redis::cmd("EVALSHA");
     cmd.arg(&["hash", "6", "t", "x"]);
     for part in ["l", "f", "a", "g"] {
         cmd.arg(format!("{part}:{name}"));
     }
-    cmd.arg(&["process", "settings", "900", name, "10000", "-1", copies, "1 host -"]);
+    cmd.arg(&["process", "settings"]).arg(said);
     cmd
+}
+
+fn lock(name: &str) -> Cmd {
+    lock_with(name, "-")
+}
+
+fn lock_with(name: &str, copies: &str) -> Cmd {
+    script(name, &["900", name, "10000", "-1", copies, "1 host -"])
 }
 
 fn unlock(name: &str) -> Cmd {
@@ -39,13 +44,7 @@ fn unlock(name: &str) -> Cmd {
 }
 
 fn unlock_with(name: &str, copies: &str) -> Cmd {
-    let mut cmd = redis::cmd("EVALSHA");
-    cmd.arg(&["hash", "6", "t", "x"]);
-    for part in ["l", "f", "a", "g"] {
-        cmd.arg(format!("{part}:{name}"));
-    }
-    cmd.arg(&["process", "settings", name, copies]);
-    cmd
+    script(name, &[name, copies])
 }
 
 fn asked() -> Asked {
