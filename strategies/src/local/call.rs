@@ -8,8 +8,8 @@ use super::{
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
     lock_table::{
-        Bound, ClusterTime, Command, Effect, Ended, Known, LockRequest, ProcessId, Refusal, Seen,
-        Wait,
+        Bound, ClusterTime, Command, Effect, Ended, Grant, Known, LockRequest, ProcessId, Refusal,
+        Seen, Wait,
     },
     wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
 };
@@ -140,18 +140,12 @@ impl<'a> Call<'a> {
     /// remains. `found`: the lock is already in somebody's hands, and stays there on failure.
     fn take(&self, state: &mut State, now: Instant, found: bool) -> Result<Lock, Error> {
         let hold = state.table.grant(&self.key).expect("a nonce that holds has its key");
-        let drift = self.local.drift;
-        let waited = Duration::from_millis(hold.granted_at.since(hold.asked_at));
-        let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
-        // The earlier of two: the first is the arithmetic of a fresh grant; the second holds
-        // whoever sent the LOCK that took the place.
-        let mut deadline = granted_deadline(self.sent, now, waited, self.duration, drift)
-            .min(found_deadline(now, remaining, drift));
+        let mut deadline = self.deadline(&hold, now);
         // A call that does not wait extends in the step in which it asks.
         let in_time = |until| now <= until || until == self.sent;
         if !lasts(deadline, now, self.duration) && self.until.is_none_or(in_time) {
             state.step(now, &self.extend());
-            deadline = extended_deadline(Some(deadline), now, self.duration, drift);
+            deadline = extended_deadline(Some(deadline), now, self.duration, self.local.drift);
         }
         if lasts(deadline, now, self.duration) {
             if let Some(calls) = state.calls.get_mut(&self.nonce) {
@@ -164,6 +158,16 @@ impl<'a> Call<'a> {
             state.end(now, &self.key, self.nonce, self.given);
         }
         Err(Error::TimedOut)
+    }
+
+    /// The earlier of two: the first is the arithmetic of a fresh grant; the second holds whoever sent
+    /// the LOCK that took the place.
+    fn deadline(&self, hold: &Grant, now: Instant) -> Instant {
+        let drift = self.local.drift;
+        let waited = Duration::from_millis(hold.granted_at.since(hold.asked_at));
+        let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
+        granted_deadline(self.sent, now, waited, self.duration, drift)
+            .min(found_deadline(now, remaining, drift))
     }
 
     /// When a call that waits looks again although nobody tells it to: the head of a queue at the
@@ -228,6 +232,9 @@ impl Place<'_> {
         loop {
             // Made before the look: from here on no news is missed, polled or not.
             let news = signal.news.notified();
+            if let Some(lock) = self.handed() {
+                return Ok(Outcome::Granted(lock));
+            }
             let look = match self.look.take().filter(|_| !signal.is_stirred()) {
                 Some(look) => Look::Wait(look),
                 None => local.with_state(&key, |state, now| self.look(state, now))?,
@@ -242,6 +249,19 @@ impl Place<'_> {
                 },
             }
         }
+    }
+
+    /// The lock, if it was granted and more than half of its lease remains: then there is nothing to
+    /// ask the table.
+    fn handed(&mut self) -> Option<Lock> {
+        let grant = self.signal.granted()?;
+        let now = self.call.local.clock.now();
+        let deadline = self.call.deadline(grant, now);
+        if !lasts(deadline, now, self.call.duration) {
+            return None;
+        }
+        self.left = true;
+        Some(Lock::new(grant.key.clone(), grant.nonce, grant.token, Some(deadline)))
     }
 
     fn look(&mut self, state: &mut State, now: Instant) -> Result<Look, Error> {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Holds, Instant, Nonce, Owner,
-    lock_table::{ClusterTime, Command, Effect, Ended, LockTable, TableConfig},
+    lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockTable, TableConfig},
     wait::whole_ms,
 };
 
@@ -28,7 +28,8 @@ pub(super) struct State {
     /// because parts that count uses of one would meet at the count.
     pub(super) owner: Arc<Owner>,
     /// The calls that wait for an acquisition which has not ended, by nonce; several may ask with
-    /// one nonce.
+    /// one nonce. Those who see the grant take the lock without the table, so that its entry stays
+    /// until the lock ends.
     pub(super) calls: BTreeMap<Nonce, Calls>,
     /// The nonces given by callers that hold or wait: these may be repeated after their end, so
     /// the table must remember them. The ones drawn here are known to nobody who could repeat them.
@@ -42,12 +43,21 @@ pub(super) struct State {
 /// The calls that wait for one acquisition.
 #[derive(Debug)]
 pub(super) struct Calls {
+    /// Those who took the lock as it was granted are counted on: it is not theirs to withdraw who wait.
     pub(super) count: usize,
-    /// A call has returned the lock: the others must not withdraw it.
+    /// Another call has returned the lock: the others must not withdraw it.
     pub(super) taken: bool,
     /// When the last of them looks at the table although nobody tells it to.
     looks_at: Instant,
     signal: Arc<Signal>,
+}
+
+impl Calls {
+    /// Whether they wait still.
+    #[cfg(test)]
+    pub(super) fn wait(&self) -> bool {
+        self.signal.granted.get().is_none()
+    }
 }
 
 /// What reaches the calls that wait for one acquisition. It is theirs alone: a later acquisition,
@@ -56,6 +66,7 @@ pub(super) struct Calls {
 pub(super) struct Signal {
     pub(super) news: Notify,
     stirred: AtomicBool,
+    granted: OnceLock<Grant>,
     ended: OnceLock<Ended>,
 }
 
@@ -63,6 +74,11 @@ impl Signal {
     /// How the acquisition ended: `Unlocked`, `Expired`, or `Waited` where it was never granted.
     pub(super) fn ended(&self) -> Option<Ended> {
         self.ended.get().copied()
+    }
+
+    /// The grant, if it was made and has not ended as far as the table knows.
+    pub(super) fn granted(&self) -> Option<&Grant> {
+        self.granted.get().filter(|_| self.ended().is_none())
     }
 
     /// Whether there was news at any time. News that is told later than this is asked is not lost
@@ -102,7 +118,7 @@ impl State {
             match effect {
                 Effect::Granted(grant) => {
                     tracing::debug!(key = %grant.key, token = grant.token, "granted");
-                    self.news.wake(&self.calls, grant.nonce);
+                    self.news.grant(&self.calls, grant);
                     self.news.wake_head(&self.table, &self.calls, &grant.key);
                 }
                 Effect::Expired { key, nonce, token, .. } => {
@@ -184,6 +200,8 @@ impl State {
     pub(super) fn close(&mut self) {
         self.closed = true;
         for calls in mem::take(&mut self.calls).into_values() {
+            // What was granted and is not taken yet is nobody's any more.
+            calls.signal.ended.set(Ended::Unlocked).expect("an acquisition ends once");
             self.news.stir(calls.signal);
         }
         self.given.clear();
@@ -197,10 +215,11 @@ impl State {
 }
 
 impl News {
-    fn wake(&mut self, calls: &BTreeMap<Nonce, Calls>, nonce: Nonce) {
-        if let Some(calls) = calls.get(&nonce) {
-            self.stir(calls.signal.clone());
-        }
+    fn grant(&mut self, calls: &BTreeMap<Nonce, Calls>, grant: &Grant) {
+        let Some(calls) = calls.get(&grant.nonce) else { return };
+        // A LOCK that repeats the nonce of a holder is answered by its grant once more.
+        calls.signal.granted.get_or_init(|| grant.clone());
+        self.stir(calls.signal.clone());
     }
 
     fn stir(&mut self, signal: Arc<Signal>) {
@@ -211,7 +230,10 @@ impl News {
     fn end(&mut self, calls: &mut BTreeMap<Nonce, Calls>, nonce: Nonce, how: Ended) {
         if let Some(calls) = calls.remove(&nonce) {
             calls.signal.ended.set(how).expect("an acquisition ends once");
-            self.stir(calls.signal);
+            // Who was granted it was told then, and may have taken it long ago.
+            if calls.signal.granted.get().is_none() {
+                self.stir(calls.signal);
+            }
         }
     }
 

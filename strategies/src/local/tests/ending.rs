@@ -123,3 +123,15 @@ async fn a_release_hands_the_key_on() {
     local.release(&lock);
     next.now_or_never().unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_somebody_else_unlocked_before_its_call_saw_it_is_not_handed_out() {
+    let local = local();
+    let first = local.lock("k", options(1000, 0)).await.unwrap();
+    let granted = waiting(&local, "k", forever(1000)).await;
+    local.unlock(&first).await.unwrap();
+    let nonce = local.inspect("k").await.unwrap().unwrap().nonce;
+    local.unlock(&Lock::new("k", nonce, 0, None)).await.unwrap();
+    assert_error!(granted.now_or_never().unwrap(), Error::Spent);
+    assert_empty(&local);
+}
