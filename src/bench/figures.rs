@@ -22,6 +22,9 @@ pub struct Figures {
     pub ms_per_pair: f64,
     /// From `lock` called to `lock` returned.
     pub lock_us: Spread,
+    /// The mean from `unlock` called to `unlock` returned, in microseconds; none in files of before it was
+    /// measured.
+    pub unlock_mean_us: Option<f64>,
     /// From `unlock` called to `lock` returned to another task that already waited; none where keys
     /// are not shared.
     pub handoff_us: Option<Spread>,
@@ -38,6 +41,8 @@ pub struct Figures {
 /// A distribution, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
+    /// The mean; none in files of before it was measured.
+    pub mean: Option<f64>,
     /// The median.
     pub p50: f64,
     /// 99 % do not exceed it.
@@ -78,6 +83,7 @@ impl Spread {
     #[must_use]
     pub fn of(times: &Latency) -> Option<Self> {
         (times.count() > 0).then(|| Self {
+            mean: Some(times.mean_us()),
             p50: times.us(0.5),
             p99: times.us(0.99),
             p999: times.us(0.999),
@@ -89,7 +95,9 @@ impl Spread {
     fn median(all: &[Self]) -> Self {
         let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
         let max = all.iter().map(|spread| spread.max).fold(0.0, f64::max);
-        Self { p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max }
+        let means: Vec<f64> = all.iter().filter_map(|spread| spread.mean).collect();
+        let mean = (!means.is_empty()).then(|| median(means));
+        Self { mean, p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max }
     }
 }
 
@@ -114,6 +122,7 @@ impl Figures {
         tallies.iter().for_each(|tally| waits.add(&tally.waits));
         let mut handoffs = Latency::default();
         ledgers.iter().for_each(|ledger| handoffs.add(&ledger.handoffs));
+        let unlocking: u64 = tallies.iter().map(|tally| tally.unlocking).sum();
         let contended = workload.keys == Keys::Same && workload.tasks > 1;
         let followed: u64 = ledgers.iter().map(|ledger| ledger.followed).sum();
         let handed: u64 = ledgers.iter().map(|ledger| ledger.handed_over).sum();
@@ -124,7 +133,9 @@ impl Figures {
             seconds,
             pairs_per_s: pairs as f64 / seconds,
             ms_per_pair: seconds * 1e3 / pairs as f64,
+            unlock_mean_us: (pairs > 0).then(|| unlocking as f64 / pairs as f64 / 1e3),
             lock_us: Spread::of(&waits).unwrap_or(Spread {
+                mean: None,
                 p50: 0.0,
                 p99: 0.0,
                 p999: 0.0,
@@ -161,6 +172,7 @@ impl Figures {
             seconds: of(|run| run.seconds),
             pairs_per_s: of(|run| run.pairs_per_s),
             ms_per_pair: of(|run| run.ms_per_pair),
+            unlock_mean_us: some(|run| run.unlock_mean_us),
             lock_us: Spread::median(&locks),
             handoff_us: (!handoffs.is_empty()).then(|| Spread::median(&handoffs)),
             handed_over: some(|run| run.handed_over),
@@ -228,7 +240,8 @@ mod tests {
             seconds: 1.0,
             pairs_per_s: 10.0,
             ms_per_pair: 100.0,
-            lock_us: Spread { p50, p99: p50, p999: p50, max },
+            unlock_mean_us: Some(p50),
+            lock_us: Spread { mean: Some(p50), p50, p99: p50, p999: p50, max },
             handoff_us: None,
             handed_over: Some(1.0),
             longest_streak: Some(streak),

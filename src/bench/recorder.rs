@@ -48,6 +48,8 @@ pub(crate) struct Tally {
     pub(crate) waits: Latency,
     /// Locks that were unlocked within the window.
     pub(crate) pairs: u64,
+    /// How long unlocking those took together, in nanoseconds.
+    pub(crate) unlocking: u64,
     pub(crate) first_asked: u64,
     pub(crate) last_unlocked: u64,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new(window: Window) -> Self {
         let waits = Latency::default();
-        Self { window, waits, pairs: 0, first_asked: u64::MAX, last_unlocked: 0 }
+        Self { window, waits, pairs: 0, unlocking: 0, first_asked: u64::MAX, last_unlocked: 0 }
     }
 
     pub(crate) fn add(&mut self, span: &Span) {
@@ -66,6 +68,7 @@ impl Tally {
         }
         if self.window.has(span.unlocked) {
             self.pairs += 1;
+            self.unlocking += span.unlocked - span.released;
         }
         self.first_asked = self.first_asked.min(span.asked);
         self.last_unlocked = self.last_unlocked.max(span.unlocked);
@@ -113,6 +116,16 @@ impl Recorder for Spans {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unlocking_counts_where_its_pair_does() {
+        let mut tally = Tally::new(Window { from: 10, until: 20 });
+        for unlocked in [9, 12, 19, 20] {
+            let released = unlocked - 2;
+            tally.add(&Span { task: 0, asked: 1, granted: 2, released, unlocked, token: None });
+        }
+        assert_eq!((tally.pairs, tally.unlocking), (2, 4));
+    }
 
     /// The longest wait in milliseconds of a task that asked and was granted then; the window is from 10
     /// to 20.

@@ -34,6 +34,12 @@ impl Latency {
         self.0.value_at_quantile(share) as f64 / 1e3
     }
 
+    /// The mean, in microseconds.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
     /// The longest, in microseconds.
     #[must_use]
     pub fn max_us(&self) -> f64 {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 const SEEDS: &[&str] = &["best", "worst"];
-const SETUPS: [Setup; 7] = [
+const SETUPS: [Setup; 9] = [
     ("The seed's cases without a lock", &["--strategy", "noop"], &["best"]),
     ("The seed's cases, Redis", &["--strategy", "redis"], SEEDS),
     ("The seed's cases, Gaggle over TCP", &["--strategy", "gaggle", "--channel", "tcp"], SEEDS),
@@ -20,6 +20,12 @@ const SETUPS: [Setup; 7] = [
         "Eight tasks on one key: Redis, eight processes",
         &["--strategy", "redis", "--members", "8", "--processes"],
         &["handoff", "busy"],
+    ),
+    ("One task, Redis", &["--strategy", "redis", "--members", "1"], &["uncontended"]),
+    (
+        "Gaggle over TCP, three processes",
+        &["--strategy", "gaggle", "--channel", "tcp", "--members", "3", "--processes"],
+        &["uncontended", "handoff"],
     ),
 ];
 

@@ -17,7 +17,7 @@ use tokio::{
 use crate::{contenders::Failed, data::Data, settings::Settings};
 
 /// About as long as a frame that carries one entry.
-const FRAME_BYTES: usize = 64;
+pub(crate) const FRAME_BYTES: usize = 64;
 
 /// A process of this program in another role, that ends with its owner.
 pub(crate) struct Role {

@@ -160,14 +160,23 @@ type Figure = fn(&Figures) -> Option<f64>;
 fn lines(row: &Row) -> String {
     let name = &row.workload;
     let waits = !name.starts_with("uncontended") && !name.starts_with("best");
-    // Each with whether it tells something of this workload.
-    let figures: [(&str, Figure, bool); 6] = [
-        ("ms an increment", |figures| Some(figures.ms_per_pair), is_seeds(name)),
-        ("pairs/s", |figures| Some(figures.pairs_per_s), !is_seeds(name)),
+    let seeds = is_seeds(name);
+    let sleeps = seeds || name.starts_with("busy");
+    // Each with whether it tells something of this workload. A throughput alone cannot see starvation.
+    let figures: [(&str, Figure, bool); 13] = [
+        ("ms an increment", |figures| Some(figures.ms_per_pair), seeds),
+        ("pairs/s", |figures| Some(figures.pairs_per_s), !seeds),
         ("lock p50, µs", |figures| Some(figures.lock_us.p50), !waits),
-        ("lock p99, µs", |figures| Some(figures.lock_us.p99), waits && !is_seeds(name)),
+        ("lock mean, µs", |figures| figures.lock_us.mean, sleeps && !waits),
+        ("unlock mean, µs", |figures| figures.unlock_mean_us, sleeps),
+        ("lock p99, µs", |figures| Some(figures.lock_us.p99), waits && !seeds),
+        ("worst wait, µs", |figures| Some(figures.lock_us.max), waits),
         ("hand-off p50, µs", |figures| Some(figures.handoff_us?.p50), waits),
+        ("hand-off mean, µs", |figures| figures.handoff_us?.mean, waits),
         ("hand-off p99, µs", |figures| Some(figures.handoff_us?.p99), waits),
+        ("handed over, %", |figures| Some(figures.handed_over? * 100.0), waits),
+        ("longest streak", |figures| Some(figures.longest_streak? as f64), waits),
+        ("Jain's index", |figures| Some(figures.jain), waits),
     ];
     let shown = figures.into_iter().filter(|(.., shown)| *shown);
     shown.map(|(what, of, _)| line(&format!("{name}: {what}"), row, of)).collect()

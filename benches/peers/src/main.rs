@@ -16,6 +16,7 @@ mod columns;
 mod contenders;
 mod data;
 mod engines;
+mod failing;
 mod history;
 mod machine;
 mod ours;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         ["echo"] => bounds::echo_child(),
         ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
         ["engine", name, seconds] => engines::child(name, seconds),
+        ["candidate", name, ports @ ..] => failing::child(name, ports),
+        ["beats", first, second] => rest::beats_child([first, second]),
         ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),

@@ -66,7 +66,8 @@ fn markdown(data: &Data, targets: &[Target]) -> String {
     for (name, about) in WORKLOADS {
         text += &format!("\n## {name}: {about}\n\n");
         text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs | hand-off p50 / p99, µs \
-                 | handed over | longest streak | Jain |\n|---|---|---|---|---|---|---|---|\n";
+                 | means: lock / unlock / hand-off, µs | handed over | longest streak | Jain |\n\
+                 |---|---|---|---|---|---|---|---|---|\n";
         for row in data.rows.iter().filter(|row| row.workload == name) {
             text += &line(row);
         }
@@ -85,13 +86,15 @@ fn line(row: &Row) -> String {
     let lock = [lock_us.p50, lock_us.p99, lock_us.p999, lock_us.max].map(number).join(" / ");
     let handoff = handoff_us.map(|us| format!("{} / {}", number(us.p50), number(us.p99)));
     let figures = row.median();
+    let means = [lock_us.mean, figures.unlock_mean_us, handoff_us.and_then(|us| us.mean)];
+    let means = means.map(|mean| mean.map_or_else(|| "–".into(), number)).join(" / ");
     let handed = figures.handed_over.map(|share| format!("{:.1} %", share * 100.0));
     let streak = figures.longest_streak.map(|streak| streak.to_string());
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let name = if row.ours { format!("**{}**", row.lock) } else { row.lock.clone() };
     let each = if ms_per_pair < 0.1 { "–".into() } else { format!("{ms_per_pair:.2}") };
     format!(
-        "| {name} | {} | {each} | {lock} | {} | {} | {} | {:.3} |\n",
+        "| {name} | {} | {each} | {lock} | {} | {means} | {} | {} | {:.3} |\n",
         number(pairs_per_s),
         dash(handoff),
         dash(handed),

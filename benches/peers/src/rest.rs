@@ -1,4 +1,4 @@
-//! What is no throughput: failing over, resting, waiting in masses, remembering.
+//! What is no throughput: resting, waiting in masses, remembering. Failing over is in [`failing`].
 
 use std::{
     future::poll_fn,
@@ -14,23 +14,30 @@ use std::{
 use gaggle::{
     KeyedMutex, LockOptions,
     bench::{Bare, Contender, Latency, Workload, run},
-    channels::{Hub, NodeName},
-    strategies::{Gaggle, Local, MemberOptions},
+    strategies::Local,
 };
 use gaggle_channels::testing::{RedisServer, free_port};
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Semaphore,
+    task::JoinSet,
+};
 
 use crate::{
-    bounds::Role,
+    bounds::{FRAME_BYTES, Role},
     cluster::{Cluster, Over, redis},
     contenders::{Failed, Mutexes, excluding},
     data::Data,
-    machine,
+    failing, machine,
     settings::Settings,
 };
 
+/// As long as by default between members.
+const HEARTBEAT: Duration = Duration::from_millis(50);
+
 pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    failover(settings, data).await?;
+    failing::all(settings, data)?;
     at_rest(settings, data).await?;
     commands(settings, data).await?;
     masses(settings, data).await?;
@@ -47,49 +54,48 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     Ok(())
 }
 
-/// The leader is cut off from the hub; a survivor's next grant ends the clock.
-async fn failover(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    let names = ["a", "b", "c"].map(|name| NodeName::new(name).expect("a short name"));
-    let hub = Hub::new();
-    let open = async |name: NodeName| {
-        let options = MemberOptions::named("failover", names.clone());
-        Gaggle::open(Arc::new(hub.channel(name)), options).await
-    };
-    let mut members = Vec::new();
-    for name in names.clone() {
-        members.push(open(name).await?);
-    }
-    let mut times = Vec::new();
-    for _ in 0..settings.failovers {
-        for member in &members {
-            member.ready().await?;
-        }
-        let leads = members.iter().position(|member| member.status().leads);
-        let leader = members.remove(leads.ok_or("nobody leads")?);
-        let name = leader.leader().ok_or("the leader knows itself")?;
-        hub.isolate(&name);
-        let stopped = Instant::now();
-        let lock = members[0].lock("k", LockOptions::default()).await?;
-        times.push(stopped.elapsed().as_secs_f64() * 1e3);
-        members[0].unlock(&lock).await?;
-        leader.close().await;
-        hub.heal();
-        members.push(open(name).await?);
-    }
-    for member in members {
-        member.close().await;
-    }
-    times.sort_by(f64::total_cmp);
-    data.figure("failover_median_ms", times[times.len() / 2]);
-    data.figure("failover_worst_ms", times[times.len() - 1]);
-    data.figure("failovers", times.len() as f64);
-    Ok(())
-}
-
 /// Three members in processes of their own with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
+    let bare = bare_heartbeats(settings.rest).await?;
+    data.figure("cpu_of_bare_heartbeats_percent_of_a_core", bare);
     Ok(())
+}
+
+/// What a process takes that does nothing but what a leader at rest has to: twenty times a second 64 bytes to
+/// two others over TCP, and their answers.
+async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
+    let (_one, first) = Role::start(&["echo"])?;
+    let (_other, second) = Role::start(&["echo"])?;
+    let (beats, _) = Role::start(&["beats", &first, &second])?;
+    let before = machine::used_seconds(beats.process.id());
+    tokio::time::sleep(rest).await;
+    let spent = machine::used_seconds(beats.process.id()) - before;
+    Ok(spent / rest.as_secs_f64() * 100.0)
+}
+
+/// The child that has them.
+pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
+    machine::runtime().block_on(async {
+        let mut streams = Vec::new();
+        for peer in peers {
+            let stream = TcpStream::connect(peer).await?;
+            stream.set_nodelay(true)?;
+            streams.push(stream);
+        }
+        println!("ready");
+        let mut beat = tokio::time::interval(HEARTBEAT);
+        let mut frame = [0; FRAME_BYTES];
+        loop {
+            beat.tick().await;
+            for stream in &mut streams {
+                stream.write_all(&frame).await?;
+            }
+            for stream in &mut streams {
+                stream.read_exact(&mut frame).await?;
+            }
+        }
+    })
 }
 
 /// The same alone, to be looked at from outside.

@@ -13,7 +13,8 @@ use crate::{
     apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
-        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Redlock, Rslock, excluding,
+        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Redlock, Rslock,
+        excluding,
     },
     data::Data,
     ours,
@@ -34,6 +35,7 @@ const ON_REDIS: &[&str] = &[
     "Gaggle, Redis, leader",
     "Raft, Redis",
 ];
+const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
@@ -111,9 +113,35 @@ impl Round<'_> {
         self.cases("DashMap of mutexes, max_wait", false, &bounded, names).await?;
         let local = || Arc::new(Local::new());
         self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
+        if self.settings.wants(&["Local, one thread", MUTEXES_ONE_THREAD], &["hot8"]) {
+            self.on_one_thread(MUTEXES_ONE_THREAD, false, Mutexes::that_give_up()).await?;
+            self.on_one_thread("Local, one thread", true, Bare(local())).await?;
+        }
         let guards = Arc::new(Locker::from_arc(local()));
         self.cases("Local, with guards", true, &[guards], names).await?;
         self.cases("Local", true, &[Arc::new(Bare(local()))], SEEDS).await
+    }
+
+    /// hot8 with a runtime of one thread, where no hand-off wakes another.
+    async fn on_one_thread<C: Contender>(
+        &mut self,
+        lock: &str,
+        ours: bool,
+        contender: C,
+    ) -> Result<(), Failed> {
+        if !self.settings.wants(&[lock], &["hot8"]) {
+            return Ok(());
+        }
+        let workload = self.workload("hot8");
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let queued = Arc::new(Queued::new(contender));
+            runtime.block_on(bench::run(&[queued], &workload, "peers/hot8"))
+        };
+        let figures = tokio::task::spawn_blocking(run).await??;
+        let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
+        self.data.note("hot8", lock, ours, figures);
+        Ok(())
     }
 
     async fn on_redis(&mut self) -> Result<(), Failed> {

@@ -1,0 +1,142 @@
+//! From a leader's end to the next grant: three members in processes of their own over TCP, of which the
+//! leader is killed, or made to stand still.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::Instant,
+};
+
+use gaggle::{
+    KeyedMutex, LockOptions,
+    channels::{NodeName, Tcp, TcpOptions},
+    strategies::{Gaggle, MemberOptions},
+};
+use gaggle_channels::testing::free_port;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{contenders::Failed, data::Data, machine, settings::Settings};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    for (how, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
+        let mut times = times(settings.failovers, signal)?;
+        times.sort_by(f64::total_cmp);
+        data.figure(&format!("failover_{how}_median_ms"), times[times.len() / 2]);
+        data.figure(&format!("failover_{how}_worst_ms"), times[times.len() - 1]);
+    }
+    data.figure("failovers", f64::from(settings.failovers));
+    Ok(())
+}
+
+/// In milliseconds, each after the members are all ready again.
+fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
+    let ports = NAMES.map(|_| free_port().to_string());
+    let mut members = Vec::new();
+    for name in NAMES {
+        members.push(Member::start(name, &ports)?);
+    }
+    let mut times = Vec::new();
+    for _ in 0..count {
+        for member in &mut members {
+            member.ask("ready")?;
+        }
+        let mut leads = None;
+        for (place, member) in members.iter_mut().enumerate() {
+            if member.ask("leads")? == "true" {
+                leads = Some(place);
+            }
+        }
+        let leads = leads.ok_or("nobody leads")?;
+        let asked = (leads + 1) % members.len();
+        let stopped = Instant::now();
+        members[leads].signal(signal)?;
+        members[asked].ask("lock")?;
+        times.push(stopped.elapsed().as_secs_f64() * 1e3);
+        if signal == Signal::STOP {
+            members[leads].signal(Signal::CONT)?;
+        } else {
+            members[leads] = Member::start(NAMES[leads], &ports)?;
+        }
+    }
+    Ok(times)
+}
+
+/// A process with one member, that ends with its owner.
+struct Member {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Member {
+    /// Starts it; it becomes ready once a majority is there.
+    fn start(name: &str, ports: &[String]) -> Result<Self, Failed> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["candidate", name])
+            .args(ports)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let input = process.stdin.take().expect("its standard input is piped");
+        let output = process.stdout.take().expect("its standard output is piped");
+        Ok(Self { process, input, output: BufReader::new(output) })
+    }
+
+    fn ask(&mut self, what: &str) -> Result<String, Failed> {
+        writeln!(self.input, "{what}")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        if line.is_empty() { Err("a member ended early".into()) } else { Ok(line.trim().into()) }
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<(), Failed> {
+        kill_process(Pid::from_child(&self.process), signal)?;
+        if signal == Signal::KILL {
+            self.process.wait()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The child: does what it is told by lines, and answers each by one.
+pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
+    let names = NAMES.map(|name| NodeName::new(name).expect("a short name"));
+    let own = NAMES.iter().position(|known| *known == name).ok_or("no such member")?;
+    let address = |port: &str| format!("127.0.0.1:{port}");
+    machine::runtime().block_on(async {
+        let channel = Tcp::new(TcpOptions::new(names[own].clone(), address(ports[own]).parse()?))?;
+        for (peer, port) in names.iter().zip(ports).filter(|(peer, _)| **peer != names[own]) {
+            channel.add_peer(peer.clone(), address(port)).await;
+        }
+        let options = MemberOptions::named("failing", names);
+        let member = Arc::new(Gaggle::open(Arc::new(channel), options).await?);
+        loop {
+            let told = tokio::task::spawn_blocking(|| {
+                let mut line = String::new();
+                std::io::stdin().read_line(&mut line).map(|_| line)
+            });
+            let answer = match told.await??.trim() {
+                "ready" => member.ready().await.map(|()| "ready".to_owned())?,
+                "leads" => member.status().leads.to_string(),
+                "lock" => {
+                    let lock = member.lock("k", LockOptions::default()).await?;
+                    let unlocking = member.clone();
+                    tokio::spawn(async move { unlocking.unlock(&lock).await });
+                    "granted".into()
+                }
+                _ => return Ok(()),
+            };
+            println!("{answer}");
+        }
+    })
+}
