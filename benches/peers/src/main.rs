@@ -13,6 +13,7 @@ mod awake;
 mod bounds;
 mod cluster;
 mod columns;
+mod commands;
 mod contenders;
 mod data;
 mod engines;

@@ -16,7 +16,7 @@ use gaggle::{
     bench::{Bare, Contender, Latency, Workload, run},
     strategies::Local,
 };
-use gaggle_channels::testing::{RedisServer, free_port};
+use gaggle_channels::testing::free_port;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -26,7 +26,8 @@ use tokio::{
 
 use crate::{
     bounds::{FRAME_BYTES, Role},
-    cluster::{Cluster, Over, redis},
+    cluster::{Cluster, Over},
+    commands,
     contenders::{Failed, Mutexes, excluding},
     data::Data,
     failing, machine,
@@ -39,7 +40,8 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     failing::all(settings, data)?;
     at_rest(settings, data).await?;
-    commands(settings, data).await?;
+    commands::sent(settings, data).await?;
+    commands::time(settings, data).await?;
     masses(settings, data).await?;
     let count = if settings.quick { 100_000 } else { 1_000_000 };
     let (_role, line) = Role::start(&["keys", &count.to_string()])?;
@@ -142,40 +144,6 @@ pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
         locker.close().await;
         Ok(())
     })
-}
-
-/// Commands sent for each hand-off between eight handles, with few and with many waiters.
-async fn commands(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    let server = RedisServer::start();
-    let handles = redis(&server.url(), 8).await;
-    let mut connection =
-        redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
-    let each = if settings.quick { 200 } else { 1000 };
-    for (tasks, each) in [(8, each), (1000, each / 20)] {
-        let before = sent(&mut connection).await?;
-        let workload = Workload::handoff(tasks).each(each);
-        let figures = excluding(run(&handles, &workload, "commands").await?)?;
-        let called = sent(&mut connection).await? - before;
-        data.figure(
-            &format!("redis_commands_per_handoff_{tasks}_waiters"),
-            called / figures.pairs as f64,
-        );
-    }
-    for handle in handles {
-        handle.0.close().await;
-    }
-    Ok(())
-}
-
-/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as
-/// well where they run, and are neither.
-async fn sent(connection: &mut redis::aio::MultiplexedConnection) -> Result<f64, Failed> {
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
-    let counts = ["cmdstat_eval", "cmdstat_ping:"];
-    let calls = stats.lines().filter(|line| counts.iter().any(|count| line.starts_with(count)));
-    let calls = calls
-        .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
-    Ok(calls.sum())
 }
 
 /// Hand-offs with ten waiting, and with a hundred thousand.

@@ -1,0 +1,117 @@
+//! What a Redis has to do for a lock, by its own counts: how many commands it is sent, and how long they take.
+
+use std::sync::Arc;
+
+use gaggle::bench::{Contender, Workload, run};
+use gaggle_channels::testing::RedisServer;
+use redis::aio::MultiplexedConnection;
+
+use crate::{
+    cluster::redis as handles,
+    contenders::{BareRedis, Failed, Rslock, excluding},
+    data::Data,
+    settings::Settings,
+};
+
+/// Commands sent for each hand-off between eight handles, with few and with many waiters.
+pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let server = RedisServer::start();
+    let handles = handles(&server.url(), 8).await;
+    let mut connection = connect(&server).await?;
+    let each = if settings.quick { 200 } else { 1000 };
+    for (tasks, each) in [(8, each), (1000, each / 20)] {
+        let before = Counts::read(&mut connection).await?;
+        let workload = Workload::handoff(tasks).each(each);
+        let figures = excluding(run(&handles, &workload, "commands").await?)?;
+        let spent = Counts::read(&mut connection).await?.since(before);
+        data.figure(
+            &format!("redis_commands_per_handoff_{tasks}_waiters"),
+            spent.sent / figures.pairs as f64,
+        );
+    }
+    for handle in handles {
+        handle.0.close().await;
+    }
+    Ok(())
+}
+
+/// How long the server's thread is in commands for a lock and an unlock.
+pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+    let server = RedisServer::start();
+    let mut connection = connect(&server).await?;
+    let solo = || settings.of(Workload::uncontended());
+    let bare = [Arc::new(BareRedis::open(&server.url()).await?)];
+    spent("bare_solo", &bare, true, &solo(), &mut connection, data).await?;
+    let rslock = [Arc::new(Rslock::new(&server.url()))];
+    let fan = || settings.of(Workload::fan(64));
+    spent("rslock_fan64", &rslock, true, &fan(), &mut connection, data).await?;
+    let handles = handles(&server.url(), 1).await;
+    let hot = settings.of(Workload::handoff(8));
+    for (name, workload) in [("redis_solo", solo()), ("redis_fan64", fan()), ("redis_hot8", hot)] {
+        spent(name, &handles, false, &workload, &mut connection, data).await?;
+    }
+    handles[0].0.close().await;
+    Ok(())
+}
+
+async fn spent<C: Contender>(
+    name: &str,
+    contenders: &[Arc<C>],
+    // Whether a SET is sent as it is, and not within a script.
+    sets: bool,
+    workload: &Workload,
+    connection: &mut MultiplexedConnection,
+    data: &mut Data,
+) -> Result<(), Failed> {
+    // All that is sent counts, and all that is made.
+    let workload = Workload { warm_up: std::time::Duration::ZERO, ..workload.clone() };
+    let before = Counts::read(connection).await?;
+    let figures = excluding(run(contenders, &workload, name).await?)?;
+    let spent = Counts::read(connection).await?.since(before);
+    let us = spent.us + if sets { spent.sets_us } else { 0.0 };
+    data.figure(&format!("server_us_a_pair_{name}"), us / figures.pairs as f64);
+    Ok(())
+}
+
+async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> {
+    Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
+}
+
+/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as well where
+/// they run, and their time in that of the script, so that a `SET` is told apart.
+#[derive(Clone, Copy)]
+struct Counts {
+    sent: f64,
+    us: f64,
+    sets_us: f64,
+}
+
+impl Counts {
+    async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failed> {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
+        let mut counts = Self { sent: 0.0, us: 0.0, sets_us: 0.0 };
+        for line in stats.lines() {
+            if ["cmdstat_eval", "cmdstat_ping:"].iter().any(|name| line.starts_with(name)) {
+                counts.sent += number(line, "calls=");
+                counts.us += number(line, "usec=");
+            }
+            if line.starts_with("cmdstat_set:") {
+                counts.sets_us += number(line, "usec=");
+            }
+        }
+        Ok(counts)
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            us: self.us - before.us,
+            sets_us: self.sets_us - before.sets_us,
+        }
+    }
+}
+
+fn number(line: &str, name: &str) -> f64 {
+    let value = line.split_once(name).and_then(|(_, rest)| rest.split(',').next());
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+}
