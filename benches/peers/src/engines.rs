@@ -48,6 +48,7 @@ pub(crate) fn child(name: &str, seconds: &str) -> Result<(), Failed> {
     let mut outcome = match name {
         "raft" => one_thread()?.block_on(raft_rs::measure(window))?,
         "gaggle" => one_thread()?.block_on(gaggle_here::measure(window))?,
+        "gaggle-fan64" => one_thread()?.block_on(gaggle_here::fan64(window))?,
         "raft-lite" => {
             let directory = Directory::new("raft-lite")?;
             let runtime = machine::runtime();

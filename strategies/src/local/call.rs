@@ -88,7 +88,12 @@ impl<'a> Call<'a> {
             match state.effects.last().expect("a LOCK is answered") {
                 Effect::Granted(_) => {
                     self.note(state);
-                    self.take(state, now, found).map(|lock| Asked::Begun(Begun::Granted(lock)))
+                    let taken = self.take(state, now);
+                    // While others wait with this nonce, the last of them to leave withdraws it.
+                    if taken.is_err() && !found && !state.calls.contains_key(&self.nonce) {
+                        state.end(now, &self.key, self.nonce, self.given);
+                    }
+                    taken.map(|lock| Asked::Begun(Begun::Granted(lock)))
                 }
                 Effect::Queued { .. } if options.max_wait == MaxWait::AtMost(Duration::ZERO) => {
                     // Another call waits with this nonce; this one does not wait.
@@ -137,8 +142,8 @@ impl<'a> Call<'a> {
     }
 
     /// Makes the lock of a nonce that holds, extending the lease first if less than half of it
-    /// remains. `found`: the lock is already in somebody's hands, and stays there on failure.
-    fn take(&self, state: &mut State, now: Instant, found: bool) -> Result<Lock, Error> {
+    /// remains.
+    fn take(&self, state: &mut State, now: Instant) -> Result<Lock, Error> {
         let hold = state.table.grant(&self.key).expect("a nonce that holds has its key");
         let mut deadline = self.deadline(&hold, now);
         // A call that does not wait extends in the step in which it asks.
@@ -152,10 +157,6 @@ impl<'a> Call<'a> {
                 calls.taken = true;
             }
             return Ok(Lock::new(self.key.clone(), self.nonce, hold.token, Some(deadline)));
-        }
-        // While others wait with this nonce, the last of them to leave withdraws it.
-        if !found && !state.calls.contains_key(&self.nonce) {
-            state.end(now, &self.key, self.nonce, self.given);
         }
         Err(Error::TimedOut)
     }
@@ -220,7 +221,7 @@ pub(super) struct Place<'a> {
     signal: Arc<Signal>,
     /// When to look first: the call looked when it asked.
     look: Option<Instant>,
-    /// It was granted, and takes part no more.
+    /// It was granted, and gives nothing up when it is dropped.
     left: bool,
 }
 
@@ -251,8 +252,8 @@ impl Place<'_> {
         }
     }
 
-    /// The lock, if it was granted and more than half of its lease remains: then there is nothing to
-    /// ask the table.
+    /// The lock, if it was granted and at least half of its lease remains: then there is nothing to ask
+    /// the table.
     fn handed(&mut self) -> Option<Lock> {
         let grant = self.signal.granted()?;
         let now = self.call.local.clock.now();
@@ -281,8 +282,7 @@ impl Place<'_> {
         }
         let hold = state.table.grant(key).expect("what has not ended holds its key or waits");
         if hold.nonce == *nonce {
-            let found = state.calls.get(nonce).is_some_and(|calls| calls.taken);
-            let lock = self.call.take(state, now, found)?;
+            let lock = self.call.take(state, now)?;
             state.leave(*nonce, &self.signal);
             self.left = true;
             return Ok(Look::Granted(lock));

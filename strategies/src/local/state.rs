@@ -28,7 +28,7 @@ pub(super) struct State {
     /// because parts that count uses of one would meet at the count.
     pub(super) owner: Arc<Owner>,
     /// The calls that wait for an acquisition which has not ended, by nonce; several may ask with
-    /// one nonce. Those who see the grant take the lock without the table, so that its entry stays
+    /// one nonce. Who sees the grant in time takes the lock without the table, so that the entry stays
     /// until the lock ends.
     pub(super) calls: BTreeMap<Nonce, Calls>,
     /// The nonces given by callers that hold or wait: these may be repeated after their end, so
@@ -43,9 +43,10 @@ pub(super) struct State {
 /// The calls that wait for one acquisition.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// Those who took the lock as it was granted are counted on: it is not theirs to withdraw who wait.
+    /// A call that took the lock without the table stays counted, so that none of the others withdraws
+    /// it.
     pub(super) count: usize,
-    /// Another call has returned the lock: the others must not withdraw it.
+    /// A call that asked the table has returned the lock: the others must not withdraw it.
     pub(super) taken: bool,
     /// When the last of them looks at the table although nobody tells it to.
     looks_at: Instant,
@@ -71,12 +72,14 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    /// How the acquisition ended: `Unlocked`, `Expired`, or `Waited` where it was never granted.
+    /// How the acquisition ended: `Unlocked`, `Expired`, or `Waited` where it was never granted. Closing
+    /// ends all as `Unlocked`.
     pub(super) fn ended(&self) -> Option<Ended> {
         self.ended.get().copied()
     }
 
-    /// The grant, if it was made and has not ended as far as the table knows.
+    /// The grant, if it was made and has not ended as far as the table knows. It shows before the step that
+    /// made it is over: no step grants a nonce and ends it as well.
     pub(super) fn granted(&self) -> Option<&Grant> {
         self.granted.get().filter(|_| self.ended().is_none())
     }
@@ -184,7 +187,7 @@ impl State {
 
     /// Leaves them. Returns whether the acquisition lives and is nobody's now.
     pub(super) fn leave(&mut self, nonce: Nonce, signal: &Signal) -> bool {
-        if self.closed || signal.ended().is_some() {
+        if signal.ended().is_some() {
             return false;
         }
         let calls = self.calls.get_mut(&nonce).expect("who waits for it is counted");
@@ -200,7 +203,7 @@ impl State {
     pub(super) fn close(&mut self) {
         self.closed = true;
         for calls in mem::take(&mut self.calls).into_values() {
-            // What was granted and is not taken yet is nobody's any more.
+            // What was granted and is not taken yet is nobody's any more; who waits asks, and is told.
             calls.signal.ended.set(Ended::Unlocked).expect("an acquisition ends once");
             self.news.stir(calls.signal);
         }
@@ -217,9 +220,10 @@ impl State {
 impl News {
     fn grant(&mut self, calls: &BTreeMap<Nonce, Calls>, grant: &Grant) {
         let Some(calls) = calls.get(&grant.nonce) else { return };
-        // A LOCK that repeats the nonce of a holder is answered by its grant once more.
-        calls.signal.granted.get_or_init(|| grant.clone());
-        self.stir(calls.signal.clone());
+        // A LOCK that repeats the nonce of a holder is answered by its grant once more, which is no news.
+        if calls.signal.granted.set(grant.clone()).is_ok() {
+            self.stir(calls.signal.clone());
+        }
     }
 
     fn stir(&mut self, signal: Arc<Signal>) {

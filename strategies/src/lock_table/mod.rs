@@ -38,7 +38,7 @@
 //!
 //! # In memory
 //!
-//! A key that is held costs 297 bytes with its nonce and its lease, measured with a million keys of
+//! A key that is held costs 299 bytes with its nonce and its lease, measured with a million keys of
 //! fourteen characters in [`Local`](crate::Local). Its row has a slot; the nonces and the orders in
 //! time name the slot, and the text is there once. Sixteen slots share a block of two kilobytes, which
 //! goes with the last of its rows: where most keys have gone, the others keep what is left of their

@@ -8,6 +8,15 @@ use crate::{
     contenders::{Failed, excluding},
 };
 
+/// 64 tasks alone, to be looked at from outside.
+pub(super) async fn fan64(window: Duration) -> Result<Outcome, Failed> {
+    let cluster = Cluster::gaggle(3, Over::Memory).await;
+    let fan = run(&cluster.leader(), &Workload::fan(64).lasting(window), "fan").await?;
+    let fan = excluding(fan)?;
+    let commits = 2.0 * fan.pairs as f64;
+    Ok(Outcome { per_s: fan.pairs_per_s, commits, ..Outcome::default() })
+}
+
 /// Gaggle over Memory, at the leader, on one thread.
 pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     let cluster = Cluster::gaggle(3, Over::Memory).await;

@@ -13,7 +13,8 @@ use futures_util::{FutureExt, future::join_all};
 
 use crate::{
     BootClock, Clock, Error, Instant, KeyedMutex, Local, LocalOptions, Lock, LockOptions, MaxWait,
-    Nonce, TokioClock, lock_table::Sizes,
+    Nonce, TokioClock,
+    lock_table::{Known, Sizes},
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -53,6 +54,10 @@ fn sizes(local: &Local) -> Sizes {
         let sizes = state.table.sizes();
         let waiting = state.calls.values().filter(|calls| calls.wait()).count();
         assert_eq!(waiting as u64, sizes.waiters, "one entry per waiter");
+        let granted = state.calls.iter().filter(|(_, calls)| !calls.wait());
+        for (nonce, _) in granted {
+            assert_eq!(state.table.knows(*nonce), Some(Known::Holds), "an entry outlived its lock");
+        }
         all.keys += sizes.keys;
         all.waiters += sizes.waiters;
         all.nonces_remembered += sizes.nonces_remembered;
