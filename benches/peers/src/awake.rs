@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::{
-    columns::{Column, Page, Setup},
+    columns::{self, Column, Page, Setup},
     contenders::Failed,
 };
 
@@ -46,4 +46,9 @@ pub(crate) fn measure(out: &Path, gaggle: &str, rounds: &str) -> Result<(), Fail
         column("awake", "none does", true),
     ];
     Page { name: "awake", head: HEAD, setups: &SETUPS, columns, rounds }.measure(out)
+}
+
+/// Writes `awake.md` once more, from `awake.json`.
+pub(crate) fn redraw(out: &Path) -> Result<(), Failed> {
+    columns::redraw("awake", HEAD, out)
 }

@@ -9,7 +9,7 @@ use std::{
 
 use gaggle::bench::Figures;
 use gaggle_channels::testing::RedisServer;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
 use crate::{contenders::Failed, machine, ours, targets::number};
@@ -41,9 +41,9 @@ pub(crate) struct Page<'a> {
 const WINDOW: &str = "1s";
 
 /// What one workload of one setup came to.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Row {
-    setup: &'static str,
+    setup: String,
     workload: String,
     /// By column, in their order: the rounds.
     columns: Vec<Vec<Figures>>,
@@ -58,13 +58,14 @@ impl Page<'_> {
         fs::create_dir_all(out)?;
         let about = machine::describe();
         let rows = machine::runtime().block_on(self.rows())?;
-        let named: Vec<_> =
-            self.columns.iter().map(|column| (&column.name, &column.what)).collect();
-        let document = serde_json::json!({
-            "about": about, "rounds": self.rounds, "columns": named, "rows": rows,
-        });
+        let columns = self.columns.iter().map(|column| (column.name.clone(), column.what.clone()));
+        let measured = Measured { about, rounds: self.rounds, columns: columns.collect(), rows };
+        let document = serde_json::to_value(&measured)?;
         fs::write(out.join(format!("{}.json", self.name)), format!("{document:#}\n"))?;
-        fs::write(out.join(format!("{}.md", self.name)), self.markdown(&about, &rows))?;
+        fs::write(
+            out.join(format!("{}.md", self.name)),
+            self.head.to_owned() + &measured.markdown(),
+        )?;
         Ok(())
     }
 
@@ -84,7 +85,11 @@ impl Page<'_> {
                         let is_it = |row: &Row| row.setup == setup && row.workload == workload;
                         let at = rows.iter().position(is_it).unwrap_or_else(|| {
                             let columns = vec![Vec::new(); count];
-                            rows.push(Row { setup, workload: workload.clone(), columns });
+                            rows.push(Row {
+                                setup: setup.into(),
+                                workload: workload.clone(),
+                                columns,
+                            });
                             rows.len() - 1
                         });
                         rows[at].columns[place].push(figures);
@@ -94,12 +99,30 @@ impl Page<'_> {
         }
         Ok(rows)
     }
+}
 
-    fn markdown(&self, about: &[(String, String)], rows: &[Row]) -> String {
-        let mut text = self.head.to_owned();
+/// What a page shows.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    about: Vec<(String, String)>,
+    rounds: usize,
+    columns: Vec<(String, String)>,
+    rows: Vec<Row>,
+}
+
+/// Writes a page once more, from its file of figures.
+pub(crate) fn redraw(name: &str, head: &str, out: &Path) -> Result<(), Failed> {
+    let text = fs::read_to_string(out.join(format!("{name}.json")))?;
+    let measured: Measured = serde_json::from_str(&text)?;
+    Ok(fs::write(out.join(format!("{name}.md")), head.to_owned() + &measured.markdown())?)
+}
+
+impl Measured {
+    fn markdown(&self) -> String {
+        let mut text = String::new();
         // The versions of the peers are no part of this.
         let told = ["date", "machine", "kernel", "load before", "rustc", "redis"];
-        for (what, value) in about.iter().filter(|(what, _)| told.contains(&what.as_str())) {
+        for (what, value) in self.about.iter().filter(|(what, _)| told.contains(&what.as_str())) {
             text += &format!("- {what}: {value}\n");
         }
         let rounds = self.rounds;
@@ -107,14 +130,18 @@ impl Page<'_> {
             "- median of {rounds} rounds of {WINDOW} each; the seed's cases take 20 increments a member\n\n"
         );
         text += "| column | |\n|---|---|\n";
-        for column in &self.columns {
-            text += &format!("| {} | {} |\n", column.name, column.what);
+        for (name, what) in &self.columns {
+            text += &format!("| {name} | {what} |\n");
         }
-        for (setup, ..) in self.setups {
-            text += &format!("\n## {setup}\n\n| |");
-            self.columns.iter().for_each(|column| text += &format!(" {} |", column.name));
-            text += &format!("\n|---|{}\n", "---|".repeat(self.columns.len()));
-            rows.iter().filter(|row| row.setup == *setup).for_each(|row| text += &lines(row));
+        let mut setup = "";
+        for row in &self.rows {
+            if row.setup != setup {
+                setup = &row.setup;
+                text += &format!("\n## {setup}\n\n| |");
+                self.columns.iter().for_each(|(name, _)| text += &format!(" {name} |"));
+                text += &format!("\n|---|{}\n", "---|".repeat(self.columns.len()));
+            }
+            text += &lines(row);
         }
         text
     }
@@ -169,14 +196,14 @@ fn lines(row: &Row) -> String {
         ("lock p50, µs", |figures| Some(figures.lock_us.p50), !waits),
         ("lock mean, µs", |figures| figures.lock_us.mean, sleeps && !waits),
         ("unlock mean, µs", |figures| figures.unlock_mean_us, sleeps),
-        ("lock p99, µs", |figures| Some(figures.lock_us.p99), waits && !seeds),
-        ("worst wait, µs", |figures| Some(figures.lock_us.max), waits),
+        ("lock p99, µs", |figures| Some(figures.lock_us.p99), true),
+        ("worst wait, µs", |figures| Some(figures.lock_us.max), true),
         ("hand-off p50, µs", |figures| Some(figures.handoff_us?.p50), waits),
         ("hand-off mean, µs", |figures| figures.handoff_us?.mean, waits),
         ("hand-off p99, µs", |figures| Some(figures.handoff_us?.p99), waits),
         ("handed over, %", |figures| Some(figures.handed_over? * 100.0), waits),
         ("longest streak", |figures| Some(figures.longest_streak? as f64), waits),
-        ("Jain's index", |figures| Some(figures.jain), waits),
+        ("Jain's index", |figures| Some(figures.jain), true),
     ];
     let shown = figures.into_iter().filter(|(.., shown)| *shown);
     shown.map(|(what, of, _)| line(&format!("{name}: {what}"), row, of)).collect()

@@ -24,6 +24,7 @@ pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     for (how, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
         let mut times = times(settings.failovers, signal)?;
         times.sort_by(f64::total_cmp);
+        data.figure(&format!("failover_{how}_least_ms"), times[0]);
         data.figure(&format!("failover_{how}_median_ms"), times[times.len() / 2]);
         data.figure(&format!("failover_{how}_worst_ms"), times[times.len() - 1]);
     }
@@ -43,18 +44,23 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
         for member in &mut members {
             member.ask("ready")?;
         }
-        let mut leads = None;
+        // Who stood still may believe for a while that it leads: the greatest term does.
+        let mut leader = None;
         for (place, member) in members.iter_mut().enumerate() {
-            if member.ask("leads")? == "true" {
-                leads = Some(place);
+            let term: u64 = member.ask("term")?.parse()?;
+            if term > 0 {
+                leader = leader.max(Some((term, place)));
             }
         }
-        let leads = leads.ok_or("nobody leads")?;
+        let (term, leads) = leader.ok_or("nobody leads")?;
         let asked = (leads + 1) % members.len();
         let stopped = Instant::now();
         members[leads].signal(signal)?;
         members[asked].ask("lock")?;
         times.push(stopped.elapsed().as_secs_f64() * 1e3);
+        if members[asked].ask("known term")?.parse::<u64>()? <= term {
+            return Err("the leader was another".into());
+        }
         if signal == Signal::STOP {
             members[leads].signal(Signal::CONT)?;
         } else {
@@ -127,7 +133,11 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
             });
             let answer = match told.await??.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
-                "leads" => member.status().leads.to_string(),
+                // Of one that leads.
+                "term" => {
+                    Some(member.status()).filter(|s| s.leads).map_or(0, |s| s.term).to_string()
+                }
+                "known term" => member.status().term.to_string(),
                 "lock" => {
                     let lock = member.lock("k", LockOptions::default()).await?;
                     let unlocking = member.clone();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    columns::{Column, Page, Setup},
+    columns::{self, Column, Page, Setup},
     contenders::Failed,
 };
 
@@ -53,4 +53,9 @@ fn step(word: &str) -> Result<Column, Failed> {
         return Err(format!("{} is no file", gaggle.display()).into());
     }
     Ok(Column { name: name.into(), what: what.into(), gaggle, awake: false })
+}
+
+/// Writes `history.md` once more, from `history.json`.
+pub(crate) fn redraw(out: &Path) -> Result<(), Failed> {
+    columns::redraw("history", HEAD, out)
 }

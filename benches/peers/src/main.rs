@@ -54,6 +54,8 @@ fn main() -> ExitCode {
             history::measure(out.as_ref(), rounds, revisions)
         }
         ["awake", out, gaggle, rounds] => awake::measure(out.as_ref(), gaggle, rounds),
+        ["redraw", "history", directory] => history::redraw(directory.as_ref()),
+        ["redraw", "awake", directory] => awake::redraw(directory.as_ref()),
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };

@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -20,7 +20,6 @@ use gaggle_channels::testing::free_port;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::Semaphore,
     task::JoinSet,
 };
 
@@ -78,7 +77,7 @@ async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
 
 /// The child that has them.
 pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
-    machine::runtime().block_on(async {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut streams = Vec::new();
         for peer in peers {
             let stream = TcpStream::connect(peer).await?;
@@ -214,31 +213,29 @@ impl Contender for Patient {
     }
 }
 
-/// Queues so many tasks behind a holder, lets them go, and times the hand-offs of the first fifth, in
-/// which the queue is still long; a few tasks go round instead. Until then no task ends, which would
-/// wake the one that waits for all of them, between two hand-offs.
+/// Queues so many tasks behind a holder, lets them go, and times the hand-offs: of the first fifth of many,
+/// in which the queue is long. Each that had the lock asks for it again, so that few and many do the same. Until
+/// all are measured no task ends, which would wake the one that waits for all of them, between two hand-offs.
 async fn queue(
     mutex: impl Contender,
     waiters: u32,
     ready: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<f64, Failed> {
-    let few = waiters < 1000;
-    let handoffs = if few { 20_000 } else { waiters / 5 };
-    let rounds = if few { handoffs / waiters + 1 } else { 1 };
+    let handoffs = if waiters < 1000 { 20_000 } else { waiters / 5 };
     let mutex = Arc::new(mutex);
     let holder = mutex.lock("queue").await?;
     let released = Arc::new(Mutex::new((Instant::now(), Latency::default())));
     let waiting = Arc::new(AtomicU32::new(0));
-    let measured = Arc::new(Semaphore::new(0));
+    let measured = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for _ in 0..waiters {
         let (mutex, released, waiting) = (mutex.clone(), released.clone(), waiting.clone());
         let measured = measured.clone();
         tasks.spawn(async move {
-            for _ in 0..rounds {
+            let mut counted = false;
+            while !measured.load(Ordering::Relaxed) {
                 let mut locking = pin!(mutex.lock("queue"));
                 // Counted once it has been asked for.
-                let mut counted = false;
                 let hold = poll_fn(|context| {
                     let polled = locking.as_mut().poll(context);
                     if !std::mem::replace(&mut counted, true) {
@@ -253,15 +250,11 @@ async fn queue(
                     if released.1.count() < u64::from(handoffs) {
                         released.1.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
                     } else {
-                        measured.close();
+                        measured.store(true, Ordering::Relaxed);
                     }
                     released.0 = Instant::now();
                 }
                 mutex.unlock(hold).await?;
-            }
-            if !few {
-                // Closed: all have been measured.
-                let _ = measured.acquire().await;
             }
             Ok::<(), Failed>(())
         });
