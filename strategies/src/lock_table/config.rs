@@ -8,7 +8,7 @@ pub(super) const FIRST_TOKEN_MAX: u64 = 1 << 63;
 
 /// Cluster time stops here: no leader's clock was ever near, and the end of every lease lies above
 /// it, so that arithmetic on times never saturates where order matters.
-pub(super) const TIME_MAX: ClusterTime = ClusterTime(1 << 63);
+pub(crate) const TIME_MAX: ClusterTime = ClusterTime(1 << 63);
 
 /// The bounds of a table, and what tells its group from others. Every member of a group has the
 /// same; a snapshot carries it.

@@ -57,7 +57,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::key::digest as key_digest;
 pub use self::{
     command::{
         Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,
@@ -69,3 +68,4 @@ pub use self::{
     snapshot::SnapshotError,
     table::{LockTable, Sizes},
 };
+pub(crate) use self::{config::TIME_MAX, key::digest as key_digest};

@@ -182,7 +182,8 @@ impl Formation {
         incarnation: u64,
         forming: Forming,
     ) -> Option<Body> {
-        let again = self.pledged_to(forming.id).is_some();
+        // What is founded at the end is what was looked at first, not what came under its id later.
+        let again = self.pledged_to(forming.id) == Some(&forming);
         let free = matches!(self.phase, Phase::Free);
         let takes = again || (free && self.is_proper(from, incarnation, &forming));
         if !takes {

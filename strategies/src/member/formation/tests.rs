@@ -50,6 +50,18 @@ fn an_invitation_is_pledged_to_only_as_a_whole() {
 }
 
 #[test]
+fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
+    let mut formation = Formation::new(name("b"), named_abc(), 0);
+    let mut invited = |forming| formation.invited(Instant::default(), &name("a"), 2, forming);
+    assert!(invited(proper()).is_some());
+    assert!(invited(proper()).is_some(), "its answer was lost");
+    assert!(invited(Forming { members: Vec::new(), ..proper() }).is_none());
+    let table = TableConfig { outside_max_ms: 1, ..proper().table };
+    assert!(invited(Forming { table, ..proper() }).is_none());
+    assert_eq!(formation.pledged_to(9), Some(&proper()));
+}
+
+#[test]
 fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to() {
     assert!(pledges(&Members::Sized(3), "a", |_| {}));
     assert!(pledges(&Members::Sized(3), "c", |_| {}));

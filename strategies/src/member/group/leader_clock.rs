@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Instant,
-    lock_table::{ClusterTime, LockTable},
+    lock_table::{ClusterTime, LockTable, TIME_MAX},
 };
 
 /// While leases live, a leader commits a stamp at least this often, so that a change of leader
@@ -17,7 +17,8 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const FORGET_EVERY: Duration = Duration::from_millis(10);
 
 /// A leader's cluster time: it continues from the greatest stamp in the leader's log, uncommitted
-/// tail and snapshot included, at the rate of the local clock (contract, rule 3).
+/// tail and snapshot included, at the rate of the local clock (contract, rule 3). It stops where a
+/// table's does, at [`TIME_MAX`]: no leader gets there but by a forged stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderClock {
     base: ClusterTime,
@@ -28,11 +29,12 @@ pub(super) struct LeaderClock {
 
 impl LeaderClock {
     pub(super) fn new(greatest_stamp: ClusterTime, now: Instant) -> Self {
-        Self { base: greatest_stamp, at: now, last: None }
+        Self { base: greatest_stamp.min(TIME_MAX), at: now, last: None }
     }
 
     pub(super) fn read(&self, now: Instant) -> ClusterTime {
-        self.base.after(millis(now.since(self.at))).max(self.last.unwrap_or_default())
+        let time = self.base.after(millis(now.since(self.at))).min(TIME_MAX);
+        time.max(self.last.unwrap_or_default())
     }
 
     /// Notes a stamp that went into the log.
@@ -63,7 +65,8 @@ impl LeaderClock {
             let backlog = at <= last;
             if backlog { next(FORGET_EVERY) } else { at.max(next(SWEEP_EVERY)) }
         });
-        [contended, stamp, sweep, forget].into_iter().flatten().min()
+        let due = [contended, stamp, sweep, forget].into_iter().flatten().min();
+        due.filter(|due| *due <= TIME_MAX)
     }
 }
 
@@ -177,5 +180,21 @@ mod tests {
         assert_eq!(clock.read(at(50)), ClusterTime(950));
         clock.stamped(ClusterTime(950));
         assert_eq!(clock.read(at(20)), ClusterTime(950));
+    }
+
+    /// Otherwise it would stamp for ever, in one turn.
+    #[test]
+    fn at_the_end_of_time_a_leader_stamps_once_and_no_more() {
+        let mut table = LockTable::new(TableConfig::default());
+        for (n, greatest) in [TIME_MAX, ClusterTime(u64::MAX)].into_iter().enumerate() {
+            let mut clock = LeaderClock::new(greatest, at(0));
+            assert!(clock.stamp_is_due(clock.read(at(0)), &table));
+            table.apply(clock.read(at(0)), &lock(n as u128, 300, Wait::No), &mut Vec::new());
+            clock.stamped(clock.read(at(0)));
+            assert!(table.has_leases());
+            assert_eq!(clock.read(at(1_000)), TIME_MAX, "where the table's stands");
+            assert!(!clock.stamp_is_due(clock.read(at(1_000)), &table));
+            assert_eq!(clock.next_stamp(&table), None, "nor does it wake for one");
+        }
     }
 }

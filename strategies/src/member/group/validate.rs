@@ -36,6 +36,8 @@ pub(crate) enum Invalid {
     Committed,
     #[error("a second leader of one term")]
     Leader,
+    #[error("would make this member lead before it has stored its log")]
+    Unstored,
     #[error("carries what does not decode")]
     Payload,
     #[error("snapshot without index or term, or of a configuration that none can be")]
@@ -70,6 +72,13 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
             Err(Invalid::Leader)
         }
         T::MsgAppend => check_append(raft, m),
+        // The engine asserts of who comes to lead that its log is stored. Nobody asks for votes before,
+        // and who takes entries afterwards no longer stands; a leader hands over to who has stored all.
+        T::MsgTimeoutNow | T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse
+            if raft.raft_log.persisted != last =>
+        {
+            Err(Invalid::Unstored)
+        }
         T::MsgHeartbeat if planted(Bug::HeartbeatUnchecked) => Ok(()),
         T::MsgHeartbeat if m.term >= raft.term && m.commit > last => Err(Invalid::Commit),
         T::MsgSnapshot => check_snapshot(m),

@@ -120,6 +120,20 @@ fn a_leader_knows_no_other_leader_of_its_term() {
 }
 
 #[test]
+fn who_has_entries_to_store_is_not_made_to_lead() {
+    use MessageType::{MsgRequestPreVoteResponse, MsgRequestVoteResponse, MsgTimeoutNow};
+    for msg_type in [MsgTimeoutNow, MsgRequestVoteResponse, MsgRequestPreVoteResponse] {
+        let mut node = follower();
+        let message = message(msg_type);
+        assert_eq!(judged(&node, &message), None, "{msg_type:?}");
+        node.step(append(LAST, 2, &[(LAST + 1, TERM)])).unwrap();
+        assert_eq!(judged(&node, &message), Some(Invalid::Unstored), "{msg_type:?}");
+        let heartbeat = self::message(MessageType::MsgHeartbeat);
+        assert_eq!(judged(&node, &heartbeat), None, "all else is taken");
+    }
+}
+
+#[test]
 fn entries_follow_one_another_and_their_terms_never_fall() {
     let entries = |index, log_term, entries: &[_]| refused(&append(index, log_term, entries));
     let wrong = Some(Invalid::Entries);
