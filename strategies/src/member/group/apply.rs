@@ -164,9 +164,11 @@ impl Group {
         let member = sets.iter().any(|set| set.contains(&self.me));
         if !member && self.raw.raft.state == StateRole::Leader {
             // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
-            // office, to panic at the next answer.
+            // office, to panic at the next answer. What it has just said as a leader goes with the
+            // office: the engine asserts that as well.
             let term = self.raw.raft.term;
             self.raw.raft.become_follower(term, raft::INVALID_ID);
+            self.raw.raft.msgs.clear();
         }
         out.reconfigured = true;
         Ok(())

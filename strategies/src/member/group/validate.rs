@@ -65,6 +65,8 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
         return Err(Invalid::Index);
     }
     let last = raft.raft_log.last_index();
+    let stored = raft.raft_log.persisted == last;
+    let stands = matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate);
     match m.msg_type {
         T::MsgAppend | T::MsgHeartbeat | T::MsgSnapshot
             if m.term == raft.term && raft.state == StateRole::Leader =>
@@ -74,9 +76,8 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
         T::MsgAppend => check_append(raft, m),
         // The engine asserts of who comes to lead that its log is stored. Nobody asks for votes before,
         // and who takes entries afterwards no longer stands; a leader hands over to who has stored all.
-        T::MsgTimeoutNow | T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse
-            if raft.raft_log.persisted != last =>
-        {
+        T::MsgTimeoutNow if raft.state == StateRole::Follower && !stored => Err(Invalid::Unstored),
+        T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse if stands && !stored => {
             Err(Invalid::Unstored)
         }
         T::MsgHeartbeat if planted(Bug::HeartbeatUnchecked) => Ok(()),

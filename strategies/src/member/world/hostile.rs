@@ -199,9 +199,19 @@ fn rare(choices: &mut Choices<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        panic::resume_unwind,
+        sync::mpsc::{RecvTimeoutError, channel},
+        thread,
+        time::Duration,
+    };
+
     use rand::{RngExt, SeedableRng, rngs::StdRng};
 
     use super::*;
+
+    /// Hundreds of times as long as all of it takes: a node that never ends its turn ends the test.
+    const PATIENCE: Duration = Duration::from_secs(300);
 
     /// `GAGGLE_SEED=<seed>` draws the same bytes again.
     #[test]
@@ -211,6 +221,18 @@ mod tests {
         println!(
             "replay: GAGGLE_SEED={seed} cargo test -p gaggle-strategies --lib member::world::hostile"
         );
+        let (done, finished) = channel();
+        let runs = thread::spawn(move || done.send(run_all(seed)));
+        let all = finished.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => panic!("a node does not end its turn"),
+            RecvTimeoutError::Disconnected => resume_unwind(runs.join().expect_err("it panicked")),
+        });
+        println!("{all:?}");
+        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and judged: {all:?}");
+        assert!(all.dropped < all.frames, "many were near enough to be taken: {all:?}");
+    }
+
+    fn run_all(seed: u64) -> Hostilities {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut all = Hostilities::default();
         for _ in 0..300 {
@@ -221,8 +243,6 @@ mod tests {
             all.dropped += dropped;
             all.ended += ended;
         }
-        println!("{all:?}");
-        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and judged: {all:?}");
-        assert!(all.dropped < all.frames, "many were near enough to be taken: {all:?}");
+        all
     }
 }

@@ -121,15 +121,30 @@ fn a_leader_knows_no_other_leader_of_its_term() {
 
 #[test]
 fn who_has_entries_to_store_is_not_made_to_lead() {
-    use MessageType::{MsgRequestPreVoteResponse, MsgRequestVoteResponse, MsgTimeoutNow};
-    for msg_type in [MsgTimeoutNow, MsgRequestVoteResponse, MsgRequestPreVoteResponse] {
+    use MessageType::{
+        MsgHeartbeat, MsgRequestPreVoteResponse, MsgRequestVoteResponse, MsgTimeoutNow,
+    };
+    let judge = |node: &RawNode<VolatileLog>, msg_type| judged(node, &message(msg_type));
+    let unstored = || {
         let mut node = follower();
-        let message = message(msg_type);
-        assert_eq!(judged(&node, &message), None, "{msg_type:?}");
         node.step(append(LAST, 2, &[(LAST + 1, TERM)])).unwrap();
-        assert_eq!(judged(&node, &message), Some(Invalid::Unstored), "{msg_type:?}");
-        let heartbeat = self::message(MessageType::MsgHeartbeat);
-        assert_eq!(judged(&node, &heartbeat), None, "all else is taken");
+        node
+    };
+    let mut node = follower();
+    assert_eq!(judge(&node, MsgTimeoutNow), None);
+    node.raft.become_candidate();
+    assert_eq!(judge(&node, MsgRequestVoteResponse), None);
+    let node = unstored();
+    assert_eq!(judge(&node, MsgTimeoutNow), Some(Invalid::Unstored));
+    assert_eq!(judge(&node, MsgHeartbeat), None, "all else is taken");
+    assert_eq!(judge(&node, MsgRequestVoteResponse), None, "a late vote makes nobody lead");
+    let stand: [fn(&mut Raft<VolatileLog>); 2] =
+        [Raft::become_candidate, Raft::become_pre_candidate];
+    for stand in stand {
+        let mut node = unstored();
+        stand(&mut node.raft);
+        assert_eq!(judge(&node, MsgRequestVoteResponse), Some(Invalid::Unstored));
+        assert_eq!(judge(&node, MsgRequestPreVoteResponse), Some(Invalid::Unstored));
     }
 }
 
