@@ -60,21 +60,10 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
         let (_one, first) = Role::start(&["echo"])?;
         let (_other, second) = Role::start(&["echo"])?;
         // One thread, as the processes beside it: threads that wake each other would be measured too.
-        let floors = tokio::task::spawn_blocking(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let mut peers =
-                    [TcpStream::connect(&first).await?, TcpStream::connect(&second).await?];
-                for peer in &peers {
-                    peer.set_nodelay(true)?;
-                }
-                let quorum = quorum(&mut peers, window).await?;
-                Ok::<_, Failed>((quorum, round_trip(&mut peers[0], window).await?))
-            })
-        });
+        let floors = tokio::task::spawn_blocking(move || floors([&first, &second], window));
         let (quorum, trip) = floors.await??;
-        quorums.push(quorum.us(0.5));
-        trips.push(trip.us(0.5));
+        quorums.push(quorum);
+        trips.push(trip);
     }
     for (name, mut draws) in [("quorum_floor", quorums), ("round_trip", trips)] {
         draws.sort_by(f64::total_cmp);
@@ -82,6 +71,26 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
         data.figure(&format!("{name}_p50_us_least"), draws[0]);
         data.figure(&format!("{name}_p50_us_most"), draws[draws.len() - 1]);
     }
+    Ok(())
+}
+
+/// The round trip to the faster of two echoes, and that to the first: p50, in microseconds.
+fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), Failed> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let [first, second] = peers;
+        let mut peers = [TcpStream::connect(first).await?, TcpStream::connect(second).await?];
+        for peer in &peers {
+            peer.set_nodelay(true)?;
+        }
+        let quorum = quorum(&mut peers, window).await?.us(0.5);
+        Ok((quorum, round_trip(&mut peers[0], window).await?.us(0.5)))
+    })
+}
+
+/// The child that takes them and says what they are.
+pub(crate) fn floors_child(peers: [&str; 2], window_ms: &str) -> Result<(), Failed> {
+    let (quorum, trip) = floors(peers, Duration::from_millis(window_ms.parse()?))?;
+    println!("{quorum} {trip}");
     Ok(())
 }
 

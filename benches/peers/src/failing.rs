@@ -5,11 +5,12 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use gaggle::{
     KeyedMutex, LockOptions,
+    bench::Latency,
     channels::{NodeName, Tcp, TcpOptions},
     strategies::{Gaggle, MemberOptions},
 };
@@ -34,25 +35,10 @@ pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
 
 /// In milliseconds, each after the members are all ready again.
 fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
-    let ports = NAMES.map(|_| free_port().to_string());
-    let mut members = Vec::new();
-    for name in NAMES {
-        members.push(Member::start(name, &ports)?);
-    }
+    let (ports, mut members) = three()?;
     let mut times = Vec::new();
     for _ in 0..count {
-        for member in &mut members {
-            member.ask("ready")?;
-        }
-        // Who stood still may believe for a while that it leads: the greatest term does.
-        let mut leader = None;
-        for (place, member) in members.iter_mut().enumerate() {
-            let term: u64 = member.ask("term")?.parse()?;
-            if term > 0 {
-                leader = leader.max(Some((term, place)));
-            }
-        }
-        let (term, leads) = leader.ok_or("nobody leads")?;
+        let (term, leads) = leader(&mut members)?;
         let asked = (leads + 1) % members.len();
         let stopped = Instant::now();
         members[leads].signal(signal)?;
@@ -70,9 +56,32 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
     Ok(times)
 }
 
+/// Three of them, with the ports that they listen at.
+pub(crate) fn three() -> Result<([String; 3], Vec<Member>), Failed> {
+    let ports = NAMES.map(|_| free_port().to_string());
+    let members: Result<_, _> = NAMES.iter().map(|name| Member::start(name, &ports)).collect();
+    Ok((ports, members?))
+}
+
+/// The term, and who leads in it, once all are ready. Who stood still may believe for a while that it leads:
+/// the greatest term does.
+pub(crate) fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
+    for member in &mut *members {
+        member.ask("ready")?;
+    }
+    let mut leader = None;
+    for (place, member) in members.iter_mut().enumerate() {
+        let term: u64 = member.ask("term")?.parse()?;
+        if term > 0 {
+            leader = leader.max(Some((term, place)));
+        }
+    }
+    leader.ok_or_else(|| "nobody leads".into())
+}
+
 /// A process with one member, that ends with its owner.
-struct Member {
-    process: Child,
+pub(crate) struct Member {
+    pub(crate) process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -91,7 +100,7 @@ impl Member {
         Ok(Self { process, input, output: BufReader::new(output) })
     }
 
-    fn ask(&mut self, what: &str) -> Result<String, Failed> {
+    pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
         writeln!(self.input, "{what}")?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -131,7 +140,8 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
                 let mut line = String::new();
                 std::io::stdin().read_line(&mut line).map(|_| line)
             });
-            let answer = match told.await??.trim() {
+            let told = told.await??;
+            let answer = match told.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
                 // Of one that leads.
                 "term" => {
@@ -144,9 +154,27 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
                     tokio::spawn(async move { unlocking.unlock(&lock).await });
                     "granted".into()
                 }
+                told if told.starts_with("solo ") => {
+                    let window = Duration::from_millis(told["solo ".len()..].parse()?);
+                    tokio::spawn(solo(member.clone(), window)).await??.us(0.5).to_string()
+                }
                 _ => return Ok(()),
             };
             println!("{answer}");
         }
     })
+}
+
+/// One task, one key: how long each lock took, after a warm-up of half as long.
+async fn solo(member: Arc<Gaggle>, window: Duration) -> Result<Latency, Failed> {
+    let (mut locks, begun) = (Latency::default(), Instant::now());
+    while begun.elapsed() < window * 3 / 2 {
+        let asked = Instant::now();
+        let lock = member.lock("solo", LockOptions::default()).await?;
+        if begun.elapsed() > window / 2 {
+            locks.record(u64::try_from(asked.elapsed().as_nanos())?);
+        }
+        member.unlock(&lock).await?;
+    }
+    Ok(locks)
 }

@@ -1,6 +1,6 @@
 //! The machine, and what its processes use of it.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -67,7 +67,7 @@ fn last(text: &str) -> String {
     words.find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("?").into()
 }
 
-fn line(path: &str, start: &str) -> Option<String> {
+fn line(path: impl AsRef<Path>, start: &str) -> Option<String> {
     let all = fs::read_to_string(path).ok()?;
     all.lines().find(|line| line.starts_with(start)).map(str::to_owned)
 }
@@ -79,13 +79,27 @@ pub(crate) fn resident_bytes() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// The processor time that a process has used, in seconds.
-pub(crate) fn used_seconds(process: u32) -> f64 {
-    // By the scheduler's own accounts of its threads, in nanoseconds: ticks of 10 ms are too coarse.
+/// What a process has used, by the scheduler's own accounts of its threads.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Used {
+    pub(crate) seconds: f64,
+    /// How often one of them slept and was woken.
+    pub(crate) wakings: f64,
+}
+
+pub(crate) fn used(process: u32) -> Used {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let nanos = threads.filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    nanos.sum::<f64>() / 1e9
+    threads.map(|thread| of_thread(&thread.path())).fold(Used::default(), |all, one| Used {
+        seconds: all.seconds + one.seconds,
+        wakings: all.wakings + one.wakings,
+    })
+}
+
+fn of_thread(place: &Path) -> Used {
+    // In nanoseconds: ticks of 10 ms are too coarse.
+    let text = fs::read_to_string(place.join("schedstat")).unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok());
+    let status = line(place.join("status"), "voluntary_ctxt_switches:").unwrap_or_default();
+    let wakings = status.split_whitespace().nth(1).and_then(|count| count.parse().ok());
+    Used { seconds: nanos.unwrap_or(0.0) / 1e9, wakings: wakings.unwrap_or(0.0) }
 }

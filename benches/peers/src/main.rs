@@ -21,6 +21,7 @@ mod failing;
 mod history;
 mod machine;
 mod ours;
+mod pinned;
 mod readme;
 mod report;
 mod rest;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
         ["engine", name, seconds] => engines::child(name, seconds),
         ["candidate", name, ports @ ..] => failing::child(name, ports),
+        ["floors", first, second, window_ms] => bounds::floors_child([first, second], window_ms),
         ["beats", first, second] => rest::beats_child([first, second]),
         ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),

@@ -1,6 +1,7 @@
 //! What is no throughput: resting, waiting in masses, remembering. Failing over is in [`failing`].
 
 use std::{
+    fmt,
     future::poll_fn,
     io::Read,
     pin::pin,
@@ -29,7 +30,8 @@ use crate::{
     commands,
     contenders::{Failed, Mutexes, excluding},
     data::Data,
-    failing, machine,
+    failing,
+    machine::{self, Used},
     settings::Settings,
 };
 
@@ -57,22 +59,54 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
 
 /// Three members in processes of their own with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
-    let bare = bare_heartbeats(settings.rest).await?;
-    data.figure("cpu_of_bare_heartbeats_percent_of_a_core", bare);
+    for (name, resting) in [
+        ("at_rest", rest_for(settings.rest).await?),
+        ("of_bare_heartbeats", bare_heartbeats(settings.rest).await?),
+    ] {
+        data.figure(&format!("cpu_{name}_percent_of_a_core"), resting.percent);
+        data.figure(&format!("wakings_{name}_per_s"), resting.wakings_per_s);
+    }
     Ok(())
+}
+
+/// What a process takes that has nothing to do.
+#[derive(Clone, Copy)]
+struct Resting {
+    /// Of a core.
+    percent: f64,
+    wakings_per_s: f64,
+}
+
+impl Resting {
+    fn between(before: Used, after: Used, time: Duration) -> Self {
+        let seconds = time.as_secs_f64();
+        Self {
+            percent: (after.seconds - before.seconds) / seconds * 100.0,
+            wakings_per_s: (after.wakings - before.wakings) / seconds,
+        }
+    }
+}
+
+impl fmt::Display for Resting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { percent, wakings_per_s } = self;
+        let each = percent / 100.0 * 1e6 / wakings_per_s;
+        write!(
+            f,
+            "{percent:.2} % of a core, woken {wakings_per_s:.1} times a second, {each:.0} µs each"
+        )
+    }
 }
 
 /// What a process takes that does nothing but what a leader at rest has to: twenty times a second 64 bytes to
 /// two others over TCP, and their answers.
-async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
+async fn bare_heartbeats(rest: Duration) -> Result<Resting, Failed> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;
     let (beats, _) = Role::start(&["beats", &first, &second])?;
-    let before = machine::used_seconds(beats.process.id());
+    let before = machine::used(beats.process.id());
     tokio::time::sleep(rest).await;
-    let spent = machine::used_seconds(beats.process.id()) - before;
-    Ok(spent / rest.as_secs_f64() * 100.0)
+    Ok(Resting::between(before, machine::used(beats.process.id()), rest))
 }
 
 /// The child that has them.
@@ -102,12 +136,15 @@ pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
 /// The same alone, to be looked at from outside.
 pub(crate) fn at_rest_child(seconds: &str) -> Result<(), Failed> {
     let rest = Duration::from_secs(seconds.parse()?);
-    println!("{:.2} % of a core", machine::runtime().block_on(rest_for(rest))?);
-    Ok(())
+    machine::runtime().block_on(async {
+        println!("the busiest of three members: {}", rest_for(rest).await?);
+        println!("bare heartbeats: {}", bare_heartbeats(rest).await?);
+        Ok(())
+    })
 }
 
-/// What the busiest member takes of a core, in per cent.
-async fn rest_for(rest: Duration) -> Result<f64, Failed> {
+/// What the busiest of three members takes.
+async fn rest_for(rest: Duration) -> Result<Resting, Failed> {
     let members: Vec<(String, u16)> =
         ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
     let at: Vec<String> =
@@ -125,11 +162,12 @@ async fn rest_for(rest: Duration) -> Result<f64, Failed> {
     while let Some(started) = starting.join_next().await {
         roles.push(started??.0);
     }
-    let used = || roles.iter().map(|role| machine::used_seconds(role.process.id()));
-    let before: Vec<f64> = used().collect();
+    let used = || roles.iter().map(|role| machine::used(role.process.id()));
+    let before: Vec<Used> = used().collect();
     tokio::time::sleep(rest).await;
-    let spent = used().zip(before).map(|(after, before)| after - before).fold(0.0, f64::max);
-    Ok(spent / rest.as_secs_f64() * 100.0)
+    let all = used().zip(before).map(|(after, before)| Resting::between(before, after, rest));
+    let busiest = all.max_by(|a, b| a.percent.total_cmp(&b.percent));
+    busiest.ok_or_else(|| "no member ran".into())
 }
 
 /// A member until its standard input ends.

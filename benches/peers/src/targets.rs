@@ -223,6 +223,20 @@ impl Table<'_> {
             "Gaggle over TCP: a follower's lock p50 − the leader's, in round trips to a process ({trip:.0} µs)"
         );
         self.most(&what, more, "", 1.0, "≤ 1: one round trip");
+        self.pinned();
+    }
+
+    /// The same once more where who asks has one core, and those it asks the other.
+    fn pinned(&mut self) {
+        let get = |what: &str| self.data.get(&format!("pinned_{what}_p50_us"));
+        let (Some(floor), Some(trip)) = (get("quorum_floor"), get("round_trip")) else { return };
+        let (leader, follower) = (get("leader_lock"), get("follower_lock"));
+        let what = format!("the same, kept on cores: at the leader ÷ quorum floor ({floor:.0} µs)");
+        self.most(&what, leader.map(|us| us / floor), "", 1.5, "≤ 1.5");
+        let more = follower.zip(leader).map(|(far, near)| (far - near) / trip);
+        let what =
+            format!("the same, kept on cores: a follower's more, in round trips ({trip:.0} µs)");
+        self.most(&what, more, "", 1.0, "≤ 1: one round trip");
     }
 
     fn rest(&mut self) {

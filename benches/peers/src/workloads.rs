@@ -17,7 +17,7 @@ use crate::{
         excluding,
     },
     data::Data,
-    ours,
+    ours, pinned,
     servers::{Etcd, Postgres},
     settings::Settings,
 };
@@ -58,6 +58,7 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
     if settings.wants(&[ours::PROCESSES], ALL) {
         // Beside what it bounds: it changes most with how awake the cores are.
         bounds::all(settings, round.data).await?;
+        pinned::all(settings, round.data).await?;
         ours::processes(settings, round.data).await?;
     }
     Ok(())
