@@ -66,6 +66,8 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
     }
     let last = raft.raft_log.last_index();
     let stored = raft.raft_log.persisted == last;
+    // A later term makes a follower of whoever hears of it, also of a leader with entries of its own.
+    let follows = raft.state == StateRole::Follower || m.term > raft.term;
     let stands = matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate);
     match m.msg_type {
         T::MsgAppend | T::MsgHeartbeat | T::MsgSnapshot
@@ -76,7 +78,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
         T::MsgAppend => check_append(raft, m),
         // The engine asserts of who comes to lead that its log is stored. Nobody asks for votes before,
         // and who takes entries afterwards no longer stands; a leader hands over to who has stored all.
-        T::MsgTimeoutNow if raft.state == StateRole::Follower && !stored => Err(Invalid::Unstored),
+        T::MsgTimeoutNow if follows && !stored => Err(Invalid::Unstored),
         T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse if stands && !stored => {
             Err(Invalid::Unstored)
         }

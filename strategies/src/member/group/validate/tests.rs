@@ -138,6 +138,13 @@ fn who_has_entries_to_store_is_not_made_to_lead() {
     assert_eq!(judge(&node, MsgTimeoutNow), Some(Invalid::Unstored));
     assert_eq!(judge(&node, MsgHeartbeat), None, "all else is taken");
     assert_eq!(judge(&node, MsgRequestVoteResponse), None, "a late vote makes nobody lead");
+    let mut leader = follower();
+    leader.raft.become_candidate();
+    leader.raft.become_leader();
+    let term = leader.raft.term;
+    let called = |term| judged(&leader, &Message { term, ..message(MsgTimeoutNow) });
+    assert_eq!(called(term), None, "a leader leads already");
+    assert_eq!(called(term + 1), Some(Invalid::Unstored), "its own first entry is not stored yet");
     let stand: [fn(&mut Raft<VolatileLog>); 2] =
         [Raft::become_candidate, Raft::become_pre_candidate];
     for stand in stand {
