@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         ["candidate", name, ports @ ..] => failing::child(name, ports),
         ["floors", first, second, window_ms] => bounds::floors_child([first, second], window_ms),
         ["beats", first, second] => rest::beats_child([first, second]),
-        ["member", url] => rest::member_child(url),
+        ["member", url, threads] => rest::member_child(url, threads),
         ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),
         ["masses", name, waiters] => rest::masses_child(name, waiters),

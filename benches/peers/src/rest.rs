@@ -35,6 +35,9 @@ use crate::{
     settings::Settings,
 };
 
+/// Of a member's runtime.
+const TWO: &str = "2";
+const ONE: &str = "1";
 /// As long as by default between members.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
@@ -60,7 +63,8 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
 /// Three members in processes of their own with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     for (name, resting) in [
-        ("at_rest", rest_for(settings.rest).await?),
+        ("at_rest", rest_for(settings.rest, TWO).await?),
+        ("at_rest_on_one_thread", rest_for(settings.rest, ONE).await?),
         ("of_bare_heartbeats", bare_heartbeats(settings.rest).await?),
     ] {
         data.figure(&format!("cpu_{name}_percent_of_a_core"), resting.percent);
@@ -137,14 +141,15 @@ pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
 pub(crate) fn at_rest_child(seconds: &str) -> Result<(), Failed> {
     let rest = Duration::from_secs(seconds.parse()?);
     machine::runtime().block_on(async {
-        println!("the busiest of three members: {}", rest_for(rest).await?);
+        println!("the busiest of three members: {}", rest_for(rest, TWO).await?);
+        println!("each on one thread: {}", rest_for(rest, ONE).await?);
         println!("bare heartbeats: {}", bare_heartbeats(rest).await?);
         Ok(())
     })
 }
 
 /// What the busiest of three members takes.
-async fn rest_for(rest: Duration) -> Result<Resting, Failed> {
+async fn rest_for(rest: Duration, threads: &'static str) -> Result<Resting, Failed> {
     let members: Vec<(String, u16)> =
         ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
     let at: Vec<String> =
@@ -156,7 +161,7 @@ async fn rest_for(rest: Duration) -> Result<Resting, Failed> {
     // Each says that it is ready only when all have started.
     let mut starting = JoinSet::new();
     for url in urls {
-        starting.spawn_blocking(move || Role::start(&["member", &url]));
+        starting.spawn_blocking(move || Role::start(&["member", &url, threads]));
     }
     let mut roles = Vec::new();
     while let Some(started) = starting.join_next().await {
@@ -171,8 +176,10 @@ async fn rest_for(rest: Duration) -> Result<Resting, Failed> {
 }
 
 /// A member until its standard input ends.
-pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
-    machine::runtime().block_on(async {
+pub(crate) fn member_child(url: &str, threads: &str) -> Result<(), Failed> {
+    let one = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = if threads == ONE { one()? } else { machine::runtime() };
+    runtime.block_on(async {
         let locker = gaggle::open(url).await?;
         locker.ready().await?;
         println!("ready");
