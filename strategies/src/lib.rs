@@ -13,6 +13,7 @@
 //! - `mutex`, `lock`, `options`, `error`, `capabilities`: what a user and an implementor see.
 //! - `clock`, `deadline`, `wait`, `holds`: local time, the arithmetic of leases and waits, and the
 //!   loss signal.
+//! - `spin`: when to stay awake for an answer.
 //! - `sync`: the mutex of what threads share, which tests can put in order.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
@@ -39,6 +40,7 @@ mod options;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
 mod redis;
+mod spin;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Nonce, Redis};
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions};
 use redis_support::{Doomed, Server, ms, patient, secs, take};
 use tokio::task::JoinSet;
 use wakes::wakes;
@@ -59,11 +59,8 @@ async fn waiters_of_several_processes_are_granted_in_the_order_they_came() {
 #[tokio::test]
 async fn a_call_is_woken_by_its_answer_or_by_its_grant_and_by_nothing_else() {
     let server = Server::start().await;
-    let redis = server.open().await;
-    // Until it is subscribed a call asks again and again.
-    take(&redis, "warm-up", secs(20)).await;
-    let subscribed = redis.lock("warm-up", patient().max_wait(ms(500))).await;
-    assert!(matches!(subscribed, Err(Error::TimedOut)), "{subscribed:?}");
+    // Nothing else, that is, where it does not stay awake.
+    let redis = subscribed(server.options().spin(Duration::ZERO)).await;
     let (held, woken) = wakes(redis.lock("k", patient())).await;
     assert_eq!(woken, 1, "the answer");
     let held = held.unwrap();
@@ -77,6 +74,48 @@ async fn a_call_is_woken_by_its_answer_or_by_its_grant_and_by_nothing_else() {
     unlocked.unwrap();
     let (unlocked, woken) = wakes(redis.unlock(&lock.unwrap())).await;
     assert_eq!((unlocked.is_ok(), woken), (true, 1));
+}
+
+/// A handle that queues: until it is subscribed a call asks again and again.
+async fn subscribed(options: RedisOptions) -> Redis {
+    let redis = Redis::open(options).await.unwrap();
+    let key = Nonce::random().to_string();
+    take(&redis, &key, secs(20)).await;
+    let subscribed = redis.lock(&key, patient().max_wait(ms(500))).await;
+    assert!(matches!(subscribed, Err(Error::TimedOut)), "{subscribed:?}");
+    redis
+}
+
+/// How often a call is woken at the most, of ten: those after one whose answer was late sleep.
+async fn woken(redis: &Redis, keys: &str) -> usize {
+    let mut most = 0;
+    for key in 0..10 {
+        let (lock, woken) = wakes(redis.lock(&format!("{keys}/{key}"), patient())).await;
+        lock.unwrap();
+        most = most.max(woken);
+    }
+    most
+}
+
+/// Whoever gives a key to another process leaves the core to it.
+#[tokio::test]
+async fn a_call_stays_awake_for_its_answer_unless_its_process_gave_a_key_away() {
+    let server = Server::start().await;
+    let giver = subscribed(server.options().spin(ms(1))).await;
+    let taker = subscribed(server.options()).await;
+    assert!(woken(&giver, "before").await > 1, "it looks by itself");
+    let held = take(&giver, "k", secs(20)).await;
+    let waiting = taker.lock("k", patient());
+    let giving = async {
+        server.queued("k", 1).await;
+        giver.unlock(&held).await.unwrap();
+    };
+    let (taken, ()) = tokio::join!(waiting, giving);
+    assert_eq!(woken(&giver, "given away").await, 1, "the answer");
+    taker.unlock(&taken.unwrap()).await.unwrap();
+    let other = take(&giver, "k", secs(20)).await;
+    giver.unlock(&other).await.unwrap();
+    assert!(woken(&giver, "after").await > 1, "nobody else waited");
 }
 
 /// More than a request may take: the answer that woke nobody is no newer for it, and who waits finds

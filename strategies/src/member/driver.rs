@@ -6,7 +6,10 @@ use std::{
 };
 
 use gaggle_channels::{Channel, Received};
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    task::yield_now,
+};
 
 use super::{
     group::GroupError,
@@ -15,7 +18,10 @@ use super::{
     node::{Node, Output, Status},
     requests::{Answer, Call, CallerId, LockCall},
 };
-use crate::{Clock, Error, Holds, Instant, Lock};
+use crate::{
+    Clock, Error, Holds, Instant, Lock,
+    spin::{Spin, Vigil},
+};
 
 /// How much of each queue one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
@@ -52,6 +58,9 @@ pub(super) struct Driver {
     pub(super) closing: Option<Closing>,
     /// Frames and requests since others last had their turn.
     pub(super) taken: usize,
+    pub(super) spin: Spin,
+    /// While it stays awake for an answer.
+    pub(super) vigil: Option<Vigil>,
 }
 
 /// A member that is closing.
@@ -87,6 +96,10 @@ impl Driver {
                     None => break,
                 },
                 () = slept => sleep = None,
+                () = yield_now(), if self.vigil.is_some() => {
+                    self.watch();
+                    continue;
+                }
             }
             if self.step(first) == Next::End {
                 break;
@@ -95,7 +108,7 @@ impl Driver {
                 self.taken = 0;
                 // Under load there is always more, and this task would keep its thread; whoever it
                 // has woken last, the driver of another member perhaps, waits for that very thread.
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         }
         self.end().await;
@@ -119,6 +132,7 @@ impl Driver {
 
     /// One turn and its deliveries: everything between two waits. `first` is what ended the wait.
     pub(super) fn step(&mut self, first: Option<Arrived>) -> Next {
+        let asked = self.node.unanswered();
         match self.turn(first) {
             Ok(outputs) => self.deliver(outputs),
             Err(failure) => {
@@ -126,7 +140,26 @@ impl Driver {
                 return Next::End;
             }
         }
+        self.attend(asked);
         if self.is_closed() { Next::End } else { Next::Wait }
+    }
+
+    /// Begins to stay awake, or ends it: `asked` requests were unanswered before this turn.
+    fn attend(&mut self, asked: usize) {
+        match (asked, self.node.unanswered()) {
+            (0, 1..) => self.vigil = self.spin.begin(self.clock.now()),
+            (1.., 0) if self.vigil.take().is_some() => self.spin.ended(true),
+            _ => {}
+        }
+    }
+
+    /// Nothing has come yet.
+    fn watch(&mut self) {
+        let now = self.clock.now();
+        if self.vigil.as_mut().is_some_and(|vigil| !vigil.goes_on(now)) {
+            self.vigil = None;
+            self.spin.ended(false);
+        }
     }
 
     pub(super) async fn end(mut self) {

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     Capabilities, Clock, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection, Instant, Lock,
     LossWatch, Order, Owner, Survives, check_duration, check_key, extended, gone,
-    lock_table::Ended, sync::AtomicBool, wait::whole_ms,
+    lock_table::Ended, spin::Spin, sync::AtomicBool, wait::whole_ms,
 };
 
 /// What [`MemberOptions::mailbox`] bounds.
@@ -105,6 +105,8 @@ impl Member {
             next_tick: options.clock.now(),
             closing: None,
             taken: 0,
+            spin: Spin::new(options.spin),
+            vigil: None,
         };
         let member = Self {
             policy,

@@ -179,6 +179,11 @@ impl Node {
         self.requests.len()
     }
 
+    /// How many of them the group has not answered, and not let wait.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.requests.unanswered()
+    }
+
     /// Whether this member's own table shows this lock held.
     pub(crate) fn holds(&self, lock: &Lock) -> bool {
         let grant = self.group.as_ref().and_then(|group| group.table().grant(lock.key()));

@@ -6,7 +6,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
-    BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT, lock_table::TableConfig,
+    BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT,
+    lock_table::TableConfig,
+    spin::{SPIN, check_spin},
     wait::whole_ms,
 };
 
@@ -89,6 +91,7 @@ pub struct MemberOptions {
     pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
     pub(crate) mailbox: usize,
+    pub(crate) spin: Duration,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
@@ -124,6 +127,7 @@ impl MemberOptions {
             outside_max: None,
             waiter_ttl: Duration::from_secs(3),
             mailbox: 1 << 17,
+            spin: SPIN,
             compact_after: 10_000,
             compact_keep: 1_000,
             table: TableConfig::default(),
@@ -232,6 +236,16 @@ impl MemberOptions {
         self
     }
 
+    /// How long this member stays awake for the answer to a request of its own, when no other is under
+    /// way, before it sleeps: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken
+    /// later than other members answer; others have the core meanwhile. Where answers come later,
+    /// it stays awake for one request of 64.
+    #[must_use]
+    pub fn spin(mut self, limit: Duration) -> Self {
+        self.spin = limit;
+        self
+    }
+
     /// Draws ids and election timeouts from this seed instead of the system's randomness: for
     /// replayable tests. Two members, or two runs of one member, must never share a seed.
     #[must_use]
@@ -290,6 +304,7 @@ impl MemberOptions {
                 "1ms or more",
             );
         }
+        check_spin(self.spin)?;
         if self.mailbox == 0 {
             return invalid("mailbox", "0".into(), "1 or more");
         }

@@ -76,6 +76,11 @@ impl Requests {
         self.locks.len() + self.unlocks.len() + self.extends.len()
     }
 
+    /// How many of them the group has not answered, and not let wait.
+    pub(super) fn unanswered(&self) -> usize {
+        self.due.len()
+    }
+
     pub(super) fn take_answers(&mut self) -> Vec<(CallerId, Answer)> {
         std::mem::take(&mut self.answers)
     }

@@ -1,19 +1,30 @@
 //! The connection on which requests go: shared by all calls, so that requests made at the same time
 //! leave in one write, and replaced when it breaks.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt,
+    future::poll_fn,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
-use tokio::{sync::oneshot, task::JoinSet, time::timeout};
+use tokio::{
+    sync::oneshot,
+    task::{JoinSet, yield_now},
+    time::timeout,
+};
 
 use super::{
+    RedisOptions,
     script::Script,
     trouble::Trouble,
     wire::{Answered, Delivery, Look, OnPush, Unasked, Wire},
@@ -21,6 +32,7 @@ use super::{
 use crate::{
     Clock, Error, Instant,
     planted::{Bug, planted},
+    spin::Spin,
 };
 
 /// How to reach the server.
@@ -55,6 +67,7 @@ pub(super) struct Link {
     server: Server,
     clock: Arc<dyn Clock>,
     request_timeout: Duration,
+    spin: Mutex<Spin>,
     live: Mutex<Option<Live>>,
     /// The attempts to connect.
     under_way: Mutex<JoinSet<()>>,
@@ -108,11 +121,12 @@ impl Health {
 }
 
 impl Link {
-    pub(super) fn new(server: Server, clock: Arc<dyn Clock>, request_timeout: Duration) -> Self {
+    pub(super) fn new(server: Server, options: &RedisOptions) -> Self {
         Self {
             server,
-            clock,
-            request_timeout,
+            clock: options.clock.clone(),
+            request_timeout: options.request_timeout,
+            spin: Mutex::new(Spin::new(options.spin)),
             live: Mutex::new(None),
             under_way: Mutex::new(JoinSet::new()),
             connecting: tokio::sync::Mutex::new(None),
@@ -199,7 +213,7 @@ impl Link {
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let Delivery { first, look, together } = delivery;
+        let Delivery { first, look, together, awake } = delivery;
         let look = look.map(|look| {
             // Weak: what waits for an answer must not keep the connection open.
             let (link, health) = (Arc::downgrade(self), live.health.clone());
@@ -210,8 +224,17 @@ impl Link {
             });
             look
         });
-        let asking = live.connection.request_with(cmd, Delivery { first, look, together });
-        let trouble = match timeout(left, asking).await {
+        let asking = live.connection.request_with(cmd, Delivery { first, look, together, awake });
+        let mut asking = pin!(asking);
+        let soon = match awake {
+            true => self.stay_awake(&live.connection, asking.as_mut(), left).await,
+            false => None,
+        };
+        let answered = match soon {
+            Some(answered) => Ok(answered),
+            None => timeout(left, asking).await,
+        };
+        let trouble = match answered {
             Ok(Ok(answered)) => {
                 if !answered.aside {
                     live.health.answered();
@@ -228,6 +251,35 @@ impl Link {
             self.discard(&live);
         }
         Err(trouble)
+    }
+
+    /// Sends a request, and is awake when the answer comes, if that comes soon.
+    async fn stay_awake<F: Future>(
+        &self,
+        connection: &Wire,
+        mut asking: Pin<&mut F>,
+        left: Duration,
+    ) -> Option<F::Output> {
+        let mut look = async || poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+        if let Poll::Ready(answered) = look().await {
+            return Some(answered);
+        }
+        let mut vigil = {
+            let mut spin = lock(&self.spin);
+            if left < spin.limit() || !connection.awaits_one() {
+                return None;
+            }
+            spin.begin(self.clock.now())?
+        };
+        while vigil.goes_on(self.clock.now()) {
+            yield_now().await;
+            if let Poll::Ready(answered) = look().await {
+                lock(&self.spin).ended(true);
+                return Some(answered);
+            }
+        }
+        lock(&self.spin).ended(false);
+        None
     }
 
     /// What the last request met, if it failed.

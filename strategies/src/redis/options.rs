@@ -1,6 +1,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{BootClock, Clock, Drift, Error, REQUEST_TIMEOUT};
+use crate::{
+    BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
+    spin::{SPIN, check_spin},
+};
 
 /// How the waiters of a key are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,10 @@ pub struct RedisOptions {
     /// buckets: 1 to 10,000,000, by default 65,536. It bounds the memory for them, some 120 bytes
     /// each.
     pub nonces_max: u64,
+    /// How long a call stays awake for its answer, when no other is under way, before it sleeps: 0 to
+    /// 1 ms, 100 µs by default, zero never. A core that sleeps is often woken later than a Redis nearby
+    /// answers; others have the core meanwhile. Where answers come later, one call of 64 stays awake.
+    pub spin: Duration,
     /// Where local time is read, [`BootClock`] by default.
     pub clock: Arc<dyn Clock>,
 }
@@ -75,6 +82,7 @@ impl RedisOptions {
             allow_eviction: false,
             waiters_max: 65_536,
             nonces_max: 65_536,
+            spin: SPIN,
             clock: Arc::new(BootClock),
         }
     }
@@ -149,6 +157,13 @@ impl RedisOptions {
         self
     }
 
+    /// Sets how long a call stays awake for its answer.
+    #[must_use]
+    pub fn spin(mut self, limit: Duration) -> Self {
+        self.spin = limit;
+        self
+    }
+
     /// Sets where local time is read.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -171,6 +186,7 @@ impl RedisOptions {
         within("connect_timeout", self.connect_timeout, ms, hour)?;
         within("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
         within("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
+        check_spin(self.spin)?;
         count("waiters_max", self.waiters_max)?;
         count("nonces_max", self.nonces_max)
     }
@@ -206,6 +222,7 @@ impl fmt::Debug for RedisOptions {
             .field("allow_eviction", &self.allow_eviction)
             .field("waiters_max", &self.waiters_max)
             .field("nonces_max", &self.nonces_max)
+            .field("spin", &self.spin)
             .finish_non_exhaustive()
     }
 }
@@ -225,6 +242,7 @@ mod tests {
             ("connect_timeout", base().connect_timeout(Duration::from_secs(3601))),
             ("waiter_ttl", base().waiter_ttl(Duration::from_millis(99))),
             ("nonce_memory", base().nonce_memory(Duration::from_millis(999))),
+            ("spin", base().spin(Duration::from_micros(1001))),
             ("waiters_max", base().waiters_max(0)),
             ("nonces_max", base().nonces_max(10_000_001)),
         ];

@@ -86,7 +86,7 @@ impl Shared {
         options: RedisOptions,
         server: Server,
     ) -> (Arc<Self>, mpsc::Receiver<Release>) {
-        let link = Link::new(server.clone(), options.clock.clone(), options.request_timeout);
+        let link = Link::new(server.clone(), &options);
         let names = Names::new(&options.namespace);
         let (releases, received) = mpsc::channel(RELEASES_MAX);
         let owner = Owner::this_process(None);
@@ -224,7 +224,8 @@ impl Shared {
         };
         let (script, bucket) = (&script::LOCK, request.bucket);
         let together = self.is_calm(bucket).then_some(Together::Lock);
-        let delivery = Delivery { look, together, ..Delivery::default() };
+        let awake = !self.gives_away.load(Ordering::Relaxed);
+        let delivery = Delivery { look, together, awake, ..Delivery::default() };
         let (mut reply, _) =
             self.run_with(script, bucket, keys, arguments, delivery, until).await?;
         self.met(bucket, &reply);
@@ -297,7 +298,8 @@ impl Shared {
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
         let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
-        let delivery = Delivery { first, look: None, together };
+        let awake = !gives_away;
+        let delivery = Delivery { first, look: None, together, awake };
         let keys = [key].into_iter();
         let (mut reply, kept) =
             self.run_with(&script::UNLOCK, bucket, keys, arguments, delivery, until).await?;

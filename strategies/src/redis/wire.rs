@@ -75,6 +75,8 @@ pub(super) struct Delivery {
     pub(super) look: Option<Look>,
     /// It may leave with others, if no copies of it are under way.
     pub(super) together: Option<Together>,
+    /// Whoever sends it stays awake for a while.
+    pub(super) awake: bool,
 }
 
 /// An answer as its caller gets it.
@@ -136,11 +138,16 @@ impl Wire {
         Ok(self.request_with(cmd, Delivery::default()).await?.value)
     }
 
+    /// Whether a single request waits for its answer.
+    pub(super) fn awaits_one(&self) -> bool {
+        self.0.shared.state().unanswered == 1
+    }
+
     /// As [`request`](Self::request), with a say in how the answer is told.
     pub(super) async fn request_with(
         &self,
         cmd: &Cmd,
-        Delivery { first, look, together }: Delivery,
+        Delivery { first, look, together, .. }: Delivery,
     ) -> Result<Answered, Trouble> {
         let (answer, mut answered) = oneshot::channel();
         let aside = look.is_some().then(Aside::default);

@@ -131,3 +131,9 @@ fn nobody_is_silent_before_four_heartbeats_have_passed() {
     assert_eq!(silence(50, 100), (ms(200), ms(2_000)));
     assert_eq!(silence(2_000, 3_000), (ms(8_000), ms(8_000)));
 }
+
+#[test]
+fn a_member_stays_awake_for_a_millisecond_at_the_most() {
+    let spin = |micros| refused(&abc().spin(Duration::from_micros(micros)));
+    assert_eq!((spin(0), spin(1_000), spin(1_001)), (None, None, Some("spin")));
+}

@@ -30,6 +30,10 @@ impl<T: Copy + Ord> Schedule<T> {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_item.len()
+    }
+
     /// When the earliest item is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|&(at, _)| at)

@@ -260,6 +260,23 @@ fn a_new_leader_is_not_asked_for_what_is_known_to_wait() {
 }
 
 #[test]
+fn what_is_answered_or_known_to_wait_is_unanswered_no_more() {
+    let mut pair = Pair::new();
+    for caller in 1..=2 {
+        pair.requests.call(at(0), lock(caller, "k", caller.into(), Until::Never));
+    }
+    assert_eq!(pair.requests.unanswered(), 2);
+    let due = pair.take_due(0);
+    assert_eq!(pair.requests.unanswered(), 2, "sent, and to be sent again");
+    pair.apply(0, &due);
+    assert_eq!(
+        (pair.requests.unanswered(), pair.requests.len()),
+        (0, 1),
+        "one is granted, one waits"
+    );
+}
+
+#[test]
 fn a_stale_lock_is_repeated_at_once_with_the_present_time() {
     let mut pair = Pair::new();
     pair.requests.call(at(0), lock(1, "k", 1, Until::Never));

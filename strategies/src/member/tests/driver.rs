@@ -1,14 +1,16 @@
 //! Goal: what the driver makes of time: ticks after a stall, and how long a close takes at most.
 //! Method: one driver that no other member speaks to, turned by hand at chosen moments.
 
-use std::sync::Arc;
+use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
+use gaggle_channels::{Channel, Hub, NodeName};
+use tokio::{sync::oneshot, time::timeout};
 
-use super::turn::Alone;
+use super::{hand::Hand, turn::Alone};
 use crate::{
-    Instant, Lock, Nonce,
+    Instant, Lock, LockOptions, MemberOptions, Nonce,
     member::{
+        Member, Policy,
         driver::{Arrived, Next},
         mailbox::Mail,
         requests::{Answer, Call, LockCall, Until},
@@ -154,6 +156,52 @@ fn a_lock_that_is_asked_again_and_finds_no_room_is_withdrawn() {
     let (pending, mut answer) = ask(&mut alone);
     assert!(matches!(answer.try_recv(), Ok(Answer::Limit { .. })));
     assert_eq!(pending, 0);
+}
+
+/// How often the driver of a member is looked at whose request nobody answers, while its clock stands.
+async fn looks(spin: Duration) -> usize {
+    let names = ["a", "b"].map(|name| NodeName::new(name).unwrap());
+    let options = MemberOptions::named("test", names.clone()).clock(Arc::new(Hand::default()));
+    let channel = Arc::new(Hub::default().channel(names[0].clone()));
+    channel.connect().await.unwrap();
+    let (member, driver) = Member::assemble(channel, options.spin(spin), Policy::Queue);
+    let (mut looks, mut running) = (0, pin!(driver.run()));
+    let counted = poll_fn(|context| {
+        looks += 1;
+        running.as_mut().poll(context)
+    });
+    let both = async { tokio::join!(member.lock("k", LockOptions::default()), counted) };
+    let ended = timeout(Duration::from_millis(300), both).await;
+    assert!(ended.is_err(), "nothing answers");
+    looks
+}
+
+#[tokio::test]
+async fn a_driver_stays_awake_for_an_answer_and_no_longer_than_it_may() {
+    let asleep = looks(Duration::ZERO).await;
+    assert!(asleep < 200, "for the runtime's timer: {asleep}");
+    let awake = looks(Duration::from_micros(1)).await;
+    assert!((1_000..10_200).contains(&awake), "it gives up where a clock stands still: {awake}");
+}
+
+#[test]
+fn a_driver_is_awake_while_something_is_unanswered_that_was_asked_alone() {
+    let mut alone = Alone::among(&["a", "b"]);
+    let mut call = |call| {
+        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: None })));
+        alone.driver.vigil.is_some()
+    };
+    let lock = |caller, nonce| {
+        let nonce = Nonce::from_u128(nonce);
+        Call::Lock { caller, lock: LockCall { nonce, retries: false, ..retried_lock() } }
+    };
+    let cancel =
+        |caller, nonce| Call::Cancel { caller, key: "k".into(), nonce: Nonce::from_u128(nonce) };
+    assert!(call(lock(1, 1)));
+    assert!(call(lock(2, 2)), "still, and no longer than for the first");
+    assert!(call(cancel(1, 1)));
+    assert!(!call(cancel(2, 2)), "nothing is asked any more");
+    assert!(call(lock(3, 3)), "the last was worth it");
 }
 
 fn retried_lock() -> LockCall {

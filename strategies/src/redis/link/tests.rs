@@ -1,0 +1,78 @@
+//! Goal: whoever asks is awake when the answer comes, where answers come soon, and nowhere else.
+//! Method: a server of a few lines that answers after a pause, and a clock that stands still.
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use self::wakes::wakes;
+use super::*;
+
+#[path = "../../../tests/support/wakes.rs"]
+mod wakes;
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Instant {
+        Instant::default()
+    }
+}
+
+/// Answers each command 20 ms after it came.
+async fn server() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        while stream.read_buf(&mut bytes).await.unwrap() > 0 {
+            while let Some((_, used)) = gaggle_channels::resp::frame(&bytes).unwrap() {
+                bytes.drain(..used);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                stream.write_all(b":1\r\n").await.unwrap();
+            }
+        }
+    });
+    Server::new(&url, Duration::from_secs(20)).unwrap()
+}
+
+/// How often a request is woken until it is answered.
+async fn woken(link: &Arc<Link>, awake: bool) -> usize {
+    let cmd = redis::cmd("ECHO");
+    let until = Instant::default().after(Duration::from_secs(20));
+    let delivery = Delivery { awake, ..Delivery::default() };
+    let (answer, woken) = wakes(link.request_with(&cmd, delivery, until)).await;
+    answer.unwrap();
+    woken
+}
+
+async fn link(spin: Duration) -> Arc<Link> {
+    let options = RedisOptions::new("").clock(Arc::new(Still)).spin(spin);
+    let link = Arc::new(Link::new(server().await, &options));
+    // Connects.
+    woken(&link, false).await;
+    link
+}
+
+#[tokio::test]
+async fn a_request_looks_until_its_answer_comes_where_it_stays_awake() {
+    let link = link(Duration::from_micros(100)).await;
+    assert!(woken(&link, true).await > 100);
+    assert_eq!(woken(&link, false).await, 1, "its sender would not");
+}
+
+#[tokio::test]
+async fn a_request_beside_another_sleeps() {
+    let link = link(Duration::from_micros(100)).await;
+    let (first, second) = tokio::join!(woken(&link, true), woken(&link, true));
+    assert!(first > 100 && second == 1, "{first}, {second}");
+}
+
+#[tokio::test]
+async fn never_where_it_is_switched_off() {
+    let link = link(Duration::ZERO).await;
+    assert_eq!(woken(&link, true).await, 1);
+}
