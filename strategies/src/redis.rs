@@ -27,6 +27,9 @@ mod shared;
 mod tasks;
 mod trouble;
 mod waiters;
+#[cfg(test)]
+#[path = "../tests/support/wakes.rs"]
+mod wakes;
 mod wire;
 
 use std::{
@@ -284,13 +287,13 @@ impl KeyedMutex for Redis {
         let shared = &self.shared;
         let held = shared.holds.lose_all();
         let held = held.iter().map(|lock| async move {
-            let _ =
-                shared.free(lock.key(), keys::bucket(lock.key()), lock.nonce(), false, until).await;
+            let (key, nonce) = (lock.key(), lock.nonce());
+            let _ = shared.free(key, keys::bucket(key), (nonce, false), false, until).await;
         });
         let waited = withdrawals.iter().map(|withdrawal| async move {
             let request = &withdrawal.request;
             let (key, copies) = (&request.key, withdrawal.copies);
-            let _ = shared.free(key, request.bucket, request.nonce, copies, until).await;
+            let _ = shared.free(key, request.bucket, (request.nonce, copies), false, until).await;
         });
         tokio::join!(join_all(held), join_all(waited));
         self.stop.send_replace(true);

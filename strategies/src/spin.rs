@@ -1,7 +1,7 @@
 //! Staying awake for an answer that comes soon.
 //!
 //! A core with nothing to do sleeps, and waking it often takes longer than a server nearby takes to
-//! answer. So whoever has asked looks again and again for a while, lets everything else run in between,
+//! answer. So whoever has asked looks again and again for a while, lets other tasks run in between,
 //! and sleeps only then. Where answers come later than that, nearly every request goes without.
 
 use std::time::Duration;
@@ -48,10 +48,6 @@ pub(crate) struct Vigil {
 impl Spin {
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, without: 0, left: 0 }
-    }
-
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// A request was sent: whether to stay awake for its answer.

@@ -59,6 +59,8 @@ pub(super) struct Driver {
     /// Frames and requests since others last had their turn.
     pub(super) taken: usize,
     pub(super) spin: Spin,
+    /// A caller that waits for the answer has asked in this turn.
+    pub(super) awaited: bool,
     /// While it stays awake for an answer.
     pub(super) vigil: Option<Vigil>,
 }
@@ -146,10 +148,14 @@ impl Driver {
 
     /// Begins to stay awake, or ends it: `asked` requests were unanswered before this turn.
     fn attend(&mut self, asked: usize) {
-        match (asked, self.node.unanswered()) {
-            (0, 1..) => self.vigil = self.spin.begin(self.clock.now()),
-            (1.., 0) if self.vigil.take().is_some() => self.spin.ended(true),
-            _ => {}
+        let unanswered = self.node.unanswered();
+        let awaited = std::mem::take(&mut self.awaited);
+        if unanswered == 0 {
+            if self.vigil.take().is_some() {
+                self.spin.ended(true);
+            }
+        } else if asked == 0 && awaited {
+            self.vigil = self.spin.begin(self.clock.now());
         }
     }
 
@@ -282,6 +288,7 @@ impl Driver {
             return;
         }
         if let (Some((caller, _)), Some(reply)) = (asks, reply) {
+            self.awaited = true;
             self.replies.insert(caller, reply);
         }
         self.node.call(now, call);

@@ -106,6 +106,7 @@ impl Member {
             closing: None,
             taken: 0,
             spin: Spin::new(options.spin),
+            awaited: false,
             vigil: None,
         };
         let member = Self {

@@ -236,10 +236,10 @@ impl MemberOptions {
         self
     }
 
-    /// How long this member stays awake for the answer to a request of its own, when no other is under
-    /// way, before it sleeps: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken
-    /// later than other members answer; others have the core meanwhile. Where answers come later,
-    /// it stays awake for one request of 64.
+    /// How long this member stays awake for the answer to what is asked here, when nothing was
+    /// unanswered before, and then sleeps: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is
+    /// often woken later than other members answer; other tasks of the runtime run meanwhile. Where answers
+    /// come later, ever fewer requests keep it awake, down to one of 64.
     #[must_use]
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;

@@ -52,7 +52,7 @@ impl Shared {
         let until = self.now().after(self.options.request_timeout);
         let mut tries = Tries::default();
         loop {
-            match self.free(key, bucket, nonce, false, until).await {
+            match self.free(key, bucket, (nonce, false), true, until).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
                     let gone = gone(lock, self.now());

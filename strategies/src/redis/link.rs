@@ -67,6 +67,7 @@ pub(super) struct Link {
     server: Server,
     clock: Arc<dyn Clock>,
     request_timeout: Duration,
+    spin_limit: Duration,
     spin: Mutex<Spin>,
     live: Mutex<Option<Live>>,
     /// The attempts to connect.
@@ -126,6 +127,7 @@ impl Link {
             server,
             clock: options.clock.clone(),
             request_timeout: options.request_timeout,
+            spin_limit: options.spin,
             spin: Mutex::new(Spin::new(options.spin)),
             live: Mutex::new(None),
             under_way: Mutex::new(JoinSet::new()),
@@ -225,14 +227,14 @@ impl Link {
             look
         });
         let asking = live.connection.request_with(cmd, Delivery { first, look, together, awake });
-        let mut asking = pin!(asking);
-        let soon = match awake {
-            true => self.stay_awake(&live.connection, asking.as_mut(), left).await,
+        let mut asking = pin!(timeout(left, asking));
+        let soon = match awake && !self.spin_limit.is_zero() {
+            true => self.stay_awake(&live.connection, asking.as_mut()).await,
             false => None,
         };
         let answered = match soon {
-            Some(answered) => Ok(answered),
-            None => timeout(left, asking).await,
+            Some(answered) => answered,
+            None => asking.await,
         };
         let trouble = match answered {
             Ok(Ok(answered)) => {
@@ -258,19 +260,15 @@ impl Link {
         &self,
         connection: &Wire,
         mut asking: Pin<&mut F>,
-        left: Duration,
     ) -> Option<F::Output> {
         let mut look = async || poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
         if let Poll::Ready(answered) = look().await {
             return Some(answered);
         }
-        let mut vigil = {
-            let mut spin = lock(&self.spin);
-            if left < spin.limit() || !connection.awaits_one() {
-                return None;
-            }
-            spin.begin(self.clock.now())?
-        };
+        if !connection.awaits_one() {
+            return None;
+        }
+        let mut vigil = lock(&self.spin).begin(self.clock.now())?;
         while vigil.goes_on(self.clock.now()) {
             yield_now().await;
             if let Poll::Ready(answered) = look().await {

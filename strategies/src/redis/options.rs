@@ -58,9 +58,11 @@ pub struct RedisOptions {
     /// buckets: 1 to 10,000,000, by default 65,536. It bounds the memory for them, some 120 bytes
     /// each.
     pub nonces_max: u64,
-    /// How long a call stays awake for its answer, when no other is under way, before it sleeps: 0 to
-    /// 1 ms, 100 µs by default, zero never. A core that sleeps is often woken later than a Redis nearby
-    /// answers; others have the core meanwhile. Where answers come later, one call of 64 stays awake.
+    /// How long `lock`, `try_lock` and `unlock` stay awake for an answer, when no other request is under
+    /// way, before they sleep: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken
+    /// later than a Redis nearby answers; other tasks of the runtime run meanwhile. Where answers come
+    /// later, ever fewer requests stay awake, down to one of 64; so does none of a process that has
+    /// given the key it had last to another process.
     pub spin: Duration,
     /// Where local time is read, [`BootClock`] by default.
     pub clock: Arc<dyn Clock>,

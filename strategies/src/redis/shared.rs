@@ -282,13 +282,13 @@ impl Shared {
         self.seen.load(Ordering::Relaxed).saturating_add(memory)
     }
 
-    /// UNLOCK. Returns whether the nonce held the key.
+    /// UNLOCK, for a caller that waits for the answer or for nobody. Returns whether the nonce held the key.
     pub(super) async fn free(
         &self,
         key: &str,
         bucket: usize,
-        nonce: Nonce,
-        copies: bool,
+        (nonce, copies): (Nonce, bool),
+        awaited: bool,
         until: Instant,
     ) -> Result<bool, Trouble> {
         let arguments = |cmd: &mut Cmd| {
@@ -298,7 +298,7 @@ impl Shared {
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
         let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
-        let awake = !gives_away;
+        let awake = awaited && !gives_away;
         let delivery = Delivery { first, look: None, together, awake };
         let keys = [key].into_iter();
         let (mut reply, kept) =

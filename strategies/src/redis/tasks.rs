@@ -306,7 +306,7 @@ async fn release_some(shared: &Shared, pending: &mut VecDeque<Release>) -> bool 
     pending.retain(|release| release.until > now);
     let sending = pending.drain(..).map(|release| async move {
         let Release { ref key, bucket, nonce, copies, .. } = release;
-        let result = shared.free(key, bucket, nonce, copies, until).await;
+        let result = shared.free(key, bucket, (nonce, copies), false, until).await;
         if let Err(trouble) = &result
             && !trouble.is_passing()
         {

@@ -138,7 +138,7 @@ impl Wire {
         Ok(self.request_with(cmd, Delivery::default()).await?.value)
     }
 
-    /// Whether a single request waits for its answer.
+    /// Whether a single request was sent and waits for its answer.
     pub(super) fn awaits_one(&self) -> bool {
         self.0.shared.state().unanswered == 1
     }

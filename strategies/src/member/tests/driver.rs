@@ -187,8 +187,11 @@ async fn a_driver_stays_awake_for_an_answer_and_no_longer_than_it_may() {
 #[test]
 fn a_driver_is_awake_while_something_is_unanswered_that_was_asked_alone() {
     let mut alone = Alone::among(&["a", "b"]);
+    let mut told = Vec::new();
     let mut call = |call| {
-        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: None })));
+        let (reply, answer) = oneshot::channel();
+        told.push(answer);
+        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: Some(reply) })));
         alone.driver.vigil.is_some()
     };
     let lock = |caller, nonce| {
@@ -202,6 +205,15 @@ fn a_driver_is_awake_while_something_is_unanswered_that_was_asked_alone() {
     assert!(call(cancel(1, 1)));
     assert!(!call(cancel(2, 2)), "nothing is asked any more");
     assert!(call(lock(3, 3)), "the last was worth it");
+}
+
+#[test]
+fn a_driver_sleeps_while_nobody_waits_for_the_answer() {
+    let mut alone = Alone::among(&["a", "b"]);
+    let (key, nonce, until) = ("k".into(), Nonce::from_u128(1), Instant::default());
+    let call = Call::Unlock { caller: None, key, nonce, until };
+    alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: None })));
+    assert!(alone.driver.node.unanswered() == 1 && alone.driver.vigil.is_none());
 }
 
 fn retried_lock() -> LockCall {

@@ -12,11 +12,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::wakes::wakes;
 use super::{state::REQUESTS_MAX, *};
-
-#[path = "../../../tests/support/wakes.rs"]
-mod wakes;
+use crate::redis::wakes::wakes;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
