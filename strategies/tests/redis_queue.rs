@@ -98,6 +98,18 @@ async fn stays_awake(redis: &Redis, keys: &str) -> bool {
     false
 }
 
+async fn unlock_stays_awake(redis: &Redis) -> bool {
+    for key in 0..200 {
+        let held = take(redis, &format!("unlocked/{key}"), secs(20)).await;
+        let (unlocked, woken) = wakes(redis.unlock(&held)).await;
+        unlocked.unwrap();
+        if woken > 1 {
+            return true;
+        }
+    }
+    false
+}
+
 /// Whoever gives a key to another process leaves the core to it.
 #[tokio::test]
 async fn a_call_stays_awake_for_its_answer_unless_its_process_gave_a_key_away() {
@@ -105,6 +117,7 @@ async fn a_call_stays_awake_for_its_answer_unless_its_process_gave_a_key_away() 
     let giver = subscribed(server.options().spin(ms(1))).await;
     let taker = subscribed(server.options()).await;
     assert!(stays_awake(&giver, "before").await);
+    assert!(unlock_stays_awake(&giver).await);
     let held = take(&giver, "k", secs(20)).await;
     let waiting = taker.lock("k", patient());
     let giving = async {
