@@ -60,7 +60,12 @@ impl Server {
 
     /// Starts the server, empty.
     pub(crate) async fn up(&self) {
-        let child = Command::new(redis_program())
+        let mut command = Command::new(redis_program());
+        if self.settings.contains(&"--cluster-enabled") {
+            // Its own choice, 10,000 above the other, may be anybody's.
+            command.args(["--cluster-port", &free_port().to_string()]);
+        }
+        let child = command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"])
             .arg(&self.directory)
