@@ -5,6 +5,7 @@ mod gaggle_here;
 mod raft_lite;
 mod raft_rs;
 
+use gaggle::bench::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::{contenders::Failed, data::Data, machine, servers::Directory, settings::Settings};
@@ -48,7 +49,10 @@ pub(crate) fn child(name: &str, seconds: &str) -> Result<(), Failed> {
     let mut outcome = match name {
         "raft" => one_thread()?.block_on(raft_rs::measure(window))?,
         "gaggle" => one_thread()?.block_on(gaggle_here::measure(window))?,
-        "gaggle-fan64" => one_thread()?.block_on(gaggle_here::fan64(window))?,
+        "gaggle-fan64" => one_thread()?.block_on(gaggle_here::alone(Workload::fan(64), window))?,
+        "gaggle-hot8" => {
+            one_thread()?.block_on(gaggle_here::alone(Workload::handoff(8), window))?
+        }
         "raft-lite" => {
             let directory = Directory::new("raft-lite")?;
             let runtime = machine::runtime();

@@ -5,11 +5,91 @@ use serde::{Deserialize, Serialize};
 use super::wire::{VERSION, encode_onto};
 use crate::lock_table::{ClusterTime, Command};
 
-/// A command with the leader's stamp.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The version of an entry with more than one command. A leader writes it only where every other member
+/// has said that it reads it (`group/append.rs`); entries of one command are of [`VERSION`].
+const BATCH_VERSION: u8 = 2;
+
+/// The most commands that one entry holds: enough to make what an entry costs small beside them, and
+/// few enough that a log of so many entries stays of bounded size.
+pub(super) const COMMANDS_MAX: usize = 16;
+
+/// Commands that a leader took in one turn, in their order, with its stamp. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamped {
     pub(super) stamp: ClusterTime,
-    pub(super) command: Command,
+    pub(super) commands: Vec<Command>,
+}
+
+/// An entry that is being written: what it holds, and its bytes.
+#[derive(Debug)]
+pub(super) struct Batch {
+    stamped: Stamped,
+    bytes: Vec<u8>,
+}
+
+impl Stamped {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
+        let most = match bytes.first() {
+            Some(&VERSION) => 1,
+            Some(&BATCH_VERSION) => COMMANDS_MAX,
+            Some(&version) => return Err(EntryError::Version(version)),
+            None => return Err(EntryError::Malformed),
+        };
+        let malformed = |_| EntryError::Malformed;
+        let (stamp, mut rest) = postcard::take_from_bytes(&bytes[1..]).map_err(malformed)?;
+        let mut commands = Vec::with_capacity((1 + rest.len() / USUAL_BYTES).min(most));
+        while commands.is_empty() || !rest.is_empty() {
+            if commands.len() == most {
+                return Err(EntryError::Malformed);
+            }
+            let (command, after) = postcard::take_from_bytes(rest).map_err(malformed)?;
+            commands.push(command);
+            rest = after;
+        }
+        Ok(Self { stamp, commands })
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut commands = self.commands.iter().cloned();
+        let mut batch = Batch::new(self.stamp, commands.next().expect("it is never empty"), 1);
+        commands.for_each(|command| batch.add(command, usize::MAX).expect("there is room"));
+        batch.into_parts().0
+    }
+}
+
+impl Batch {
+    /// An entry with its first command, and room for `likely` ones.
+    pub(super) fn new(stamp: ClusterTime, first: Command, likely: usize) -> Self {
+        let mut bytes = Vec::with_capacity(USUAL_BYTES * (likely + 1));
+        bytes.push(VERSION);
+        encode_onto(&mut bytes, &stamp);
+        encode_onto(&mut bytes, &first);
+        let mut commands = Vec::with_capacity(likely);
+        commands.push(first);
+        Self { stamped: Stamped { stamp, commands }, bytes }
+    }
+
+    /// Takes another command, or hands it back where the entry would become longer than `bytes_max`.
+    pub(super) fn add(&mut self, command: Command, bytes_max: usize) -> Result<(), Command> {
+        let end = self.bytes.len();
+        encode_onto(&mut self.bytes, &command);
+        if self.bytes.len() > bytes_max {
+            self.bytes.truncate(end);
+            return Err(command);
+        }
+        self.bytes[0] = BATCH_VERSION;
+        self.stamped.commands.push(command);
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.stamped.commands.len()
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<u8>, Stamped) {
+        (self.bytes, self.stamped)
+    }
 }
 
 /// A change of members, by incarnation and name. It rides in the entry's context, so that members
@@ -33,11 +113,12 @@ pub(super) enum EntryError {
     Malformed,
 }
 
-/// Room for a LOCK with a short key, so that nearly every entry is written without growing.
-const USUAL_BYTES: usize = 128;
+/// What a command takes whose key is short; twice that has room for any, so that nearly every entry is
+/// written without growing.
+const USUAL_BYTES: usize = 64;
 
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    let mut bytes = Vec::with_capacity(2 * USUAL_BYTES);
     bytes.push(VERSION);
     encode_onto(&mut bytes, value);
     bytes
@@ -54,13 +135,52 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Entry
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock_table::ProcessId;
 
     #[test]
     fn an_entry_of_an_unknown_version_is_refused_before_it_is_read() {
-        let stamped = Stamped { stamp: ClusterTime(7), command: Command::Noop };
-        let mut bytes = encode(&stamped);
-        assert_eq!(decode::<Stamped>(&bytes), Ok(stamped));
-        bytes[0] = 2;
-        assert_eq!(decode::<Stamped>(&bytes), Err(EntryError::Version(2)));
+        let (mut bytes, stamped) = Batch::new(ClusterTime(7), Command::Noop, 1).into_parts();
+        assert_eq!(Stamped::decode(&bytes), Ok(stamped));
+        bytes[0] = 3;
+        assert_eq!(Stamped::decode(&bytes), Err(EntryError::Version(3)));
+    }
+
+    fn gone(process: u64) -> Command {
+        Command::Gone { process: ProcessId(process) }
+    }
+
+    fn of(commands: usize) -> Vec<u8> {
+        let commands = (0..commands as u64).map(gone).collect();
+        Stamped { stamp: ClusterTime(7), commands }.encode()
+    }
+
+    #[test]
+    fn an_entry_of_one_command_is_what_members_of_the_first_version_read() {
+        let one = (ClusterTime(7), gone(0));
+        assert_eq!(of(1), encode(&one));
+        assert_eq!(of(2)[0], 2, "one of several they refuse by its version");
+    }
+
+    #[test]
+    fn an_entry_holds_as_many_commands_as_it_may_and_no_more() {
+        for count in [1, 2, COMMANDS_MAX] {
+            let commands = Stamped::decode(&of(count)).unwrap().commands;
+            assert_eq!(commands, (0..count as u64).map(gone).collect::<Vec<_>>());
+        }
+        let (mut many, mut two) = (of(COMMANDS_MAX + 1), of(2));
+        assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed));
+        two[0] = VERSION;
+        assert_eq!(Stamped::decode(&two), Err(EntryError::Malformed), "the first version has one");
+        many.truncate(2);
+        assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed), "a stamp alone");
+        assert_eq!(Stamped::decode(&[]), Err(EntryError::Malformed));
+    }
+
+    #[test]
+    fn a_command_for_which_there_is_no_room_is_handed_back() {
+        let mut batch = Batch::new(ClusterTime(7), gone(0), 1);
+        assert_eq!(batch.add(gone(1), of(2).len()), Ok(()));
+        assert_eq!(batch.add(gone(2), of(3).len() - 1), Err(gone(2)));
+        assert_eq!((batch.len(), batch.into_parts().0), (2, of(2)));
     }
 }

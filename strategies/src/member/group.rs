@@ -3,6 +3,7 @@
 //! Everything is driven: messages, ticks and commands in, messages and effects out. Time and
 //! randomness are arguments.
 
+mod append;
 mod apply;
 mod commits;
 mod decoded;
@@ -12,15 +13,12 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gaggle_channels::NodeName;
 use raft::{
     ProgressState, RawNode, StateRole,
-    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, Message, MessageType},
+    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2},
 };
 
 #[cfg(any(test, feature = "testing"))]
@@ -35,10 +33,9 @@ use super::{
     wire::RaftMessage,
 };
 use crate::{
-    DURATION_MAX, Drift, Instant,
-    lock_table::{ClusterTime, Command, Effect, LockTable, TableConfig},
+    Instant,
+    lock_table::{Command, LockTable, TableConfig},
     planted::{Bug, planted},
-    wait::whole_ms,
 };
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
@@ -60,6 +57,8 @@ pub(super) struct Group {
     decoded: Decoded,
     /// How far each peer knows the log to be committed by what this leader has sent it.
     told: BTreeMap<u64, u64>,
+    /// Peers that have said that they read entries of several commands.
+    read_batches: BTreeSet<u64>,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -130,6 +129,7 @@ impl Group {
             asked: VecDeque::new(),
             decoded: Decoded::default(),
             told: BTreeMap::new(),
+            read_batches: BTreeSet::new(),
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -220,6 +220,7 @@ impl Group {
         let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
+        self.note_reader(&message);
         self.commit_at_once(&mut message);
         let (quiet, said) = (asks_no_answer(&message), self.raw.raft.msgs.len());
         let term = message.term;
@@ -265,90 +266,6 @@ impl Group {
             _ => 0,
         };
         u32::try_from(next.saturating_sub(1)).unwrap_or(0)
-    }
-
-    /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
-    pub(super) fn submit(&mut self, asker: u64, command: Command) {
-        self.commands.push((asker, command));
-    }
-
-    /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
-    /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
-    ///
-    /// While this member does not lead, what was submitted is dropped: its senders ask again. So
-    /// are LOCKs in a group that does not grant yet.
-    /// Returns whether something was appended.
-    pub(super) fn flush(&mut self, now: Instant) -> bool {
-        let mut commands = std::mem::take(&mut self.commands);
-        let Some(clock) = self.clock.as_mut().filter(|_| self.raw.raft.state == StateRole::Leader)
-        else {
-            return false;
-        };
-        let stamp = clock.read(now);
-        if stamp < opens_at(self.table.config(), self.timing.drift) {
-            commands.retain(|(_, command)| !matches!(command, Command::Lock(_)));
-        }
-        let due = clock.stamp_is_due(stamp, &self.table);
-        if commands.is_empty() && !due {
-            return false;
-        }
-        if commands.is_empty() {
-            commands.push((self.me, Command::Noop));
-        }
-        let next = self.raw.raft.raft_log.last_index() + 1;
-        let askers = (next..).zip(&commands).map(|(index, (asker, _))| (index, *asker));
-        let asked: Vec<_> = askers.filter(|(_, asker)| *asker != self.me).collect();
-        let decoded = &mut self.decoded;
-        let entries: Vec<Entry> = (next..)
-            .zip(commands)
-            .map(|(index, (_, command))| {
-                let stamped = Stamped { stamp, command };
-                let data = entry::encode(&stamped).into();
-                decoded.note(index, &data, stamped);
-                Entry { data, ..Entry::default() }
-            })
-            .collect();
-        let message = Message {
-            msg_type: MessageType::MsgPropose,
-            from: self.me,
-            entries: entries.into(),
-            ..Message::default()
-        };
-        // Dropped while leadership is being transferred, or past the bound on uncommitted bytes.
-        let appended = self.raw.step(message).is_ok();
-        if appended {
-            clock.stamped(stamp);
-            self.asked.extend(asked);
-        }
-        appended
-    }
-
-    /// What the commands that are about to be appended would do, were they committed by now.
-    fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
-        let (mut table, mut effects) = (self.table.clone(), Vec::new());
-        let stamp = self.clock?.read(now);
-        self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
-        effects.retain(|effect| matches!(effect, Effect::Granted(_)));
-        Some(effects)
-    }
-
-    /// For [`Bug::AnswerBeforeCommit`].
-    pub(super) fn foretell(&self, now: Instant) -> Vec<Effect> {
-        self.foretold(now).unwrap_or_default()
-    }
-
-    /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that
-    /// ends while somebody waits, or the stamp that is due every `stamp_every`.
-    pub(super) fn next_stamp(&self) -> Option<Instant> {
-        self.clock.as_ref()?.next_stamp(&self.table)
-    }
-
-    /// The longest lease that may be asked for (ms).
-    pub(super) fn lease_max_ms(&self) -> u64 {
-        match self.table.config().outside_max_ms {
-            0 => whole_ms(DURATION_MAX),
-            outside => outside,
-        }
     }
 
     /// Proposes a change of members, unless one is under way.
@@ -401,15 +318,4 @@ pub(crate) enum GroupError {
     /// A snapshot does not restore.
     #[error("cannot restore the group's snapshot")]
     Snapshot(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
-/// outside members, those of a group before it may live on: their holders did not see it end.
-fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
-    let outside = match planted(Bug::OutsideIgnored) {
-        false => Duration::from_millis(table.outside_max_ms),
-        true => Duration::ZERO,
-    };
-    let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
-    ClusterTime(whole_ms(outside.saturating_add(drift.over(outside)).saturating_add(rounding)))
 }

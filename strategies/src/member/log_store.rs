@@ -18,6 +18,8 @@ pub(super) struct VolatileLog {
     /// The index and term before the first entry kept.
     start: (u64, u64),
     entries: VecDeque<Entry>,
+    /// Of all entries kept, what they carry.
+    bytes: usize,
     snapshot: Option<Snapshot>,
     wanted: Cell<bool>,
 }
@@ -40,6 +42,7 @@ impl VolatileLog {
             conf_state: ConfState::default(),
             start: (0, 0),
             entries: VecDeque::new(),
+            bytes: 0,
             snapshot: None,
             wanted: Cell::new(false),
         }
@@ -69,13 +72,20 @@ impl VolatileLog {
         self.entries.len()
     }
 
+    /// How many bytes they carry.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Appends, replacing the suffix that the new entries contradict (Raft §5.3).
     pub(super) fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else { return };
         assert!(first.index > self.start.0, "the log is compacted only below what is applied");
         let keep = first.index - self.start.0 - 1;
         assert!(keep <= self.entries.len() as u64, "the engine leaves no gap in the log");
-        self.entries.truncate(usize::try_from(keep).expect("a log fits the memory"));
+        let keep = usize::try_from(keep).expect("a log fits the memory");
+        self.bytes -= self.entries.drain(keep..).map(|entry| carried(&entry)).sum::<usize>();
+        self.bytes += entries.iter().map(carried).sum::<usize>();
         self.entries.extend(entries);
     }
 
@@ -87,6 +97,7 @@ impl VolatileLog {
         self.hard_state.term = self.hard_state.term.max(metadata.term);
         self.hard_state.commit = metadata.index;
         self.entries.clear();
+        self.bytes = 0;
         self.snapshot = None;
     }
 
@@ -96,6 +107,7 @@ impl VolatileLog {
             && entry.index <= index
         {
             self.start = (entry.index, entry.term);
+            self.bytes -= carried(entry);
             self.entries.pop_front();
         }
         if self.snapshot.as_ref().is_some_and(|s| s.get_metadata().index < self.start.0) {
@@ -124,6 +136,10 @@ impl VolatileLog {
         let place = index.checked_sub(self.start.0 + 1)?;
         self.entries.get(usize::try_from(place).ok()?)
     }
+}
+
+fn carried(entry: &Entry) -> usize {
+    entry.data.len() + entry.context.len()
 }
 
 impl Storage for VolatileLog {
@@ -207,6 +223,28 @@ mod tests {
         assert_eq!(log.term(6).unwrap(), 3);
         assert_eq!(log.term(5), Err(StorageError::Compacted.into()));
         assert_eq!(log.term(10), Err(StorageError::Unavailable.into()));
+    }
+
+    #[test]
+    fn the_bytes_kept_are_those_of_the_entries_kept() {
+        let carrying = |index: u64, bytes: usize| Entry {
+            data: vec![7; bytes].into(),
+            context: vec![7].into(),
+            ..entry(index, 3)
+        };
+        let mut log = VolatileLog::founding(vec![1]);
+        log.append((2..6).map(|index| carrying(index, 10)).collect());
+        assert_eq!(log.bytes(), 44);
+        log.append(vec![carrying(4, 100)]);
+        assert_eq!(log.bytes(), 2 * 11 + 101, "a suffix was replaced");
+        log.compact(2);
+        assert_eq!(log.bytes(), 11 + 101);
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = 20;
+        log.install(&snapshot);
+        assert_eq!(log.bytes(), 0);
+        log.append(vec![carrying(21, 5)]);
+        assert_eq!(log.bytes(), 6);
     }
 
     #[test]

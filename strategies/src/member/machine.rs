@@ -44,7 +44,7 @@ pub(crate) struct EntryView {
     /// Whether it puts one incarnation in another's place.
     pub(crate) replaces: bool,
     /// What it does to the lock table; `None` for the engine's own entries.
-    pub(crate) command: Option<(ClusterTime, Command)>,
+    pub(crate) commands: Option<(ClusterTime, Vec<Command>)>,
 }
 
 impl Machine {

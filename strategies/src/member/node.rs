@@ -10,7 +10,10 @@ mod inbound;
 mod outbox;
 mod standing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use bytes::Bytes;
 use gaggle_channels::NodeName;
@@ -47,6 +50,8 @@ pub(crate) struct Node {
     transfers: Transfers,
     outbox: Outbox,
     outputs: Vec<Output>,
+    /// What comes out of the group: empty between two turns, and kept for its room.
+    drained: group::Output,
     /// Who waits for what was committed in this turn, or lost a lock by it.
     concerned: BTreeSet<u64>,
     /// When each incarnation was heard last, within this group.
@@ -130,6 +135,7 @@ impl Node {
             requests: Requests::new(ProcessId(incarnation)),
             transfers: Transfers::default(),
             outputs: Vec::new(),
+            drained: group::Output::default(),
             concerned: BTreeSet::new(),
             heard: BTreeMap::new(),
             met: BTreeSet::new(),
@@ -204,12 +210,12 @@ impl Node {
             group.compact();
         }
         while let Some(group) = &mut self.group {
-            let mut out = group::Output::default();
+            let mut out = mem::take(&mut self.drained);
             group.drain(now, &mut out)?;
-            let busy = !out.messages.is_empty() || !out.effects.is_empty() || out.installed;
-            self.take(now, out);
+            self.take(now, &mut out);
+            self.drained = out;
             self.follow_leader(now);
-            let asked = self.ask(now);
+            self.ask(now);
             let group = self.group.as_mut().filter(|group| heartbeat && group.is_leader());
             let mut early = Vec::new();
             let proposed = group.is_some_and(|group| {
@@ -219,7 +225,11 @@ impl Node {
                 group.flush(now)
             });
             early.iter().for_each(|effect| self.requests.observe(now, effect));
-            if !busy && !asked && !proposed && !self.tell_concerned() {
+            // What is appended now tells them as well.
+            if !proposed {
+                self.tell_concerned();
+            }
+            if !self.group.as_ref().is_some_and(Group::has_ready) {
                 break;
             }
         }
@@ -234,36 +244,38 @@ impl Node {
         self.outputs.extend(lost.map(|lock| Output::Lost { lock }));
         let ended = self.requests.take_ended().into_iter();
         self.outputs.extend(ended.map(|lock| Output::Ended { lock }));
-        if std::mem::take(&mut self.left) {
+        if mem::take(&mut self.left) {
             self.outputs.push(Output::LostAll);
         }
-        let answers = self.requests.take_answers().into_iter();
+        let answers = self.requests.take_answers();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
-        Ok(std::mem::take(&mut self.outputs))
+        Ok(mem::take(&mut self.outputs))
     }
 
     /// Takes what a drained group has to say.
-    fn take(&mut self, now: Instant, out: group::Output) {
-        for message in out.messages {
+    fn take(&mut self, now: Instant, out: &mut group::Output) {
+        for message in out.messages.drain(..) {
             self.send_raft(now, message);
         }
-        for effect in &out.effects {
-            trace(effect);
-            if let Effect::Granted(grant) = effect {
+        for effect in out.effects.drain(..) {
+            trace(&effect);
+            if let Effect::Granted(grant) = &effect {
                 self.last_token = self.last_token.max(grant.token);
             }
-            self.note_concerned(effect);
-            self.requests.observe(now, effect);
+            self.note_concerned(&effect);
+            self.requests.observe(now, &effect);
         }
-        self.concerned.extend(out.askers);
+        self.concerned.extend(out.askers.drain(..));
+        let (installed, reconfigured) =
+            (mem::take(&mut out.installed), mem::take(&mut out.reconfigured));
         let Some(group) = &self.group else { return };
-        if out.installed {
+        if installed {
             let table = group.table();
             self.last_token = self.last_token.max(table.last_token());
             self.requests.keep_held(|key| table.grant(key));
             self.requests.ask_again(now, true);
         }
-        if out.reconfigured {
+        if reconfigured {
             self.transfers.retain(|id| group.roster().contains_key(&id));
             self.meet_members(now);
         }
@@ -284,12 +296,12 @@ impl Node {
         }
     }
 
-    /// Tells those who wait for what was committed in this turn, or lost a lock by it. Returns whether
-    /// there was anybody to tell.
-    fn tell_concerned(&mut self) -> bool {
-        let concerned = std::mem::take(&mut self.concerned);
-        let group = self.group.as_mut().filter(|group| group.is_leader());
-        group.is_some_and(|group| group.tell_commit(concerned))
+    /// Tells those who wait for what was committed in this turn, or lost a lock by it.
+    fn tell_concerned(&mut self) {
+        let concerned = mem::take(&mut self.concerned);
+        if let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) {
+            group.tell_commit(concerned);
+        }
     }
 
     /// Gets to know the incarnations that the group has admitted since the last look.
@@ -340,12 +352,11 @@ impl Node {
     }
 
     /// Sends what is due to the leader, or into the log of a member that leads.
-    fn ask(&mut self, now: Instant) -> bool {
-        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else { return false };
+    fn ask(&mut self, now: Instant) {
+        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else { return };
         let over_channel = leader != self.incarnation;
         let seen = Seen::At { group: group.id(), time: group.table().now() };
         let commands = self.requests.take_due(now, Sending { seen, over_channel });
-        let asked = !commands.is_empty();
         for command in commands {
             if over_channel {
                 self.outbox.post(leader, &Body::Request(command));
@@ -353,7 +364,6 @@ impl Node {
                 group.submit(leader, command);
             }
         }
-        asked
     }
 
     fn post_letters(&mut self, letters: Vec<Letter>) {

@@ -198,7 +198,8 @@ impl MemberOptions {
     }
 
     /// How many entries are applied before the log is compacted, and how many of them stay for
-    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default.
+    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry holds up
+    /// to 16 commands. A log of more than 1 MiB is compacted before it has as many entries.
     #[must_use]
     pub fn compaction(mut self, after: u64, keep: u64) -> Self {
         self.compact_after = after;

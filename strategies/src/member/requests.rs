@@ -81,8 +81,8 @@ impl Requests {
         self.due.len()
     }
 
-    pub(super) fn take_answers(&mut self) -> Vec<(CallerId, Answer)> {
-        std::mem::take(&mut self.answers)
+    pub(super) fn take_answers(&mut self) -> impl ExactSizeIterator<Item = (CallerId, Answer)> {
+        self.answers.drain(..)
     }
 
     pub(super) fn take_lost(&mut self) -> Vec<Lock> {
@@ -258,7 +258,7 @@ impl Requests {
     /// Everything that is to be sent now. Called while a leader is known.
     pub(super) fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
         let mut commands = Vec::new();
-        while let Some(item) = self.due.pop(now) {
+        while let Some(item) = self.due.first(now) {
             let sent = match item {
                 Item::Lock(nonce) => self.send_lock(now, nonce, sending),
                 Item::Unlock(nonce) => self.send_unlock(now, nonce, sending),
@@ -266,7 +266,9 @@ impl Requests {
             };
             if let Some((command, sends)) = sent {
                 commands.push(command);
-                self.due.set(item, now.after(pause(sends)));
+                self.due.postpone(item, now.after(pause(sends)));
+            } else {
+                self.due.remove(item);
             }
         }
         commands

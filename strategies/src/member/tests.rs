@@ -4,6 +4,7 @@
 //! task, clock or socket takes part. Each test is a sentence of the contract or of `engines`'
 //! pitfalls.
 
+mod batches;
 mod commits;
 mod driver;
 mod dropped;

@@ -8,13 +8,16 @@ use crate::{
     contenders::{Failed, excluding},
 };
 
-/// 64 tasks alone, to be looked at from outside.
-pub(super) async fn fan64(window: Duration) -> Result<Outcome, Failed> {
+/// One workload alone, to be looked at from outside.
+pub(super) async fn alone(workload: Workload, window: Duration) -> Result<Outcome, Failed> {
     let cluster = Cluster::gaggle(3, Over::Memory).await;
-    let fan = run(&cluster.leader(), &Workload::fan(64).lasting(window), "fan").await?;
-    let fan = excluding(fan)?;
-    let commits = 2.0 * fan.pairs as f64;
-    Ok(Outcome { per_s: fan.pairs_per_s, commits, ..Outcome::default() })
+    let ran = excluding(run(&cluster.leader(), &workload.lasting(window), "alone").await?)?;
+    Ok(Outcome {
+        per_s: ran.pairs_per_s,
+        commits: 2.0 * ran.pairs as f64,
+        handoff_p50_us: ran.handoff_us.map(|spread| spread.p50),
+        ..Outcome::default()
+    })
 }
 
 /// Gaggle over Memory, at the leader, on one thread.
@@ -29,7 +32,7 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
         p50_us: solo.lock_us.p50,
         p99_us: solo.lock_us.p99,
         per_s: fan.pairs_per_s,
-        // Each pair is two entries.
+        // Each pair is two commands.
         commits: 2.0 * (solo.pairs + fan.pairs + hot.pairs) as f64,
         handoff_p50_us: hot.handoff_us.map(|spread| spread.p50),
         ..Outcome::default()

@@ -18,6 +18,9 @@ use crate::{
     planted::{Bug, planted},
 };
 
+/// What the entries of a log may carry together before it is compacted to those that stay.
+const LOG_BYTES_MAX: usize = 1 << 20;
+
 /// What came out of a group in one turn.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Output {
@@ -99,6 +102,11 @@ impl Group {
         Ok(())
     }
 
+    /// Whether there is anything to be done.
+    pub(in crate::member) fn has_ready(&self) -> bool {
+        self.raw.has_ready()
+    }
+
     /// Refuses a message whose entries or snapshot do not decode: once in the log they would stop the
     /// member. What is of another version is let through, to stop it with an error that says so.
     pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
@@ -107,7 +115,7 @@ impl Group {
         for entry in message.get_entries() {
             let decoded = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-                EntryType::EntryNormal => entry::decode(&entry.data).map(|stamped| {
+                EntryType::EntryNormal => Stamped::decode(&entry.data).map(|stamped| {
                     if entry.index > applied {
                         self.decoded.note(entry.index, &entry.data, stamped);
                     }
@@ -141,8 +149,11 @@ impl Group {
             return Ok(());
         }
         let stamped = self.decoded.take(entry);
-        let Stamped { stamp, command } = stamped.map_or_else(|| entry::decode(&entry.data), Ok)?;
-        self.table.apply(stamp, &command, &mut out.effects);
+        let Stamped { stamp, commands } =
+            stamped.map_or_else(|| Stamped::decode(&entry.data), Ok)?;
+        for command in &commands {
+            self.table.apply(stamp, command, &mut out.effects);
+        }
         Ok(())
     }
 
@@ -161,6 +172,7 @@ impl Group {
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
         self.told.retain(|id, _| self.roster.contains_key(id));
+        self.read_batches.retain(|id| self.roster.contains_key(id));
         let member = sets.iter().any(|set| set.contains(&self.me));
         if !member && self.raw.raft.state == StateRole::Leader {
             // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
@@ -214,7 +226,7 @@ impl Group {
         let stamp = entries
             .filter_map(|index| store.entries(index, index + 1, None, context()).ok()?.pop())
             .filter(|entry| entry.entry_type == EntryType::EntryNormal)
-            .find_map(|entry| entry::decode::<Stamped>(&entry.data).ok())
+            .find_map(|entry| Stamped::decode(&entry.data).ok())
             .map(|stamped| stamped.stamp);
         stamp.unwrap_or_default().max(self.table.now())
     }
@@ -235,12 +247,14 @@ impl Group {
         self.raw.mut_store().provide_snapshot(snapshot);
     }
 
-    /// Keeps a tail, so that a follower slightly behind needs no snapshot.
+    /// Keeps a tail, so that a follower slightly behind needs no snapshot. A log of long entries is
+    /// compacted before it has as many as it may.
     pub(in crate::member) fn compact(&mut self) {
         let applied = self.raw.raft.raft_log.applied;
         let first = self.raw.store().first_index().unwrap_or(0);
-        if applied.saturating_sub(first) >= self.timing.compact_after {
-            self.raw.mut_store().compact(applied - self.timing.compact_keep);
+        let full = applied.saturating_sub(first) >= self.timing.compact_after;
+        if full || self.raw.store().bytes() >= LOG_BYTES_MAX {
+            self.raw.mut_store().compact(applied.saturating_sub(self.timing.compact_keep));
         }
         self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
     }

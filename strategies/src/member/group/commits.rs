@@ -42,12 +42,10 @@ impl Group {
             && stored.chain(&log.unstable.entries).all(is_command)
     }
 
-    /// Tells these peers how far the log is committed, unless what was sent to them says so: returns
-    /// whether anything is to be sent. Heartbeats find what is lost of it, so that nobody answers
+    /// Tells these peers how far the log is committed, unless what was sent to them says so. Heartbeats find what is lost of it, so that nobody answers
     /// ([`step`](Self::step)).
-    pub(in crate::member) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) -> bool {
+    pub(in crate::member) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
         let committed = self.raw.raft.raft_log.committed;
-        let said = self.raw.raft.msgs.len();
         for peer in peers {
             let behind = self.told.get(&peer).is_none_or(|told| *told < committed);
             if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
@@ -55,7 +53,6 @@ impl Group {
                 self.ask_no_answer(peer);
             }
         }
-        self.raw.raft.msgs.len() > said
     }
 
     /// Marks the empty append that was just sent to a peer, unless the engine waits for its answer: while
@@ -75,7 +72,8 @@ impl Group {
 
     /// Takes what the engine has to say, and notes how far each peer will know the log to be committed
     /// by it.
-    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
+    pub(super) fn collect(&mut self, mut messages: Vec<Message>, out: &mut Output) {
+        Self::say_what_is_read(&mut messages);
         for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());

@@ -52,7 +52,7 @@ mod tests {
     use crate::lock_table::{ClusterTime, Command};
 
     fn stamped(stamp: u64) -> Stamped {
-        Stamped { stamp: ClusterTime(stamp), command: Command::Noop }
+        Stamped { stamp: ClusterTime(stamp), commands: vec![Command::Noop] }
     }
 
     fn entry(index: u64, data: &Bytes) -> Entry {

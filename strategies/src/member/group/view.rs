@@ -29,12 +29,12 @@ impl Group {
         let found = self.raw.store().entries(index, index + 1, None, context).ok()?.pop()?;
         let normal = found.entry_type == EntryType::EntryNormal && !found.data.is_empty();
         let stamped: Option<Stamped> =
-            normal.then(|| entry::decode(&found.data).expect("an entry of this build decodes"));
+            normal.then(|| Stamped::decode(&found.data).expect("an entry of this build decodes"));
         let change = (!found.context.is_empty()).then(|| entry::decode(&found.context));
         Some(EntryView {
             term: found.term,
             replaces: matches!(change, Some(Ok(MemberChange::Replace { .. }))),
-            command: stamped.map(|Stamped { stamp, command }| (stamp, command)),
+            commands: stamped.map(|Stamped { stamp, commands }| (stamp, commands)),
         })
     }
 

@@ -39,13 +39,16 @@ impl<T: Copy + Ord> Schedule<T> {
         self.by_time.first().map(|&(at, _)| at)
     }
 
-    /// Takes the earliest item that is due.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<T> {
-        let &(at, item) = self.by_time.first()?;
-        if at > now {
-            return None;
-        }
-        self.remove(item);
-        Some(item)
+    /// The earliest item that is due.
+    pub(super) fn first(&self, now: Instant) -> Option<T> {
+        self.by_time.first().filter(|(at, _)| *at <= now).map(|&(_, item)| item)
+    }
+
+    /// Sets the time of the earliest item.
+    pub(super) fn postpone(&mut self, first: T, at: Instant) {
+        let popped = self.by_time.pop_first();
+        debug_assert!(popped.is_some_and(|(_, item)| item == first), "it was the earliest");
+        self.by_item.insert(first, at);
+        self.by_time.insert((at, first));
     }
 }

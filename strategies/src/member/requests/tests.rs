@@ -73,7 +73,7 @@ impl Pair {
     }
 
     fn answers(&mut self) -> Vec<(CallerId, Answer)> {
-        self.requests.take_answers()
+        self.requests.take_answers().collect()
     }
 
     fn lost(&mut self) -> Vec<(Nonce, u64)> {
@@ -341,10 +341,10 @@ fn a_lock_refused_as_stale_twice_waits_for_time_to_pass() {
     pair.turn(15);
     pair.apply(16, &[Command::Noop]);
     pair.turn(25);
-    let limited = |(caller, answer): &(CallerId, Answer)| {
-        *caller == 2 && matches!(answer, Answer::Limit { .. })
+    let limited = |(caller, answer): (CallerId, Answer)| {
+        caller == 2 && matches!(answer, Answer::Limit { .. })
     };
-    assert!(pair.requests.take_answers().iter().any(limited), "the memory is full");
+    assert!(pair.requests.take_answers().any(limited), "the memory is full");
 }
 
 /// A nonce that was refused may be asked for again, by the caller or by plain compare-and-set. A
@@ -369,7 +369,7 @@ fn a_grant_to_a_late_copy_of_a_refused_lock_is_no_answer_to_the_next() {
     assert!(!granted(&pair.answers(), 2), "counted from 500, it would last too long");
     assert!(pair.requests.unlocks.is_empty(), "the nonce is asked for again: it is not passed on");
     pair.apply(501, &second);
-    let answers = pair.requests.take_answers();
+    let answers: Vec<_> = pair.requests.take_answers().collect();
     let Some((2, Answer::Granted { grant, sent, .. })) = answers.first() else {
         panic!("{answers:?}");
     };

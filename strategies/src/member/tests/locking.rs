@@ -260,7 +260,8 @@ fn two_processes_that_die_one_after_the_other_are_both_dropped_in_time_and_named
     assert_eq!(world.node(&leader).sizes().0.waiters, 0);
     let view = world.group(&leader).view();
     let gone = (view.start.0 + 1..=view.last.0)
-        .filter_map(|index| world.group(&leader).entry(index)?.command)
-        .filter(|(_, command)| matches!(command, Command::Gone { .. }));
+        .filter_map(|index| world.group(&leader).entry(index)?.commands)
+        .flat_map(|(_, commands)| commands)
+        .filter(|command| matches!(command, Command::Gone { .. }));
     assert_eq!(gone.count(), 2);
 }

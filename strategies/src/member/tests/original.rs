@@ -10,7 +10,7 @@ use crate::{
     Instant, MemberOptions, Nonce, Owner,
     lock_table::{ClusterTime, Command, Effect, LockRequest, ProcessId, Seen, Wait},
     member::{
-        entry::{self, Stamped},
+        entry::Stamped,
         group::{Group, Output},
         wire::RaftMessage,
     },
@@ -21,6 +21,8 @@ pub(super) struct Trio {
     pub(super) groups: BTreeMap<u64, Group>,
     effects: BTreeMap<u64, Vec<Effect>>,
     pub(super) now: Instant,
+    /// What happens to each message on its way.
+    alter: fn(&mut Message),
 }
 
 /// A link that messages may take, from one to another.
@@ -29,12 +31,18 @@ pub(super) const ALL: [Link; 6] = [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2
 
 impl Trio {
     pub(super) fn led_by_the_first() -> Self {
+        Self::through(|_| ())
+    }
+
+    /// The same, with messages that are altered on their way.
+    pub(super) fn through(alter: fn(&mut Message)) -> Self {
         let name = |id: u64| NodeName::new(format!("m{id}")).unwrap();
         let roster: BTreeMap<u64, NodeName> = (1..=3).map(|id| (id, name(id))).collect();
         let timing = MemberOptions::named("test", roster.values().cloned()).timing(64 * 1024);
         let found = |id| (id, Group::found(7, id, roster.clone(), &timing.table, &timing, id));
         let now = Instant::from_origin(std::time::Duration::from_secs(100));
-        let mut trio = Self { groups: (1..=3).map(found).collect(), effects: BTreeMap::new(), now };
+        let groups = (1..=3).map(found).collect();
+        let mut trio = Self { groups, effects: BTreeMap::new(), now, alter };
         trio.group(1).campaign();
         trio.deliver(&ALL);
         assert!(trio.group(1).is_leader());
@@ -53,8 +61,9 @@ impl Trio {
         out.messages.into_iter().map(RaftMessage::into_message).collect()
     }
 
-    pub(super) fn step(&mut self, message: Message) {
+    pub(super) fn step(&mut self, mut message: Message) {
         let to = message.to;
+        (self.alter)(&mut message);
         self.group(to).step(RaftMessage::of(message).unwrap()).unwrap();
     }
 
@@ -129,7 +138,7 @@ impl Trio {
     }
 }
 
-fn lock(nonce: u128) -> LockRequest {
+pub(super) fn lock(nonce: u128) -> LockRequest {
     LockRequest {
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),
@@ -195,12 +204,12 @@ fn fails_when_append_entries_is_received_from_earlier_terms() {
     let (term, length) = (trio.group(2).term(), trio.group(2).log_len());
     let append = |trio: &mut Trio, from, term| {
         let mut message = trio.message(MessageType::MsgAppend, from, 2, term);
-        let stamped = Stamped { stamp: ClusterTime(1), command: Command::Lock(lock(9)) };
+        let stamped = Stamped { stamp: ClusterTime(1), commands: vec![Command::Lock(lock(9))] };
         message.log_term = 2;
         message.entries = vec![Entry {
             index: message.index + 1,
             term,
-            data: entry::encode(&stamped).into(),
+            data: stamped.encode().into(),
             ..Entry::default()
         }]
         .into();

@@ -161,8 +161,9 @@ impl Victim<'_> {
             _ => {
                 let now = self.table.map_or(0, |table| table.now().0);
                 let stamp = ClusterTime(choices.near(now));
-                let command = self.command(choices);
-                entry.data = entry::encode(&Stamped { stamp, command }).into();
+                let count = 1 + choices.below(3);
+                let commands = (0..count).map(|_| self.command(choices)).collect();
+                entry.data = Stamped { stamp, commands }.encode().into();
             }
         }
         entry

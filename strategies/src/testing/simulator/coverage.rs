@@ -32,7 +32,7 @@ pub const FAULTS: [&str; 24] = [
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.
-pub const SOMETIMES: [&str; 26] = [
+pub const SOMETIMES: [&str; 27] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -54,6 +54,7 @@ pub const SOMETIMES: [&str; 26] = [
     "member replaced",
     "group formed anew",
     "uncommitted entry overwritten",
+    "entry of several commands",
     "limit reached",
     "lock lost before its deadline",
     "lock passed on after its caller had gone",

@@ -155,7 +155,7 @@ impl Invariants {
         for entry in new {
             let believed = &self.believed;
             let effects = Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
-            if let (Some(told), Some(stamped)) = (&mut self.told, &entry.command) {
+            if let (Some(told), Some(stamped)) = (&mut self.told, &entry.commands) {
                 told.push(format!("commit {} {stamped:?}: {effects:?}", entry.index));
             }
             for effect in &effects {
@@ -199,30 +199,37 @@ impl Invariants {
         if entry.replaces {
             coverage.reach("member replaced");
         }
-        if let Some(stamped) = &entry.command {
+        if entry.commands.is_none() {
+            coverage.reach("the engine's own entry");
+        }
+        for (place, (stamp, command)) in entry.stamped().enumerate() {
+            if place == 1 {
+                coverage.reach("entry of several commands");
+            }
             let heads = Self::heads(&group.table);
-            group.table.apply(stamped.0, &stamped.1, &mut effects);
+            let mut of_command = Vec::new();
+            group.table.apply(stamp, command, &mut of_command);
             let of_key = |key: &str| heads.iter().find(|(other, _)| **other == *key);
             let head = |key: &str| of_key(key).map(|(_, nonce)| *nonce);
             let passed_on = |effect: &Effect| {
                 matches!(effect, Effect::Unlocked { nonce, was: Ended::Held, .. }
                     if !believed.contains(nonce))
             };
-            if effects.iter().any(passed_on) {
+            if of_command.iter().any(passed_on) {
                 coverage.reach("lock passed on after its caller had gone");
             }
-            group.ledger.check(entry.term, stamped, &effects, last_tokens, head, coverage);
+            let stamped = (stamp, command);
+            group.ledger.check(entry.term, stamped, &of_command, last_tokens, head, coverage);
             if mixed(entry.index).is_multiple_of(8) {
                 group.table.check();
             }
-        } else {
-            coverage.reach("the engine's own entry");
+            effects.append(&mut of_command);
         }
         group.looks.push(Look::of(&group.table));
         effects
     }
 
-    /// Who was next on each key before the entry.
+    /// Who is next on each key.
     fn heads(table: &LockTable) -> Vec<(Arc<str>, Nonce)> {
         let keys = table.keys();
         keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?))).collect()

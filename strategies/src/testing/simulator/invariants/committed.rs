@@ -22,7 +22,15 @@ pub(super) struct NewlyCommitted {
     pub(super) index: u64,
     pub(super) term: u64,
     pub(super) replaces: bool,
-    pub(super) command: Option<(ClusterTime, Command)>,
+    pub(super) commands: Option<(ClusterTime, Vec<Command>)>,
+}
+
+impl NewlyCommitted {
+    /// What it does to the lock table, in order.
+    pub(super) fn stamped(&self) -> impl Iterator<Item = (ClusterTime, &Command)> {
+        let commands = self.commands.iter();
+        commands.flat_map(|(stamp, commands)| commands.iter().map(|command| (*stamp, command)))
+    }
 }
 
 impl Committed {
@@ -67,8 +75,8 @@ impl Committed {
                     self.entries.push(entry);
                     self.seen_in.push(view_term);
                     let view = machine.entry(index).expect("what was mirrored is there");
-                    let EntryView { term, replaces, command } = view;
-                    new.push(NewlyCommitted { index, term, replaces, command });
+                    let EntryView { term, replaces, commands } = view;
+                    new.push(NewlyCommitted { index, term, replaces, commands });
                 }
             }
         }

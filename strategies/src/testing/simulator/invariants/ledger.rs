@@ -38,14 +38,14 @@ impl Ledger {
     pub(super) fn check(
         &mut self,
         term: u64,
-        (stamp, command): &(ClusterTime, Command),
+        (stamp, command): (ClusterTime, &Command),
         effects: &[Effect],
         last_tokens: &mut BTreeMap<Arc<str>, u64>,
         head: impl Fn(&str) -> Option<Nonce>,
         coverage: &mut Coverage,
     ) {
-        assert!(*stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
-        self.now = *stamp;
+        assert!(stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
+        self.now = stamp;
         if let Command::Lock(request) = command {
             self.judge(request, effects);
             self.asked.insert(request.nonce);

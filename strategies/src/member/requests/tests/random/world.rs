@@ -239,7 +239,7 @@ impl World {
 
     pub(super) fn check(&mut self) -> Checked {
         let (mut told, mut expected) = (Vec::new(), std::mem::take(&mut self.model.told));
-        for (caller, answer) in self.requests.take_answers() {
+        for (caller, answer) in self.requests.take_answers().collect::<Vec<_>>() {
             prop_assert!(self.waiting.remove(&caller), "{caller} waits for nothing: {answer:?}");
             let asked = self.callers.get_mut(&caller).unwrap();
             let answer = match answer {

@@ -1,0 +1,160 @@
+//! What a leader puts into the log: the commands of one turn with one stamp, in as few entries as
+//! have room for them.
+
+use std::time::Duration;
+
+use raft::eraftpb::{Entry, Message, MessageType};
+
+use super::Group;
+use crate::{
+    DURATION_MAX, Drift, Instant,
+    lock_table::{ClusterTime, Command, Effect, TableConfig},
+    member::entry::{Batch, COMMANDS_MAX},
+    planted::{Bug, planted},
+    wait::whole_ms,
+};
+
+/// In the context of an acknowledgement, which the engine leaves empty: its sender reads entries of several
+/// commands. Members of 0.1.0 do not, and say nothing.
+const READS_BATCHES: &[u8] = b"b";
+
+impl Group {
+    /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
+    pub(in crate::member) fn submit(&mut self, asker: u64, command: Command) {
+        self.commands.push((asker, command));
+    }
+
+    /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
+    /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
+    ///
+    /// While this member does not lead, what was submitted is dropped: its senders ask again. So
+    /// are LOCKs in a group that does not grant yet.
+    /// Returns whether something was appended.
+    pub(in crate::member) fn flush(&mut self, now: Instant) -> bool {
+        let mut commands = std::mem::take(&mut self.commands);
+        let Some(clock) = self.clock.filter(|_| self.is_leader()) else {
+            return false;
+        };
+        let stamp = clock.read(now);
+        if stamp < opens_at(self.table.config(), self.timing.drift) {
+            commands.retain(|(_, command)| !matches!(command, Command::Lock(_)));
+        }
+        let due = clock.stamp_is_due(stamp, &self.table);
+        if commands.is_empty() && !due {
+            return false;
+        }
+        if commands.is_empty() {
+            commands.push((self.me, Command::Noop));
+        }
+        let (entries, asked) = self.write(stamp, commands);
+        let message = Message {
+            msg_type: MessageType::MsgPropose,
+            from: self.me,
+            entries: entries.into(),
+            ..Message::default()
+        };
+        // Dropped while leadership is being transferred, or past the bound on uncommitted bytes.
+        let appended = self.raw.step(message).is_ok();
+        if appended {
+            self.clock.iter_mut().for_each(|clock| clock.stamped(stamp));
+            self.asked.extend(asked);
+        }
+        appended
+    }
+
+    /// The entries of these commands, and who asked for each of what is for others.
+    fn write(
+        &mut self,
+        stamp: ClusterTime,
+        commands: Vec<(u64, Command)>,
+    ) -> (Vec<Entry>, Vec<(u64, u64)>) {
+        let next = self.raw.raft.raft_log.last_index() + 1;
+        let commands_max = if self.all_read_batches() { COMMANDS_MAX } else { 1 };
+        let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
+        let (mut batches, mut asked) = (Vec::<Batch>::new(), Vec::new());
+        let count = commands.len();
+        for (place, (asker, command)) in commands.into_iter().enumerate() {
+            let begun = batches.last_mut().filter(|batch| batch.len() < commands_max);
+            let left = match begun {
+                Some(batch) => batch.add(command, bytes_max).err(),
+                None => Some(command),
+            };
+            let likely = commands_max.min(count - place);
+            batches.extend(left.map(|command| Batch::new(stamp, command, likely)));
+            let index = next + batches.len() as u64 - 1;
+            if asker != self.me && asked.last() != Some(&(index, asker)) {
+                asked.push((index, asker));
+            }
+        }
+        let entry = |(index, batch): (u64, Batch)| {
+            let (bytes, stamped) = batch.into_parts();
+            let data = bytes.into();
+            self.decoded.note(index, &data, stamped);
+            Entry { data, ..Entry::default() }
+        };
+        ((next..).zip(batches).map(entry).collect(), asked)
+    }
+
+    /// Notes who reads entries of several commands: incarnations do not change in that.
+    pub(super) fn note_reader(&mut self, message: &Message) {
+        if message.msg_type == MessageType::MsgAppendResponse
+            && *message.context == *READS_BATCHES
+            && self.roster.contains_key(&message.from)
+        {
+            self.read_batches.insert(message.from);
+        }
+    }
+
+    /// Says so of this member, in what it has to say.
+    pub(super) fn say_what_is_read(messages: &mut [Message]) {
+        let acknowledges = |m: &&mut Message| m.msg_type == MessageType::MsgAppendResponse;
+        for message in messages.iter_mut().filter(acknowledges) {
+            message.context = READS_BATCHES.into();
+        }
+    }
+
+    /// Whether all do that will have to apply what is appended now. Who is about to be admitted may not.
+    fn all_read_batches(&self) -> bool {
+        let reads = |id: &u64| *id == self.me || self.read_batches.contains(id);
+        self.roster.keys().all(reads) && !self.raw.raft.has_pending_conf()
+    }
+
+    /// What the commands that are about to be appended would do, were they committed by now.
+    fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
+        let (mut table, mut effects) = (self.table.clone(), Vec::new());
+        let stamp = self.clock?.read(now);
+        self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
+        effects.retain(|effect| matches!(effect, Effect::Granted(_)));
+        Some(effects)
+    }
+
+    /// For [`Bug::AnswerBeforeCommit`].
+    pub(in crate::member) fn foretell(&self, now: Instant) -> Vec<Effect> {
+        self.foretold(now).unwrap_or_default()
+    }
+
+    /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that
+    /// ends while somebody waits, or the stamp that is due every `stamp_every`.
+    pub(in crate::member) fn next_stamp(&self) -> Option<Instant> {
+        self.clock.as_ref()?.next_stamp(&self.table)
+    }
+
+    /// The longest lease that may be asked for (ms).
+    pub(in crate::member) fn lease_max_ms(&self) -> u64 {
+        match self.table.config().outside_max_ms {
+            0 => whole_ms(DURATION_MAX),
+            outside => outside,
+        }
+    }
+}
+
+/// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
+/// outside members, those of a group before it may live on: their holders did not see it end.
+fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
+    let outside = match planted(Bug::OutsideIgnored) {
+        false => Duration::from_millis(table.outside_max_ms),
+        true => Duration::ZERO,
+    };
+    let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
+    ClusterTime(whole_ms(outside.saturating_add(drift.over(outside)).saturating_add(rounding)))
+}

@@ -1,0 +1,133 @@
+//! Goal: commands of one turn share entries, where all who apply them read such entries.
+//! Method: three groups, without nodes and without a network; the test carries every message.
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::original::{ALL, Trio, lock};
+use crate::{
+    lock_table::{Command, LockRequest},
+    member::{entry::MemberChange, group::Output},
+};
+
+/// How many entries the first member's log grows by when it appends so many LOCKs in a turn.
+fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
+    let before = trio.group(1).ends_of_log().0;
+    let now = trio.now;
+    nonces.for_each(|nonce| trio.group(1).submit(1, Command::Lock(lock(nonce))));
+    assert!(trio.group(1).flush(now));
+    trio.group(1).ends_of_log().0 - before
+}
+
+/// As a member of 0.1.0 says it.
+fn says_nothing_of_what_it_reads(message: &mut Message) {
+    if message.msg_type == MessageType::MsgAppendResponse && message.from == 3 {
+        message.context = bytes::Bytes::new();
+    }
+}
+
+#[test]
+fn the_commands_of_a_turn_are_one_entry_and_done_in_their_order() {
+    let mut trio = Trio::led_by_the_first();
+    assert_eq!(entries_of(&mut trio, 1..17), 1);
+    assert_eq!(entries_of(&mut trio, 17..34), 2, "sixteen and one");
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    for id in 1..=3 {
+        assert!(trio.was_granted(id, 1), "the first has the key, at {id}");
+        assert_eq!(trio.group(id).table().sizes().waiters, 32);
+        assert_eq!(trio.group(id).table().next_waiter("k"), Some(lock(2).nonce));
+    }
+}
+
+#[test]
+fn where_one_member_does_not_say_that_it_reads_them_an_entry_has_one_command() {
+    let mut trio = Trio::through(says_nothing_of_what_it_reads);
+    assert_eq!(entries_of(&mut trio, 1..17), 16);
+    trio.deliver(&ALL);
+    assert_eq!(entries_of(&mut trio, 17..20), 3, "nor later");
+    assert!(trio.group(1).propose_change(&MemberChange::Forget { id: 3 }));
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert_eq!(entries_of(&mut trio, 20..23), 1, "it is gone");
+}
+
+#[test]
+fn while_a_member_is_admitted_and_until_it_says_so_an_entry_has_one_command() {
+    const NEW: u64 = 4;
+    let mut trio = Trio::led_by_the_first();
+    assert!(trio.group(1).propose_change(&MemberChange::Learn { id: NEW, name: "m4".into() }));
+    assert_eq!(entries_of(&mut trio, 1..4), 3, "its admission is under way");
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert_eq!(entries_of(&mut trio, 4..7), 3, "it was never heard");
+    let mut told = Message {
+        msg_type: MessageType::MsgAppendResponse,
+        from: NEW,
+        to: 1,
+        term: trio.group(1).term(),
+        index: 2,
+        ..Message::default()
+    };
+    trio.step(told.clone());
+    assert_eq!(entries_of(&mut trio, 7..10), 3, "it has not said so");
+    told.context = b"b".as_slice().into();
+    trio.step(told);
+    assert_eq!(entries_of(&mut trio, 10..13), 1);
+}
+
+/// A forged name of nobody costs no memory.
+#[test]
+fn what_a_stranger_reads_is_not_noted() {
+    let mut trio = Trio::led_by_the_first();
+    let told = |from| Message {
+        msg_type: MessageType::MsgAppendResponse,
+        from,
+        to: 1,
+        term: 2,
+        context: b"b".as_slice().into(),
+        ..Message::default()
+    };
+    (10..20).for_each(|from| trio.step(told(from)));
+    assert!(trio.group(1).propose_change(&MemberChange::Learn { id: 15, name: "m15".into() }));
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    assert_eq!(entries_of(&mut trio, 1..4), 3, "it said so before it was a member");
+}
+
+#[test]
+fn everybody_who_asked_for_a_command_of_an_entry_is_named_when_it_is_committed() {
+    let mut trio = Trio::led_by_the_first();
+    let now = trio.now;
+    for (asker, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {
+        trio.group(1).submit(asker, Command::Lock(lock(nonce)));
+    }
+    assert!(trio.group(1).flush(now));
+    let mut out = Output::default();
+    trio.group(1).drain(now, &mut out).unwrap();
+    assert!(out.askers.is_empty(), "it is not committed");
+    let sent = std::mem::take(&mut out.messages);
+    sent.into_iter().for_each(|message| trio.step(message.into_message()));
+    trio.drain(2).into_iter().for_each(|message| trio.step(message));
+    trio.group(1).drain(now, &mut out).unwrap();
+    assert_eq!(out.askers, [2, 3, 2]);
+}
+
+#[test]
+fn a_log_of_long_entries_is_compacted_before_it_has_as_many_as_it_may() {
+    let mut trio = Trio::led_by_the_first();
+    let key: std::sync::Arc<str> = "k".repeat(500).into();
+    for turn in 0..1_500 {
+        let now = trio.now;
+        for nonce in 0..2 {
+            let request = LockRequest { key: key.clone(), ..lock(turn * 2 + nonce) };
+            trio.group(1).submit(1, Command::Lock(request));
+        }
+        assert!(trio.group(1).flush(now));
+        trio.deliver(&ALL);
+        trio.group(1).compact();
+        trio.group(2).compact();
+    }
+    assert!((1_000..1_010).contains(&trio.group(1).log_len()), "{}", trio.group(1).log_len());
+    assert!((1_000..1_010).contains(&trio.group(2).log_len()), "{}", trio.group(2).log_len());
+    assert!(trio.group(3).log_len() >= 1_500, "it was not asked to");
+}
