@@ -26,7 +26,7 @@ pub(super) use self::apply::restore_state;
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{commits::asks_no_answer, decoded::Decoded, leader_clock::LeaderClock};
 use super::{
-    entry::{self, EntryError, MemberChange, Stamped},
+    entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
     options::Timing,
     random::mix,

@@ -9,12 +9,16 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use self::{
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
-    schedule::Schedule,
+    schedule::{Due, Schedule},
 };
 use crate::{
     Instant, Lock, Nonce,
@@ -119,11 +123,10 @@ impl Requests {
             }
             Call::Extend { caller, key, nonce, duration_ms } => {
                 let id = self.next_request();
-                let extend =
-                    PendingExtend { caller, key, nonce, duration_ms, sends: 0, first_sent: None };
+                let mut extend = PendingExtend::new(caller, key, nonce, duration_ms);
+                self.due.set(Item::Extend(id), &mut extend.due, now);
                 self.extends.insert(id, extend);
                 self.extending.insert(caller, id);
-                self.due.set(Item::Extend(id), now);
             }
             Call::GiveUp { caller } => {
                 if let Some(id) = self.extending.get(&caller).copied() {
@@ -133,11 +136,25 @@ impl Requests {
         }
     }
 
+    /// A LOCK that is pending no longer.
+    fn take_lock(&mut self, nonce: Nonce) -> Option<PendingLock> {
+        let mut lock = self.locks.remove(&nonce)?;
+        self.due.remove(Item::Lock(nonce), &mut lock.due);
+        Some(lock)
+    }
+
+    /// An unlock that is pending no longer.
+    fn take_unlock(&mut self, nonce: Nonce) -> Option<PendingUnlock> {
+        let mut unlock = self.unlocks.remove(&nonce)?;
+        self.due.remove(Item::Unlock(nonce), &mut unlock.due);
+        Some(unlock)
+    }
+
     /// An extension that is pending no longer.
     fn take_extend(&mut self, id: u64) -> Option<PendingExtend> {
-        let extend = self.extends.remove(&id)?;
+        let mut extend = self.extends.remove(&id)?;
         self.extending.remove(&extend.caller);
-        self.due.remove(Item::Extend(id));
+        self.due.remove(Item::Extend(id), &mut extend.due);
         Some(extend)
     }
 
@@ -160,18 +177,23 @@ impl Requests {
         if call.retries {
             self.retrying.insert((nonce, caller), call.duration_ms);
         }
-        if let Some(pending) = self.locks.get_mut(&nonce) {
-            pending.callers.insert(caller);
-            if call.until == Until::Now {
-                pending.tries.insert(caller);
+        let pending = match self.locks.entry(nonce) {
+            Entry::Occupied(entry) => {
+                let pending = entry.into_mut();
+                pending.callers.insert(caller);
+                if call.until == Until::Now {
+                    pending.tries.insert(caller);
+                }
+                pending.call.until = pending.call.until.later(call.until);
+                pending
             }
-            pending.call.until = pending.call.until.later(call.until);
-        } else {
-            let request = self.next_request();
-            self.locks.insert(nonce, PendingLock::new(call, caller, request));
-        }
+            Entry::Vacant(entry) => {
+                self.requests_made += 1;
+                entry.insert(PendingLock::new(call, caller, self.requests_made))
+            }
+        };
         // Sent also where the nonce is pending: the later deadline must reach the table.
-        self.due.set(Item::Lock(nonce), now);
+        self.due.set(Item::Lock(nonce), &mut pending.due, now);
     }
 
     /// The caller cannot have its nonce, and asks no more with it, also where it rested before.
@@ -191,8 +213,7 @@ impl Requests {
             if !pending.callers.is_empty() {
                 return;
             }
-            let pending = self.locks.remove(&nonce).expect("it was just found");
-            self.due.remove(Item::Lock(nonce));
+            let pending = self.take_lock(nonce).expect("it was just found");
             // Whoever has it, or rests before asking for it again, gives it back himself.
             let wanted = self.held.contains_key(&nonce) || self.asks_again(nonce);
             if pending.sends > 0 && !wanted {
@@ -242,11 +263,12 @@ impl Requests {
             forget,
             sends: 0,
             until,
+            due: Due::default(),
         });
         pending.callers.extend(caller);
         pending.until = pending.until.max(until);
         if pending.sends == 0 {
-            self.due.set(Item::Unlock(nonce), now);
+            self.due.set(Item::Unlock(nonce), &mut pending.due, now);
         }
     }
 
@@ -264,73 +286,61 @@ impl Requests {
                 Item::Unlock(nonce) => self.send_unlock(now, nonce, sending),
                 Item::Extend(id) => self.send_extend(now, id),
             };
-            if let Some((command, sends)) = sent {
-                commands.push(command);
-                self.due.postpone(item, now.after(pause(sends)));
-            } else {
-                self.due.remove(item);
-            }
+            commands.extend(sent);
         }
         commands
     }
 
-    fn send_lock(
-        &mut self,
-        now: Instant,
-        nonce: Nonce,
-        sending: Sending,
-    ) -> Option<(Command, u32)> {
-        let pending = self.locks.get_mut(&nonce)?;
+    fn send_lock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Option<Command> {
+        let pending = self.locks.get_mut(&nonce).expect("what is due is pending");
         pending.sends += 1;
         pending.over_channel |= sending.over_channel;
         pending.first_sent.get_or_insert(now);
-        Some((pending.command(now, self.process, sending.seen), pending.sends))
+        self.due.set(Item::Lock(nonce), &mut pending.due, now.after(pause(pending.sends)));
+        Some(pending.command(now, self.process, sending.seen))
     }
 
-    fn send_unlock(
-        &mut self,
-        now: Instant,
-        nonce: Nonce,
-        sending: Sending,
-    ) -> Option<(Command, u32)> {
-        let pending = self.unlocks.get_mut(&nonce)?;
+    fn send_unlock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Option<Command> {
+        let pending = self.unlocks.get_mut(&nonce).expect("what is due is pending");
         if now > pending.until && pending.sends > 0 {
-            let callers = self.unlocks.remove(&nonce)?.callers.into_iter();
+            let callers = self.take_unlock(nonce)?.callers.into_iter();
             self.answers.extend(callers.map(|caller| (caller, Answer::Unanswered)));
             return None;
         }
         pending.sends += 1;
         pending.forget &= !sending.over_channel && pending.sends == 1;
-        let (key, forget) = (pending.key.clone(), pending.forget);
-        Some((Command::Unlock { key, nonce, forget }, pending.sends))
+        self.due.set(Item::Unlock(nonce), &mut pending.due, now.after(pause(pending.sends)));
+        Some(Command::Unlock { key: pending.key.clone(), nonce, forget: pending.forget })
     }
 
-    fn send_extend(&mut self, now: Instant, id: u64) -> Option<(Command, u32)> {
-        let pending = self.extends.get_mut(&id)?;
+    fn send_extend(&mut self, now: Instant, id: u64) -> Option<Command> {
+        let pending = self.extends.get_mut(&id).expect("what is due is pending");
         pending.sends += 1;
         pending.first_sent.get_or_insert(now);
-        let command = Command::Extend {
+        self.due.set(Item::Extend(id), &mut pending.due, now.after(pause(pending.sends)));
+        Some(Command::Extend {
             key: pending.key.clone(),
             nonce: pending.nonce,
             process: self.process,
             request: id,
             duration_ms: pending.duration_ms,
-        };
-        Some((command, pending.sends))
+        })
     }
 
     /// Makes every request due again: the leader changed, or a snapshot swallowed the answers.
     /// `queued` asks again also for those that are known to wait.
     pub(super) fn ask_again(&mut self, now: Instant, queued: bool) {
-        let locks = self.locks.iter_mut().filter(|(_, lock)| queued || !lock.queued);
-        let locks = locks.map(|(nonce, lock)| {
-            lock.queued = false;
-            Item::Lock(*nonce)
-        });
-        let unlocks = self.unlocks.keys().map(|nonce| Item::Unlock(*nonce));
-        let extends = self.extends.keys().map(|id| Item::Extend(*id));
-        for item in locks.chain(unlocks).chain(extends) {
-            self.due.set(item, now);
+        for (nonce, lock) in &mut self.locks {
+            if queued || !lock.queued {
+                lock.queued = false;
+                self.due.set(Item::Lock(*nonce), &mut lock.due, now);
+            }
+        }
+        for (nonce, unlock) in &mut self.unlocks {
+            self.due.set(Item::Unlock(*nonce), &mut unlock.due, now);
+        }
+        for (id, extend) in &mut self.extends {
+            self.due.set(Item::Extend(*id), &mut extend.due, now);
         }
     }
 
@@ -352,8 +362,8 @@ impl Requests {
             }
         }
         self.extending.clear();
-        for id in std::mem::take(&mut self.extends).into_keys() {
-            self.due.remove(Item::Extend(id));
+        for (id, mut extend) in std::mem::take(&mut self.extends) {
+            self.due.remove(Item::Extend(id), &mut extend.due);
         }
         let revoked = |held: &Held| {
             let all = held.receivers.values().all(Claim::revoke);
@@ -382,15 +392,15 @@ impl Requests {
             }
             self.lose(nonce, &held);
         }
-        for (nonce, pending) in std::mem::take(&mut self.unlocks) {
-            self.due.remove(Item::Unlock(nonce));
+        for (nonce, mut pending) in std::mem::take(&mut self.unlocks) {
+            self.due.remove(Item::Unlock(nonce), &mut pending.due);
             let asked_before = pending.sends > 0;
             let answer = Answer::Unlocked { was: Ended::Unknown, asked_before };
             self.answers.extend(pending.callers.into_iter().map(|c| (c, answer.clone())));
         }
         self.extending.clear();
-        for (id, pending) in std::mem::take(&mut self.extends) {
-            self.due.remove(Item::Extend(id));
+        for (id, mut pending) in std::mem::take(&mut self.extends) {
+            self.due.remove(Item::Extend(id), &mut pending.due);
             let claim = Claim::default();
             self.answers.push((pending.caller, Answer::Extended { token: None, sent: now, claim }));
         }

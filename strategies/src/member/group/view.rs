@@ -2,8 +2,11 @@
 
 use raft::{Storage, eraftpb::EntryType};
 
-use super::{Group, LockTable, MemberChange, Stamped, entry};
-use crate::member::machine::{EntryView, GroupView};
+use super::{Group, LockTable, MemberChange, entry};
+use crate::member::{
+    entry::Stamped,
+    machine::{EntryView, GroupView},
+};
 
 impl Group {
     pub(in crate::member) fn view(&self) -> GroupView {

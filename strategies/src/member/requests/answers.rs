@@ -83,7 +83,8 @@ impl Requests {
             return self.end_lock(nonce, &Answer::Held);
         }
         pending.queued = true;
-        self.due.remove(Item::Lock(nonce));
+        let pending = self.locks.get_mut(&nonce).expect("it was just found");
+        self.due.remove(Item::Lock(nonce), &mut pending.due);
         self.end_tries(now, nonce);
     }
 
@@ -98,8 +99,7 @@ impl Requests {
             self.callers.remove(&caller);
             self.answers.push((caller, Answer::Held));
         }
-        if !wanted && let Some(pending) = self.locks.remove(&nonce) {
-            self.due.remove(Item::Lock(nonce));
+        if !wanted && let Some(pending) = self.take_lock(nonce) {
             let until = withdrawal_end(now, &pending.call);
             self.unlock(now, None, pending.call.key, nonce, until);
         }
@@ -117,8 +117,7 @@ impl Requests {
         if self.asked_by(grant.nonce, grant.request).is_none() {
             return self.pass_on_ghost(now, grant);
         }
-        let pending = self.locks.remove(&grant.nonce).expect("it was just found");
-        self.due.remove(Item::Lock(grant.nonce));
+        let pending = self.take_lock(grant.nonce).expect("it was just found");
         self.lose_former(grant.nonce, grant.token);
         let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
             sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
@@ -173,7 +172,7 @@ impl Requests {
         };
         pending.queued = false;
         if !pending.call.until.is_over(now) {
-            self.due.set(Item::Lock(nonce), now);
+            self.due.set(Item::Lock(nonce), &mut pending.due, now);
         }
     }
 
@@ -188,7 +187,7 @@ impl Requests {
                 if let Some(pending) = self.locks.get_mut(&nonce) {
                     let again = std::mem::replace(&mut pending.stale, true);
                     let at = if again { now.after(RESTATE) } else { now };
-                    self.due.set(Item::Lock(nonce), at);
+                    self.due.set(Item::Lock(nonce), &mut pending.due, at);
                 }
                 return;
             }
@@ -205,13 +204,12 @@ impl Requests {
         // Once forgotten, a nonce may be granted for another key.
         let held = self.held.extract_if(nonce..=nonce, |_, held| *held.key == *key).next();
         let held = held.map(|(_, held)| held);
-        match self.unlocks.remove(&nonce) {
+        match self.take_unlock(nonce) {
             Some(pending) => {
                 // Others in this process may rely on it.
                 if let Some(held) = held {
                     self.end(nonce, &held);
                 }
-                self.due.remove(Item::Unlock(nonce));
                 let answer = Answer::Unlocked { was, asked_before: pending.sends > 1 };
                 let callers = pending.callers.into_iter();
                 self.answers.extend(callers.map(|caller| (caller, answer.clone())));
@@ -227,8 +225,7 @@ impl Requests {
     }
 
     pub(super) fn end_lock(&mut self, nonce: Nonce, answer: &Answer) {
-        let Some(pending) = self.locks.remove(&nonce) else { return };
-        self.due.remove(Item::Lock(nonce));
+        let Some(pending) = self.take_lock(nonce) else { return };
         for caller in pending.callers {
             self.callers.remove(&caller);
             if !matches!(answer, Answer::Held) {

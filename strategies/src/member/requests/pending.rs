@@ -3,6 +3,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use super::schedule::Due;
 use crate::{
     Instant, Lock, Nonce, Owner,
     lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
@@ -129,6 +130,7 @@ pub(super) struct PendingLock {
     pub(super) stale: bool,
     /// The table is known to hold its place: nothing to repeat.
     pub(super) queued: bool,
+    pub(super) due: Due,
 }
 
 impl PendingLock {
@@ -144,6 +146,7 @@ impl PendingLock {
             first_sent: None,
             stale: false,
             queued: false,
+            due: Due::default(),
         }
     }
 
@@ -173,6 +176,7 @@ pub(super) struct PendingUnlock {
     pub(super) forget: bool,
     pub(super) sends: u32,
     pub(super) until: Instant,
+    pub(super) due: Due,
 }
 
 #[derive(Debug)]
@@ -183,6 +187,14 @@ pub(super) struct PendingExtend {
     pub(super) duration_ms: u64,
     pub(super) sends: u32,
     pub(super) first_sent: Option<Instant>,
+    pub(super) due: Due,
+}
+
+impl PendingExtend {
+    pub(super) fn new(caller: CallerId, key: Arc<str>, nonce: Nonce, duration_ms: u64) -> Self {
+        let due = Due::default();
+        Self { caller, key, nonce, duration_ms, sends: 0, first_sent: None, due }
+    }
 }
 
 /// A grant that callers of this process received.
