@@ -14,12 +14,13 @@ use tokio::{
 };
 
 use crate::{
-    contenders::{Failed, PostgresSession, Rslock, excluding},
+    contenders::{Failed, PostgresSession, Rslock, Token, excluding},
     data::Data,
     settings::Settings,
 };
 
 pub(crate) const RSLOCK: &str = "rslock, 8 processes";
+pub(crate) const TOKEN: &str = "BLPOP, RPUSH, 8 processes";
 pub(crate) const POSTGRES: &str = "PostgreSQL, 8 processes";
 const PROCESSES: u32 = 8;
 /// How long the processes have to take up a run before it begins, in nanoseconds.
@@ -89,6 +90,7 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {
             RSLOCK => contend(Rslock::new(url), task, &workload).await,
+            TOKEN => contend(Token::open(url).await?, task, &workload).await,
             _ => contend(PostgresSession::open(url).await?, task, &workload).await,
         }
     })

@@ -1,6 +1,7 @@
 //! The peers as contenders: each as its own documents say that it is used.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,7 +13,7 @@ use dashmap::DashMap;
 use etcd_client::{Client, ConnectOptions, LockOptions};
 pub(crate) use gaggle::bench::Failed;
 use gaggle::bench::{Contender, Figures};
-use redis::{Script, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_postgres::{NoTls, Statement};
 
@@ -137,6 +138,60 @@ impl Contender for BareRedis {
         let mut connection = self.connection.clone();
         let mut delete = self.delete.key(key);
         match delete.arg(value).invoke_async::<u64>(&mut connection).await? {
+            1 => Ok(()),
+            _ => Err("the key was not held".into()),
+        }
+    }
+}
+
+/// The least that hands a key over on Redis without polling: a token in a list, which is popped by whoever
+/// locks and pushed by whoever unlocks. FIFO; no lease, no nonce, no fencing token, and nobody is told
+/// that a holder has died. A connection a task, since one that waits can ask nothing else.
+pub(crate) struct Token {
+    connection: MultiplexedConnection,
+    /// The keys that this session knows to have a token.
+    made: Mutex<BTreeSet<String>>,
+}
+
+impl Token {
+    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+        let client = redis::Client::open(url)?;
+        // By itself it gives up a wait after half a second.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
+        Ok(Self { connection, made: Mutex::default() })
+    }
+
+    /// Makes the token of a key, once for all sessions. Whoever does has it.
+    async fn make(&self, key: &str) -> Result<bool, Failed> {
+        let mut made = self.made.lock().await;
+        if !made.insert(key.to_owned()) {
+            return Ok(false);
+        }
+        let mut set = redis::cmd("SET");
+        set.arg(format!("{key}/made")).arg(1).arg("NX");
+        Ok(set.query_async::<Option<String>>(&mut self.connection.clone()).await?.is_some())
+    }
+}
+
+impl Contender for Token {
+    type Hold = String;
+
+    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+        if self.make(key).await? {
+            return Ok(key.to_owned());
+        }
+        let mut pop = redis::cmd("BLPOP");
+        pop.arg(key).arg(0);
+        pop.query_async::<(String, String)>(&mut self.connection.clone()).await?;
+        Ok(key.to_owned())
+    }
+
+    async fn unlock(&self, key: Self::Hold) -> Result<(), Failed> {
+        let mut push = redis::cmd("RPUSH");
+        push.arg(key).arg("token");
+        match push.query_async::<u64>(&mut self.connection.clone()).await? {
+            // Where somebody waits it is popped after this answer was counted.
             1 => Ok(()),
             _ => Err("the key was not held".into()),
         }

@@ -13,7 +13,7 @@ use crate::{
     apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
-        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Redlock, Rslock,
+        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Redlock, Rslock, Token,
         excluding,
     },
     data::Data,
@@ -26,19 +26,24 @@ const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
 const SEEDS: &[&str] = &["worst", "best"];
 const ON_REDIS: &[&str] = &[
     "SET NX PX, EVALSHA",
+    TOKEN,
     "Redis",
     "rslock",
     "redlock",
     ours::REDIS_PROCESSES,
     apart::RSLOCK,
+    apart::TOKEN,
     "Gaggle, Redis",
     "Gaggle, Redis, leader",
     "Raft, Redis",
 ];
+const TOKEN: &str = "BLPOP, RPUSH";
 const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
+/// Tasks of hot8 and busy8.
+const EIGHT: u32 = 8;
 
 pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let mut round = Round { settings, data };
@@ -94,8 +99,8 @@ impl Round<'_> {
         match name {
             "solo" => settings.of(Workload::uncontended()),
             "fan64" => settings.of(Workload::fan(64)),
-            "hot8" => settings.of(Workload::handoff(8)),
-            "busy8" => settings.of(Workload::busy(8)),
+            "hot8" => settings.of(Workload::handoff(EIGHT)),
+            "busy8" => settings.of(Workload::busy(EIGHT)),
             "worst" => settings.seeds(Workload::worst(MEMBERS)),
             "best" => settings.seeds(Workload::best(MEMBERS)),
             _ => unreachable!("these are all"),
@@ -148,8 +153,17 @@ impl Round<'_> {
     async fn on_redis(&mut self) -> Result<(), Failed> {
         let server = RedisServer::start();
         let url = server.url();
-        let bare = Arc::new(BareRedis::open(&url).await?);
-        self.cases("SET NX PX, EVALSHA", false, &[bare], &["solo"]).await?;
+        let (mut bare, mut tokens) = (Vec::new(), Vec::new());
+        for _ in 0..MEMBERS {
+            bare.push(Arc::new(BareRedis::open(&url).await?));
+        }
+        self.cases("SET NX PX, EVALSHA", false, &bare[..1], &["solo"]).await?;
+        self.cases("SET NX PX, EVALSHA", false, &bare, &["best"]).await?;
+        for _ in 0..EIGHT {
+            tokens.push(Arc::new(Token::open(&url).await?));
+        }
+        self.cases(TOKEN, false, &tokens, &["hot8", "busy8"]).await?;
+        self.cases(TOKEN, false, &tokens[..MEMBERS as usize], SEEDS).await?;
         let handles = redis(&url, MEMBERS as usize).await;
         self.cases("Redis", true, &handles[..1], ALL).await?;
         self.cases("Redis", true, &handles, SEEDS).await?;
@@ -166,6 +180,7 @@ impl Round<'_> {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }
         apart::hot8(self.settings, self.data, apart::RSLOCK, &url).await?;
+        apart::hot8(self.settings, self.data, apart::TOKEN, &url).await?;
         if self.settings.wants(&["Gaggle, Redis, leader"], ALL) {
             let cluster = Cluster::gaggle(3, Over::Redis(&url)).await;
             self.cases("Gaggle, Redis, leader", true, &cluster.leader(), ALL).await?;

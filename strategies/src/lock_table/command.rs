@@ -1,6 +1,6 @@
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{Lock, Nonce, Owner};
 
@@ -43,6 +43,7 @@ pub enum Command {
     /// leaves a tombstone, so that a LOCK that arrives later grants nothing.
     Unlock {
         /// The key.
+        #[serde(deserialize_with = "shared")]
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
@@ -53,6 +54,7 @@ pub enum Command {
     /// Ends the lease of `nonce` at the later of its present end and `duration_ms` from now.
     Extend {
         /// The key.
+        #[serde(deserialize_with = "shared")]
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
@@ -76,6 +78,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRequest {
     /// The key.
+    #[serde(deserialize_with = "shared")]
     pub key: Arc<str>,
     /// The acquisition. A repeated nonce keeps its grant or its place.
     pub nonce: Nonce,
@@ -291,4 +294,24 @@ mod tests {
         assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
         assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
     }
+}
+
+/// A key as it stands in what is read, copied once: serde's own way to an `Arc<str>` copies it into a
+/// box first, and every member reads the keys of every entry.
+fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+    struct Key;
+
+    impl de::Visitor<'_> for Key {
+        type Value = Arc<str>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a key")
+        }
+
+        fn visit_str<E: de::Error>(self, key: &str) -> Result<Arc<str>, E> {
+            Ok(key.into())
+        }
+    }
+
+    from.deserialize_str(Key)
 }
