@@ -178,13 +178,15 @@ impl Contender for Token {
     type Hold = String;
 
     async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
-        if self.make(key).await? {
-            return Ok(key.to_owned());
+        // The token stays when all is over, where others would take it for a lock of theirs.
+        let key = format!("token/{key}");
+        if self.make(&key).await? {
+            return Ok(key);
         }
         let mut pop = redis::cmd("BLPOP");
-        pop.arg(key).arg(0);
+        pop.arg(&key).arg(0);
         pop.query_async::<(String, String)>(&mut self.connection.clone()).await?;
-        Ok(key.to_owned())
+        Ok(key)
     }
 
     async fn unlock(&self, key: Self::Hold) -> Result<(), Failed> {
