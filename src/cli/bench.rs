@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     } else {
         say(report::table(&rows).trim_end());
         report::series(&rows).iter().for_each(|series| say(format!("\n{series}").trim_end()));
-        say(format!("\n{}", report::setting(&args)));
+        say(format!("\n{}", report::setting(&args, &rows)));
         if let Some(left_out) = args.left_out() {
             say(left_out);
         }

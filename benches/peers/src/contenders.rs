@@ -103,7 +103,8 @@ impl Contender for Mutexes {
     }
 }
 
-/// The two commands that any lock on Redis needs, and nothing else: for one task.
+/// The two commands that any lock on Redis needs, and nothing else, by a client that sleeps until each is
+/// answered: for keys of one task each.
 pub(crate) struct BareRedis {
     connection: MultiplexedConnection,
     delete: Script,
@@ -144,8 +145,8 @@ impl Contender for BareRedis {
     }
 }
 
-/// The least that hands a key over on Redis without polling: a token in a list, which is popped by whoever
-/// locks and pushed by whoever unlocks. FIFO; no lease, no nonce, no fencing token, and nobody is told
+/// A key handed over by Redis without polling and without a script: a token in a list, which is popped by whoever
+/// locks and pushed by whoever unlocks, by clients that sleep until they are answered. FIFO; no lease, no nonce, no fencing token, and nobody is told
 /// that a holder has died. A connection a task, since one that waits can ask nothing else.
 pub(crate) struct Token {
     connection: MultiplexedConnection,

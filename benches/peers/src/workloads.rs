@@ -20,12 +20,13 @@ use crate::{
     ours, pinned,
     servers::{Etcd, Postgres},
     settings::Settings,
+    targets::{BARE, TOKEN},
 };
 
 const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
 const SEEDS: &[&str] = &["worst", "best"];
 const ON_REDIS: &[&str] = &[
-    "SET NX PX, EVALSHA",
+    BARE,
     TOKEN,
     "Redis",
     "rslock",
@@ -37,7 +38,6 @@ const ON_REDIS: &[&str] = &[
     "Gaggle, Redis, leader",
     "Raft, Redis",
 ];
-const TOKEN: &str = "BLPOP, RPUSH";
 const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
@@ -157,8 +157,8 @@ impl Round<'_> {
         for _ in 0..MEMBERS {
             bare.push(Arc::new(BareRedis::open(&url).await?));
         }
-        self.cases("SET NX PX, EVALSHA", false, &bare[..1], &["solo"]).await?;
-        self.cases("SET NX PX, EVALSHA", false, &bare, &["best"]).await?;
+        self.cases(BARE, false, &bare[..1], &["solo", "fan64"]).await?;
+        self.cases(BARE, false, &bare, &["best"]).await?;
         for _ in 0..EIGHT {
             tokens.push(Arc::new(Token::open(&url).await?));
         }

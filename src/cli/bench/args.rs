@@ -173,7 +173,7 @@ fn once_each<T: Copy + PartialEq>(given: &[T]) -> Vec<T> {
 /// At most ten minutes; something must happen.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match cluster::parse_span(text, Duration::from_secs(600))? {
-        Duration::ZERO => Err("say how long as 3s or 500ms".into()),
+        Duration::ZERO => Err("say how long as 3s or 500ms, more than 0 and at most 600s".into()),
         duration => Ok(duration),
     }
 }

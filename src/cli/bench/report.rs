@@ -150,7 +150,8 @@ fn cells(row: &Row) -> [String; 14] {
         handoff(|spread| spread.p99),
         or_dash(row.figures.handed_over.map(percent)),
         or_dash(row.figures.longest_streak.map(|streak| streak.to_string())),
-        format!("{:.3}", row.figures.jain),
+        // Where each makes a fixed number of them, all get as many, however long some starve.
+        if row.by_time() { "–".into() } else { format!("{:.3}", row.figures.jain) },
         if faults == 0 { "no".into() } else { format!("{faults} times") },
     ]
 }
@@ -217,16 +218,21 @@ fn bar_of(row: &Row, baseline: Option<&Row>) -> Bar {
 }
 
 /// Under which conditions the figures were taken, in one line.
-pub(super) fn setting(args: &Args) -> String {
-    let (members, rounds) = (args.members, args.rounds());
+pub(super) fn setting(args: &Args, rows: &[Row]) -> String {
+    let members = args.members;
     let who = if args.processes { "processes" } else { "members in one process" };
     let who = if members == 1 {
         who.replace("processes", "process").replace("members", "member")
     } else {
         who.into()
     };
-    let rounds =
-        if rounds == 1 { "one round".into() } else { format!("median of {rounds} rounds") };
+    // A run that ended early has made fewer of some rows, or of all.
+    let measured = || rows.iter().map(|row| row.rounds.len());
+    let rounds = match (measured().min().unwrap_or(0), measured().max().unwrap_or(0)) {
+        (_, 0 | 1) => "one round".into(),
+        (least, most) if least == most => format!("median of {most} rounds"),
+        (least, most) => format!("median of {least} to {most} rounds"),
+    };
     format!("gaggle {}, {} cores, {members} {who}, {rounds}", env!("CARGO_PKG_VERSION"), cores())
 }
 
@@ -250,7 +256,7 @@ pub(super) fn save(args: &Args, rows: &[Row], ended_early: Option<&str>) -> Resu
     }
     if let Some(path) = &args.chart {
         let title = "gaggle bench".into();
-        let chart = BarChart { title, subtitle: setting(args), series: series(rows) };
+        let chart = BarChart { title, subtitle: setting(args, rows), series: series(rows) };
         write(path, chart.svg())?;
     }
     Ok(())

@@ -107,7 +107,9 @@ pub(super) enum MemberChange {
 /// Why an entry cannot be applied. The member stops before applying it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EntryError {
-    #[error("log entry of version {0}, this build knows {VERSION}: upgrade this member")]
+    #[error(
+        "log entry of version {0}, this build knows {VERSION} to {BATCH_VERSION}: upgrade this member"
+    )]
     Version(u8),
     #[error("log entry does not decode")]
     Malformed,

@@ -5,8 +5,9 @@ use raft::eraftpb::Entry;
 
 use crate::member::entry::Stamped;
 
-/// The most that is kept; what is not is decoded again. More than a turn appends.
-const DECODED_MAX: usize = 8192;
+/// The most entries that are kept, each of up to sixteen commands; what is not is decoded again. More than a turn
+/// appends where they have several.
+const DECODED_MAX: usize = 1024;
 
 /// The commands of entries that were decoded when they came in and are not applied yet, in the order
 /// of the log: so that a member decodes each entry once, and its leader none.

@@ -14,6 +14,7 @@ const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 impl Group {
     /// Whether a learner has all but the last few entries, so that its vote costs no availability.
     pub(in crate::member) fn has_caught_up(&self, learner: u64) -> bool {
+        /// Entries, each of up to sixteen commands.
         const NEAR: u64 = 64;
         let progress = self.raw.raft.prs().get(learner);
         progress
