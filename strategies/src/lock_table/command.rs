@@ -284,18 +284,6 @@ pub enum Ended {
     Unknown,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_span_is_never_negative_and_a_time_never_beyond_the_end() {
-        let (early, late) = (ClusterTime(3), ClusterTime(10));
-        assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
-        assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
-    }
-}
-
 /// A key as it stands in what is read, copied once: serde's own way to an `Arc<str>` copies it into a
 /// box first, and every member reads the keys of every entry.
 fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
@@ -314,4 +302,16 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
     }
 
     from.deserialize_str(Key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_never_negative_and_a_time_never_beyond_the_end() {
+        let (early, late) = (ClusterTime(3), ClusterTime(10));
+        assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
+        assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
+    }
 }
