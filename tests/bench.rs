@@ -155,6 +155,9 @@ fn table_bars_json_and_chart_show_each_run() {
     ] {
         assert!(out.contains(part), "no {part:?} in {out}");
     }
+    let fixed = out.lines().filter(|line| line.starts_with("worst ") && line.ends_with(" no"));
+    let jain: Vec<_> = fixed.map(|line| line.split_whitespace().rev().nth(1)).collect();
+    assert_eq!(jain, [Some("–")], "each makes as many as the others: {out}");
     assert!(output.stderr.is_empty(), "no progress bar beside a terminal");
     let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
     assert_eq!(document["runs"].as_array().unwrap().len(), 3);
@@ -207,6 +210,10 @@ fn what_was_measured_before_a_failure_is_shown_and_written() {
     let why = document["ended_early"].as_str().unwrap();
     assert!(err.contains(why), "{why} in {err}");
     std::fs::remove_file(&data).unwrap();
+    // Of three rounds the first was begun.
+    let output = small(&["--compare", "--redis", &nowhere]);
+    let out = text(&output.stdout);
+    assert!(out.contains("one round") && !out.contains("median of"), "{out}");
     // Where nothing was, there is nothing to show.
     let output = small(&["--strategy", "redis", "--redis", &nowhere]);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));

@@ -145,9 +145,10 @@ impl Contender for BareRedis {
     }
 }
 
-/// A key handed over by Redis without polling and without a script: a token in a list, which is popped by whoever
-/// locks and pushed by whoever unlocks, by clients that sleep until they are answered. FIFO; no lease, no nonce, no fencing token, and nobody is told
-/// that a holder has died. A connection a task, since one that waits can ask nothing else.
+/// A key handed over by Redis without polling and without a script: a token in a list, which is popped
+/// by whoever locks and pushed by whoever unlocks, by clients that sleep until they are answered. FIFO;
+/// no lease, no nonce, no fencing token, and nobody is told that a holder has died. A connection a task,
+/// since one that waits can ask nothing else.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
     /// The keys that this session knows to have a token.

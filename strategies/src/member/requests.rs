@@ -281,23 +281,22 @@ impl Requests {
     pub(super) fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
         let mut commands = Vec::new();
         while let Some(item) = self.due.first(now) {
-            let sent = match item {
-                Item::Lock(nonce) => self.send_lock(now, nonce, sending),
-                Item::Unlock(nonce) => self.send_unlock(now, nonce, sending),
-                Item::Extend(id) => self.send_extend(now, id),
-            };
-            commands.extend(sent);
+            match item {
+                Item::Lock(nonce) => commands.push(self.send_lock(now, nonce, sending)),
+                Item::Unlock(nonce) => commands.extend(self.send_unlock(now, nonce, sending)),
+                Item::Extend(id) => commands.push(self.send_extend(now, id)),
+            }
         }
         commands
     }
 
-    fn send_lock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Option<Command> {
+    fn send_lock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Command {
         let pending = self.locks.get_mut(&nonce).expect("what is due is pending");
         pending.sends += 1;
         pending.over_channel |= sending.over_channel;
         pending.first_sent.get_or_insert(now);
         self.due.set(Item::Lock(nonce), &mut pending.due, now.after(pause(pending.sends)));
-        Some(pending.command(now, self.process, sending.seen))
+        pending.command(now, self.process, sending.seen)
     }
 
     fn send_unlock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Option<Command> {
@@ -313,18 +312,18 @@ impl Requests {
         Some(Command::Unlock { key: pending.key.clone(), nonce, forget: pending.forget })
     }
 
-    fn send_extend(&mut self, now: Instant, id: u64) -> Option<Command> {
+    fn send_extend(&mut self, now: Instant, id: u64) -> Command {
         let pending = self.extends.get_mut(&id).expect("what is due is pending");
         pending.sends += 1;
         pending.first_sent.get_or_insert(now);
         self.due.set(Item::Extend(id), &mut pending.due, now.after(pause(pending.sends)));
-        Some(Command::Extend {
+        Command::Extend {
             key: pending.key.clone(),
             nonce: pending.nonce,
             process: self.process,
             request: id,
             duration_ms: pending.duration_ms,
-        })
+        }
     }
 
     /// Makes every request due again: the leader changed, or a snapshot swallowed the answers.

@@ -5,8 +5,8 @@ use raft::eraftpb::Entry;
 
 use crate::member::entry::Stamped;
 
-/// The most entries that are kept, each of up to sixteen commands; what is not is decoded again. More than a turn
-/// appends where they have several.
+/// The most entries that are kept, each of up to sixteen commands: more than a turn appends where they
+/// have several. What is not kept is decoded again.
 const DECODED_MAX: usize = 1024;
 
 /// The commands of entries that were decoded when they came in and are not applied yet, in the order

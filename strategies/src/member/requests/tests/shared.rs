@@ -12,10 +12,6 @@ fn given(caller: CallerId, nonce: u128, until: Until) -> Call {
     Call::Lock { caller, lock: LockCall { drawn: false, ..lock } }
 }
 
-fn free(nonce: u128) -> Command {
-    Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(nonce), forget: false }
-}
-
 fn held_by_other(pair: &mut Pair, nonce: u128) {
     let mut other = Requests::new(OTHER);
     other.call(at(0), lock(1, "k", nonce, Until::Never));
