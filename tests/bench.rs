@@ -155,7 +155,8 @@ fn table_bars_json_and_chart_show_each_run() {
     ] {
         assert!(out.contains(part), "no {part:?} in {out}");
     }
-    let fixed = out.lines().filter(|line| line.starts_with("worst ") && line.ends_with(" no"));
+    let lines = out.lines().map(str::trim);
+    let fixed = lines.filter(|line| line.starts_with("worst ") && line.ends_with(" no"));
     let jain: Vec<_> = fixed.map(|line| line.split_whitespace().rev().nth(1)).collect();
     assert_eq!(jain, [Some("–")], "each makes as many as the others: {out}");
     assert!(output.stderr.is_empty(), "no progress bar beside a terminal");
