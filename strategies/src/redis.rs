@@ -21,6 +21,7 @@ mod hold;
 mod keys;
 mod link;
 mod options;
+mod relay;
 mod reply;
 mod script;
 mod shared;
@@ -221,6 +222,7 @@ impl Redis {
         if shared.options.queue == Queue::Fifo {
             tasks.push(tokio::spawn(tasks::subscribe(shared.clone(), stop.subscribe())));
             tasks.push(tokio::spawn(tasks::poll(shared.clone(), stop.subscribe())));
+            tasks.push(tokio::spawn(relay::relay(shared.clone(), stop.subscribe())));
         }
         Ok(Self { shared, stop, tasks: Mutex::new(tasks) })
     }

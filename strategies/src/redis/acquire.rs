@@ -141,7 +141,7 @@ impl Call<'_> {
             let id = ticket.place();
             let asking = self.shared.waiters().asking(&self.request, id);
             let (copies, ask) = asking.ok_or(Error::Closed)?;
-            let look = queues.then(|| look(self.shared, &self.request, (id, ask)));
+            let look = || queues.then(|| look(self.shared, &self.request, (id, ask)));
             let wait = if queues { Wait::until(self.until, asked) } else { Wait::No };
             let patience = asked.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));

@@ -89,6 +89,9 @@ impl Shared {
                     let drift = self.options.drift;
                     return extended(lock, sent, duration, drift, self.now());
                 }
+                Ok(false) if self.waiters().is_ahead(key, bucket, lock.nonce()) => {
+                    self.try_again(&mut tries, Trouble::Behind, until).await?;
+                }
                 Ok(false) => {
                     self.lost(lock);
                     return Err(gone(lock, self.now()));

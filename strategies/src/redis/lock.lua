@@ -72,20 +72,6 @@ local function again(at, value, copies)
   return {'again', token, remaining(at)}
 end
 
--- Drops signs of life that are over from the next part of what was asked. A queue that is never
--- empty would else keep every process that ever waited. Each part is more than the 32 places taken
--- since can have added.
-local function forget_silent(at)
-  local cursor = call('HGET', KEYS[at + 2], '#c') or '0'
-  local found = call('HSCAN', KEYS[at + 2], cursor, 'MATCH', '@*', 'COUNT', 256)
-  for field = 1, #found[2], 2 do
-    if tonumber(found[2][field + 1]) < now_ms then
-      call('HDEL', KEYS[at + 2], found[2][field])
-    end
-  end
-  call('HSET', KEYS[at + 2], '#c', found[1])
-end
-
 -- Takes a place, or keeps the one it has; a repeated LOCK may lengthen the wait, and counts its
 -- wait from now, so that the newest sender's deadline is right. Of two leases asked for the longer
 -- is granted: each sender counts on its own.

@@ -4,7 +4,7 @@ use std::{time::Duration, vec};
 
 use redis::Value;
 
-use super::{keys::BUCKETS, trouble::Trouble};
+use super::{keys::BUCKETS, trouble::Trouble, waiters::Heirs};
 use crate::{Inspection, Nonce, Owner};
 
 /// An answer of any script.
@@ -12,8 +12,9 @@ use crate::{Inspection, Nonce, Owner};
 pub(super) struct Reply {
     /// The server's time in microseconds, where the reply has it.
     pub(super) now: Option<u64>,
-    /// Grants to waiters of this process that the script made on its way.
-    pub(super) own: Vec<Granted>,
+    /// Grants to waiters of this process that the script made on its way, with what an UNLOCK says of
+    /// those behind.
+    pub(super) own: Vec<(Granted, Option<Heirs>)>,
     /// Whether it was the answer of the shortest way: nobody waited, and nothing was remembered.
     pub(super) short: bool,
     /// The rest, as the verb has it.
@@ -46,6 +47,22 @@ pub(super) enum Answer {
     Limit { what: &'static str, limit: u64 },
     /// The sender's time was too old.
     Stale,
+}
+
+/// What a nonce was when it was to be unlocked or extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Was {
+    Holding,
+    Waiting,
+    Gone,
+}
+
+impl Was {
+    /// Whether an unlock ended what was its nonce's own. One that only waits, as Redis sees it, was given
+    /// the key here, and Redis has not heard yet that the one before has unlocked it.
+    pub(super) fn was_ours(self) -> bool {
+        self != Self::Gone
+    }
 }
 
 /// What became of a waiter, as a poll finds it.
@@ -100,7 +117,10 @@ impl Reply {
         };
         let own = own.map(|grant| {
             let text = bytes(grant)?;
-            Granted::read(&mut text.split(|byte| *byte == b' '))
+            let mut fields = text.split(|byte| *byte == b' ').peekable();
+            let granted = Granted::read(&mut fields)?;
+            let heirs = fields.peek().is_some().then(|| Heirs::read(&mut fields));
+            Ok((granted, heirs.transpose()?))
         });
         let own = own.collect::<Read<_>>()?;
         let short = matches!(rest.as_slice(), [Value::Int(_)]);
@@ -136,12 +156,26 @@ impl Reply {
         })
     }
 
-    /// Whether an UNLOCK or EXTEND found its nonce holding.
-    pub(super) fn was_held(&mut self) -> Read<bool> {
-        match next(&mut self.rest)? {
-            Value::Int(held) => Ok(held == 1),
-            word => Ok(bytes(word)? == b"held"),
-        }
+    /// What an UNLOCK or EXTEND found its nonce to be.
+    pub(super) fn was(&mut self) -> Read<Was> {
+        Ok(match next(&mut self.rest)? {
+            Value::Int(1) => Was::Holding,
+            Value::Int(_) => Was::Gone,
+            word => match bytes(word)?.as_slice() {
+                b"held" => Was::Holding,
+                b"waited" => Was::Waiting,
+                _ => Was::Gone,
+            },
+        })
+    }
+
+    /// How many LOCKs of an UNLOCK have a place, and what each is answered.
+    pub(super) fn places(&mut self) -> Read<(usize, Value)> {
+        let count = number(next(&mut self.rest)?)?;
+        let now = self.now.ok_or(Trouble::Malformed("places without a time"))?;
+        let now = i64::try_from(now).map_err(|_| Trouble::Malformed("a time"))?;
+        let place = Value::Array(vec![Value::Int(now), next(&mut self.rest)?]);
+        Ok((usize::try_from(count).unwrap_or(usize::MAX), place))
     }
 
     /// What a POLL found of the next key's nonces.
@@ -219,6 +253,20 @@ impl Granted {
         let nonce = parse_nonce(field()?).ok_or_else(|| wrong.clone())?;
         let mut number = || parse_number(field()?).ok_or_else(|| wrong.clone());
         Ok(Self { nonce, token: number()?, enqueued: number()?, granted: number()? })
+    }
+}
+
+impl Heirs {
+    /// Reads "after nonce token nonce token ...".
+    fn read<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Read<Self> {
+        let wrong = || Trouble::Malformed("heirs");
+        let after = fields.next().and_then(parse_number).ok_or_else(wrong)?;
+        let mut next = Vec::new();
+        while let Some(nonce) = fields.next() {
+            let nonce = parse_nonce(nonce).ok_or_else(wrong)?;
+            next.push((nonce, fields.next().and_then(parse_number).ok_or_else(wrong)?));
+        }
+        Ok(Self { after, next })
     }
 }
 
@@ -349,7 +397,7 @@ mod tests {
                 let Ok(mut reply) = Reply::read(value.clone()) else { continue };
                 match verb {
                     0 => drop(reply.answer()),
-                    1 => drop(reply.was_held()),
+                    1 => drop(reply.was()),
                     2 => drop(reply.found(&[Nonce::from_u128(1)])),
                     _ => drop(reply.inspection()),
                 }

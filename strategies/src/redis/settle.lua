@@ -8,7 +8,8 @@
 --   queue  sorted set, nonce -> place
 --   asked  hash, nonce -> "wait duration enqueued flag process owner",
 --          "@process" -> alive until (ms), "#" -> last place, "#m" -> a place before which nobody
---          need count the waiters, "#c" -> up to where silent processes were looked for
+--          need count the waiters, "#c" -> up to where silent processes were looked for, "#h" -> the
+--          heirs: "place add kept", see unlock.lua
 --   grant  the holder's nonce, if it was granted from the queue; it outlives the lease by nonce_memory
 -- ARGV[1]  the calling process
 -- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the bucket's
@@ -21,6 +22,9 @@
 -- asking (its `grant`, and among the nonces only once its lease has run out), "c" the same among the
 -- nonces from the grant on, because copies of its LOCK may be under way.
 -- Every reply but the shortest begins {now, own grants: those to waiters of the calling process}.
+-- An heir is a waiter whose process knows that it is next and with which token, and lets it hold the
+-- key from the end of the one before, without asking here: from then on the key is its own, until that
+-- one's lease runs out.
 
 local own = {}
 local now_ms = math.floor(now / 1000)
@@ -42,14 +46,15 @@ local function remember(nonce, till)
   call('PEXPIREAT', memory, call('ZRANGE', memory, -1, -1, 'WITHSCORES')[2])
 end
 
--- Gives the key at `at`, which nobody else has, to a nonce.
-local function grant(at, nonce, flag, enqueued, duration, owner)
-  local token = stamp
-  local last = call('SET', KEYS[1], stamp, 'GET')
-  last = tonumber(last) or 0
-  if last >= now then
-    token = whole(last + 1)
-    call('SET', KEYS[1], token)
+-- Gives the key at `at`, which nobody else has, to a nonce: with a new token, or an heir's.
+local function grant(at, nonce, flag, enqueued, duration, owner, token)
+  if not token then
+    token = stamp
+    local last = tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
+    if last >= now then
+      token = whole(last + 1)
+      call('SET', KEYS[1], token)
+    end
   end
   local value = nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
   call('SET', KEYS[at], value, 'PX', duration)
@@ -70,29 +75,37 @@ local function sweep(at)
 end
 
 -- Hands the key at `at` to the first live waiter, whose process is told: in the reply if it is the
--- one that asks, else on its topic. The dead before it are dropped. Returns the lock's new value,
--- or false, and then whether waiters are left all the same: one script drops at most 1,000 dead, so
--- that none keeps the server for long.
-local function hand_over(at)
+-- one that asks, else on its topic. The dead before it are dropped, but for heirs of a holder that
+-- was `unlocked`: they may have the key already. Returns the lock's new value, the place it had, its
+-- lease and the heirs left; or false, and then whether waiters are left all the same: one script drops
+-- at most 1,000 dead, so that none keeps the server for long.
+local function hand_over(at, unlocked)
   for _ = 1, 1000 do
-    local nonce = call('ZPOPMIN', KEYS[at + 1])[1]
+    local first = call('ZPOPMIN', KEYS[at + 1])
+    local nonce, place = first[1], first[2]
     if not nonce then
       break
     end
-    local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1])
+    local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1], '#h')
     if found[1] then
+      local heir
+      if found[3] then
+        local last, add = string.match(found[3], '^(%d+) (%d+)')
+        heir = tonumber(place) <= tonumber(last) and whole(place + add)
+      end
       local wait, duration, enqueued, flag, process, owner =
         string.match(found[1], '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
       local alive = found[2]
       if process ~= ARGV[1] then
         alive = call('HGET', KEYS[at + 2], '@' .. process)
       end
-      if not sweep(at) then
+      local was_last = sweep(at)
+      if not was_last then
         call('HDEL', KEYS[at + 2], nonce)
       end
       local waits = wait == '-1' or enqueued + wait * 1000 > now
-      if waits and alive and tonumber(alive) >= now_ms then
-        local token, value = grant(at, nonce, flag, enqueued, duration, owner)
+      if unlocked and heir or waits and alive and tonumber(alive) >= now_ms then
+        local token, value = grant(at, nonce, flag, enqueued, duration, owner, heir)
         local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp
         if process == ARGV[1] then
           own[#own + 1] = words
@@ -100,7 +113,7 @@ local function hand_over(at)
           local bucket, topics = string.match(ARGV[2], '^%d+ (%d+) %d+ %d+ %d+ (.*)$')
           call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
         end
-        return value, false
+        return value, place, duration, not was_last and found[3]
       end
     end
   end
@@ -121,6 +134,20 @@ local function refresh(at, alive)
       end
     end
   end
+end
+
+-- Drops signs of life that are over from the next part of what was asked. A queue that is never
+-- empty would else keep every process that ever waited. Each part is more than the 32 places taken
+-- since can have added.
+local function forget_silent(at)
+  local cursor = call('HGET', KEYS[at + 2], '#c') or '0'
+  local found = call('HSCAN', KEYS[at + 2], cursor, 'MATCH', '@*', 'COUNT', 256)
+  for field = 1, #found[2], 2 do
+    if tonumber(found[2][field + 1]) < now_ms then
+      call('HDEL', KEYS[at + 2], found[2][field])
+    end
+  end
+  call('HSET', KEYS[at + 2], '#c', found[1])
 end
 
 -- If the lease at `at` has run out, remembers a holder that came from the queue, and hands the key

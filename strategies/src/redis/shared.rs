@@ -10,16 +10,20 @@ use std::{
 };
 
 use redis::{Cmd, Value};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::timeout,
+};
 
 use super::{
     RedisOptions,
     keys::{BUCKETS, Names},
     link::{Link, Server},
-    reply::{Answer, Found, Reply},
+    relay::{Queueing, Relay},
+    reply::{Answer, Found, Reply, Was},
     script::{self, Script},
     trouble::Trouble,
-    waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
+    waiters::{Effects, Outcome, Passed, Request, Waiters, Waiting, Withdrawal},
     wire::{Delivery, First, Look, Together},
 };
 use crate::{
@@ -66,6 +70,7 @@ pub(super) struct Shared {
     /// Whether publications reach us.
     pub(super) subscribed: watch::Sender<bool>,
     releases: mpsc::Sender<Release>,
+    pub(super) relay: Relay,
     pub(super) releases_dropped: AtomicU64,
     pub(super) holds: Holds,
     /// The newest time of the server that any answer has shown, in microseconds.
@@ -102,6 +107,7 @@ impl Shared {
             poke: Notify::new(),
             subscribed: watch::Sender::new(false),
             releases,
+            relay: Relay::default(),
             releases_dropped: AtomicU64::new(0),
             holds: Holds::default(),
             seen: AtomicU64::new(0),
@@ -177,8 +183,7 @@ impl Shared {
         K: ExactSizeIterator<Item = &'a str> + Clone,
     {
         let whole = |cmd: &mut Cmd| {
-            self.names.add(cmd, bucket, keys.clone());
-            cmd.arg(&self.process).arg(&self.settings[bucket]);
+            self.add_common(cmd, bucket, keys.clone());
             arguments(cmd);
         };
         let value = self.link.eval(script, whole, delivery, until).await?;
@@ -190,6 +195,17 @@ impl Shared {
         Ok((reply, told))
     }
 
+    /// Adds what every script is told.
+    fn add_common<'a>(
+        &self,
+        cmd: &mut Cmd,
+        bucket: usize,
+        keys: impl ExactSizeIterator<Item = &'a str>,
+    ) {
+        self.names.add(cmd, bucket, keys);
+        cmd.arg(&self.process).arg(&self.settings[bucket]);
+    }
+
     /// Reads a reply. Returns also whether it brought somebody else a lock.
     fn take(&self, bucket: usize, value: Value) -> Result<(Reply, bool), Trouble> {
         let mut reply = Reply::read(value)?;
@@ -199,7 +215,7 @@ impl Shared {
         let told = !reply.own.is_empty();
         if told {
             let now = self.now();
-            for granted in std::mem::take(&mut reply.own) {
+            for (granted, _) in std::mem::take(&mut reply.own) {
                 let effects = self.waiters().granted(bucket, granted, now);
                 tell(effects);
             }
@@ -207,25 +223,35 @@ impl Shared {
         Ok((reply, told))
     }
 
-    /// LOCK for one nonce. A place in the queue is noted by `look` where the answer is read, if that
-    /// says so.
+    /// LOCK for one nonce. A place in the queue is noted by what `look` makes where the answer is read,
+    /// if that says so.
     pub(super) async fn ask(
         &self,
-        request: &Request,
+        request: &Arc<Request>,
         wait: Wait,
         copies: bool,
-        look: Option<Look>,
+        look: impl Fn() -> Option<Look>,
         until: Instant,
     ) -> Result<Answer, Trouble> {
+        if !copies
+            && let Some(look) = look()
+            && let Some(answered) = self.relay.lock(request, wait, look)
+        {
+            let left = until.since(self.now()).min(self.options.request_timeout);
+            match timeout(left, answered).await.unwrap_or(Err(Trouble::NoTime))?.value {
+                Value::Nil => {}
+                place => return Reply::read(place)?.answer(),
+            }
+        }
         let keys = [&*request.key].into_iter();
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(self.too_late());
-            add_request(cmd, request, wait, copies);
+            add_request(cmd, request, wait, Some(copies));
         };
         let (script, bucket) = (&script::LOCK, request.bucket);
         let together = self.is_calm(bucket).then_some(Together::Lock);
         let awake = !self.gives_away.load(Ordering::Relaxed);
-        let delivery = Delivery { look, together, awake, ..Delivery::default() };
+        let delivery = Delivery { look: look(), together, awake, ..Delivery::default() };
         let (mut reply, _) =
             self.run_with(script, bucket, keys, arguments, delivery, until).await?;
         self.met(bucket, &reply);
@@ -261,7 +287,7 @@ impl Shared {
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(self.too_late());
             for (waiting, copies) in waiting {
-                add_request(cmd, &waiting.request, Wait::until(waiting.until, now), *copies);
+                add_request(cmd, &waiting.request, Wait::until(waiting.until, now), Some(*copies));
             }
         };
         let mut reply = self.run(&script::LOCK, bucket, keys, arguments, until).await?;
@@ -282,32 +308,104 @@ impl Shared {
         self.seen.load(Ordering::Relaxed).saturating_add(memory)
     }
 
-    /// UNLOCK, for a caller that waits for the answer or for nobody. Returns whether the nonce held the key.
+    /// UNLOCK of nonces of one key, after LOCKs of it that wait. Returns what each nonce was.
+    pub(super) async fn unlock_all(
+        &self,
+        (key, bucket): (&Arc<str>, usize),
+        (nonces, copies): (&[Nonce], bool),
+        locks: Vec<Queueing>,
+        delivery: Delivery,
+        until: Instant,
+    ) -> Result<Vec<Was>, Trouble> {
+        let known = self.waiters().known(key, bucket);
+        let arguments = |cmd: &mut Cmd| {
+            self.add_common(cmd, bucket, [&**key].into_iter());
+            let first = nonces.first().map(|nonce| hex(*nonce)).unwrap_or_default();
+            cmd.arg(first.as_slice()).arg(if copies { "c" } else { "-" }).arg(known);
+            if nonces.len() != 1 || !locks.is_empty() {
+                cmd.arg(nonces.len()).arg(self.too_late());
+                for nonce in nonces.iter().skip(1) {
+                    cmd.arg(hex(*nonce).as_slice());
+                }
+                for lock in &locks {
+                    add_request(cmd, &lock.request, lock.wait, None);
+                }
+            }
+        };
+        let sent = self.now();
+        let read = self.link.eval(&script::UNLOCK, arguments, delivery, until).await;
+        let read = read.and_then(Reply::read).and_then(|mut reply| {
+            let were = nonces.iter().map(|_| reply.was()).collect::<Result<Vec<_>, _>>()?;
+            let queued = if locks.is_empty() { None } else { Some(reply.places()?) };
+            Ok((reply, were, queued))
+        });
+        let (mut reply, were, queued) = match read {
+            Ok(read) => read,
+            Err(trouble) => {
+                locks.into_iter().for_each(|lock| lock.asked.fail(trouble.clone()));
+                return Err(trouble);
+            }
+        };
+        reply.now.inspect(|now| self.saw(*now));
+        self.met(bucket, &reply);
+        // Places before grants: those who have one may be heirs.
+        let (count, place) = queued.unwrap_or_default();
+        for (at, lock) in locks.into_iter().enumerate() {
+            lock.asked.answer(if at < count { place.clone() } else { Value::Nil });
+        }
+        let kept = !reply.own.is_empty();
+        for (granted, heirs) in std::mem::take(&mut reply.own) {
+            let (now, line) = (self.now(), (key, bucket));
+            let effects = match heirs {
+                Some(heirs) => self.waiters().granted_in_line(line, granted, heirs, sent, now),
+                None => self.waiters().granted(bucket, granted, now),
+            };
+            tell(effects);
+        }
+        if kept {
+            // Who has the lock now goes first: its unlock is what the next one waits for.
+            tokio::task::yield_now().await;
+        }
+        let gave = were.contains(&Was::Holding) && !reply.short && !kept;
+        self.gives_away.store(gave, Ordering::Relaxed);
+        Ok(were)
+    }
+
+    /// UNLOCK, for a caller that waits for the answer or for nobody. Where the next holder is known here,
+    /// that one has the key at once, and Redis is told later. Returns whether the nonce held the key.
     pub(super) async fn free(
         &self,
-        key: &str,
+        key: &Arc<str>,
         bucket: usize,
         (nonce, copies): (Nonce, bool),
         awaited: bool,
         until: Instant,
     ) -> Result<bool, Trouble> {
-        let arguments = |cmd: &mut Cmd| {
-            cmd.arg(hex(nonce).as_slice()).arg(if copies { "c" } else { "-" });
-        };
+        let now = self.now();
+        let passed = if copies { None } else { self.waiters().pass(key, bucket, nonce, now) };
+        if let Some(Passed { effects, lease }) = passed {
+            let worth = lease.max(self.options.nonce_memory);
+            self.relay.passed(key, bucket, nonce, now.after(worth));
+            tell(effects);
+            return Ok(true);
+        }
+        if !copies && let Some(answered) = self.relay.last(key, nonce, until) {
+            // Without an answer it has ended: sent from here.
+            match timeout(until.since(now), answered).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(_)) => {}
+                Err(_) => return Err(Trouble::NoTime),
+            }
+        }
         // Where other processes wait, the next holder is told before us: it is waited for.
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
         let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
         let awake = awaited && !gives_away;
         let delivery = Delivery { first, look: None, together, awake };
-        let keys = [key].into_iter();
-        let (mut reply, kept) =
-            self.run_with(&script::UNLOCK, bucket, keys, arguments, delivery, until).await?;
-        self.met(bucket, &reply);
-        let queued = !reply.short;
-        let held = reply.was_held()?;
-        self.gives_away.store(held && queued && !kept, Ordering::Relaxed);
-        Ok(held)
+        let (key, nonces) = ((key, bucket), (&[nonce][..], copies));
+        let were = self.unlock_all(key, nonces, Vec::new(), delivery, until).await?;
+        Ok(were[0].was_ours())
     }
 
     /// EXTEND. Returns whether the nonce holds the key with this token.
@@ -322,7 +420,8 @@ impl Shared {
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(hex(nonce).as_slice()).arg(whole_ms(duration)).arg(token);
         };
-        self.run(&script::EXTEND, bucket, [key].into_iter(), arguments, until).await?.was_held()
+        let mut reply = self.run(&script::EXTEND, bucket, [key].into_iter(), arguments, until).await?;
+        Ok(reply.was()? == Was::Holding)
     }
 
     /// POLL for several nonces of one bucket, in groups of one key each.
@@ -414,14 +513,18 @@ impl Wait {
     }
 }
 
-fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: bool) {
+/// `copies` is left out where there are none.
+fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: Option<bool>) {
     cmd.arg(hex(request.nonce).as_slice()).arg(whole_ms(request.duration));
     match wait {
         Wait::No => cmd.arg(0),
         Wait::Ms(ms) => cmd.arg(ms),
         Wait::Forever => cmd.arg(-1),
     };
-    cmd.arg(if copies { "c" } else { "-" }).arg(&*request.owner);
+    if let Some(copies) = copies {
+        cmd.arg(if copies { "c" } else { "-" });
+    }
+    cmd.arg(&*request.owner);
 }
 
 fn nanos(instant: Instant) -> u64 {

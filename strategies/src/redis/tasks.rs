@@ -31,7 +31,7 @@ const RELEASES_AT_ONCE: usize = 256;
 /// Completes when the handle is closed or dropped.
 pub(super) type Stop = watch::Receiver<bool>;
 
-async fn stopped(stop: &mut Stop) {
+pub(super) async fn stopped(stop: &mut Stop) {
     // An error means that the handle has gone, and with it the sender.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -2,6 +2,7 @@
 //! clock, randomness or I/O; the same code runs in production and under a model.
 
 mod entry;
+mod line;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +11,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(super) use self::entry::{
     AskId, CallerId, Effects, Grant, Outcome, Request, Waiting, Withdrawal,
 };
-use self::entry::{Caller, Entry, State};
+pub(super) use self::line::{Heirs, Passed};
+use self::{
+    entry::{Caller, Entry, State},
+    line::Lines,
+};
 use super::{
     keys::BUCKETS,
     reply::{Found, Granted},
@@ -48,12 +53,17 @@ pub(super) struct Waiters<C> {
 #[derive(Debug)]
 struct Bucket<C> {
     entries: BTreeMap<Nonce, Entry<C>>,
+    lines: Lines,
     poll_at: Option<Instant>,
 }
 
 impl<C> Waiters<C> {
     pub(super) fn new(drift: Drift, waiter_ttl: Duration) -> Self {
-        let bucket = || Bucket { entries: BTreeMap::new(), poll_at: None };
+        let bucket = || Bucket {
+            entries: BTreeMap::new(),
+            lines: Lines::default(),
+            poll_at: None,
+        };
         Self {
             buckets: (0..BUCKETS).map(|_| bucket()).collect(),
             drift,
@@ -109,7 +119,9 @@ impl<C> Waiters<C> {
     /// A LOCK is about to be sent again, for a nonce that waited. Returns whether copies of it may be
     /// under way; `None` if nobody waits for it any more: what ended must not queue again.
     pub(super) fn queueing_again(&mut self, request: &Request) -> Option<bool> {
-        let entry = self.entry(request.bucket, request.nonce)?;
+        let bucket = &mut self.buckets[request.bucket];
+        let entry = bucket.entries.get_mut(&request.nonce)?;
+        bucket.lines.forget(&request.key);
         (entry.state == State::Queued).then(|| entry.sending())
     }
 
@@ -206,11 +218,13 @@ impl<C> Waiters<C> {
         nonce: Nonce,
         grant: impl FnOnce(&Entry<C>) -> Grant,
     ) -> (Option<Grant>, Effects<C>) {
-        let Some(entry) = self.entry(bucket, nonce) else { return (None, Vec::new()) };
+        let Bucket { entries, lines, .. } = &mut self.buckets[bucket];
+        let Some(entry) = entries.get_mut(&nonce) else { return (None, Vec::new()) };
         let grant = match entry.state {
             State::Granted(grant) => grant,
             _ => grant(entry),
         };
+        lines.granted(&entry.request.key, nonce, grant, entry.duration);
         entry.state = State::Granted(grant);
         (Some(grant), entry.tell_parked(Outcome::Granted(grant)))
     }
@@ -340,6 +354,7 @@ impl<C> Waiters<C> {
         let (mut effects, mut withdrawals) = (Vec::new(), Vec::new());
         for bucket in &mut self.buckets {
             bucket.poll_at = None;
+            bucket.lines = Lines::default();
             for (_, mut entry) in std::mem::take(&mut bucket.entries) {
                 withdrawals.extend(entry.withdrawal_of_closing());
                 let callers = entry.callers.iter_mut();

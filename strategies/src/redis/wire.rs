@@ -27,8 +27,8 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
-use self::state::{Aside, Asked, State, Wanted, lock};
-pub(super) use self::together::Together;
+pub(super) use self::{state::Asked, together::Together};
+use self::state::{Aside, State, Wanted, lock};
 use super::trouble::Trouble;
 
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
@@ -66,7 +66,7 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// Looks at an answer where it is read, and says whether something else will wake its caller: then
 /// nothing wakes it now, and it has the answer when it is polled.
-pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send>;
+pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send + Sync>;
 
 /// How a request is sent, and its answer told.
 #[derive(Default)]
@@ -149,27 +149,37 @@ impl Wire {
         cmd: &Cmd,
         Delivery { first, look, together, .. }: Delivery,
     ) -> Result<Answered, Trouble> {
-        let (answer, mut answered) = oneshot::channel();
-        let aside = look.is_some().then(Aside::default);
-        let look = look.zip(aside.clone());
-        let mut asked = Some(Asked { answer, look });
+        let (asked, answered) = asked(look);
+        let mut asked = Some(asked);
         while !self.0.shared.ask(cmd, first, together, &mut asked)? {
             self.0.shared.wait_for_room().await;
         }
-        let answered = poll_fn(|context| {
-            let kept = aside.as_ref().and_then(|aside| lock(aside).take());
-            match kept {
-                Some((value, sender)) => {
-                    // Else the sender's end would wake this very task.
-                    answered.close();
-                    drop(sender);
-                    Poll::Ready(Ok(Ok(Answered { value, aside: true })))
-                }
-                None => Pin::new(&mut answered)
-                    .poll(context)
-                    .map_ok(|result| result.map(|value| Answered { value, aside: false })),
+        answered.await
+    }
+}
+
+/// Where an answer is put, and where it is waited for.
+pub(super) fn asked(
+    look: Option<Look>,
+) -> (Asked, impl Future<Output = Result<Answered, Trouble>> + Send + 'static) {
+    let (answer, mut answered) = oneshot::channel();
+    let aside = look.is_some().then(Aside::default);
+    let asked = Asked { answer, look: look.zip(aside.clone()) };
+    let answered = poll_fn(move |context| {
+        let kept = aside.as_ref().and_then(|aside| lock(aside).take());
+        match kept {
+            Some((value, sender)) => {
+                // Else the sender's end would wake this very task.
+                answered.close();
+                drop(sender);
+                Poll::Ready(Ok(Ok(Answered { value, aside: true })))
             }
-        });
+            None => Pin::new(&mut answered)
+                .poll(context)
+                .map_ok(|result| result.map(|value| Answered { value, aside: false })),
+        }
+    });
+    let answered = async move {
         match answered.await {
             Ok(Ok(Answered { value: value @ Value::ServerError(_), .. })) => {
                 match value.extract_error() {
@@ -180,7 +190,8 @@ impl Wire {
             Ok(result) => result,
             Err(_) => Err(ended()),
         }
-    }
+    };
+    (asked, answered)
 }
 
 impl Drop for Handle {

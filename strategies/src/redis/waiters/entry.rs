@@ -119,6 +119,12 @@ impl<C> Entry<C> {
         parked.filter_map(|caller| Some((caller.tell.take()?, outcome))).collect()
     }
 
+    /// Whether the key may be passed to it: it waits, and nobody but this process can know it or end
+    /// its wait.
+    pub(super) fn is_heir(&self) -> bool {
+        self.state == State::Queued && !self.request.given && self.unanswered == 0
+    }
+
     /// What must be sent when the last caller has gone.
     pub(super) fn withdrawal(&self) -> Option<Withdrawal> {
         let kept = match self.state {

@@ -1,0 +1,251 @@
+//! The unlocks of keys that are passed on in this process. Redis hears of them afterwards: those of one
+//! key leave in one command, one command after the other, and again until they are answered.
+//!
+//! Who passes a key on does not wait for that. Who unlocks it last does, and its unlock leaves with
+//! those before it or after them: when it is answered the key is free, or somebody else's. Whoever asks
+//! for the key meanwhile takes a place in the queue in the same command.
+
+use std::{
+    collections::BTreeMap,
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{sleep, timeout},
+};
+
+use super::{
+    acquire::back_off,
+    shared::{Shared, Wait},
+    tasks::{Stop, stopped},
+    trouble::Trouble,
+    waiters::Request,
+    wire::{Answered, Asked, Delivery, Look, asked},
+};
+use crate::{Instant, Nonce};
+
+/// How many unlocks one command carries, and how many LOCKs: it bounds how long a script keeps the server.
+const PER_COMMAND: usize = 32;
+
+/// Whether the nonce held the key.
+type Answer = Result<bool, Trouble>;
+
+/// What is to be unlocked.
+#[derive(Default)]
+pub(super) struct Relay {
+    keys: Mutex<BTreeMap<Arc<str>, Unlocks>>,
+    /// Something is to be sent.
+    poke: Notify,
+}
+
+/// What is to be unlocked of one key, in the order in which it had the nonces.
+struct Unlocks {
+    bucket: usize,
+    waiting: Vec<Unlock>,
+    queueing: Vec<Queueing>,
+    /// Some are in a command that is not answered, or will be in one after a pause.
+    under_way: bool,
+    failures: u32,
+}
+
+/// A LOCK that is to wait for its key.
+pub(super) struct Queueing {
+    pub(super) request: Arc<Request>,
+    pub(super) wait: Wait,
+    pub(super) asked: Asked,
+}
+
+#[derive(Debug)]
+struct Unlock {
+    nonce: Nonce,
+    /// When it is no longer worth trying.
+    until: Instant,
+    /// Who waits for it, if somebody does: that one hears of a failure, and tries again itself.
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("keys", &self.keys().len()).finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// `nonce` has passed the key on.
+    pub(super) fn passed(&self, key: &Arc<str>, bucket: usize, nonce: Nonce, until: Instant) {
+        let mut keys = self.keys();
+        let unlocks = keys.entry(key.clone()).or_insert_with(|| Unlocks {
+            bucket,
+            waiting: Vec::new(),
+            queueing: Vec::new(),
+            under_way: false,
+            failures: 0,
+        });
+        unlocks.waiting.push(Unlock { nonce, until, answer: None });
+        self.sent_next(unlocks);
+    }
+
+    /// Unlocks a nonce after those that have passed the key on; `None` if Redis has heard of all of them.
+    pub(super) fn last(
+        &self,
+        key: &str,
+        nonce: Nonce,
+        until: Instant,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        let mut keys = self.keys();
+        let unlocks = keys.get_mut(key)?;
+        let (answer, answered) = oneshot::channel();
+        unlocks.waiting.push(Unlock { nonce, until, answer: Some(answer) });
+        self.sent_next(unlocks);
+        Some(answered)
+    }
+
+    /// Takes a place in the queue of a key that is passed on here; `None` if it is not. The answer is as
+    /// the script for LOCK has it, or `Nil`: nothing was done.
+    pub(super) fn lock(
+        &self,
+        request: &Arc<Request>,
+        wait: Wait,
+        look: Look,
+    ) -> Option<impl Future<Output = Result<Answered, Trouble>> + Send + use<>> {
+        let mut keys = self.keys();
+        let unlocks = keys.get_mut(&request.key)?;
+        let (asked, answered) = asked(Some(look));
+        unlocks.queueing.push(Queueing { request: request.clone(), wait, asked });
+        self.sent_next(unlocks);
+        Some(answered)
+    }
+
+    fn sent_next(&self, unlocks: &Unlocks) {
+        if !unlocks.under_way {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Takes what one command carries of each key that has none under way.
+    fn take(&self, now: Instant) -> Vec<Command> {
+        let mut commands = Vec::new();
+        self.keys().retain(|key, unlocks| {
+            if unlocks.under_way {
+                return true;
+            }
+            unlocks.waiting.retain(|unlock| now < unlock.until);
+            // Who has gone withdraws it.
+            unlocks.queueing.retain(|queueing| !queueing.asked.is_closed());
+            if unlocks.waiting.is_empty() && unlocks.queueing.is_empty() {
+                return false;
+            }
+            commands.push(Command {
+                key: key.clone(),
+                bucket: unlocks.bucket,
+                unlocks: front(&mut unlocks.waiting),
+                locks: front(&mut unlocks.queueing),
+                failures: unlocks.failures,
+            });
+            unlocks.under_way = true;
+            true
+        });
+        commands
+    }
+
+    /// A command has ended; what it did not do is to be tried again.
+    fn ended(&self, command: Command) {
+        if let Some(unlocks) = self.keys().get_mut(&command.key) {
+            unlocks.under_way = false;
+            unlocks.failures = command.failures;
+            unlocks.waiting.splice(..0, command.unlocks);
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Unlocks>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one command unlocks of one key.
+struct Command {
+    key: Arc<str>,
+    bucket: usize,
+    unlocks: Vec<Unlock>,
+    locks: Vec<Queueing>,
+    /// How many commands of this key have failed before, since one was answered.
+    failures: u32,
+}
+
+impl Command {
+    /// Sends it. Leaves those that must be sent again.
+    async fn send(mut self, shared: &Shared) -> Self {
+        if self.failures > 0 {
+            sleep(back_off(self.failures)).await;
+        }
+        let until = shared.now().after(shared.options.request_timeout);
+        let nonces: Vec<_> = self.unlocks.iter().map(|unlock| unlock.nonce).collect();
+        let (key, nonces, locks) =
+            ((&self.key, self.bucket), (&nonces[..], false), mem::take(&mut self.locks));
+        match shared.unlock_all(key, nonces, locks, Delivery::default(), until).await {
+            Ok(were) => {
+                self.failures = 0;
+                for (unlock, was) in self.unlocks.drain(..).zip(were) {
+                    tell(unlock.answer, Ok(was.was_ours()));
+                }
+            }
+            Err(trouble) => {
+                self.failures += 1;
+                if trouble.is_passing() {
+                    tracing::debug!(%trouble, failures = self.failures, "unlocks have failed");
+                } else {
+                    tracing::warn!(%trouble, "unlocks were refused: the leases will run out");
+                }
+                self.unlocks.retain_mut(|unlock| match unlock.answer.take() {
+                    None => trouble.is_passing(),
+                    answer => {
+                        tell(answer, Err(trouble.clone()));
+                        false
+                    }
+                });
+            }
+        }
+        self
+    }
+}
+
+/// Takes the first of what waits, as many as one command carries.
+fn front<T>(waiting: &mut Vec<T>) -> Vec<T> {
+    let later = waiting.split_off(waiting.len().min(PER_COMMAND));
+    mem::replace(waiting, later)
+}
+
+/// Who has gone in the meantime does not want to know.
+fn tell(whom: Option<oneshot::Sender<Answer>>, answer: Answer) {
+    whom.map(|whom| whom.send(answer).ok());
+}
+
+/// Sends what is to be unlocked. When the handle is closed or dropped, what is left is sent, once.
+pub(super) async fn relay(shared: Arc<Shared>, mut stop: Stop) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        let commands = shared.relay.take(shared.now()).into_iter();
+        under_way.extend(commands.map(|command| command.send(&shared)));
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop) => break,
+            Some(command) = under_way.next() => shared.relay.ended(command),
+            () = shared.relay.poke.notified() => {}
+        }
+    }
+    let last = async {
+        loop {
+            let commands = shared.relay.take(shared.now()).into_iter();
+            let fresh = commands.filter(|command| command.failures == 0);
+            under_way.extend(fresh.map(|command| command.send(&shared)));
+            let Some(command) = under_way.next().await else { break };
+            shared.relay.ended(command);
+        }
+    };
+    let _ = timeout(shared.options.request_timeout, last).await;
+    // Whoever waits sends it itself.
+    shared.relay.keys().clear();
+}
