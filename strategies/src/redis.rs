@@ -4,14 +4,20 @@
 //! - `script`, `keys`, `reply`: the scripts, the names of keys, and what comes back.
 //! - `wire`: one connection. `resp`: what comes on it. `link`: the shared one for requests.
 //!   `trouble`: what can go wrong with it.
-//! - `waiters`: who waits here; pure. `acquire`: one call of `lock`. `hold`: unlock and extend.
-//!   `tasks`: the subscriber, the poller and the releaser.
+//! - `waiters`: who waits here, and who gets a key next that is passed on here; pure. `acquire`: one
+//!   call of `lock`. `hold`: unlock and extend. `relay`: what Redis must still hear of keys that were
+//!   passed on. `tasks`: the subscriber, the poller and the releaser.
 //! - `shared`: what all of them hold. `greet`: the first words with a server.
 //!
 //! **One wait:** `acquire` joins `waiters`, then sends the LOCK from the calling task. A place in
 //! the queue parks the call where its answer is read, without waking it, until the subscriber hears of
 //! the grant (or an unlock of this process brings it along); the poller asks in case nobody does. Whoever leaves withdraws through the
 //! releaser.
+//!
+//! **One hand-over within the process:** the answer to an UNLOCK names, beside the waiter of this process
+//! that has the key now, those of its own that stand right behind it, with their tokens. The next unlock
+//! gives the key to the first of them at once, and `relay` tells Redis: see `waiters::line` for why nobody
+//! else can have it meanwhile.
 
 mod acquire;
 #[cfg(any(test, feature = "testing"))]
@@ -89,8 +95,19 @@ use crate::{
 /// `TIME` in microseconds. A call ends by its deadline. An error of Redis is never reported as
 /// [`Error::Held`].
 ///
+/// **Within one process**, where waiters of one handle stand right behind each other, the key goes from one
+/// to the next without a word from Redis, in the order of the queue: `unlock` returns at once, and Redis is
+/// told in the background, again until it answers or the lease is over. It cannot give the key to anybody
+/// else meanwhile. Whoever unlocks it last waits for the answer, so that then the key is free for others.
+/// A lease that was got so is shorter than asked for by what has passed since Redis told who is next, by
+/// half at the most; with a nonce that the caller gave, and where Redis has not told, it goes the usual way.
+///
 /// # Limits and failure modes
 ///
+/// - **Passed on and not heard.** While Redis does not answer, waiters that are known to be next still get
+///   the key, for what is left of the lease that Redis granted last. Until it has heard, `inspect` shows the
+///   one before; an extend of this handle waits for that, one by another process is refused
+///   ([`Error::NotHolder`]). A process that dies meanwhile leaves the key to the ends of leases.
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
 ///   holders can believe in their locks until the first one's lease ends or its next extend fails;
@@ -142,7 +159,7 @@ use crate::{
 /// | `gaggle:{b7}:t` | the bucket's last token | never |
 /// | `gaggle:{b7}:x` | ended nonces of which a copy may be under way | with the last of them |
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
-/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence |
+/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence, or five quarters of a lease where those who are next were told |
 /// | `gaggle:{b7}:a:<key>` | what the waiters asked for | with the queue |
 /// | `gaggle:{b7}:g:<key>` | a holder that came from the queue | with its unlock, or `nonce_memory` after its lease |
 ///

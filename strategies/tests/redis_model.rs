@@ -16,7 +16,7 @@ mod redis_support;
 
 use std::collections::BTreeSet;
 
-use model::{Command, Model, N, commands};
+use model::{Command, Model, N, commands, process_of};
 use proptest::{prelude::*, test_runner::TestRunner};
 use redis::{Value, aio::MultiplexedConnection};
 use redis_support::Server;
@@ -46,7 +46,8 @@ impl Real {
         cmd.arg(script.replace("-- include settle.lua\n", SETTLE))
             .arg(6)
             .arg(&self.names(nonce % 2));
-        cmd.arg(process(nonce % 3)).arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
+        cmd.arg(process(process_of(nonce)))
+            .arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
         cmd.arg(arguments).query_async(&mut self.connection).await.unwrap()
     }
 
@@ -109,7 +110,7 @@ impl Real {
                 }
             }
             Command::Unlock { nonce, copies } => {
-                let arguments = [hex(nonce), flag(copies).to_owned()];
+                let arguments = [hex(nonce), flag(copies).to_owned(), "0".to_owned()];
                 match self.eval(UNLOCK, nonce, &arguments).await {
                     Value::Int(_) => "held".into(),
                     answer => word(&parts(&answer)[2]),

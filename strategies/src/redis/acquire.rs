@@ -249,6 +249,10 @@ impl Call<'_> {
             let asking = self.shared.prolong(key, bucket, (nonce, token), duration, until);
             match ticket.unless_closed(asking).await? {
                 Ok(true) => deadline = extended_deadline(Some(deadline), now, duration, drift),
+                Ok(false) if self.shared.waiters().is_ahead(key, bucket, nonce) => {
+                    tries += 1;
+                    ticket.pause(back_off(tries), self.limit).await?;
+                }
                 Ok(false) => {
                     // It has run out before we heard of it.
                     let ended = self.shared.waiters().end(bucket, nonce, Outcome::Spent);

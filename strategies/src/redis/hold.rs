@@ -1,14 +1,25 @@
 //! What a holder does with its lock: unlock, extend, release.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use redis::{Cmd, Value};
+use tokio::time::timeout;
 
 use super::{
     acquire::back_off,
     keys,
-    shared::{Release, Shared},
+    relay::Queueing,
+    reply::{Reply, Was},
+    script,
+    shared::{Release, Shared, add_request, hex, tell},
     trouble::{Fate, Trouble},
+    waiters::Passed,
+    wire::{Delivery, First, Together},
 };
-use crate::{Error, Instant, Lock, extended, gone};
+use crate::{Error, Instant, Lock, Nonce, extended, gone, whole_ms};
 
 /// An unlock whose caller goes before the answer is sent all the same.
 pub(super) struct HandOver<'a> {
@@ -35,6 +46,123 @@ impl Drop for HandOver<'_> {
 }
 
 impl Shared {
+    /// UNLOCK of nonces of one key, after LOCKs of it that wait. Returns what each nonce was.
+    pub(super) async fn unlock_all(
+        &self,
+        (key, bucket): (&Arc<str>, usize),
+        (nonces, copies): (&[Nonce], bool),
+        locks: Vec<Queueing>,
+        delivery: Delivery,
+        until: Instant,
+    ) -> Result<Vec<Was>, Trouble> {
+        let known = self.waiters().known(key, bucket);
+        let arguments = |cmd: &mut Cmd| {
+            self.add_common(cmd, bucket, [&**key].into_iter());
+            let first = nonces.first().map(|nonce| hex(*nonce)).unwrap_or_default();
+            cmd.arg(first.as_slice()).arg(if copies { "c" } else { "-" }).arg(known);
+            if nonces.len() != 1 || !locks.is_empty() {
+                cmd.arg(nonces.len()).arg(self.too_late());
+                for nonce in nonces.iter().skip(1) {
+                    cmd.arg(hex(*nonce).as_slice());
+                }
+                for lock in &locks {
+                    add_request(cmd, &lock.request, lock.wait, None);
+                }
+            }
+        };
+        let sent = self.now();
+        let read = self.link.eval(&script::UNLOCK, arguments, delivery, until).await;
+        let read = read.and_then(Reply::read).and_then(|mut reply| {
+            let were = nonces.iter().map(|_| reply.was()).collect::<Result<Vec<_>, _>>()?;
+            let queued = if locks.is_empty() { None } else { Some(reply.places()?) };
+            Ok((reply, were, queued))
+        });
+        let (mut reply, were, queued) = match read {
+            Ok(read) => read,
+            Err(trouble) => {
+                locks.into_iter().for_each(|lock| lock.asked.fail(trouble.clone()));
+                return Err(trouble);
+            }
+        };
+        reply.now.inspect(|now| self.saw(*now));
+        self.met(bucket, &reply);
+        // Places before grants: those who have one may be heirs.
+        let (count, place) = queued.unwrap_or_default();
+        for (at, lock) in locks.into_iter().enumerate() {
+            lock.asked.answer(if at < count { place.clone() } else { Value::Nil });
+        }
+        let kept = !reply.own.is_empty();
+        for (granted, heirs) in std::mem::take(&mut reply.own) {
+            let (now, line) = (self.now(), (key, bucket));
+            let effects = match heirs {
+                Some(heirs) => self.waiters().granted_in_line(line, granted, heirs, sent, now),
+                None => self.waiters().granted(bucket, granted, now),
+            };
+            tell(effects);
+        }
+        if kept {
+            // Who has the lock now goes first: its unlock is what the next one waits for.
+            tokio::task::yield_now().await;
+        }
+        let gave = were.contains(&Was::Holding) && !reply.short && !kept;
+        self.gives_away.store(gave, Ordering::Relaxed);
+        Ok(were)
+    }
+
+    /// UNLOCK, for a caller that waits for the answer or for nobody. Where the next holder is known here,
+    /// that one has the key at once, and Redis is told later. Returns whether the nonce held the key.
+    pub(super) async fn free(
+        &self,
+        key: &Arc<str>,
+        bucket: usize,
+        (nonce, copies): (Nonce, bool),
+        awaited: bool,
+        until: Instant,
+    ) -> Result<bool, Trouble> {
+        let now = self.now();
+        let passed = if copies { None } else { self.waiters().pass(key, bucket, nonce, now) };
+        if let Some(Passed { effects, lease }) = passed {
+            let worth = lease.max(self.options.nonce_memory);
+            self.relay.passed(key, bucket, nonce, now.after(worth));
+            tell(effects);
+            return Ok(true);
+        }
+        if !copies && let Some(answered) = self.relay.last(key, nonce, until) {
+            // Without an answer it has ended: sent from here.
+            match timeout(until.since(now), answered).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(_)) => {}
+                Err(_) => return Err(Trouble::NoTime),
+            }
+        }
+        // Where other processes wait, the next holder is told before us: it is waited for.
+        let gives_away = self.gives_away.load(Ordering::Relaxed);
+        let first = if gives_away { First::Subscribers } else { First::Sender };
+        let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
+        let awake = awaited && !gives_away;
+        let delivery = Delivery { first, look: None, together, awake };
+        let (key, nonces) = ((key, bucket), (&[nonce][..], copies));
+        let were = self.unlock_all(key, nonces, Vec::new(), delivery, until).await?;
+        Ok(were[0].was_ours())
+    }
+
+    /// EXTEND. Returns whether the nonce holds the key with this token.
+    pub(super) async fn prolong(
+        &self,
+        key: &str,
+        bucket: usize,
+        (nonce, token): (Nonce, u64),
+        duration: Duration,
+        until: Instant,
+    ) -> Result<bool, Trouble> {
+        let arguments = |cmd: &mut Cmd| {
+            cmd.arg(hex(nonce).as_slice()).arg(whole_ms(duration)).arg(token);
+        };
+        let mut reply =
+            self.run(&script::EXTEND, bucket, [key].into_iter(), arguments, until).await?;
+        Ok(reply.was()? == Was::Holding)
+    }
+
     pub(super) fn release_lock(&self, lock: &Lock) {
         let memory = self.now().after(self.options.nonce_memory);
         self.release(Release {

@@ -19,12 +19,12 @@ use super::{
     RedisOptions,
     keys::{BUCKETS, Names},
     link::{Link, Server},
-    relay::{Queueing, Relay},
-    reply::{Answer, Found, Reply, Was},
+    relay::Relay,
+    reply::{Answer, Found, Reply},
     script::{self, Script},
     trouble::Trouble,
-    waiters::{Effects, Outcome, Passed, Request, Waiters, Waiting, Withdrawal},
-    wire::{Delivery, First, Look, Together},
+    waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
+    wire::{Delivery, Look, Together},
 };
 use crate::{
     Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
@@ -77,7 +77,7 @@ pub(super) struct Shared {
     seen: AtomicU64,
     /// Whether the last unlock met a queue, and no waiter of this process got the key: then one of
     /// another process may have, and may the next time.
-    gives_away: AtomicBool,
+    pub(super) gives_away: AtomicBool,
     /// Until when requests are sent alone, by bucket, in nanoseconds of the local clock.
     alone_until: [AtomicU64; BUCKETS],
     pub(super) closed: AtomicBool,
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Runs a script over keys of one bucket, and takes from its reply what every reply has.
-    async fn run<'a, K>(
+    pub(super) async fn run<'a, K>(
         &self,
         script: &Script,
         bucket: usize,
@@ -196,7 +196,7 @@ impl Shared {
     }
 
     /// Adds what every script is told.
-    fn add_common<'a>(
+    pub(super) fn add_common<'a>(
         &self,
         cmd: &mut Cmd,
         bucket: usize,
@@ -262,13 +262,13 @@ impl Shared {
     }
 
     /// Whether the shortest way is likely in this bucket.
-    fn is_calm(&self, bucket: usize) -> bool {
+    pub(super) fn is_calm(&self, bucket: usize) -> bool {
         let until = self.alone_until[bucket].load(Ordering::Relaxed);
         until == 0 || nanos(self.now()) >= until
     }
 
     /// Learns from a reply whether the shortest way is likely the next time.
-    fn met(&self, bucket: usize, reply: &Reply) {
+    pub(super) fn met(&self, bucket: usize, reply: &Reply) {
         if !reply.short {
             let until = nanos(self.now().after(ALONE));
             self.alone_until[bucket].store(until, Ordering::Relaxed);
@@ -303,125 +303,9 @@ impl Shared {
     }
 
     /// After what time of the server a LOCK sent now is too old.
-    fn too_late(&self) -> u64 {
+    pub(super) fn too_late(&self) -> u64 {
         let memory = whole_ms(self.options.nonce_memory).saturating_mul(1000);
         self.seen.load(Ordering::Relaxed).saturating_add(memory)
-    }
-
-    /// UNLOCK of nonces of one key, after LOCKs of it that wait. Returns what each nonce was.
-    pub(super) async fn unlock_all(
-        &self,
-        (key, bucket): (&Arc<str>, usize),
-        (nonces, copies): (&[Nonce], bool),
-        locks: Vec<Queueing>,
-        delivery: Delivery,
-        until: Instant,
-    ) -> Result<Vec<Was>, Trouble> {
-        let known = self.waiters().known(key, bucket);
-        let arguments = |cmd: &mut Cmd| {
-            self.add_common(cmd, bucket, [&**key].into_iter());
-            let first = nonces.first().map(|nonce| hex(*nonce)).unwrap_or_default();
-            cmd.arg(first.as_slice()).arg(if copies { "c" } else { "-" }).arg(known);
-            if nonces.len() != 1 || !locks.is_empty() {
-                cmd.arg(nonces.len()).arg(self.too_late());
-                for nonce in nonces.iter().skip(1) {
-                    cmd.arg(hex(*nonce).as_slice());
-                }
-                for lock in &locks {
-                    add_request(cmd, &lock.request, lock.wait, None);
-                }
-            }
-        };
-        let sent = self.now();
-        let read = self.link.eval(&script::UNLOCK, arguments, delivery, until).await;
-        let read = read.and_then(Reply::read).and_then(|mut reply| {
-            let were = nonces.iter().map(|_| reply.was()).collect::<Result<Vec<_>, _>>()?;
-            let queued = if locks.is_empty() { None } else { Some(reply.places()?) };
-            Ok((reply, were, queued))
-        });
-        let (mut reply, were, queued) = match read {
-            Ok(read) => read,
-            Err(trouble) => {
-                locks.into_iter().for_each(|lock| lock.asked.fail(trouble.clone()));
-                return Err(trouble);
-            }
-        };
-        reply.now.inspect(|now| self.saw(*now));
-        self.met(bucket, &reply);
-        // Places before grants: those who have one may be heirs.
-        let (count, place) = queued.unwrap_or_default();
-        for (at, lock) in locks.into_iter().enumerate() {
-            lock.asked.answer(if at < count { place.clone() } else { Value::Nil });
-        }
-        let kept = !reply.own.is_empty();
-        for (granted, heirs) in std::mem::take(&mut reply.own) {
-            let (now, line) = (self.now(), (key, bucket));
-            let effects = match heirs {
-                Some(heirs) => self.waiters().granted_in_line(line, granted, heirs, sent, now),
-                None => self.waiters().granted(bucket, granted, now),
-            };
-            tell(effects);
-        }
-        if kept {
-            // Who has the lock now goes first: its unlock is what the next one waits for.
-            tokio::task::yield_now().await;
-        }
-        let gave = were.contains(&Was::Holding) && !reply.short && !kept;
-        self.gives_away.store(gave, Ordering::Relaxed);
-        Ok(were)
-    }
-
-    /// UNLOCK, for a caller that waits for the answer or for nobody. Where the next holder is known here,
-    /// that one has the key at once, and Redis is told later. Returns whether the nonce held the key.
-    pub(super) async fn free(
-        &self,
-        key: &Arc<str>,
-        bucket: usize,
-        (nonce, copies): (Nonce, bool),
-        awaited: bool,
-        until: Instant,
-    ) -> Result<bool, Trouble> {
-        let now = self.now();
-        let passed = if copies { None } else { self.waiters().pass(key, bucket, nonce, now) };
-        if let Some(Passed { effects, lease }) = passed {
-            let worth = lease.max(self.options.nonce_memory);
-            self.relay.passed(key, bucket, nonce, now.after(worth));
-            tell(effects);
-            return Ok(true);
-        }
-        if !copies && let Some(answered) = self.relay.last(key, nonce, until) {
-            // Without an answer it has ended: sent from here.
-            match timeout(until.since(now), answered).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(_)) => {}
-                Err(_) => return Err(Trouble::NoTime),
-            }
-        }
-        // Where other processes wait, the next holder is told before us: it is waited for.
-        let gives_away = self.gives_away.load(Ordering::Relaxed);
-        let first = if gives_away { First::Subscribers } else { First::Sender };
-        let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
-        let awake = awaited && !gives_away;
-        let delivery = Delivery { first, look: None, together, awake };
-        let (key, nonces) = ((key, bucket), (&[nonce][..], copies));
-        let were = self.unlock_all(key, nonces, Vec::new(), delivery, until).await?;
-        Ok(were[0].was_ours())
-    }
-
-    /// EXTEND. Returns whether the nonce holds the key with this token.
-    pub(super) async fn prolong(
-        &self,
-        key: &str,
-        bucket: usize,
-        (nonce, token): (Nonce, u64),
-        duration: Duration,
-        until: Instant,
-    ) -> Result<bool, Trouble> {
-        let arguments = |cmd: &mut Cmd| {
-            cmd.arg(hex(nonce).as_slice()).arg(whole_ms(duration)).arg(token);
-        };
-        let mut reply = self.run(&script::EXTEND, bucket, [key].into_iter(), arguments, until).await?;
-        Ok(reply.was()? == Was::Holding)
     }
 
     /// POLL for several nonces of one bucket, in groups of one key each.
@@ -514,7 +398,7 @@ impl Wait {
 }
 
 /// `copies` is left out where there are none.
-fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: Option<bool>) {
+pub(super) fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: Option<bool>) {
     cmd.arg(hex(request.nonce).as_slice()).arg(whole_ms(request.duration));
     match wait {
         Wait::No => cmd.arg(0),
@@ -531,7 +415,7 @@ fn nanos(instant: Instant) -> u64 {
     u64::try_from(instant.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn hex(nonce: Nonce) -> Vec<u8> {
+pub(super) fn hex(nonce: Nonce) -> Vec<u8> {
     let mut hex = String::with_capacity(32);
     write!(hex, "{nonce}").expect("a string takes everything");
     hex.into_bytes()

@@ -59,11 +59,7 @@ struct Bucket<C> {
 
 impl<C> Waiters<C> {
     pub(super) fn new(drift: Drift, waiter_ttl: Duration) -> Self {
-        let bucket = || Bucket {
-            entries: BTreeMap::new(),
-            lines: Lines::default(),
-            poll_at: None,
-        };
+        let bucket = || Bucket { entries: BTreeMap::new(), lines: Lines::default(), poll_at: None };
         Self {
             buckets: (0..BUCKETS).map(|_| bucket()).collect(),
             drift,
@@ -104,6 +100,7 @@ impl<C> Waiters<C> {
                     duration: request.duration,
                     until,
                     state: State::Asking,
+                    passed: false,
                     taken: false,
                     unanswered: 0,
                     was_sent: false,
@@ -119,9 +116,7 @@ impl<C> Waiters<C> {
     /// A LOCK is about to be sent again, for a nonce that waited. Returns whether copies of it may be
     /// under way; `None` if nobody waits for it any more: what ended must not queue again.
     pub(super) fn queueing_again(&mut self, request: &Request) -> Option<bool> {
-        let bucket = &mut self.buckets[request.bucket];
-        let entry = bucket.entries.get_mut(&request.nonce)?;
-        bucket.lines.forget(&request.key);
+        let entry = self.entry(request.bucket, request.nonce)?;
         (entry.state == State::Queued).then(|| entry.sending())
     }
 
@@ -224,7 +219,7 @@ impl<C> Waiters<C> {
             State::Granted(grant) => grant,
             _ => grant(entry),
         };
-        lines.granted(&entry.request.key, nonce, grant, entry.duration);
+        lines.granted(&entry.request.key, nonce, grant.token);
         entry.state = State::Granted(grant);
         (Some(grant), entry.tell_parked(Outcome::Granted(grant)))
     }

@@ -27,8 +27,8 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
-pub(super) use self::{state::Asked, together::Together};
 use self::state::{Aside, State, Wanted, lock};
+pub(super) use self::{state::Asked, together::Together};
 use super::trouble::Trouble;
 
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by

@@ -4,8 +4,19 @@ use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-/// A nonce, by its number; it belongs to process `n % 3` and key `n % 2`.
+/// A nonce, by its number; it belongs to key `n % 2` and a process.
 pub(super) type N = u8;
+
+const NONCES: N = 14;
+
+/// Three processes, of which the first has most nonces: some stand one behind the other.
+pub(super) const fn process_of(nonce: N) -> u8 {
+    match nonce {
+        0..10 => 0,
+        10..12 => 1,
+        _ => 2,
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
@@ -40,8 +51,8 @@ pub(super) enum Command {
 }
 
 pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
-    let nonce = || 0..8_u8;
-    let some = || proptest::collection::vec(0..8_u8, 0..4);
+    let nonce = || 0..NONCES;
+    let some = || proptest::collection::vec(0..NONCES, 0..4);
     let command = prop_oneof![
         6 => (nonce(), any::<bool>(), any::<bool>())
             .prop_map(|(nonce, waits, copies)| Command::Lock { nonce, waits, copies }),
@@ -87,7 +98,7 @@ impl Model {
         let key = &mut keys[usize::from(key)];
         while key.holder.is_none() {
             let Some((nonce, flag)) = key.queue.pop_front() else { return };
-            if key.alive.contains(&(nonce % 3)) {
+            if key.alive.contains(&process_of(nonce)) {
                 key.holder = Some((nonce, flag));
                 remembered.insert(nonce);
                 told.push(nonce);
@@ -129,7 +140,7 @@ impl Model {
                     Some(_) => {}
                     None => key.queue.push_back((nonce, flag)),
                 }
-                key.alive.insert(nonce % 3);
+                key.alive.insert(process_of(nonce));
                 "queued"
             }
             Command::Unlock { nonce, mut copies } => {
@@ -162,7 +173,7 @@ impl Model {
             Command::Poll { nonce } => {
                 let key = &mut self.keys[usize::from(nonce % 2)];
                 if !key.queue.is_empty() {
-                    key.alive.insert(nonce % 3);
+                    key.alive.insert(process_of(nonce));
                 }
                 self.settle(nonce % 2);
                 self.state(nonce, ["granted", "waits", "spent", "unknown"])

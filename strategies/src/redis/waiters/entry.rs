@@ -76,6 +76,8 @@ pub(super) struct Entry<C> {
     pub(super) duration: Duration,
     pub(super) until: Option<Instant>,
     pub(super) state: State,
+    /// The key was passed to it here, so that Redis may still take it for a waiter.
+    pub(super) passed: bool,
     /// Somebody here holds the lock: nobody else may withdraw it.
     pub(super) taken: bool,
     /// LOCKs sent and not answered, the lost ones included.
@@ -130,7 +132,7 @@ impl<C> Entry<C> {
         let kept = match self.state {
             State::Granted(_) => !self.taken,
             State::Queued => true,
-            State::Asking | State::Ended => self.unanswered > 0 && !self.taken,
+            State::Asking | State::Ended => (self.unanswered > 0 || self.passed) && !self.taken,
         };
         kept.then(|| self.withdrawn())
     }

@@ -8,6 +8,9 @@
 //! anybody else. The second is what [`Line::until`] is for: it never lies behind the end of the lease
 //! of any holder since the line was told.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -89,7 +92,7 @@ impl<C> Waiters<C> {
         line.heirs.pop_front();
         line.holds(entry.request.nonce, token, (entry.duration, deadline));
         let grant = Grant { token, deadline };
-        entry.state = State::Granted(grant);
+        (entry.state, entry.passed) = (State::Granted(grant), true);
         Some(Passed { effects: entry.tell_parked(Outcome::Granted(grant)), lease })
     }
 
@@ -131,16 +134,8 @@ impl<C> Waiters<C> {
             let until = lease_end(sent, entry.duration, drift);
             let (holder, duration, last) = (granted.nonce, entry.duration, *last);
             let heirs = heirs.next.into();
-            let line = Line {
-                holder,
-                token,
-                duration,
-                until,
-                heirs,
-                last,
-                told_at: sent,
-                granted: token,
-            };
+            let line =
+                Line { holder, token, duration, until, heirs, last, told_at: sent, granted: token };
             bucket.lines.insert(key.clone(), line, now);
         }
         effects
@@ -149,17 +144,12 @@ impl<C> Waiters<C> {
 
 impl Lines {
     /// Redis has granted the key, and not because a process passed it on.
-    pub(super) fn granted(&mut self, key: &str, nonce: Nonce, grant: Grant, duration: Duration) {
+    pub(super) fn granted(&mut self, key: &str, nonce: Nonce, token: u64) {
         if let Some(line) = self.by_key.get_mut(key)
-            && !line.granted(nonce, grant, duration)
+            && !line.granted(nonce, token)
         {
             self.by_key.remove(key);
         }
-    }
-
-    /// Who waits for `key` may stand otherwise from now on.
-    pub(super) fn forget(&mut self, key: &str) {
-        self.by_key.remove(key);
     }
 
     fn insert(&mut self, key: Arc<str>, line: Line, now: Instant) {
@@ -169,30 +159,14 @@ impl Lines {
         }
         self.by_key.insert(key, line);
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.by_key.len()
-    }
 }
 
 impl Line {
-    /// Returns whether the line still holds: the grant was to one of it.
-    fn granted(&mut self, nonce: Nonce, grant: Grant, duration: Duration) -> bool {
-        let Grant { token, deadline } = grant;
+    /// Returns whether the line still holds: Redis follows what was passed on here. Where it is ahead, the
+    /// queue may have changed, and is kept for no longer than the lease before.
+    fn granted(&mut self, nonce: Nonce, token: u64) -> bool {
         self.granted = self.granted.max(token);
-        if token < self.token {
-            // Redis follows what was passed on here.
-            return true;
-        }
-        if token > self.token {
-            let Some(place) = self.heirs.iter().position(|heir| *heir == (nonce, token)) else {
-                return false;
-            };
-            self.heirs.drain(..=place);
-            self.holds(nonce, token, (duration, deadline));
-        }
-        nonce == self.holder
+        token < self.token || (nonce, token) == (self.holder, self.token)
     }
 
     /// An UNLOCK sent at `sent` gave the key to the nonce with `token`, and told of `heirs`. Returns
