@@ -92,7 +92,9 @@ use crate::{
 ///
 /// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
 /// wall clock is not behind the last token: a token is the greater of the last one plus 1 and
-/// `TIME` in microseconds. A call ends by its deadline. An error of Redis is never reported as
+/// `TIME` in microseconds, or one of those that were kept for waiters that were told to be next. Where Redis has
+/// lost its memory, one of these may get its token after a greater one was granted: the resource refuses it.
+/// A call ends by its deadline. An error of Redis is never reported as
 /// [`Error::Held`].
 ///
 /// **Within one process**, where waiters of one handle stand right behind each other, the key goes from one
@@ -107,7 +109,8 @@ use crate::{
 /// - **Passed on and not heard.** While Redis does not answer, waiters that are known to be next still get
 ///   the key, for what is left of the lease that Redis granted last. Until it has heard, `inspect` shows the
 ///   one before; an extend of this handle waits for that, one by another process is refused
-///   ([`Error::NotHolder`]). A process that dies meanwhile leaves the key to the ends of leases.
+///   ([`Error::NotHolder`]), and its unlock frees the key only when Redis has heard of those before, or their
+///   lease ends. A process that dies meanwhile, or whose unlocks Redis refuses, leaves the key to the ends of leases.
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
 ///   holders can believe in their locks until the first one's lease ends or its next extend fails;

@@ -142,6 +142,13 @@ impl Real {
         }
     }
 
+    /// The token in the holder's value.
+    async fn token(&mut self, key: u8) -> Option<u64> {
+        let [_, _, lock, ..] = self.names(key);
+        let value: Option<String> = self.command(&["GET", &lock]).await;
+        value.map(|value| value.split(' ').nth(2).unwrap().parse().unwrap())
+    }
+
     /// Who holds, who waits, and what is remembered.
     async fn state(&mut self) -> (Vec<(Option<String>, Vec<String>)>, BTreeSet<String>) {
         let (mut keys, mut remembered) = (Vec::new(), BTreeSet::new());
@@ -186,7 +193,7 @@ fn word(value: &Value) -> String {
 }
 
 async fn compare(real: &mut Real, commands: &[Command]) -> Result<(), TestCaseError> {
-    let (mut model, mut last_token) = (Model::default(), 0_u64);
+    let (mut model, mut last_token, mut granted_last) = (Model::default(), 0_u64, [0_u64; 2]);
     for (step, command) in commands.iter().enumerate() {
         let mut tokens = Vec::new();
         let mut got = String::new();
@@ -235,7 +242,16 @@ async fn compare(real: &mut Real, commands: &[Command]) -> Result<(), TestCaseEr
         } else {
             let granted = !model.told.is_empty()
                 || got == "granted" && !matches!(command, Command::Poll { .. });
-            prop_assert_eq!(token > last_token, granted, "a token a grant; step {}", step);
+            // An heir's was counted when it was told.
+            prop_assert!(granted || token == last_token, "a token a grant; step {step}");
+            for key in 0..2 {
+                let Some(of_holder) = real.token(key).await else { continue };
+                let before = std::mem::replace(&mut granted_last[usize::from(key)], of_holder);
+                prop_assert!(before <= of_holder && of_holder <= token, "tokens rise; step {step}");
+                if model.told.iter().any(|nonce| nonce % 2 == key) {
+                    prop_assert!(before < of_holder, "another grant, another token; step {step}");
+                }
+            }
         }
         last_token = token;
     }

@@ -246,10 +246,12 @@ impl Call<'_> {
             }
             let patience = now.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));
+            // Before it is sent: what Redis hears meanwhile makes its answer no better.
+            let ahead = self.shared.waiters().is_ahead(key, bucket, nonce, now);
             let asking = self.shared.prolong(key, bucket, (nonce, token), duration, until);
             match ticket.unless_closed(asking).await? {
                 Ok(true) => deadline = extended_deadline(Some(deadline), now, duration, drift),
-                Ok(false) if self.shared.waiters().is_ahead(key, bucket, nonce) => {
+                Ok(false) if ahead => {
                     tries += 1;
                     ticket.pause(back_off(tries), self.limit).await?;
                 }

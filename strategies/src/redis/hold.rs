@@ -109,6 +109,21 @@ impl Shared {
         Ok(were)
     }
 
+    /// Gives the key to the next holder, if that is known here. Returns whether it was.
+    fn pass_on(&self, key: &Arc<str>, bucket: usize, nonce: Nonce) -> bool {
+        let now = self.now();
+        let mut waiters = self.waiters();
+        let Some(Passed { effects, lease }) = waiters.pass(key, bucket, nonce, now) else {
+            return false;
+        };
+        // Before anybody sees it: what the next holder unlocks comes after this.
+        let worth = now.after(lease.max(self.options.nonce_memory));
+        self.relay.passed(key, bucket, nonce, worth);
+        drop(waiters);
+        tell(effects);
+        true
+    }
+
     /// UNLOCK, for a caller that waits for the answer or for nobody. Where the next holder is known here,
     /// that one has the key at once, and Redis is told later. Returns whether the nonce held the key.
     pub(super) async fn free(
@@ -120,14 +135,11 @@ impl Shared {
         until: Instant,
     ) -> Result<bool, Trouble> {
         let now = self.now();
-        let passed = if copies { None } else { self.waiters().pass(key, bucket, nonce, now) };
-        if let Some(Passed { effects, lease }) = passed {
-            let worth = lease.max(self.options.nonce_memory);
-            self.relay.passed(key, bucket, nonce, now.after(worth));
-            tell(effects);
+        if !copies && self.pass_on(key, bucket, nonce) {
             return Ok(true);
         }
-        if !copies && let Some(answered) = self.relay.last(key, nonce, until) {
+        let worth = now.after(self.options.nonce_memory);
+        if !copies && let Some(answered) = self.relay.last(key, nonce, worth) {
             // Without an answer it has ended: sent from here.
             match timeout(until.since(now), answered).await {
                 Ok(Ok(answer)) => return answer,
@@ -164,6 +176,9 @@ impl Shared {
     }
 
     pub(super) fn release_lock(&self, lock: &Lock) {
+        if self.pass_on(lock.key(), keys::bucket(lock.key()), lock.nonce()) {
+            return;
+        }
         let memory = self.now().after(self.options.nonce_memory);
         self.release(Release {
             key: lock.key().clone(),
@@ -212,12 +227,14 @@ impl Shared {
                 // Nobody is told: the lock may have been extended under a later deadline.
                 return Err(Error::Expired);
             }
+            // Before it is sent: what Redis hears meanwhile makes its answer no better.
+            let ahead = self.waiters().is_ahead(key, bucket, lock.nonce(), sent);
             match self.prolong(key, bucket, named, duration, until).await {
                 Ok(true) => {
                     let drift = self.options.drift;
                     return extended(lock, sent, duration, drift, self.now());
                 }
-                Ok(false) if self.waiters().is_ahead(key, bucket, lock.nonce()) => {
+                Ok(false) if ahead => {
                     self.try_again(&mut tries, Trouble::Behind, until).await?;
                 }
                 Ok(false) => {

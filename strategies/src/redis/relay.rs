@@ -180,6 +180,7 @@ impl Command {
     async fn send(mut self, shared: &Shared) -> Self {
         if self.failures > 0 {
             sleep(back_off(self.failures)).await;
+            self.locks.retain(|lock| !lock.asked.is_closed());
         }
         let until = shared.now().after(shared.options.request_timeout);
         let nonces: Vec<_> = self.unlocks.iter().map(|unlock| unlock.nonce).collect();

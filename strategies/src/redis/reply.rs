@@ -53,13 +53,14 @@ pub(super) enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Was {
     Holding,
-    Waiting,
+    /// It waits, as Redis sees it, and its process may have given it the key.
+    Heir,
     Gone,
 }
 
 impl Was {
-    /// Whether an unlock ended what was its nonce's own. One that only waits, as Redis sees it, was given
-    /// the key here, and Redis has not heard yet that the one before has unlocked it.
+    /// Whether an unlock ended what was its nonce's own. Of an heir that had the key Redis has not heard yet
+    /// that the one before has unlocked it.
     pub(super) fn was_ours(self) -> bool {
         self != Self::Gone
     }
@@ -163,7 +164,7 @@ impl Reply {
             Value::Int(_) => Was::Gone,
             word => match bytes(word)?.as_slice() {
                 b"held" => Was::Holding,
-                b"waited" => Was::Waiting,
+                b"heir" => Was::Heir,
                 _ => Was::Gone,
             },
         })

@@ -23,8 +23,7 @@
 -- nonces from the grant on, because copies of its LOCK may be under way.
 -- Every reply but the shortest begins {now, own grants: those to waiters of the calling process}.
 -- An heir is a waiter whose process knows that it is next and with which token, and lets it hold the
--- key from the end of the one before, without asking here: from then on the key is its own, until that
--- one's lease runs out.
+-- key from the end of the one before, without asking here. It is one until a lease before it runs out.
 
 local own = {}
 local now_ms = math.floor(now / 1000)
@@ -75,8 +74,8 @@ local function sweep(at)
 end
 
 -- Hands the key at `at` to the first live waiter, whose process is told: in the reply if it is the
--- one that asks, else on its topic. The dead before it are dropped, but for heirs of a holder that
--- was `unlocked`: they may have the key already. Returns the lock's new value, the place it had, its
+-- one that asks, else on its topic. The dead before it are dropped, but for heirs of a holder with the
+-- token `unlocked`, if it was: they may have the key already. Returns the lock's new value, the place it had, its
 -- lease and the heirs left; or false, and then whether waiters are left all the same: one script drops
 -- at most 1,000 dead, so that none keeps the server for long.
 local function hand_over(at, unlocked)
@@ -89,9 +88,12 @@ local function hand_over(at, unlocked)
     local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1], '#h')
     if found[1] then
       local heir
-      if found[3] then
-        local last, add = string.match(found[3], '^(%d+) (%d+)')
-        heir = tonumber(place) <= tonumber(last) and whole(place + add)
+      if unlocked and found[3] then
+        local last, add, kept = string.match(found[3], '^(%d+) (%d+) (%d+)$')
+        -- After a lease that ran out, or was settled by a process that knows no heirs, tokens are greater.
+        if tonumber(place) <= tonumber(last) and place + add > unlocked and now_ms < tonumber(kept) then
+          heir = whole(place + add)
+        end
       end
       local wait, duration, enqueued, flag, process, owner =
         string.match(found[1], '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
@@ -104,7 +106,7 @@ local function hand_over(at, unlocked)
         call('HDEL', KEYS[at + 2], nonce)
       end
       local waits = wait == '-1' or enqueued + wait * 1000 > now
-      if unlocked and heir or waits and alive and tonumber(alive) >= now_ms then
+      if heir or waits and alive and tonumber(alive) >= now_ms then
         local token, value = grant(at, nonce, flag, enqueued, duration, owner, heir)
         local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp
         if process == ARGV[1] then

@@ -14,7 +14,7 @@
 -- this process'. Their tokens are theirs from then on: the place of each plus `add` of "#h". There
 -- stands also up to which place the heirs go, and until when (ms) the queue is kept if nobody asks.
 --
--- Answers {now, own grants, 'held' | 'waited' | 'gone' for each nonce}: what it was; where there are LOCKs,
+-- Answers {now, own grants, 'held' | 'heir' | 'waited' | 'gone' for each nonce}: what it was; where there are LOCKs,
 -- then how many of them, from the first, have a place, the shortest way of LOCK being all that is done
 -- for them, and how long the holder's lease lasts. Or 1: the only nonce held, and nobody waits.
 
@@ -38,11 +38,11 @@ local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 -- What a grant tells of heirs. Nonces that other processes may know, or of which copies may be under
 -- way, are none: what becomes of them is not this process' alone.
 local function heirs(value, place, duration, found)
-  local token, known = grant_of(value), tonumber(ARGV[5])
+  local token, known = grant_of(value), tonumber(ARGV[5]) or 0
   place = tonumber(place)
   local last, add, kept = string.match(found or '', '^(%d+) (%d+) (%d+)$')
   last, add, kept = tonumber(last), tonumber(add), tonumber(kept)
-  local new = not last or place > last
+  local new = not last or place > last or token ~= place + add
   if new then
     last, add, kept = place, token - place, 0
   end
@@ -143,8 +143,10 @@ for at, nonce in ipairs(nonces) do
   end
 end
 if others[1] then
+  local last = tonumber(string.match(call('HGET', KEYS[5], '#h') or '', '^%d+')) or 0
   for at, place in ipairs(call('ZMSCORE', KEYS[4], unpack(others))) do
-    answers[at_others[at]] = place and 'waited' or 'gone'
+    local waited = place and (tonumber(place) <= last and 'heir' or 'waited')
+    answers[at_others[at]] = waited or 'gone'
   end
   call('ZREM', KEYS[4], unpack(others))
   if not sweep(3) then
@@ -153,7 +155,7 @@ if others[1] then
 end
 if held then
   -- The next grant puts its own in their places.
-  local next, place, lease, found = hand_over(3, true)
+  local next, place, lease, found = hand_over(3, grant_of(value))
   local flag = string.sub(value, 34, 34)
   if not next then
     call('DEL', KEYS[3], KEYS[6])

@@ -65,7 +65,15 @@ pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
         3 => (0..2_u8).prop_map(|key| Command::Expire { key }),
         1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
     ];
-    proptest::collection::vec(command, 1..40)
+    // Waiters of one process that stand one behind the other, which the others rarely bring about.
+    let line = (0..2_u8).prop_map(|key| {
+        let nonces = || (0..4).map(move |place| 2 * place + key);
+        let lock = |nonce| Command::Lock { nonce, waits: true, copies: false };
+        let unlock = |nonce| Command::Unlock { nonce, copies: false };
+        nonces().map(lock).chain(nonces().take(2).map(unlock)).collect()
+    });
+    let some = prop_oneof![8 => command.prop_map(|command| vec![command]), 1 => line];
+    proptest::collection::vec(some, 1..40).prop_map(|commands| commands.concat())
 }
 
 /// One key as it should be.
@@ -74,6 +82,8 @@ pub(super) struct Key {
     pub(super) holder: Option<(N, Flag)>,
     pub(super) queue: VecDeque<(N, Flag)>,
     pub(super) alive: BTreeSet<u8>,
+    /// Waiters of one process that were told to be next.
+    heirs: BTreeSet<N>,
 }
 
 /// What is remembered of a grant.
@@ -94,15 +104,35 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn settle(&mut self, key: u8) {
+        // After a lease that ran out nobody is an heir.
+        self.hand_over(key, None);
+    }
+
+    /// Gives a key that nobody has to the next, unlocked by a process or run out.
+    fn hand_over(&mut self, key: u8, unlocked_by: Option<u8>) {
         let Self { keys, remembered, told } = self;
         let key = &mut keys[usize::from(key)];
         while key.holder.is_none() {
-            let Some((nonce, flag)) = key.queue.pop_front() else { return };
-            if key.alive.contains(&process_of(nonce)) {
+            let Some((nonce, flag)) = key.queue.pop_front() else { break };
+            let process = process_of(nonce);
+            let heir = unlocked_by.is_some() && key.heirs.remove(&nonce);
+            if heir || key.alive.contains(&process) {
                 key.holder = Some((nonce, flag));
                 remembered.insert(nonce);
                 told.push(nonce);
+                if !heir {
+                    key.heirs.clear();
+                }
+                if unlocked_by == Some(process) {
+                    let behind = key.queue.iter().take_while(|(nonce, flag)| {
+                        process_of(*nonce) == process && *flag == Flag::Queued
+                    });
+                    key.heirs.extend(behind.map(|(nonce, _)| *nonce));
+                }
             }
+        }
+        if key.queue.is_empty() {
+            key.heirs.clear();
         }
     }
 
@@ -157,13 +187,19 @@ impl Model {
                     _ => {
                         let before = key.queue.len();
                         key.queue.retain(|(queued, _)| *queued != nonce);
-                        if key.queue.len() < before { "waited" } else { "gone" }
+                        let heir = key.heirs.remove(&nonce);
+                        match key.queue.len() < before {
+                            true if heir => "heir",
+                            true => "waited",
+                            false => "gone",
+                        }
                     }
                 };
                 if copies {
                     self.remembered.insert(nonce);
                 }
-                self.settle(nonce % 2);
+                let unlocked_by = (was == "held").then_some(process_of(nonce));
+                self.hand_over(nonce % 2, unlocked_by);
                 was
             }
             Command::Extend { nonce } => {

@@ -101,10 +101,18 @@ impl<C> Waiters<C> {
         self.buckets[bucket].lines.by_key.get(key).map_or(0, |line| line.last)
     }
 
-    /// Whether `nonce` has the key here, and Redis is not known to have heard of it.
-    pub(in crate::redis) fn is_ahead(&self, key: &str, bucket: usize, nonce: Nonce) -> bool {
+    /// Whether `nonce` has the key here, and Redis is not known to have heard of it and may still.
+    pub(in crate::redis) fn is_ahead(
+        &self,
+        key: &str,
+        bucket: usize,
+        nonce: Nonce,
+        now: Instant,
+    ) -> bool {
         let line = self.buckets[bucket].lines.by_key.get(key);
-        line.is_some_and(|line| line.holder == nonce && line.granted < line.token)
+        line.is_some_and(|line| {
+            line.holder == nonce && line.granted < line.token && now < line.until
+        })
     }
 
     /// As [`granted`](Self::granted), with what the answer to an UNLOCK of `key`, sent at `sent`, says

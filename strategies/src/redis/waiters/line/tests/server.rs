@@ -55,8 +55,8 @@ pub(super) struct Server {
     holder: Option<Holder>,
     queue: Vec<Waiter>,
     place: u64,
-    /// The last place of an heir, and what makes tokens of places.
-    heirs: Option<(u64, u64)>,
+    /// The last place of an heir, what makes tokens of places, and until when the queue is kept for them.
+    heirs: Option<(u64, u64, u64)>,
     /// The queue is kept until then, if nobody refreshes it.
     kept: u64,
     token: u64,
@@ -113,21 +113,25 @@ impl Server {
             self.holder = None;
         }
         if self.holder.is_none()
-            && let Some((waiter, granted)) = self.hand_over(false)
+            && let Some((waiter, granted)) = self.hand_over(None)
         {
             self.replies.push((waiter.process, Reply::Told { granted, heirs: None, sent: 0 }));
         }
     }
 
-    fn hand_over(&mut self, unlocked: bool) -> Option<(Waiter, Granted)> {
+    fn hand_over(&mut self, unlocked: Option<u64>) -> Option<(Waiter, Granted)> {
         self.holder = None;
         while !self.queue.is_empty() {
             let waiter = self.queue.remove(0);
-            let token = self.heirs.filter(|(last, _)| waiter.place <= *last);
-            let token = token.map(|(_, add)| waiter.place + add);
+            let heir = self.heirs.filter(|(last, add, kept)| {
+                waiter.place <= *last
+                    && unlocked.is_some_and(|unlocked| waiter.place + add > unlocked)
+                    && self.now < *kept
+            });
+            let token = heir.map(|(_, add, _)| waiter.place + add);
             let lives = waiter.enqueued + waiter.lock.wait > self.now
                 && self.alive[waiter.process] >= self.now;
-            if unlocked && token.is_some() || lives {
+            if token.is_some() || lives {
                 let token = token.unwrap_or_else(|| self.next_token());
                 let (nonce, enqueued, granted) =
                     (waiter.lock.nonce, waiter.enqueued * 1000, self.now * 1000);
@@ -175,7 +179,8 @@ impl Server {
             return self.settle();
         }
         let found = self.heirs;
-        let Some((waiter, granted)) = self.hand_over(true) else { return self.sweep() };
+        let unlocked = self.holder.as_ref().map(|holder| holder.granted.token);
+        let Some((waiter, granted)) = self.hand_over(unlocked) else { return self.sweep() };
         let was_last = self.queue.is_empty();
         let own = waiter.process == process;
         let found = found.filter(|_| !was_last);
@@ -189,10 +194,10 @@ impl Server {
         waiter: &Waiter,
         token: u64,
         known: u64,
-        found: Option<(u64, u64)>,
+        found: Option<(u64, u64, u64)>,
     ) -> Heirs {
         let (mut last, add, after) = match found {
-            Some((last, add)) if waiter.place <= last => {
+            Some((last, add, _)) if waiter.place <= last && token == waiter.place + add => {
                 let known = if known < token || known > last + add { token } else { known };
                 (last, add, known)
             }
@@ -206,8 +211,10 @@ impl Server {
         }
         if last > waiter.place {
             self.token = self.token.max(last + add);
-            self.heirs = Some((last, add));
-            self.kept = self.kept.max(self.now + waiter.lock.duration);
+            let kept = found.map_or(0, |(_, _, kept)| kept);
+            let kept = kept.max(self.now + waiter.lock.duration);
+            self.heirs = Some((last, add, kept));
+            self.kept = self.kept.max(kept);
         }
         Heirs { after, next }
     }
