@@ -36,9 +36,16 @@ type Answer = Result<bool, Trouble>;
 /// What is to be unlocked.
 #[derive(Default)]
 pub(super) struct Relay {
-    keys: Mutex<BTreeMap<Arc<str>, Unlocks>>,
+    keys: Mutex<Keys>,
     /// Something is to be sent.
     poke: Notify,
+}
+
+#[derive(Default)]
+struct Keys {
+    /// Each is among the ready, or has a command that is not answered, or will be sent after a pause.
+    by_key: BTreeMap<Arc<str>, Unlocks>,
+    ready: Vec<Arc<str>>,
 }
 
 /// What is to be unlocked of one key, in the order in which it had the nonces.
@@ -46,8 +53,6 @@ struct Unlocks {
     bucket: usize,
     waiting: Vec<Unlock>,
     queueing: Vec<Queueing>,
-    /// Some are in a command that is not answered, or will be in one after a pause.
-    under_way: bool,
     failures: u32,
 }
 
@@ -69,7 +74,7 @@ struct Unlock {
 
 impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay").field("keys", &self.keys().len()).finish_non_exhaustive()
+        f.debug_struct("Relay").field("keys", &self.keys().by_key.len()).finish_non_exhaustive()
     }
 }
 
@@ -77,15 +82,13 @@ impl Relay {
     /// `nonce` has passed the key on.
     pub(super) fn passed(&self, key: &Arc<str>, bucket: usize, nonce: Nonce, until: Instant) {
         let mut keys = self.keys();
-        let unlocks = keys.entry(key.clone()).or_insert_with(|| Unlocks {
-            bucket,
-            waiting: Vec::new(),
-            queueing: Vec::new(),
-            under_way: false,
-            failures: 0,
+        let Keys { by_key, ready } = &mut *keys;
+        let unlocks = by_key.entry(key.clone()).or_insert_with(|| {
+            ready.push(key.clone());
+            self.poke.notify_one();
+            Unlocks { bucket, waiting: Vec::new(), queueing: Vec::new(), failures: 0 }
         });
         unlocks.waiting.push(Unlock { nonce, until, answer: None });
-        self.sent_next(unlocks);
     }
 
     /// Unlocks a nonce after those that have passed the key on; `None` if Redis has heard of all of them.
@@ -96,10 +99,9 @@ impl Relay {
         until: Instant,
     ) -> Option<oneshot::Receiver<Answer>> {
         let mut keys = self.keys();
-        let unlocks = keys.get_mut(key)?;
+        let unlocks = keys.by_key.get_mut(key)?;
         let (answer, answered) = oneshot::channel();
         unlocks.waiting.push(Unlock { nonce, until, answer: Some(answer) });
-        self.sent_next(unlocks);
         Some(answered)
     }
 
@@ -112,55 +114,47 @@ impl Relay {
         look: Look,
     ) -> Option<impl Future<Output = Result<Answered, Trouble>> + Send + use<>> {
         let mut keys = self.keys();
-        let unlocks = keys.get_mut(&request.key)?;
+        let unlocks = keys.by_key.get_mut(&request.key)?;
         let (asked, answered) = asked(Some(look));
         unlocks.queueing.push(Queueing { request: request.clone(), wait, asked });
-        self.sent_next(unlocks);
         Some(answered)
     }
 
-    fn sent_next(&self, unlocks: &Unlocks) {
-        if !unlocks.under_way {
-            self.poke.notify_one();
-        }
-    }
-
-    /// Takes what one command carries of each key that has none under way.
+    /// Takes what one command carries of each key that is ready.
     fn take(&self, now: Instant) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.keys().retain(|key, unlocks| {
-            if unlocks.under_way {
-                return true;
-            }
+        let mut keys = self.keys();
+        for key in mem::take(&mut keys.ready) {
+            let Some(unlocks) = keys.by_key.get_mut(&key) else { continue };
             unlocks.waiting.retain(|unlock| now < unlock.until);
             // Who has gone withdraws it.
             unlocks.queueing.retain(|queueing| !queueing.asked.is_closed());
             if unlocks.waiting.is_empty() && unlocks.queueing.is_empty() {
-                return false;
+                keys.by_key.remove(&key);
+                continue;
             }
             commands.push(Command {
-                key: key.clone(),
+                key,
                 bucket: unlocks.bucket,
                 unlocks: front(&mut unlocks.waiting),
                 locks: front(&mut unlocks.queueing),
                 failures: unlocks.failures,
             });
-            unlocks.under_way = true;
-            true
-        });
+        }
         commands
     }
 
     /// A command has ended; what it did not do is to be tried again.
     fn ended(&self, command: Command) {
-        if let Some(unlocks) = self.keys().get_mut(&command.key) {
-            unlocks.under_way = false;
-            unlocks.failures = command.failures;
-            unlocks.waiting.splice(..0, command.unlocks);
-        }
+        let mut keys = self.keys();
+        let Some(unlocks) = keys.by_key.get_mut(&command.key) else { return };
+        unlocks.failures = command.failures;
+        unlocks.waiting.splice(..0, command.unlocks);
+        // Looked at in the same turn: a key with nothing to send goes then.
+        keys.ready.push(command.key);
     }
 
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Unlocks>> {
+    fn keys(&self) -> MutexGuard<'_, Keys> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -248,5 +242,5 @@ pub(super) async fn relay(shared: Arc<Shared>, mut stop: Stop) {
     };
     let _ = timeout(shared.options.request_timeout, last).await;
     // Whoever waits sends it itself.
-    shared.relay.keys().clear();
+    mem::take(&mut *shared.relay.keys());
 }
