@@ -195,20 +195,25 @@ impl KeySpace {
     }
 
     fn of_sorted(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
-        if let ("ZADD", [score, member]) = (command, args) {
+        if command == "ZADD" {
             let fresh = || (Value::Sorted(BTreeMap::new()), None);
             self.live(key);
             let (Value::Sorted(set), _) = self.values.entry(key.to_vec()).or_insert_with(fresh)
             else {
                 panic!("WRONGTYPE: no sorted set");
             };
-            let score = number(score) as f64;
-            return count(usize::from(set.insert(member.clone(), score).is_none()));
+            let (pairs, rest) = args.as_chunks::<2>();
+            assert!(rest.is_empty(), "no script used ZADD with half a pair");
+            let added = pairs.iter().filter(|[score, member]| {
+                set.insert(member.clone(), number(score) as f64).is_none()
+            });
+            return count(added.count());
         }
         let Some(set) = self.sorted(key) else {
             return match command {
                 "ZSCORE" => Answer::Nil,
-                "ZPOPMIN" | "ZRANGE" => Answer::List(vec![]),
+                "ZMSCORE" => Answer::List(vec![Answer::Nil; args.len()]),
+                "ZPOPMIN" | "ZRANGE" | "ZRANGEBYSCORE" => Answer::List(vec![]),
                 _ => Answer::Int(0),
             };
         };
@@ -221,7 +226,28 @@ impl KeySpace {
         match (command, args) {
             ("ZCARD", []) => count(set.len()),
             ("ZSCORE", [member]) => set.get(member).map_or(Answer::Nil, |score| text(*score)),
-            ("ZREM", [member]) => count(usize::from(set.remove(member).is_some())),
+            ("ZMSCORE", members) => {
+                let score = |member| set.get(member).map_or(Answer::Nil, |score| text(*score));
+                Answer::List(members.iter().map(score).collect())
+            }
+            ("ZREM", members) => {
+                count(members.iter().filter(|member| set.remove(*member).is_some()).count())
+            }
+            ("ZRANGEBYSCORE", [from, to, scores, limit, offset, most])
+                if from.starts_with(b"(")
+                    && to == b"+inf"
+                    && scores == b"WITHSCORES"
+                    && limit == b"LIMIT"
+                    && offset == b"0" =>
+            {
+                let (from, most) = (number(&from[1..]) as f64, number(most) as usize);
+                let mut found: Vec<_> = set.iter().filter(|(_, score)| **score > from).collect();
+                found.sort_by(by_score);
+                let found = found.into_iter().take(most);
+                let flat =
+                    found.flat_map(|(member, score)| [Answer::Text(member.clone()), text(*score)]);
+                Answer::List(flat.collect())
+            }
             ("ZREMRANGEBYSCORE", [from, to]) if from == b"-inf" => {
                 let (before, to) = (set.len(), number(to) as f64);
                 set.retain(|_, score| *score > to);
@@ -283,7 +309,9 @@ impl KeySpace {
                 let pairs = found.flat_map(|(field, value)| [field.clone(), value.clone()]);
                 Answer::List(vec![text(0), Answer::List(pairs.map(Answer::Text).collect())])
             }
-            ("HDEL", [field]) => count(usize::from(hash.remove(field).is_some())),
+            ("HDEL", fields) => {
+                count(fields.iter().filter(|field| hash.remove(*field).is_some()).count())
+            }
             _ => panic!("no script used {command} with {} arguments", args.len()),
         }
     }

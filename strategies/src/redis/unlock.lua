@@ -4,7 +4,8 @@
 -- ARGV[3]  nonce
 -- ARGV[4]  "c" if a LOCK of this nonce may still be under way: its end is remembered, so that the
 --          LOCK grants nothing when it arrives (else "-")
--- ARGV[5]  the token of the last heir that the process knows for this key (else 0)
+-- ARGV[5]  the token of the last heir that the process knows for this key (else 0); left out by one that
+--          wants to know of none
 -- then, if there is more than one nonce or any LOCK: how many nonces there are (ARGV[3] is the first, if
 -- any), a time as LOCK has it, and the further nonces; then four for each LOCK: nonce, duration, wait,
 -- owner; no copies of these are under way
@@ -23,7 +24,7 @@ local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
 
 -- The shortest way.
-if value and #ARGV == 5 and copies == '-' and string.sub(value, 1, 34) == nonce .. ' -'
+if value and #ARGV <= 5 and copies == '-' and string.sub(value, 1, 34) == nonce .. ' -'
   and call('EXISTS', KEYS[4]) == 0 then
   call('DEL', KEYS[3])
   return 1
@@ -38,7 +39,7 @@ local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 -- What a grant tells of heirs. Nonces that other processes may know, or of which copies may be under
 -- way, are none: what becomes of them is not this process' alone.
 local function heirs(value, place, duration, found)
-  local token, known = grant_of(value), tonumber(ARGV[5]) or 0
+  local token, known = grant_of(value), tonumber(ARGV[5])
   place = tonumber(place)
   local last, add, kept = string.match(found or '', '^(%d+) (%d+) (%d+)$')
   last, add, kept = tonumber(last), tonumber(add), tonumber(kept)
@@ -165,7 +166,7 @@ if held then
   if flag == 'c' then
     remember(holder(value), now_ms + 1 + memory_ms())
   end
-  if own[1] then
+  if own[1] and ARGV[5] then
     own[1] = own[1] .. heirs(next, place, lease, found)
   end
 else
