@@ -78,6 +78,31 @@ async fn a_key_goes_from_hand_to_hand_while_redis_is_silent() {
     assert_eq!(server.residue().await, Vec::<String>::new());
 }
 
+/// The caller of the last unlock is told `Unknown` in time; the unlock leaves all the same.
+#[tokio::test]
+async fn the_last_unlock_outlives_its_caller_and_commands_that_fail() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let options = RedisOptions::new(proxy.url()).request_timeout(ms(300));
+    let redis = Arc::new(Redis::open(options).await.unwrap());
+    let (mut held, mut grants) = line(&server, &redis).await;
+    proxy.swallow(true);
+    for _ in 1..3 {
+        redis.unlock(&held).await.unwrap();
+        (_, held) = grants.recv().await.unwrap();
+    }
+    // Between the commands of the two before it: it leaves with the second one at the earliest.
+    tokio::time::sleep(ms(100)).await;
+    let last = redis.unlock(&held).await;
+    assert!(matches!(last, Err(Error::Unknown | Error::Unavailable { .. })), "{last:?}");
+    // The one that carries it fails when nobody waits for it any more.
+    tokio::time::sleep(ms(900)).await;
+    proxy.swallow(false);
+    let other = server.open().await;
+    let next = take(&other, "k", secs(1)).await;
+    assert!(next.fencing_token() > held.fencing_token());
+}
+
 #[tokio::test]
 async fn redis_follows_and_the_holder_extends() {
     let server = Server::start().await;

@@ -68,7 +68,8 @@ struct Unlock {
     nonce: Nonce,
     /// When it is no longer worth trying.
     until: Instant,
-    /// Who waits for it, if somebody does: that one hears of a failure, and tries again itself.
+    /// Who waits for it, if somebody does: that one hears of a failure, and tries again itself. It is
+    /// sent all the same when nobody does (any more).
     answer: Option<oneshot::Sender<Answer>>,
 }
 
@@ -194,12 +195,9 @@ impl Command {
                 } else {
                     tracing::warn!(%trouble, "unlocks were refused: the leases will run out");
                 }
-                self.unlocks.retain_mut(|unlock| match unlock.answer.take() {
-                    None => trouble.is_passing(),
-                    answer => {
-                        tell(answer, Err(trouble.clone()));
-                        false
-                    }
+                self.unlocks.retain_mut(|unlock| {
+                    let heard = tell(unlock.answer.take(), Err(trouble.clone()));
+                    !heard && trouble.is_passing()
                 });
             }
         }
@@ -213,9 +211,9 @@ fn front<T>(waiting: &mut Vec<T>) -> Vec<T> {
     mem::replace(waiting, later)
 }
 
-/// Who has gone in the meantime does not want to know.
-fn tell(whom: Option<oneshot::Sender<Answer>>, answer: Answer) {
-    whom.map(|whom| whom.send(answer).ok());
+/// Returns whether somebody hears it, who may have gone in the meantime.
+fn tell(whom: Option<oneshot::Sender<Answer>>, answer: Answer) -> bool {
+    whom.is_some_and(|whom| whom.send(answer).is_ok())
 }
 
 /// Sends what is to be unlocked. When the handle is closed or dropped, what is left is sent, once.
