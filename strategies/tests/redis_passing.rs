@@ -221,6 +221,23 @@ async fn a_handle_that_closes_frees_what_it_passed_on() {
     other.try_lock("k", secs(1)).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_handle_that_closes_sends_what_waited_for_an_answer() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let redis = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
+    let (mut held, mut grants) = line(&server, &redis).await;
+    proxy.delay_answers(ms(200));
+    // The first leaves at once; the other leaves when that is answered.
+    for _ in 1..3 {
+        redis.unlock(&held).await.unwrap();
+        (_, held) = grants.recv().await.unwrap();
+    }
+    redis.close().await;
+    let shown = server.open().await.inspect("k").await.unwrap().unwrap();
+    assert_eq!((shown.nonce, shown.fencing_token), (held.nonce(), held.fencing_token()));
+}
+
 /// Two processes of eight tasks each on one key, while connections break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_break_while_a_key_goes_from_hand_to_hand() {

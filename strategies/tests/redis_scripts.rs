@@ -362,6 +362,35 @@ async fn after_a_lease_that_ran_out_nobody_is_an_heir() {
     assert!(scripts.tokens().await.0 > token, "not the one that it was told before");
 }
 
+/// What keeps a place in the queue for an heir whose process is silent ends with the lease before it.
+#[tokio::test]
+async fn heirs_of_which_nothing_was_heard_for_a_lease_are_heirs_no_longer() {
+    let mut scripts = Scripts::start().await;
+    line(&mut scripts).await;
+    let _: Value = scripts.server.command(&["HDEL", WAITERS, &format!("@{:032x}", 1)]).await;
+    let heirs: String = scripts.server.command(&["HGET", WAITERS, "#h"]).await;
+    let [last, add, kept] = *heirs.split(' ').collect::<Vec<_>>() else { panic!("{heirs}") };
+    assert!(kept.parse::<u64>().unwrap() > 60_000);
+    let over = format!("{last} {add} 1");
+    let _: Value = scripts.server.command(&["HSET", WAITERS, "#h", &over]).await;
+    scripts.unlock(2, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(5)), "the silent are passed over");
+}
+
+/// Contract, rule 7: the end of one whose LOCK may come again must be remembered.
+#[tokio::test]
+async fn a_waiter_with_copies_under_way_is_no_heir_and_none_behind_it_is() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    for (nonce, copies) in [(2, false), (3, false), (4, true), (5, false)] {
+        scripts.lock(nonce, 60_000, -1, copies).await;
+    }
+    let answer = scripts.unlock(1, false).await;
+    let words: Vec<_> = answer[1].split(' ').collect();
+    assert_eq!(words.len(), 7, "{answer:?}");
+    assert_eq!((words[0], words[5]), (&*hex(2), &*hex(3)));
+}
+
 /// Places for LOCKs that came while unlocks were on their way.
 #[tokio::test]
 async fn locks_take_their_places_before_the_unlocks_they_came_with() {
@@ -390,6 +419,14 @@ async fn locks_take_their_places_before_the_unlocks_they_came_with() {
     let late = ["", "-", "0", "0", "1", &*four, "60000", "-1", owner];
     let answer = scripts.run(UNLOCK, 1, &late).await;
     assert_eq!(answer[1], "0", "too late: {answer:?}");
+    // Who holds the key, or where there is no room.
+    let holds = ["", "-", "0", "0", NEVER, &*three, "60000", "-1", owner];
+    let answer = scripts.run(UNLOCK, 1, &holds).await;
+    assert_eq!(answer[1], "0", "it holds: {answer:?}");
+    let _: Value = scripts.server.command(&["HSET", WAITERS, "#m", "1", "#", "1"]).await;
+    let answer = scripts.run(UNLOCK, 1, &alone).await;
+    assert_eq!(answer[1], "0", "no room: {answer:?}");
+    let _: Value = scripts.server.command(&["DEL", WAITERS]).await;
     let answer = scripts.run(UNLOCK, 1, &alone).await;
     assert_eq!(answer[1], "1", "{answer:?}");
 }

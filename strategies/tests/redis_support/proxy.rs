@@ -20,7 +20,7 @@ struct Faults {
     lose_answer: AtomicBool,
     /// What the server sends on connections that subscribe is lost.
     lose_publications: AtomicBool,
-    /// What clients send is lost.
+    /// What clients send is lost, and what they send later on the same connection.
     swallow: AtomicBool,
     /// How long everything that the server sends is under way, in milliseconds.
     answer_delay: AtomicU64,
@@ -105,7 +105,7 @@ async fn deliver_late(mut server: TcpStream, bytes: Vec<u8>, hold: u64) {
 
 async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>) {
     let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
-    let (mut subscribed, mut cut) = (false, false);
+    let (mut subscribed, mut cut, mut lost) = (false, false, false);
     loop {
         tokio::select! {
             read = client.read(&mut up) => {
@@ -116,7 +116,8 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>
                 if has(b"EVALSHA") && faults.lose_answer.swap(false, Ordering::SeqCst) {
                     cut = true;
                 }
-                if faults.swallow.load(Ordering::SeqCst) {
+                lost |= faults.swallow.load(Ordering::SeqCst);
+                if lost {
                     continue;
                 }
                 if has(b"EVALSHA") {
