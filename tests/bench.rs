@@ -196,13 +196,29 @@ fn lock_that_does_not_exclude_is_shown_and_does_not_pass() {
     assert!(matches!(output.status.code(), Some(1 | 2)), "{}", text(&output.stdout));
 }
 
+/// Runs `gaggle bench` on a Redis that ends after the command has reached it, while something else is measured.
+fn on_a_redis_that_ends(arguments: &[&str]) -> Output {
+    let redis = RedisServer::start();
+    let mut command = gaggle();
+    command.args(["--redis", &redis.url(), "--members", "3", "--duration", "1500ms"]);
+    command.args(["--workload", "handoff"]).args(arguments);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut locks = || redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap();
+    // A counter of tokens stays when it has locked once.
+    while locks() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    drop(redis);
+    run.wait_with_output().unwrap()
+}
+
 #[test]
 fn what_was_measured_before_a_failure_is_shown_and_written() {
     let data = std::env::temp_dir().join(format!("gaggle-bench-early-{}.json", std::process::id()));
-    // Nobody listens on what is free.
-    let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
-    let setups = ["--strategy", "local", "--strategy", "redis", "--redis", &nowhere];
-    let output = small(&[&setups, &["--json", path(&data)][..]].concat());
+    let setups = ["--strategy", "local", "--strategy", "redis", "--json", path(&data)];
+    let output = on_a_redis_that_ends(&setups);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(out.contains("local") && out.contains("Ended early"), "{out}");
@@ -212,12 +228,21 @@ fn what_was_measured_before_a_failure_is_shown_and_written() {
     assert!(err.contains(why), "{why} in {err}");
     std::fs::remove_file(&data).unwrap();
     // Of three rounds the first was begun.
-    let output = small(&["--compare", "--redis", &nowhere]);
+    let output = on_a_redis_that_ends(&["--compare"]);
     let out = text(&output.stdout);
     assert!(out.contains("one round") && !out.contains("median of"), "{out}");
-    // Where nothing was, there is nothing to show.
-    let output = small(&["--strategy", "redis", "--redis", &nowhere]);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+}
+
+#[test]
+fn a_redis_out_of_reach_is_told_before_anything_is_measured() {
+    // Nobody listens on what is free.
+    let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
+    let alone: &[&str] = &["--strategy", "redis"];
+    for setups in [alone, &["--strategy", "local", "--strategy", "redis"], &["--compare"]] {
+        let output = small(&[setups, &["--redis", &nowhere]].concat());
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+        assert!(text(&output.stderr).contains("cannot connect to redis"), "{setups:?}");
+    }
 }
 
 #[test]

@@ -89,6 +89,14 @@ impl Crew {
     }
 }
 
+/// Locks once in the Redis of `--redis`.
+pub(super) async fn reach(args: &Args) -> Result<(), Failure> {
+    let setup = Setup { strategy: StrategyName::Redis, channel: None };
+    let urls = cluster::urls(setup, 1, args.redis.as_ref(), "")?;
+    member(&urls[0]).await?.close().await;
+    Ok(())
+}
+
 /// Opens a member and waits until it has locked once, which opens what opens lazily.
 pub(super) async fn member(url: &str) -> Result<Arc<Locker>, Failure> {
     let locker =
