@@ -67,28 +67,27 @@ impl<'a> Call<'a> {
         if call.given && local.is_known_elsewhere(key, call.nonce) {
             return Err(Error::Spent);
         }
-        let mut asked = call.ask(options)?;
+        let mut asked = call.ask(key, options)?;
         loop {
             match asked {
                 Asked::Begun(begun) => return Ok(begun),
                 Asked::Full(call, bound) if local.gather(key, bound) => {
-                    asked = call.ask(options)?;
+                    asked = call.ask(key, options)?;
                 }
                 Asked::Full(_, bound) => return Err(local.limit(bound)),
             }
         }
     }
 
-    fn ask(self, options: &LockOptions) -> Result<Asked<'a>, Error> {
-        let (local, key) = (self.local, self.key.clone());
-        local.with_state(&key, |state, now| {
+    fn ask(self, key: &str, options: &LockOptions) -> Result<Asked<'a>, Error> {
+        self.local.with_state(key, |state, now| {
             let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
             let request = Command::Lock(self.request(options, &state.owner));
             state.step(now, &request);
-            match state.effects.last().expect("a LOCK is answered") {
-                Effect::Granted(_) => {
+            match state.effects.pop().expect("a LOCK is answered") {
+                Effect::Granted(grant) => {
                     self.note(state);
-                    let taken = self.take(state, now);
+                    let taken = self.take(state, &grant, now);
                     // While others wait with this nonce, the last of them to leave withdraws it.
                     if taken.is_err() && !found && !state.calls.contains_key(&self.nonce) {
                         state.end(now, &self.key, self.nonce, self.given);
@@ -107,12 +106,12 @@ impl<'a> Call<'a> {
                     Ok(Asked::Begun(Begun::Queued(place)))
                 }
                 Effect::Refused { reason: Refusal::Limit { what, .. }, .. }
-                    if shards::moves(*what) =>
+                    if shards::moves(what) =>
                 {
-                    Ok(Asked::Full(self, *what))
+                    Ok(Asked::Full(self, what))
                 }
                 Effect::Refused { reason, .. } => {
-                    Err(refusal(*reason).expect("a LOCK of now is never stale"))
+                    Err(refusal(reason).expect("a LOCK of now is never stale"))
                 }
                 other => unreachable!("a LOCK is answered by {other:?}"),
             }
@@ -143,9 +142,8 @@ impl<'a> Call<'a> {
 
     /// Makes the lock of a nonce that holds, extending the lease first if less than half of it
     /// remains.
-    fn take(&self, state: &mut State, now: Instant) -> Result<Lock, Error> {
-        let hold = state.table.grant(&self.key).expect("a nonce that holds has its key");
-        let mut deadline = self.deadline(&hold, now);
+    fn take(&self, state: &mut State, hold: &Grant, now: Instant) -> Result<Lock, Error> {
+        let mut deadline = self.deadline(hold, now);
         // A call that does not wait extends in the step in which it asks.
         let in_time = |until| now <= until || until == self.sent;
         if !lasts(deadline, now, self.duration) && self.until.is_none_or(in_time) {
@@ -282,7 +280,7 @@ impl Place<'_> {
         }
         let hold = state.table.grant(key).expect("what has not ended holds its key or waits");
         if hold.nonce == *nonce {
-            let lock = self.call.take(state, now)?;
+            let lock = self.call.take(state, &hold, now)?;
             state.leave(*nonce, &self.signal);
             self.left = true;
             return Ok(Look::Granted(lock));
