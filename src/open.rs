@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use gaggle_channels::{self as channels, Channel, ChannelError, Tcp, TcpOptions};
 use gaggle_strategies::{
-    self as strategies, Error, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Queue, Raft,
-    RedisOptions, Replicate,
+    self as strategies, Error, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Raft, RedisOptions,
+    Replicate,
 };
 
 pub use self::error::OpenError;
@@ -39,7 +39,7 @@ use crate::Locker;
 ///
 /// | option | default | meaning |
 /// |---|---|---|
-/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
+/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `passing`: and a process passes a key on among its own, see [`Queue`](gaggle_strategies::Queue); `none`: plain retry, as in the original |
 /// | `namespace` | `gaggle` | first part of every key of ours; namespaces know nothing of each other |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
 /// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
@@ -73,7 +73,7 @@ use crate::Locker;
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),
-///     "option queue: \"lifo\" is not fifo or none; \
+///     "option queue: \"lifo\" is not fifo or passing or none; \
 ///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())
@@ -118,9 +118,8 @@ async fn open_target(target: Target) -> Result<Locker, OpenError> {
 }
 
 fn redis_options(redis: Redis) -> RedisOptions {
-    let queue = if redis.fifo { Queue::Fifo } else { Queue::None };
     let mut options =
-        RedisOptions::new(redis.server.0).queue(queue).allow_eviction(redis.allow_eviction);
+        RedisOptions::new(redis.server.0).queue(redis.queue).allow_eviction(redis.allow_eviction);
     if let Some(namespace) = redis.namespace {
         options = options.namespace(namespace);
     }

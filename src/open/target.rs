@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use gaggle_channels::NodeName;
-use gaggle_strategies::Nonce;
+use gaggle_strategies::{Nonce, Queue};
 use url::Url;
 
 use super::{
@@ -25,7 +25,7 @@ pub(crate) enum Target {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Redis {
     pub(crate) server: Secret,
-    pub(crate) fifo: bool,
+    pub(crate) queue: Queue,
     pub(crate) namespace: Option<String>,
     pub(crate) allow_eviction: bool,
     pub(crate) request_timeout: Option<Duration>,
@@ -91,7 +91,10 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         }
         Kind::Redis => Ok(Target::Redis(Redis {
             server: redis_server(scheme, &url)?,
-            fifo: options.one_of("queue", &[("fifo", true), ("none", false)])?,
+            queue: options.one_of(
+                "queue",
+                &[("fifo", Queue::Fifo), ("passing", Queue::Passing), ("none", Queue::None)],
+            )?,
             namespace: options
                 .text("namespace")
                 .map(|_| options.required("namespace").map(str::to_owned))

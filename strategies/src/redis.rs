@@ -239,9 +239,11 @@ impl Redis {
         let stop = watch::Sender::new(false);
         let mut tasks =
             vec![tokio::spawn(tasks::release(shared.clone(), releases, stop.subscribe()))];
-        if shared.options.queue == Queue::Fifo {
+        if shared.options.queue != Queue::None {
             tasks.push(tokio::spawn(tasks::subscribe(shared.clone(), stop.subscribe())));
             tasks.push(tokio::spawn(tasks::poll(shared.clone(), stop.subscribe())));
+        }
+        if shared.options.queue == Queue::Passing {
             tasks.push(tokio::spawn(relay::relay(shared.clone(), stop.subscribe())));
         }
         Ok(Self { shared, stop, tasks: Mutex::new(tasks) })
@@ -289,7 +291,7 @@ impl KeyedMutex for Redis {
 
     fn capabilities(&self) -> Capabilities {
         let order = match self.shared.options.queue {
-            Queue::Fifo => Order::Fifo,
+            Queue::Fifo | Queue::Passing => Order::Fifo,
             Queue::None => Order::None,
         };
         Capabilities {

@@ -15,9 +15,13 @@ use std::{
     time::Instant,
 };
 
-use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Queue, Redis, RedisOptions};
 use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
 use tokio::{sync::mpsc, task::JoinSet};
+
+async fn open(server: &Server) -> Redis {
+    Redis::open(server.options().queue(Queue::Passing)).await.unwrap()
+}
 
 /// A waiter that tells of its grant and keeps it.
 async fn waiter(
@@ -55,7 +59,8 @@ async fn line(
 async fn a_key_goes_from_hand_to_hand_while_redis_is_silent() {
     let server = Server::start().await;
     let proxy = Proxy::before(&server).await;
-    let redis = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
+    let redis =
+        Arc::new(Redis::open(RedisOptions::new(proxy.url()).queue(Queue::Passing)).await.unwrap());
     let (mut held, mut grants) = line(&server, &redis).await;
     proxy.swallow(true);
     let started = Instant::now();
@@ -83,7 +88,7 @@ async fn a_key_goes_from_hand_to_hand_while_redis_is_silent() {
 async fn the_last_unlock_outlives_its_caller_and_commands_that_fail() {
     let server = Server::start().await;
     let proxy = Proxy::before(&server).await;
-    let options = RedisOptions::new(proxy.url()).request_timeout(ms(300));
+    let options = RedisOptions::new(proxy.url()).queue(Queue::Passing).request_timeout(ms(300));
     let redis = Arc::new(Redis::open(options).await.unwrap());
     let (mut held, mut grants) = line(&server, &redis).await;
     proxy.swallow(true);
@@ -98,7 +103,7 @@ async fn the_last_unlock_outlives_its_caller_and_commands_that_fail() {
     // The one that carries it fails when nobody waits for it any more.
     tokio::time::sleep(ms(900)).await;
     proxy.swallow(false);
-    let other = server.open().await;
+    let other = open(&server).await;
     let next = take(&other, "k", secs(1)).await;
     assert!(next.fencing_token() > held.fencing_token());
 }
@@ -106,7 +111,7 @@ async fn the_last_unlock_outlives_its_caller_and_commands_that_fail() {
 #[tokio::test]
 async fn redis_follows_and_the_holder_extends() {
     let server = Server::start().await;
-    let redis = Arc::new(server.open().await);
+    let redis = Arc::new(open(&server).await);
     let (held, mut grants) = line(&server, &redis).await;
     redis.unlock(&held).await.unwrap();
     let (_, second) = grants.recv().await.unwrap();
@@ -119,15 +124,53 @@ async fn redis_follows_and_the_holder_extends() {
     let (_, third) = grants.recv().await.unwrap();
     redis.unlock(&third).await.unwrap();
     // When the last unlock is answered all of them are done.
-    let other = server.open().await;
+    let other = open(&server).await;
     let next = other.try_lock("k", secs(1)).await.unwrap();
     assert!(next.fencing_token() > third.fencing_token());
+}
+
+/// Contract: `unlock` frees the acquisition once, and nothing makes it live again.
+#[tokio::test]
+async fn what_was_unlocked_is_gone_before_redis_has_heard() {
+    let server = Server::start().await;
+    let proxy = Proxy::before(&server).await;
+    let options = RedisOptions::new(proxy.url()).queue(Queue::Passing);
+    let redis = Arc::new(Redis::open(options).await.unwrap());
+    let (held, mut grants) = line(&server, &redis).await;
+    proxy.swallow(true);
+    redis.unlock(&held).await.unwrap();
+    let extended = redis.extend(&held, secs(30)).await;
+    assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");
+    let again = redis.unlock(&held).await;
+    assert!(matches!(again, Err(Error::NotHolder)), "{again:?}");
+    let (_, second) = grants.recv().await.unwrap();
+    redis.unlock(&second).await.unwrap();
+    proxy.swallow(false);
+    let (_, third) = grants.recv().await.unwrap();
+    // The last of them waits for the answer, and nobody can say it twice either.
+    let (one, other) = tokio::join!(redis.unlock(&third), redis.unlock(&third));
+    assert!(one.is_ok() && matches!(other, Err(Error::NotHolder)), "{one:?} {other:?}");
+}
+
+#[tokio::test]
+async fn by_default_redis_hears_before_the_next_holder_does() {
+    let server = Server::start().await;
+    let redis = Arc::new(server.open().await);
+    let (held, mut grants) = line(&server, &redis).await;
+    redis.unlock(&held).await.unwrap();
+    let shown = server.open().await.inspect("k").await.unwrap().unwrap();
+    assert!(shown.fencing_token > held.fencing_token());
+    let asked = server.keys().await.into_iter().find(|name| name.ends_with(":a:k")).unwrap();
+    let heirs: Option<String> = server.command(&["HGET", &asked, "#h"]).await;
+    assert_eq!(heirs, None, "it tells nobody who is next");
+    let (_, second) = grants.recv().await.unwrap();
+    assert_eq!(shown.fencing_token, second.fencing_token());
 }
 
 #[tokio::test]
 async fn waiters_of_other_processes_keep_their_places() {
     let server = Server::start().await;
-    let (one, other) = (Arc::new(server.open().await), Arc::new(server.open().await));
+    let (one, other) = (Arc::new(open(&server).await), Arc::new(open(&server).await));
     let (granted, mut grants) = mpsc::unbounded_channel();
     let mut held = take(&one, "k", secs(20)).await;
     let order = [&one, &one, &one, &other, &one, &one, &other, &other, &one];
@@ -148,7 +191,7 @@ async fn waiters_of_other_processes_keep_their_places() {
 #[tokio::test]
 async fn an_heir_that_leaves_is_passed_over() {
     let server = Server::start().await;
-    let redis = Arc::new(server.open().await);
+    let redis = Arc::new(open(&server).await);
     let (granted, mut grants) = mpsc::unbounded_channel();
     let first = take(&redis, "k", secs(20)).await;
     waiter(&server, &redis, (0, 1), &granted).await;
@@ -174,7 +217,7 @@ async fn an_heir_that_leaves_is_passed_over() {
 async fn a_process_that_dies_with_a_line_frees_the_key_within_a_lease() {
     let server = Server::start().await;
     let doomed = redis_support::Doomed::start();
-    let options = server.options();
+    let options = server.options().queue(Queue::Passing);
     let held = doomed
         .run(async move {
             let redis = Arc::new(Redis::open(options).await.unwrap());
@@ -200,7 +243,7 @@ async fn a_process_that_dies_with_a_line_frees_the_key_within_a_lease() {
         .await;
     doomed.die();
     let died = Instant::now();
-    let other = server.open().await;
+    let other = open(&server).await;
     let next = take(&other, "k", secs(1)).await;
     // Its own lease, and one of a waiter that was alive less than waiter_ttl ago.
     assert!(died.elapsed() < ms(2 * 800 + 400), "{:?}", died.elapsed());
@@ -210,14 +253,14 @@ async fn a_process_that_dies_with_a_line_frees_the_key_within_a_lease() {
 #[tokio::test]
 async fn a_handle_that_closes_frees_what_it_passed_on() {
     let server = Server::start().await;
-    let redis = Arc::new(server.open().await);
+    let redis = Arc::new(open(&server).await);
     let (held, mut grants) = line(&server, &redis).await;
     redis.unlock(&held).await.unwrap();
     let (_, second) = grants.recv().await.unwrap();
     let watch = redis.watch(&second);
     redis.close().await;
     assert!(watch.is_lost());
-    let other = server.open().await;
+    let other = open(&server).await;
     other.try_lock("k", secs(1)).await.unwrap();
 }
 
@@ -225,7 +268,8 @@ async fn a_handle_that_closes_frees_what_it_passed_on() {
 async fn a_handle_that_closes_sends_what_waited_for_an_answer() {
     let server = Server::start().await;
     let proxy = Proxy::before(&server).await;
-    let redis = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
+    let redis =
+        Arc::new(Redis::open(RedisOptions::new(proxy.url()).queue(Queue::Passing)).await.unwrap());
     let (mut held, mut grants) = line(&server, &redis).await;
     proxy.delay_answers(ms(200));
     // The first leaves at once; the other leaves when that is answered.
@@ -234,7 +278,7 @@ async fn a_handle_that_closes_sends_what_waited_for_an_answer() {
         (_, held) = grants.recv().await.unwrap();
     }
     redis.close().await;
-    let shown = server.open().await.inspect("k").await.unwrap().unwrap();
+    let shown = open(&server).await.inspect("k").await.unwrap().unwrap();
     assert_eq!((shown.nonce, shown.fencing_token), (held.nonce(), held.fencing_token()));
 }
 
@@ -250,7 +294,7 @@ async fn connections_break_while_a_key_goes_from_hand_to_hand() {
     let until = Instant::now() + secs(3);
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
-        let redis = Arc::new(server.open().await);
+        let redis = Arc::new(open(&server).await);
         for _ in 0..8 {
             let (redis, inside, token, turns) =
                 (redis.clone(), inside.clone(), token.clone(), turns.clone());

@@ -129,7 +129,7 @@ impl Call<'_> {
 
     /// Whether this process may queue: publications reach it.
     fn may_queue(&self) -> bool {
-        self.shared.options.queue == Queue::Fifo && *self.shared.subscribed.borrow()
+        self.shared.options.queue != Queue::None && *self.shared.subscribed.borrow()
     }
 
     /// Sends the LOCK until it is answered or the time is up. Returns when the answered one was

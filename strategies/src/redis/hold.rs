@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{
     acquire::back_off,
     keys,
+    options::Queue,
     relay::Queueing,
     reply::{Reply, Was},
     script,
@@ -55,11 +56,15 @@ impl Shared {
         delivery: Delivery,
         until: Instant,
     ) -> Result<Vec<Was>, Trouble> {
-        let known = self.waiters().known(key, bucket);
+        let known = self.passes().then(|| self.waiters().known(key, bucket));
         let arguments = |cmd: &mut Cmd| {
             self.add_common(cmd, bucket, [&**key].into_iter());
             let first = nonces.first().map(|nonce| hex(*nonce)).unwrap_or_default();
-            cmd.arg(first.as_slice()).arg(if copies { "c" } else { "-" }).arg(known);
+            cmd.arg(first.as_slice()).arg(if copies { "c" } else { "-" });
+            // Whoever asks for no heirs is told of none.
+            known.inspect(|known| {
+                cmd.arg(known);
+            });
             if nonces.len() != 1 || !locks.is_empty() {
                 cmd.arg(nonces.len()).arg(self.too_late());
                 for nonce in nonces.iter().skip(1) {
@@ -109,8 +114,20 @@ impl Shared {
         Ok(were)
     }
 
+    /// Whether keys are passed on here.
+    pub(super) fn passes(&self) -> bool {
+        self.options.queue == Queue::Passing
+    }
+
+    fn has_passed(&self, key: &str, nonce: Nonce) -> bool {
+        self.passes() && self.relay.has_passed(key, nonce)
+    }
+
     /// Gives the key to the next holder, if that is known here. Returns whether it was.
     fn pass_on(&self, key: &Arc<str>, bucket: usize, nonce: Nonce) -> bool {
+        if !self.passes() {
+            return false;
+        }
         let now = self.now();
         let mut waiters = self.waiters();
         let Some(Passed { effects, lease }) = waiters.pass(key, bucket, nonce, now) else {
@@ -135,6 +152,9 @@ impl Shared {
         until: Instant,
     ) -> Result<bool, Trouble> {
         let now = self.now();
+        if self.has_passed(key, nonce) {
+            return Ok(false);
+        }
         if !copies && self.pass_on(key, bucket, nonce) {
             return Ok(true);
         }
@@ -227,9 +247,17 @@ impl Shared {
                 // Nobody is told: the lock may have been extended under a later deadline.
                 return Err(Error::Expired);
             }
+            if self.has_passed(key, lock.nonce()) {
+                // Unlocked, whatever Redis knows.
+                return Err(gone(lock, sent));
+            }
             // Before it is sent: what Redis hears meanwhile makes its answer no better.
             let ahead = self.waiters().is_ahead(key, bucket, lock.nonce(), sent);
             match self.prolong(key, bucket, named, duration, until).await {
+                // It was unlocked meanwhile.
+                Ok(true) if self.has_passed(key, lock.nonce()) => {
+                    return Err(gone(lock, self.now()));
+                }
                 Ok(true) => {
                     let drift = self.options.drift;
                     return extended(lock, sent, duration, drift, self.now());

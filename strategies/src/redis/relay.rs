@@ -49,9 +49,12 @@ struct Keys {
 }
 
 /// What is to be unlocked of one key, in the order in which it had the nonces.
+#[derive(Default)]
 struct Unlocks {
     bucket: usize,
     waiting: Vec<Unlock>,
+    /// The nonces of the command under way that have passed the key on.
+    asked: Vec<Nonce>,
     queueing: Vec<Queueing>,
     failures: u32,
 }
@@ -66,11 +69,19 @@ pub(super) struct Queueing {
 #[derive(Debug)]
 struct Unlock {
     nonce: Nonce,
+    /// It has passed the key on: whoever unlocked it was told `Ok`.
+    passed: bool,
     /// When it is no longer worth trying.
     until: Instant,
     /// Who waits for it, if somebody does: that one hears of a failure, and tries again itself. It is
     /// sent all the same when nobody does (any more).
     answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Unlock {
+    fn is_awaited(&self) -> bool {
+        self.passed || self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
+    }
 }
 
 impl fmt::Debug for Relay {
@@ -87,9 +98,17 @@ impl Relay {
         let unlocks = by_key.entry(key.clone()).or_insert_with(|| {
             ready.push(key.clone());
             self.poke.notify_one();
-            Unlocks { bucket, waiting: Vec::new(), queueing: Vec::new(), failures: 0 }
+            Unlocks { bucket, ..Unlocks::default() }
         });
-        unlocks.waiting.push(Unlock { nonce, until, answer: None });
+        unlocks.waiting.push(Unlock { nonce, passed: true, until, answer: None });
+    }
+
+    /// Whether `nonce` has passed the key on, and Redis may not have heard of it.
+    pub(super) fn has_passed(&self, key: &str, nonce: Nonce) -> bool {
+        self.keys().by_key.get(key).is_some_and(|unlocks| {
+            let waits = |unlock: &Unlock| unlock.passed && unlock.nonce == nonce;
+            unlocks.asked.contains(&nonce) || unlocks.waiting.iter().any(waits)
+        })
     }
 
     /// Unlocks a nonce after those that have passed the key on; `None` if Redis has heard of all of them.
@@ -102,7 +121,9 @@ impl Relay {
         let mut keys = self.keys();
         let unlocks = keys.by_key.get_mut(key)?;
         let (answer, answered) = oneshot::channel();
-        unlocks.waiting.push(Unlock { nonce, until, answer: Some(answer) });
+        // Said again: what its caller has given up leaves once.
+        unlocks.waiting.retain(|unlock| unlock.nonce != nonce || unlock.is_awaited());
+        unlocks.waiting.push(Unlock { nonce, passed: false, until, answer: Some(answer) });
         Some(answered)
     }
 
@@ -134,10 +155,13 @@ impl Relay {
                 keys.by_key.remove(&key);
                 continue;
             }
+            let taken = first_of_each(&mut unlocks.waiting);
+            let passed = taken.iter().filter(|unlock| unlock.passed);
+            unlocks.asked = passed.map(|unlock| unlock.nonce).collect();
             commands.push(Command {
                 key,
                 bucket: unlocks.bucket,
-                unlocks: front(&mut unlocks.waiting),
+                unlocks: taken,
                 locks: front(&mut unlocks.queueing),
                 failures: unlocks.failures,
             });
@@ -150,7 +174,14 @@ impl Relay {
         let mut keys = self.keys();
         let Some(unlocks) = keys.by_key.get_mut(&command.key) else { return };
         unlocks.failures = command.failures;
-        unlocks.waiting.splice(..0, command.unlocks);
+        unlocks.asked.clear();
+        let mut again = command.unlocks;
+        // What its caller has said again since leaves once.
+        let waiting = &unlocks.waiting;
+        again.retain(|unlock| {
+            unlock.passed || waiting.iter().all(|newer| newer.nonce != unlock.nonce)
+        });
+        unlocks.waiting.splice(..0, again);
         // Looked at in the same turn: a key with nothing to send goes then.
         keys.ready.push(command.key);
     }
@@ -203,6 +234,23 @@ impl Command {
         }
         self
     }
+}
+
+/// Takes the first of what waits, as many as one command carries, and one of each nonce: whoever unlocks
+/// it once more is told by the next one that it is gone.
+fn first_of_each(waiting: &mut Vec<Unlock>) -> Vec<Unlock> {
+    let mut taken = Vec::<Unlock>::new();
+    let first = |unlock: &mut Unlock| {
+        let fresh =
+            taken.len() < PER_COMMAND && taken.iter().all(|before| before.nonce != unlock.nonce);
+        if fresh {
+            let Unlock { nonce, passed, until, ref mut answer } = *unlock;
+            taken.push(Unlock { nonce, passed, until, answer: answer.take() });
+        }
+        !fresh
+    };
+    waiting.retain_mut(first);
+    taken
 }
 
 /// Takes the first of what waits, as many as one command carries.

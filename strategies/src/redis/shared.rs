@@ -234,6 +234,7 @@ impl Shared {
         until: Instant,
     ) -> Result<Answer, Trouble> {
         if !copies
+            && self.passes()
             && let Some(look) = look()
             && let Some(answered) = self.relay.lock(request, wait, look)
         {
