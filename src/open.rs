@@ -73,7 +73,7 @@ use crate::Locker;
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),
-///     "option queue: \"lifo\" is not fifo or passing or none; \
+///     "option queue: \"lifo\" is not fifo, passing or none; \
 ///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())

@@ -150,7 +150,7 @@ fn table_bars_json_and_chart_show_each_run() {
         "sequential",
         "####",
         "of one task without",
-        "ms/operation",
+        "ms an increment",
         "cores",
     ] {
         assert!(out.contains(part), "no {part:?} in {out}");

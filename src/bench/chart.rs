@@ -66,7 +66,7 @@ impl fmt::Display for Series {
         writeln!(f, "{} ({})", self.title, self.note)?;
         let width = self.bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
         for bar in &self.bars {
-            let length = (bar.value / self.longest() * TERMINAL_BAR).ceil().max(1.0) as usize;
+            let length = (bar.value / self.longest() * TERMINAL_BAR).ceil() as usize;
             let (label, text) = (&bar.label, &bar.text);
             writeln!(f, "{label:>width$} | {:<40} | {text}", "#".repeat(length))?;
         }
@@ -93,7 +93,7 @@ impl Series {
         picture.append(note.set("text-anchor", "end"));
         let (mut y, mut figures) = (top + 32.0, Vec::new());
         for bar in &self.bars {
-            let length = (bar.value / self.longest() * BAR_WIDTH).max(1.0);
+            let length = (bar.value / self.longest() * BAR_WIDTH).max(0.0);
             let (colour, middle) = (if bar.ours { OURS } else { OTHERS }, y + BAR_HEIGHT * 0.72);
             let label = words(LEFT - 10.0, middle, 13, INK, &bar.label);
             picture.append(label.set("text-anchor", "end"));
@@ -174,7 +174,7 @@ mod tests {
             let line = lines.lines().find(|line| line.contains(label)).unwrap();
             line.matches('#').count()
         };
-        assert_eq!((hashes("raft"), hashes("gaggle"), hashes("nothing")), (40, 12, 1));
+        assert_eq!((hashes("raft"), hashes("gaggle"), hashes("nothing")), (40, 12, 0));
         assert!(lines.contains("60 ms"), "{lines}");
     }
 

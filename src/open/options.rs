@@ -60,7 +60,9 @@ impl Options {
     ) -> Result<T, OpenError> {
         let Some(text) = self.text(option) else { return Ok(words[0].1) };
         words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
-            let words = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+            let (last, others) = words.split_last().expect("there is a default");
+            let others = others.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+            let words = format!("{others} or {}", last.0);
             self.scheme.invalid(option, format!("{text:?} is not {words}"))
         })
     }

@@ -14,7 +14,7 @@
 //! the grant (or an unlock of this process brings it along); the poller asks in case nobody does. Whoever leaves withdraws through the
 //! releaser.
 //!
-//! **One hand-over within the process:** the answer to an UNLOCK names, beside the waiter of this process
+//! **One hand-over within the process** (`Queue::Passing` only): the answer to an UNLOCK names, beside the waiter of this process
 //! that has the key now, those of its own that stand right behind it, with their tokens. The next unlock
 //! gives the key to the first of them at once, and `relay` tells Redis: see `waiters::line` for why nobody
 //! else can have it meanwhile.
@@ -92,25 +92,12 @@ use crate::{
 ///
 /// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
 /// wall clock is not behind the last token: a token is the greater of the last one plus 1 and
-/// `TIME` in microseconds, or one of those that were kept for waiters that were told to be next. Where Redis has
-/// lost its memory, one of these may get its token after a greater one was granted: the resource refuses it.
+/// `TIME` in microseconds.
 /// A call ends by its deadline. An error of Redis is never reported as
 /// [`Error::Held`].
 ///
-/// **Within one process**, where waiters of one handle stand right behind each other, the key goes from one
-/// to the next without a word from Redis, in the order of the queue: `unlock` returns at once, and Redis is
-/// told in the background, again until it answers or the lease is over. It cannot give the key to anybody
-/// else meanwhile. Whoever unlocks it last waits for the answer, so that then the key is free for others.
-/// A lease that was got so is shorter than asked for by what has passed since Redis told who is next, by
-/// half at the most; with a nonce that the caller gave, and where Redis has not told, it goes the usual way.
-///
 /// # Limits and failure modes
 ///
-/// - **Passed on and not heard.** While Redis does not answer, waiters that are known to be next still get
-///   the key, for what is left of the lease that Redis granted last. Until it has heard, `inspect` shows the
-///   one before; an extend of this handle waits for that, one by another process is refused
-///   ([`Error::NotHolder`]), and its unlock frees the key only when Redis has heard of those before, or their
-///   lease ends. A process that dies meanwhile, or whose unlocks Redis refuses, leaves the key to the ends of leases.
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
 ///   holders can believe in their locks until the first one's lease ends or its next extend fails;
@@ -150,6 +137,28 @@ use crate::{
 ///   last second, because somebody waited or an ended nonce is remembered, everything is asked for by
 ///   itself. A Redis Cluster refuses keys of several buckets in one script, and so may the rules of a
 ///   user (`MGET`, `MSET`): then everything is, everywhere.
+///
+/// # Passing a key on
+///
+/// With [`Queue::Passing`], and only then: where waiters of one handle stand right behind each other, an unlock tells
+/// it who is next, with their tokens, and the key goes from one to the next without a word from Redis, in the order
+/// of the queue. `unlock` then returns at once, and Redis is told in the background, again until it answers or the
+/// lease is over. It cannot give the key to anybody else meanwhile. Whoever unlocks last waits for the answer, so that
+/// then the key is free for others. A lease that was got so is shorter than asked for by what has passed since Redis
+/// told who is next, by half at the most; with a nonce that the caller gave, and where Redis has not told, it goes
+/// the usual way. What it costs:
+///
+/// - **Silent waiters hold the others up** (contract, rules 7 and 9). One that was told to be next keeps its turn,
+///   silent or past `max_wait`, until a lease before it runs out, because it may have the key. If its process has
+///   died, and the key is unlocked by another process, it is held for up to a lease and a quarter, and a lease more.
+/// - **Not heard.** While Redis does not answer, waiters that are known to be next still get the key, for what is left of the
+///   lease that Redis granted last. Until it has heard, `inspect` shows the one before, and another process can extend
+///   the lock of the one before, if it was given to it and unlocked here; an extend of this handle waits for that, one
+///   of the present lock by another process is refused ([`Error::NotHolder`]), and its unlock frees the key only when
+///   Redis has heard of those before, or their lease ends. A process that dies meanwhile, or whose unlocks Redis
+///   refuses, leaves the key to the ends of leases.
+/// - **A Redis that has lost its memory** may have granted a greater token before one of these gets its own, which was
+///   kept for it (rule 5): the resource refuses it.
 ///
 /// # What is in Redis
 ///

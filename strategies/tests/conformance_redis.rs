@@ -60,6 +60,14 @@ async fn redis_passes_the_suite() {
     report.assert_not_applicable(&[31]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_that_passes_keys_on_passes_the_suite() {
+    let fixture = Processes { server: Server::start().await, queue: Queue::Passing };
+    let report = testing::run(&fixture).await;
+    report.assert_passed();
+    report.assert_not_applicable(&[31]);
+}
+
 /// The one case that the original's plain retry does not promise: whoever comes at the right moment
 /// wins, so nobody can say how often the unluckiest of 18 is passed over.
 const FAIRNESS: u8 = 33;

@@ -5,7 +5,11 @@ use std::{fs, path::Path};
 
 use gaggle::bench::Figures;
 
-use crate::{contenders::Failed, data::Data, targets::number};
+use crate::{
+    contenders::Failed,
+    data::Data,
+    targets::{PASSING, number},
+};
 
 const BEGIN: &str = "<!-- Written by benches/peers/run from here on -->\n";
 const END: &str = "<!-- to here -->\n";
@@ -44,8 +48,11 @@ fn tables(data: &Data) -> String {
     let rows = [
         ("`Local`, without guards", "Local", "Local"),
         ("`Redis`", "Redis", "Redis"),
+        ("`Redis`, which passes keys on in the process (`queue=passing`)", "", PASSING),
+        ("`Redis`, 8 processes", "", "Redis, 8 processes"),
         ("rslock, on the same Redis", "rslock", "rslock"),
         ("PostgreSQL advisory locks", "PostgreSQL", "PostgreSQL"),
+        ("PostgreSQL, 8 processes", "", "PostgreSQL, 8 processes"),
         (
             "`Gaggle` over TCP, 3 processes; one task at the leader",
             "Gaggle, TCP, 3 processes, leader",

@@ -115,11 +115,19 @@ fn chart(data: &Data) -> BarChart {
         worst_over(data),
         waits(data),
         Series {
-            limit: quorums(data, 1.0, "limit of a majority over TCP: a quorum round trip each"),
+            limit: quorums(
+                data,
+                1.0,
+                "a majority over TCP, asleep between: a quorum round trip each",
+            ),
             ..rates(data, "hot8", "one key, eight tasks: times a second that another gets it")
         },
         Series {
-            limit: quorums(data, 2.0, "limit of a majority over TCP: two quorum round trips"),
+            limit: quorums(
+                data,
+                2.0,
+                "a majority over TCP, asleep between: two quorum round trips",
+            ),
             ..rates(data, "solo", "one key, one task: locks a second")
         },
         Series { limit: engine(data), ..rates(data, "fan64", "64 keys, 64 tasks: locks a second") },

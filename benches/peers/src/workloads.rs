@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaggle::{
     Locker,
     bench::{self, Bare, Contender, NoLock, Workload},
-    strategies::{Local, Replicate},
+    strategies::{Local, Queue, Redis, RedisOptions, Replicate},
 };
 use gaggle_channels::testing::RedisServer;
 
@@ -20,7 +20,7 @@ use crate::{
     ours, pinned,
     servers::{Etcd, Postgres},
     settings::Settings,
-    targets::{BARE, TOKEN},
+    targets::{BARE, PASSING, TOKEN},
 };
 
 const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
@@ -29,6 +29,7 @@ const ON_REDIS: &[&str] = &[
     BARE,
     TOKEN,
     "Redis",
+    PASSING,
     "rslock",
     "redlock",
     ours::REDIS_PROCESSES,
@@ -170,6 +171,10 @@ impl Round<'_> {
         for handle in handles {
             handle.0.close().await;
         }
+        let options = RedisOptions::new(&*url).queue(Queue::Passing);
+        let passing = [Arc::new(Bare(Arc::new(Redis::open(options).await?)))];
+        self.cases(PASSING, true, &passing, &["hot8", "busy8"]).await?;
+        passing[0].0.close().await;
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
         self.cases("rslock", false, &rslock, SEEDS).await?;

@@ -32,12 +32,12 @@ pub(crate) struct Args {
     /// handoff].
     #[arg(long, value_enum)]
     workload: Vec<WorkloadName>,
-    /// How many tasks, dealt to the members in turn; uncontended has one whatever is asked for
+    /// How many tasks, 1 to 4096, dealt to the members in turn; uncontended has one whatever is asked for
     /// [default: worst and best one a member, fan 64, handoff and busy 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) tasks: Option<u32>,
     /// How long each run counts, after a warm-up of half a second; uncontended shares it among the
-    /// members; worst and best make about as many increments as fit; at most 10 minutes [default: 3s; worst and best: 20 increments a member].
+    /// members; worst and best make about as many increments as fit; at most 600s [default: 3s; worst and best: 20 increments a member].
     #[arg(long, value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
     /// All strategies and channels in turn, in interleaved rounds; medians are shown.
