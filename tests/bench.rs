@@ -163,7 +163,10 @@ fn table_bars_json_and_chart_show_each_run() {
     let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
     assert_eq!(document["runs"].as_array().unwrap().len(), 3);
     let chart = std::fs::read_to_string(&chart).unwrap();
-    assert!(chart.starts_with("<svg") && chart.contains("no lock, one task"), "{chart}");
+    assert!(
+        chart.starts_with("<svg") && chart.contains("one task without a lock takes"),
+        "{chart}"
+    );
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
