@@ -37,7 +37,13 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
             );
         }
     }
-    files(&settings.out, data)
+    files(&settings.out, data)?;
+    let targets = targets::all(data).len();
+    if settings.all() && targets != targets::COUNT {
+        // A row that was not measured, or has another name, would be missed by nobody.
+        return Err(format!("{targets} of {} targets could be computed", targets::COUNT).into());
+    }
+    Ok(())
 }
 
 fn files(directory: &Path, data: &Data) -> Result<(), Failed> {

@@ -14,6 +14,8 @@ pub(crate) struct Target {
     pub(crate) met: bool,
 }
 
+/// How many a whole run has.
+pub(crate) const COUNT: usize = 42;
 const MEMBERS: f64 = 5.0;
 const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
