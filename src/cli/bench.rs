@@ -77,8 +77,8 @@ async fn measure(
     bar: &ProgressBar,
     rows: &mut Vec<Row>,
 ) -> Result<(), Failure> {
-    if let Some(setup) = plan.setups.iter().find(|setup| setup.asks_redis()) {
-        // Who cannot reach it learns that before a minute was spent on others.
+    if let Some(setup) = plan.setups.iter().find(|setup| setup.strategy == StrategyName::Redis) {
+        // Who cannot reach their server learns that before a minute was spent on others.
         crew::reach(args).await.map_err(|failure| failure.during(&setup.to_string()))?;
     }
     for round in 0..args.rounds() {

@@ -113,11 +113,6 @@ impl Setup {
     fn channel(self) -> ChannelName {
         self.channel.expect("the Raft family has a channel")
     }
-
-    /// Whether it needs the server of `--redis`.
-    pub(super) fn asks_redis(self) -> bool {
-        self.strategy == StrategyName::Redis || self.channel == Some(ChannelName::Redis)
-    }
 }
 
 impl fmt::Display for Setup {

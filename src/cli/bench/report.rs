@@ -147,7 +147,10 @@ broken       how often two held a key, an update was lost, or a token did not gr
 fn cells(row: &Row) -> [String; 15] {
     let Figures { pairs, pairs_per_s, ms_per_pair, lock_us, handoff_us, .. } = row.figures;
     // One of a hundred, or of a thousand, can be told from the worst where there are twice as many.
-    let tail = |of: u64, us: Option<f64>| or_dash(us.filter(|_| pairs >= 2 * of).map(micros));
+    let tail = |of: u64, count: f64, us: Option<f64>| {
+        or_dash(us.filter(|_| count >= 2.0 * of as f64).map(micros))
+    };
+    let (all, handed) = (pairs as f64, pairs as f64 * row.figures.handed_over.unwrap_or(0.0));
     let handoff = |field: fn(Spread) -> f64| handoff_us.map(field);
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let broken = row.figures.broken;
@@ -159,11 +162,11 @@ fn cells(row: &Row) -> [String; 15] {
         format!("{pairs_per_s:.0}"),
         if ms_per_pair < 0.01 { "–".into() } else { format!("{ms_per_pair:.2}") },
         micros(lock_us.p50),
-        tail(100, Some(lock_us.p99)),
-        tail(1000, Some(lock_us.p999)),
+        tail(100, all, Some(lock_us.p99)),
+        tail(1000, all, Some(lock_us.p999)),
         micros(lock_us.max),
         or_dash(handoff(|spread| spread.p50).map(micros)),
-        tail(100, handoff(|spread| spread.p99)),
+        tail(100, handed, handoff(|spread| spread.p99)),
         or_dash(row.figures.handed_over.map(percent)),
         or_dash(row.figures.longest_streak.map(|streak| streak.to_string())),
         // Where each makes a fixed number of them, all get as many, however long some starve.

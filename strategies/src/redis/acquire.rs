@@ -96,6 +96,12 @@ impl Call<'_> {
                 Err(UsedUp) => return Ok(Err(UsedUp)),
             };
             match answer {
+                // It was unlocked here, which Redis has not heard yet.
+                Answer::Again { .. }
+                    if self.shared.has_passed(&self.request.key, self.request.nonce) =>
+                {
+                    return Ok(Err(UsedUp));
+                }
                 Answer::Granted { token } => {
                     let now = self.shared.now();
                     let grant = ticket

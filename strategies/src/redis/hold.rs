@@ -17,7 +17,6 @@ use super::{
     script,
     shared::{Release, Shared, add_request, hex, tell},
     trouble::{Fate, Trouble},
-    waiters::Passed,
     wire::{Delivery, First, Together},
 };
 use crate::{Error, Instant, Lock, Nonce, extended, gone, whole_ms};
@@ -119,7 +118,7 @@ impl Shared {
         self.options.queue == Queue::Passing
     }
 
-    fn has_passed(&self, key: &str, nonce: Nonce) -> bool {
+    pub(super) fn has_passed(&self, key: &str, nonce: Nonce) -> bool {
         self.passes() && self.relay.has_passed(key, nonce)
     }
 
@@ -130,12 +129,11 @@ impl Shared {
         }
         let now = self.now();
         let mut waiters = self.waiters();
-        let Some(Passed { effects, lease }) = waiters.pass(key, bucket, nonce, now) else {
+        let Some(effects) = waiters.pass(key, bucket, nonce, now) else {
             return false;
         };
         // Before anybody sees it: what the next holder unlocks comes after this.
-        let worth = now.after(lease.max(self.options.nonce_memory));
-        self.relay.passed(key, bucket, nonce, worth);
+        self.relay.passed(key, bucket, nonce, now);
         drop(waiters);
         tell(effects);
         true
@@ -152,14 +150,13 @@ impl Shared {
         until: Instant,
     ) -> Result<bool, Trouble> {
         let now = self.now();
-        if self.has_passed(key, nonce) {
+        if !copies && self.has_passed(key, nonce) {
             return Ok(false);
         }
         if !copies && self.pass_on(key, bucket, nonce) {
             return Ok(true);
         }
-        let worth = now.after(self.options.nonce_memory);
-        if !copies && let Some(answered) = self.relay.last(key, nonce, worth) {
+        if !copies && let Some(answered) = self.relay.last(key, nonce, now) {
             // Without an answer it has ended: sent from here.
             match timeout(until.since(now), answered).await {
                 Ok(Ok(answer)) => return answer,

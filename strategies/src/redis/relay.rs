@@ -25,7 +25,7 @@ use super::{
     waiters::Request,
     wire::{Answered, Asked, Delivery, Look, asked},
 };
-use crate::{Instant, Nonce};
+use crate::{DURATION_MAX, Instant, Nonce};
 
 /// How many unlocks one command carries, and how many LOCKs: it bounds how long a script keeps the server.
 const PER_COMMAND: usize = 32;
@@ -71,14 +71,20 @@ struct Unlock {
     nonce: Nonce,
     /// It has passed the key on: whoever unlocked it was told `Ok`.
     passed: bool,
-    /// When it is no longer worth trying.
+    /// When no lease of it can live any more, however often it was extended.
     until: Instant,
-    /// Who waits for it, if somebody does: that one hears of a failure, and tries again itself. It is
-    /// sent all the same when nobody does (any more).
+    /// Who waits for it, if somebody does: that one hears of a failure, and may say it again. It is sent
+    /// until it is answered all the same.
     answer: Option<oneshot::Sender<Answer>>,
+    /// What the answer was, if nobody heard it: whoever has said it again meanwhile is told.
+    unheard: Option<bool>,
 }
 
 impl Unlock {
+    fn new(nonce: Nonce, passed: bool, now: Instant) -> Self {
+        Self { nonce, passed, until: now.after(DURATION_MAX), answer: None, unheard: None }
+    }
+
     fn is_awaited(&self) -> bool {
         self.passed || self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
     }
@@ -92,7 +98,7 @@ impl fmt::Debug for Relay {
 
 impl Relay {
     /// `nonce` has passed the key on.
-    pub(super) fn passed(&self, key: &Arc<str>, bucket: usize, nonce: Nonce, until: Instant) {
+    pub(super) fn passed(&self, key: &Arc<str>, bucket: usize, nonce: Nonce, now: Instant) {
         let mut keys = self.keys();
         let Keys { by_key, ready } = &mut *keys;
         let unlocks = by_key.entry(key.clone()).or_insert_with(|| {
@@ -100,7 +106,7 @@ impl Relay {
             self.poke.notify_one();
             Unlocks { bucket, ..Unlocks::default() }
         });
-        unlocks.waiting.push(Unlock { nonce, passed: true, until, answer: None });
+        unlocks.waiting.push(Unlock::new(nonce, true, now));
     }
 
     /// Whether `nonce` has passed the key on, and Redis may not have heard of it.
@@ -116,14 +122,15 @@ impl Relay {
         &self,
         key: &str,
         nonce: Nonce,
-        until: Instant,
+        now: Instant,
     ) -> Option<oneshot::Receiver<Answer>> {
         let mut keys = self.keys();
         let unlocks = keys.by_key.get_mut(key)?;
         let (answer, answered) = oneshot::channel();
         // Said again: what its caller has given up leaves once.
         unlocks.waiting.retain(|unlock| unlock.nonce != nonce || unlock.is_awaited());
-        unlocks.waiting.push(Unlock { nonce, passed: false, until, answer: Some(answer) });
+        let unlock = Unlock { answer: Some(answer), ..Unlock::new(nonce, false, now) };
+        unlocks.waiting.push(unlock);
         Some(answered)
     }
 
@@ -175,13 +182,17 @@ impl Relay {
         let Some(unlocks) = keys.by_key.get_mut(&command.key) else { return };
         unlocks.failures = command.failures;
         unlocks.asked.clear();
-        let mut again = command.unlocks;
-        // What its caller has said again since leaves once.
-        let waiting = &unlocks.waiting;
+        let (waiting, mut again) = (&mut unlocks.waiting, command.unlocks);
         again.retain(|unlock| {
-            unlock.passed || waiting.iter().all(|newer| newer.nonce != unlock.nonce)
+            // What its caller has said again since leaves once.
+            let newer = |newer: &Unlock| !newer.passed && newer.nonce == unlock.nonce;
+            let newer = waiting.iter().position(newer).filter(|_| !unlock.passed);
+            if let Some((was, at)) = unlock.unheard.zip(newer) {
+                tell(waiting.remove(at).answer, Ok(was));
+            }
+            newer.is_none() && unlock.unheard.is_none()
         });
-        unlocks.waiting.splice(..0, again);
+        waiting.splice(..0, again);
         // Looked at in the same turn: a key with nothing to send goes then.
         keys.ready.push(command.key);
     }
@@ -202,7 +213,7 @@ struct Command {
 }
 
 impl Command {
-    /// Sends it. Leaves those that must be sent again.
+    /// Sends it. Leaves what must be sent again, and what was answered and heard by nobody.
     async fn send(mut self, shared: &Shared) -> Self {
         if self.failures > 0 {
             sleep(back_off(self.failures)).await;
@@ -215,9 +226,12 @@ impl Command {
         match shared.unlock_all(key, nonces, locks, Delivery::default(), until).await {
             Ok(were) => {
                 self.failures = 0;
-                for (unlock, was) in self.unlocks.drain(..).zip(were) {
-                    tell(unlock.answer, Ok(was.was_ours()));
+                for (unlock, was) in self.unlocks.iter_mut().zip(were) {
+                    let was = was.was_ours();
+                    let heard = tell(unlock.answer.take(), Ok(was));
+                    unlock.unheard = (!heard && !unlock.passed).then_some(was);
                 }
+                self.unlocks.retain(|unlock| unlock.unheard.is_some());
             }
             Err(trouble) => {
                 self.failures += 1;
@@ -226,10 +240,12 @@ impl Command {
                 } else {
                     tracing::warn!(%trouble, "unlocks were refused: the leases will run out");
                 }
-                self.unlocks.retain_mut(|unlock| {
-                    let heard = tell(unlock.answer.take(), Err(trouble.clone()));
-                    !heard && trouble.is_passing()
-                });
+                for unlock in &mut self.unlocks {
+                    tell(unlock.answer.take(), Err(trouble.clone()));
+                }
+                if !trouble.is_passing() {
+                    self.unlocks.clear();
+                }
             }
         }
         self
@@ -244,8 +260,8 @@ fn first_of_each(waiting: &mut Vec<Unlock>) -> Vec<Unlock> {
         let fresh =
             taken.len() < PER_COMMAND && taken.iter().all(|before| before.nonce != unlock.nonce);
         if fresh {
-            let Unlock { nonce, passed, until, ref mut answer } = *unlock;
-            taken.push(Unlock { nonce, passed, until, answer: answer.take() });
+            let answer = unlock.answer.take();
+            taken.push(Unlock { answer, ..*unlock });
         }
         !fresh
     };

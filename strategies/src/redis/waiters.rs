@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(super) use self::entry::{
     AskId, CallerId, Effects, Grant, Outcome, Request, Waiting, Withdrawal,
 };
-pub(super) use self::line::{Heirs, Passed};
+pub(super) use self::line::Heirs;
 use self::{
     entry::{Caller, Entry, State},
     line::Lines,

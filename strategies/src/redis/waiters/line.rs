@@ -58,25 +58,16 @@ struct Line {
     granted: u64,
 }
 
-/// A key was passed on.
-#[derive(Debug)]
-pub(in crate::redis) struct Passed<C> {
-    /// Whom to tell that it has the key now.
-    pub(in crate::redis) effects: Effects<C>,
-    /// The lease that was asked for whoever had it before.
-    pub(in crate::redis) lease: Duration,
-}
-
 impl<C> Waiters<C> {
     /// `nonce` is unlocked here: the key passes to the next in its line, if Redis cannot give it to
-    /// anybody else for at least half of that one's lease.
+    /// anybody else for at least half of that one's lease. Whom to tell, if it was.
     pub(in crate::redis) fn pass(
         &mut self,
         key: &str,
         bucket: usize,
         nonce: Nonce,
         now: Instant,
-    ) -> Option<Passed<C>> {
+    ) -> Option<Effects<C>> {
         let Bucket { entries, lines, .. } = &mut self.buckets[bucket];
         let line = lines.by_key.get_mut(key).filter(|line| line.holder == nonce)?;
         let next = line.heirs.front().and_then(|&(nonce, token)| {
@@ -88,12 +79,11 @@ impl<C> Waiters<C> {
             lines.by_key.remove(key);
             return None;
         };
-        let lease = line.duration;
         line.heirs.pop_front();
         line.holds(entry.request.nonce, token, (entry.duration, deadline));
         let grant = Grant { token, deadline };
         (entry.state, entry.passed) = (State::Granted(grant), true);
-        Some(Passed { effects: entry.tell_parked(Outcome::Granted(grant)), lease })
+        Some(entry.tell_parked(Outcome::Granted(grant)))
     }
 
     /// The token of the last heir that is known here for the key; 0 if none is.
@@ -135,7 +125,9 @@ impl<C> Waiters<C> {
             }
             bucket.lines.by_key.remove(key);
         }
+        // A nonce that the caller gave may be asked for once more while it has passed the key on.
         if let Some(entry) = bucket.entries.get(&granted.nonce)
+            && !entry.request.given
             && heirs.after == token
             && let Some((_, last)) = heirs.next.last()
         {

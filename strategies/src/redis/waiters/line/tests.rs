@@ -183,10 +183,10 @@ impl World {
     fn unlock(&mut self, process: usize, nonce: Nonce) {
         let (now, bucket) = (at(self.now), keys::bucket("k"));
         let waiters = &mut self.processes[process].waiters;
-        if let Some(passed) = waiters.pass("k", bucket, nonce, now) {
+        if let Some(effects) = waiters.pass("k", bucket, nonce, now) {
             self.passed += 1;
             self.processes[process].unsent.push(nonce);
-            self.tell(process, passed.effects);
+            self.tell(process, effects);
         } else {
             self.send_unlocks(process, vec![nonce]);
         }
