@@ -5,6 +5,9 @@
 //! those before it or after them: when it is answered the key is free, or somebody else's. Whoever asks
 //! for the key meanwhile takes a place in the queue in the same command.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeMap,
     fmt, mem,
@@ -19,6 +22,7 @@ use tokio::{
 
 use super::{
     acquire::back_off,
+    reply::Was,
     shared::{Shared, Wait},
     tasks::{Stop, stopped},
     trouble::Trouble,
@@ -224,15 +228,7 @@ impl Command {
         let (key, nonces, locks) =
             ((&self.key, self.bucket), (&nonces[..], false), mem::take(&mut self.locks));
         match shared.unlock_all(key, nonces, locks, Delivery::default(), until).await {
-            Ok(were) => {
-                self.failures = 0;
-                for (unlock, was) in self.unlocks.iter_mut().zip(were) {
-                    let was = was.was_ours();
-                    let heard = tell(unlock.answer.take(), Ok(was));
-                    unlock.unheard = (!heard && !unlock.passed).then_some(was);
-                }
-                self.unlocks.retain(|unlock| unlock.unheard.is_some());
-            }
+            Ok(were) => self.answered(were.into_iter().map(Was::was_ours)),
             Err(trouble) => {
                 self.failures += 1;
                 if trouble.is_passing() {
@@ -249,6 +245,17 @@ impl Command {
             }
         }
         self
+    }
+}
+
+impl Command {
+    fn answered(&mut self, were: impl Iterator<Item = bool>) {
+        self.failures = 0;
+        for (unlock, was) in self.unlocks.iter_mut().zip(were) {
+            let heard = tell(unlock.answer.take(), Ok(was));
+            unlock.unheard = (!heard && !unlock.passed).then_some(was);
+        }
+        self.unlocks.retain(|unlock| unlock.unheard.is_some());
     }
 }
 
