@@ -9,46 +9,67 @@ use std::{
 /// suspension; after a resume a deadline that passed meanwhile is noticed within this time.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// A reading of a [`Clock`]: the time since that clock's own beginning. Readings of different
-/// clocks do not compare.
+const NANOS_PER_MS: u64 = 1_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// A reading of a [`Clock`]: the time since that clock's own beginning, in whole nanoseconds. Readings of
+/// different clocks do not compare. Times end some 584 years after the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Instant(Duration);
+pub struct Instant(u64);
 
 impl Instant {
-    /// The reading this long after the clock's beginning.
+    /// The reading this long after the clock's beginning, at most the end of time.
     #[must_use]
     pub const fn from_origin(since: Duration) -> Self {
-        Self(since)
+        Self(nanos(since))
     }
 
     /// The time since the clock's beginning.
     #[must_use]
     pub const fn since_origin(self) -> Duration {
-        self.0
+        Duration::from_nanos(self.0)
     }
 
     /// The time since `earlier`, zero if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// This reading plus `by`, at most the end of time.
     #[must_use]
     pub const fn after(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(by))
+        Self(self.0.saturating_add(nanos(by)))
     }
 
     /// This reading less `by`, at least the beginning.
     #[must_use]
     pub const fn before(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(by))
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+
+    /// Whole milliseconds since the clock's beginning; a fraction is cut off.
+    pub(crate) const fn whole_ms(self) -> u64 {
+        self.0 / NANOS_PER_MS
+    }
+
+    /// The first whole millisecond that is not before it.
+    pub(crate) const fn whole_ms_up(self) -> u64 {
+        self.0.div_ceil(NANOS_PER_MS)
+    }
+}
+
+/// The nanoseconds of a span, which more than 584 years count as.
+const fn nanos(span: Duration) -> u64 {
+    match span.as_secs().checked_mul(NANOS_PER_SECOND) {
+        Some(whole) => whole.saturating_add(span.subsec_nanos() as u64),
+        None => u64::MAX,
     }
 }
 
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{:?}", self.0)
+        write!(f, "@{:?}", self.since_origin())
     }
 }
 
@@ -67,15 +88,25 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Completes once [`now`](Self::now) has reached `at`; looks again on every waking.
     fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async move {
-            loop {
-                let remaining = at.since(self.now());
-                if remaining.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(remaining.min(RECHECK)).await;
-            }
-        })
+        Box::pin(async move { sleep(|| self.now(), self.now(), at).await })
+    }
+
+    /// As [`sleep_until`](Self::sleep_until), where `now` was read just before: the first look at the
+    /// clock may be left out.
+    fn sleep_from<'a>(
+        &'a self,
+        now: Instant,
+        at: Instant,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        _ = now;
+        self.sleep_until(at)
+    }
+}
+
+async fn sleep(read: impl Fn() -> Instant, mut now: Instant, at: Instant) {
+    while now < at {
+        tokio::time::sleep(at.since(now).min(RECHECK)).await;
+        now = read();
     }
 }
 
@@ -92,8 +123,16 @@ impl Clock for BootClock {
         let id = rustix::time::ClockId::Monotonic;
         let read = rustix::time::clock_gettime(id);
         let seconds = u64::try_from(read.tv_sec).unwrap_or(0);
-        let nanos = u32::try_from(read.tv_nsec).unwrap_or(0);
-        Instant(Duration::new(seconds, nanos))
+        let nanos = u64::try_from(read.tv_nsec).unwrap_or(0);
+        Instant(seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(nanos))
+    }
+
+    fn sleep_from<'a>(
+        &'a self,
+        now: Instant,
+        at: Instant,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(sleep(|| self.now(), now, at))
     }
 }
 
@@ -119,6 +158,6 @@ impl Default for TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Instant {
-        Instant(self.origin.elapsed())
+        Instant::from_origin(self.origin.elapsed())
     }
 }

@@ -73,8 +73,7 @@ impl Holds {
     /// Marks lost what is held of this key under this nonce with a token no greater than this: a
     /// later acquisition of it lives on. Returns whether somebody watched it.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        // As if this came before a watch that begins meanwhile, whose strategy looks after it began.
-        if self.shared.watched.load(Ordering::SeqCst) == 0 {
+        if !self.are_watched() {
             return false;
         }
         let losing = |entries: &Entries| {
@@ -86,6 +85,12 @@ impl Holds {
         let losing = losing(&self.lock());
         // Once the mutex is free: wakers run foreign code.
         losing.into_iter().filter(|lost| !lost.send_replace(true)).count() > 0
+    }
+
+    /// Whether any is watched: if not, what ends now need not be told to anybody, as if it came before a
+    /// watch that begins meanwhile, whose strategy looks after it began.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.shared.watched.load(Ordering::SeqCst) > 0
     }
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.

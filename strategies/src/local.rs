@@ -122,13 +122,9 @@ impl Local {
             nonces_max,
             ..TableConfig::default()
         };
-        Self {
-            clock,
-            drift,
-            holds: Holds::default(),
-            bounds: (keys_max, nonces_max),
-            shards: Shards::new(&config),
-        }
+        let holds = Holds::default();
+        let shards = Shards::new(&config, &holds);
+        Self { clock, drift, holds, shards, bounds: (keys_max, nonces_max) }
     }
 
     /// How much the table holds now: for operators and tests.

@@ -10,7 +10,7 @@ use crate::{
 /// Whole milliseconds, as leases are kept: a fraction is cut off.
 #[must_use]
 pub fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1000).saturating_add(duration.subsec_millis().into())
 }
 
 /// When a call that began at `sent` must end; `None` waits for ever.

@@ -26,7 +26,7 @@ pub(super) struct Call<'a> {
     /// The nonce came from the caller.
     given: bool,
     duration: Duration,
-    /// Read before anything was asked of the table.
+    /// Read before anything was asked of the table, once its mutex was taken.
     sent: Instant,
     /// When the call must end.
     until: Option<Instant>,
@@ -36,22 +36,24 @@ pub(super) struct Call<'a> {
 enum Look {
     Granted(Lock),
     RanOut,
-    /// Nothing yet: look again at this time at the latest.
-    Wait(Instant),
+    /// Nothing yet, `now`: look again at this time at the latest.
+    Wait {
+        now: Instant,
+        until: Instant,
+    },
 }
 
 impl<'a> Call<'a> {
-    /// Reads the clock before anything is asked of the table.
+    /// A call that has not asked, and has read no clock.
     fn new(local: &'a Local, key: &str, options: &LockOptions) -> Self {
-        let now = local.clock.now();
         Self {
             local,
             key: key.into(),
             nonce: options.nonce.unwrap_or_else(Nonce::random),
             given: options.nonce.is_some(),
             duration: Duration::from_millis(whole_ms(options.duration)),
-            sent: now,
-            until: wait_until(now, options.max_wait),
+            sent: Instant::default(),
+            until: None,
         }
     }
 
@@ -67,20 +69,23 @@ impl<'a> Call<'a> {
         if call.given && local.is_known_elsewhere(key, call.nonce) {
             return Err(Error::Spent);
         }
-        let mut asked = call.ask(key, options)?;
+        let mut asked = call.ask(key, options, true)?;
         loop {
             match asked {
                 Asked::Begun(begun) => return Ok(begun),
                 Asked::Full(call, bound) if local.gather(key, bound) => {
-                    asked = call.ask(key, options)?;
+                    asked = call.ask(key, options, false)?;
                 }
                 Asked::Full(_, bound) => return Err(local.limit(bound)),
             }
         }
     }
 
-    fn ask(self, key: &str, options: &LockOptions) -> Result<Asked<'a>, Error> {
+    fn ask(mut self, key: &str, options: &LockOptions, first: bool) -> Result<Asked<'a>, Error> {
         self.local.with_state(key, |state, now| {
+            if first {
+                (self.sent, self.until) = (now, wait_until(now, options.max_wait));
+            }
             let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
             let request = Command::Lock(self.request(options, &state.owner));
             state.step(now, &request);
@@ -235,16 +240,16 @@ impl Place<'_> {
                 return Ok(Outcome::Granted(lock));
             }
             let look = match self.look.take().filter(|_| !signal.is_stirred()) {
-                Some(look) => Look::Wait(look),
+                Some(until) => Look::Wait { now: self.call.sent, until },
                 None => local.with_state(&key, |state, now| self.look(state, now))?,
             };
             match look {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
                 Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),
-                Look::Wait(until) => tokio::select! {
+                Look::Wait { now, until } => tokio::select! {
                     biased;
                     () = news => {}
-                    () = local.clock.sleep_until(until) => {}
+                    () = local.clock.sleep_from(now, until) => {}
                 },
             }
         }
@@ -287,7 +292,7 @@ impl Place<'_> {
         }
         let look = self.call.next_look(state, now);
         state.looks_again(*nonce, look);
-        Ok(Look::Wait(look))
+        Ok(Look::Wait { now, until: look })
     }
 }
 
@@ -316,9 +321,8 @@ fn table_wait(sent: Instant, max_wait: MaxWait) -> Wait {
     match max_wait {
         MaxWait::AtMost(Duration::ZERO) => Wait::No,
         MaxWait::AtMost(wait) => {
-            let end = sent.after(wait).since_origin().as_nanos().div_ceil(1_000_000);
-            let end = u64::try_from(end).unwrap_or(u64::MAX);
-            Wait::Ms(ClusterTime(end).since(stamp(sent)))
+            let end = ClusterTime(sent.after(wait).whole_ms_up());
+            Wait::Ms(end.since(stamp(sent)))
         }
         MaxWait::Forever => Wait::Forever,
     }

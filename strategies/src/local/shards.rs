@@ -2,7 +2,7 @@ use std::sync::PoisonError;
 
 use super::state::State;
 use crate::{
-    Owner,
+    Holds, Owner,
     lock_table::{Bound, TableConfig, key_digest},
     sync::{Mutex, MutexGuard},
 };
@@ -26,13 +26,13 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    pub(super) fn new(whole: &TableConfig) -> Self {
+    pub(super) fn new(whole: &TableConfig, holds: &Holds) -> Self {
         let owner = Owner::this_process(None);
         let part = |index: usize| {
             let keys_max = share(whole.keys_max, index);
             let nonces_max = share(whole.nonces_max, index);
             let config = TableConfig { keys_max, nonces_max, ..whole.clone() };
-            Mutex::new(State::new(config, owner.clone()))
+            Mutex::new(State::new(config, owner.clone(), holds.clone()))
         };
         let parts = (0..SHARDS).map(part).collect();
         Self { parts, moving: Mutex::new(()), given: Mutex::new(()) }

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use crate::{
     Holds, Instant, Nonce, Owner,
     lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockTable, TableConfig},
-    wait::whole_ms,
 };
 
 /// For how many effects room is kept: a step in which very many leases end has as many, once.
@@ -38,6 +37,8 @@ pub(super) struct State {
     /// What the last step did.
     pub(super) effects: Vec<Effect>,
     news: News,
+    /// What is watched is told of its end.
+    holds: Holds,
 }
 
 /// The calls that wait for one acquisition.
@@ -96,11 +97,12 @@ impl Signal {
 #[must_use]
 pub(super) struct News {
     woken: SmallVec<[Arc<Signal>; 2]>,
-    lost: SmallVec<[(Arc<str>, Nonce, u64); 2]>,
+    /// Mostly nobody watches, and nothing is noted.
+    lost: Vec<(Arc<str>, Nonce, u64)>,
 }
 
 impl State {
-    pub(super) fn new(config: TableConfig, owner: Owner) -> Self {
+    pub(super) fn new(config: TableConfig, owner: Owner, holds: Holds) -> Self {
         Self {
             table: LockTable::new(config),
             owner: Arc::new(owner),
@@ -109,6 +111,7 @@ impl State {
             closed: false,
             effects: Vec::new(),
             news: News::default(),
+            holds,
         }
     }
 
@@ -128,13 +131,17 @@ impl State {
                     tracing::info!(%nonce, token, "a lease ran out");
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Expired);
-                    self.news.lost.push((key.clone(), *nonce, *token));
+                    if self.holds.are_watched() {
+                        self.news.lost.push((key.clone(), *nonce, *token));
+                    }
                 }
                 Effect::Unlocked { key, nonce, was: Ended::Held } => {
                     self.given.remove(nonce);
                     self.news.end(&mut self.calls, *nonce, Ended::Unlocked);
-                    // A later acquisition of the nonce has a greater one.
-                    self.news.lost.push((key.clone(), *nonce, self.table.last_token()));
+                    if self.holds.are_watched() {
+                        // A later acquisition of the nonce has a greater one.
+                        self.news.lost.push((key.clone(), *nonce, self.table.last_token()));
+                    }
                 }
                 Effect::Unlocked { key, nonce, was: Ended::Waited }
                 | Effect::Dropped { key, nonce, .. } => {
@@ -268,7 +275,7 @@ impl News {
 /// The table's time: the clock's whole milliseconds, so that a lease ends when the clock has
 /// reached its end, never before.
 pub(super) fn stamp(now: Instant) -> ClusterTime {
-    ClusterTime(whole_ms(now.since_origin()))
+    ClusterTime(now.whole_ms())
 }
 
 /// When the clock shows a time of the table.

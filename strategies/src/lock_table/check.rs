@@ -17,32 +17,31 @@ impl LockTable {
             assert!(holder.expires_at > self.now, "a lease that has ended leaves the table");
             assert!(holder.granted_at <= self.now, "no grant lies in the future");
             assert!(holder.token <= self.last_token, "a token was counted before it was granted");
-            assert!(holder.claim.place <= self.last_place, "a place was counted");
             let place = self.nonces.place(holder.claim.nonce);
             assert_eq!(place, Some(Place::Holds { row: slot }), "a holder's nonce is known");
-            live += 1 + row.queue.len();
+            live += 1 + row.queue.len() as usize;
             index.add_lease(slot, row);
-            for (place, waiter) in &row.queue {
-                assert_eq!(*place, waiter.claim.place, "a waiter stands at its own place");
-                assert!(*place > holder.claim.place, "a holder came before its waiters");
+            let mut last = holder.claim.place;
+            for (slot, waiter) in self.waiters.queue(&row.queue) {
+                assert!(waiter.claim.place > last, "who came first stands before the others");
+                last = waiter.claim.place;
                 assert!(
                     waiter.deadline.is_none_or(|end| end > self.now),
                     "the dead left the queue"
                 );
-                let known = Place::Waits { row: slot, place: *place };
                 let place = self.nonces.place(waiter.claim.nonce);
-                assert_eq!(place, Some(known), "a waiter's nonce is known");
+                assert_eq!(place, Some(Place::Waits { waiter: slot }), "a waiter's nonce is known");
                 index.set_deadline(slot, waiter);
-                index.set_process(slot, waiter);
-                index.waiters += 1;
             }
+            assert!(last <= self.last_place, "a place was counted");
         }
+        self.waiters.check(rows.iter().map(|(slot, row)| (*slot, &row.queue)));
         assert_eq!(self.index, index, "the indexes say what the rows say");
         assert_eq!(self.nonces.len(), live + self.nonces.remembered(), "no nonce is left over");
         assert_eq!(self.nonces.ended().count(), self.nonces.remembered(), "every end is known");
         assert!(self.nonces.len() as u64 <= self.config.nonces_max, "nonces are bounded");
         assert!(self.rows.len() as u64 <= self.config.keys_max, "keys are bounded");
-        let longest = rows.iter().map(|(_, row)| row.queue.len() as u64).max();
+        let longest = rows.iter().map(|(_, row)| u64::from(row.queue.len())).max();
         let limit = self.config.waiters_per_key_max;
         assert!(longest.unwrap_or(0) <= limit, "waiters are bounded");
     }

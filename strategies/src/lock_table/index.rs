@@ -1,64 +1,45 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{
-    ClusterTime, ProcessId,
+    ClusterTime,
     row::{Row, Waiter},
-    rows::Slot,
+    slab::Slot,
 };
 
 /// A time and the place of the claim to which something happens then: the order of what is due.
 type When = (ClusterTime, u64);
 
-/// The ways to the rows other than by key: by time and by process.
+/// The ways to rows and waiters by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// The ends of all leases.
-    pub(super) leases: BTreeMap<When, Slot>,
-    /// The ends of those leases for which somebody waits.
-    pub(super) contended: BTreeSet<When>,
-    /// The deadlines of all waiters that have one.
+    /// The ends of the leases for which nobody waits, each with its row.
+    pub(super) uncontended: BTreeMap<When, Slot>,
+    /// Those for which somebody waits.
+    pub(super) contended: BTreeMap<When, Slot>,
+    /// The deadlines of all waiters that have one, each with its waiter.
     pub(super) deadlines: BTreeMap<When, Slot>,
-    /// The places of every process that waits, each with its row.
-    pub(super) waiting: BTreeMap<ProcessId, BTreeMap<u64, Slot>>,
-    /// How many wait in all.
-    pub(super) waiters: u64,
 }
 
 impl Index {
-    /// Enters the lease of a row, and whether it is waited for.
+    /// Enters the lease of a row.
     pub(super) fn add_lease(&mut self, slot: Slot, row: &Row) {
-        self.leases.insert(lease_end(row), slot);
-        if !row.queue.is_empty() {
-            self.contended.insert(lease_end(row));
-        }
+        self.leases(!row.queue.is_empty()).insert(lease_end(row), slot);
     }
 
-    /// Takes the lease of a row out, before its holder or its end changes.
+    /// Takes the lease of a row out, before its holder, its end, or whether somebody waits for it, changes.
     pub(super) fn remove_lease(&mut self, row: &Row) {
-        self.leases.remove(&lease_end(row));
-        if !row.queue.is_empty() {
-            self.contended.remove(&lease_end(row));
-        }
+        self.leases(!row.queue.is_empty()).remove(&lease_end(row));
     }
 
-    /// Enters a waiter that is already in the row's queue.
-    pub(super) fn add_waiter(&mut self, slot: Slot, row: &Row, waiter: &Waiter) {
-        if row.queue.len() == 1 {
-            self.contended.insert(lease_end(row));
-        }
-        self.set_deadline(slot, waiter);
-        self.set_process(slot, waiter);
-        self.waiters += 1;
+    /// The first waiter has joined the queue of a row, or the last has left it.
+    pub(super) fn move_lease(&mut self, slot: Slot, row: &Row) {
+        let contended = !row.queue.is_empty();
+        self.leases(!contended).remove(&lease_end(row));
+        self.leases(contended).insert(lease_end(row), slot);
     }
 
-    /// Takes a waiter out that has just left the row's queue for good.
-    pub(super) fn remove_waiter(&mut self, row: &Row, waiter: &Waiter) {
-        if row.queue.is_empty() {
-            self.contended.remove(&lease_end(row));
-        }
-        self.unset_deadline(waiter);
-        self.unset_process(waiter);
-        self.waiters -= 1;
+    fn leases(&mut self, contended: bool) -> &mut BTreeMap<When, Slot> {
+        if contended { &mut self.contended } else { &mut self.uncontended }
     }
 
     pub(super) fn set_deadline(&mut self, slot: Slot, waiter: &Waiter) {
@@ -73,32 +54,33 @@ impl Index {
         }
     }
 
-    pub(super) fn set_process(&mut self, slot: Slot, waiter: &Waiter) {
-        let places = self.waiting.entry(waiter.claim.process).or_default();
-        places.insert(waiter.claim.place, slot);
-    }
-
-    pub(super) fn unset_process(&mut self, waiter: &Waiter) {
-        let process = waiter.claim.process;
-        if let Some(places) = self.waiting.get_mut(&process) {
-            places.remove(&waiter.claim.place);
-            if places.is_empty() {
-                self.waiting.remove(&process);
-            }
-        }
-    }
-
     /// The row of the first lease that ends at or before `now`.
     pub(super) fn due_lease(&self, now: ClusterTime) -> Option<Slot> {
-        let ((end, _), slot) = self.leases.first_key_value()?;
+        let firsts = [&self.uncontended, &self.contended].map(BTreeMap::first_key_value);
+        let ((end, _), slot) = firsts.into_iter().flatten().min()?;
         (*end <= now).then_some(*slot)
     }
 
-    /// The row and place of the first waiter whose deadline is at or before `now`.
-    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<(Slot, u64)> {
-        let ((deadline, place), slot) = self.deadlines.first_key_value()?;
-        (*deadline <= now).then_some((*slot, *place))
+    /// The first waiter whose deadline is at or before `now`.
+    pub(super) fn due_waiter(&self, now: ClusterTime) -> Option<Slot> {
+        let ((deadline, _), slot) = self.deadlines.first_key_value()?;
+        (*deadline <= now).then_some(*slot)
     }
+
+    /// When the first lease ends or the first waiter is dead.
+    pub(super) fn next(&self) -> Option<ClusterTime> {
+        let firsts = [&self.uncontended, &self.contended, &self.deadlines].map(first);
+        firsts.into_iter().flatten().min()
+    }
+
+    /// When the first lease ends for which somebody waits.
+    pub(super) fn next_contended(&self) -> Option<ClusterTime> {
+        first(&self.contended)
+    }
+}
+
+fn first(order: &BTreeMap<When, Slot>) -> Option<ClusterTime> {
+    order.first_key_value().map(|((time, _), _)| *time)
 }
 
 fn lease_end(row: &Row) -> When {

@@ -52,10 +52,12 @@ mod nonces;
 mod questions;
 mod row;
 mod rows;
+mod slab;
 mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 pub use self::{
     command::{

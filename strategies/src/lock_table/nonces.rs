@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{ClusterTime, Ended, Seen, rows::Slot};
+use super::{ClusterTime, Ended, Seen, slab::Slot};
 use crate::{
     Nonce,
     planted::{Bug, planted},
@@ -25,7 +25,7 @@ pub(super) struct Nonces {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Holds { row: Slot },
-    Waits { row: Slot, place: u64 },
+    Waits { waiter: Slot },
     Ended(Ended),
 }
 

@@ -19,16 +19,14 @@ impl LockTable {
     /// a lease on a key with waiters.
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
-        self.index.contended.first().map(|(end, _)| *end)
+        self.index.next_contended()
     }
 
     /// The earliest time at which a stamp would change anything: the first end of a lease or
     /// deadline of a waiter.
     #[must_use]
     pub fn next_sweep(&self) -> Option<ClusterTime> {
-        let lease = self.index.leases.first_key_value().map(|((end, _), _)| *end);
-        let deadline = self.index.deadlines.first_key_value().map(|((end, _), _)| *end);
-        lease.into_iter().chain(deadline).min()
+        self.index.next()
     }
 
     /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:
@@ -46,7 +44,7 @@ impl LockTable {
 
     /// The processes that have waiters, in order.
     pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
-        self.index.waiting.keys().copied()
+        self.waiters.processes()
     }
 
     /// The keys that are held, in the order of a snapshot. Looks at all of them, whatever is taken of
@@ -64,7 +62,7 @@ impl LockTable {
     /// The head of the queue for `key`: who gets it next.
     #[must_use]
     pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
-        self.row(key)?.queue.first_key_value().map(|(_, waiter)| waiter.claim.nonce)
+        self.row(key)?.queue.first().map(|head| self.waiters[head].claim.nonce)
     }
 
     /// What the holder of `key` was granted.
@@ -77,8 +75,8 @@ impl LockTable {
     #[must_use]
     pub fn next_grant(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
         let row = self.row(key)?;
-        let (_, waiter) = row.queue.first_key_value()?;
-        Some((waiter.claim.nonce, row.holder.expires_at))
+        let head = row.queue.first()?;
+        Some((self.waiters[head].claim.nonce, row.holder.expires_at))
     }
 
     /// What the table knows of a nonce.
@@ -122,7 +120,7 @@ impl LockTable {
     pub fn sizes(&self) -> Sizes {
         Sizes {
             keys: self.rows.len() as u64,
-            waiters: self.index.waiters,
+            waiters: self.waiters.len() as u64,
             nonces_remembered: self.nonces.remembered() as u64,
         }
     }

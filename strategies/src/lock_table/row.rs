@@ -1,17 +1,17 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterTime, Grant, LockRequest, ProcessId, Wait};
+use super::{ClusterTime, Grant, LockRequest, ProcessId, Wait, waiters::Line};
 use crate::{DURATION_MAX, Nonce, Owner};
 
 /// One key that is held: a key without a holder has no row, and waiters only stand behind a holder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) key: Arc<str>,
     pub(super) holder: Hold,
-    /// By place: the order of the queue.
-    pub(super) queue: BTreeMap<u64, Waiter>,
+    /// In the order of their places.
+    pub(super) queue: Line,
 }
 
 /// What a waiter and the holder it becomes have in common.
@@ -128,7 +128,7 @@ impl Row {
             asked_at: claim.asked_at,
             granted_at: *granted_at,
             expires_at: *expires_at,
-            waiters: self.queue.len() as u64,
+            waiters: self.queue.len().into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,7 @@ use super::{
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter},
     rows::Rows,
+    waiters::{Line, Waiters},
 };
 use crate::{
     Nonce,
@@ -76,7 +77,7 @@ impl LockTable {
             holder: row.holder.clone(),
             queue: match planted(Bug::SnapshotWithoutQueue) {
                 true => Vec::new(),
-                false => row.queue.values().cloned().collect(),
+                false => self.waiters.queue(&row.queue).map(|(_, waiter)| waiter.clone()).collect(),
             },
         });
         let image = Image {
@@ -129,6 +130,7 @@ impl Image {
             last_token: self.last_token,
             last_place: self.last_place,
             rows: Rows::default(),
+            waiters: Waiters::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         };
@@ -164,29 +166,33 @@ impl LockTable {
         let waiters = queue.len() as u64;
         require(waiters <= self.config.waiters_per_key_max, "more waiters than the limit")?;
         let mut before = holder.claim.place;
-        let claim = holder.claim.clone();
-        let slot = self.rows.insert(Row { key, holder, queue: BTreeMap::new() });
-        self.restore_claim(&claim, Place::Holds { row: slot })?;
+        self.check_claim(&holder.claim)?;
+        let nonce = holder.claim.nonce;
+        let slot = self.rows.insert(Row { key, holder, queue: Line::default() });
+        self.index.add_lease(slot, &self.rows[slot]);
+        self.restore_nonce(nonce, Place::Holds { row: slot })?;
         for waiter in queue {
             let place = waiter.claim.place;
             // A holder came before those who wait behind it.
             require(place > before, "queue out of order")?;
             require(waiter.deadline.is_none_or(|end| end > self.now), "waiter that is dead")?;
             before = place;
-            self.restore_claim(&waiter.claim, Place::Waits { row: slot, place })?;
-            let row = &mut self.rows[slot];
-            row.queue.insert(place, waiter.clone());
-            self.index.add_waiter(slot, row, &waiter);
+            self.check_claim(&waiter.claim)?;
+            let nonce = waiter.claim.nonce;
+            let waiter = self.enter_queue(slot, waiter);
+            self.restore_nonce(nonce, Place::Waits { waiter })?;
         }
-        self.index.add_lease(slot, &self.rows[slot]);
         Ok(())
     }
 
-    fn restore_claim(&mut self, claim: &Claim, place: Place) -> Result<(), SnapshotError> {
+    fn check_claim(&self, claim: &Claim) -> Result<(), SnapshotError> {
         require(claim.place <= self.last_place, "place that was never taken")?;
         require(claim.asked_at <= self.now, "LOCK after now")?;
-        require(claim.duration_ms > 0, "lease of nothing")?;
-        require(self.nonces.set(claim.nonce, place), "nonce that occurs twice")
+        require(claim.duration_ms > 0, "lease of nothing")
+    }
+
+    fn restore_nonce(&mut self, nonce: Nonce, place: Place) -> Result<(), SnapshotError> {
+        require(self.nonces.set(nonce, place), "nonce that occurs twice")
     }
 
     fn restore_ended(

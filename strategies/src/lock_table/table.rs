@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal, TableConfig,
@@ -6,7 +6,9 @@ use super::{
     index::Index,
     nonces::{Nonces, Place},
     row::{Claim, Hold, Row, Waiter, lease_ms},
-    rows::{Rows, Slot},
+    rows::Rows,
+    slab::Slot,
+    waiters::{Line, Waiters},
 };
 use crate::{
     Nonce,
@@ -25,6 +27,7 @@ pub struct LockTable {
     /// The place that the last accepted LOCK took.
     pub(super) last_place: u64,
     pub(super) rows: Rows,
+    pub(super) waiters: Waiters,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -51,6 +54,7 @@ impl LockTable {
             now: ClusterTime(0),
             last_place: 0,
             rows: Rows::default(),
+            waiters: Waiters::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         }
@@ -86,8 +90,8 @@ impl LockTable {
             Some(Place::Holds { row }) if self.rows[row].key == request.key => {
                 self.grant_again(row, request)
             }
-            Some(Place::Waits { row, place }) if self.rows[row].key == request.key => {
-                self.queue_again(row, request, place)
+            Some(Place::Waits { waiter }) if self.waits_for(waiter, &request.key) => {
+                self.queue_again(waiter, request)
             }
             Some(Place::Ended(how)) => refused(request, Refusal::Spent(how)),
             // One nonce names one acquisition: it cannot take a second key.
@@ -113,18 +117,21 @@ impl LockTable {
 
     /// The place stays, the deadline may move to a later time, and the grant goes to whoever asked
     /// last.
-    fn queue_again(&mut self, slot: Slot, request: &LockRequest, place: u64) -> Effect {
-        let waiter = self.rows[slot].queue.get_mut(&place);
-        let waiter = waiter.expect("a nonce that waits is in the queue");
-        debug_assert_eq!(waiter.claim.nonce, request.nonce, "a slot names the same row");
-        let asked = request.wait.deadline(self.now);
-        self.index.unset_deadline(waiter);
-        waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
-        self.index.set_deadline(slot, waiter);
-        self.index.unset_process(waiter);
-        waiter.claim.asked_again(request, self.now);
-        self.index.set_process(slot, waiter);
+    fn queue_again(&mut self, slot: Slot, request: &LockRequest) -> Effect {
+        let Self { waiters, index, now, .. } = self;
+        debug_assert_eq!(waiters[slot].claim.nonce, request.nonce, "a slot names the same waiter");
+        let asked = request.wait.deadline(*now);
+        index.unset_deadline(&waiters[slot]);
+        waiters.change(slot, |waiter| {
+            waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
+            waiter.claim.asked_again(request, *now);
+        });
+        index.set_deadline(slot, &waiters[slot]);
         queued(request)
+    }
+
+    fn waits_for(&self, waiter: Slot, key: &str) -> bool {
+        *self.rows[self.waiters.row(waiter)].key == *key
     }
 
     /// Judges a LOCK of an unknown nonce: age, then limits, then whether the key is free.
@@ -140,7 +147,7 @@ impl LockTable {
             self.last_token += 1;
             let claim = Claim::new(self.last_place, request, *now);
             let holder = Hold::new(claim, self.last_token, *now);
-            let row = Row { key: request.key.clone(), holder, queue: BTreeMap::new() };
+            let row = Row { key: request.key.clone(), holder, queue: Line::default() };
             let granted = row.grant();
             let slot = self.rows.insert(row);
             self.index.add_lease(slot, &self.rows[slot]);
@@ -150,15 +157,13 @@ impl LockTable {
         if request.wait.is_none() {
             return Err(Refusal::Held);
         }
-        let row = &mut self.rows[slot];
-        bounded(row.queue.len(), config.waiters_per_key_max, Bound::WaitersPerKey)?;
+        let waiting = self.rows[slot].queue.len();
+        bounded(waiting as usize, config.waiters_per_key_max, Bound::WaitersPerKey)?;
         self.last_place += 1;
-        let place = self.last_place;
-        let claim = Claim::new(place, request, *now);
-        let waiter = Waiter { claim, deadline: request.wait.deadline(*now) };
-        row.queue.insert(place, waiter.clone());
-        self.index.add_waiter(slot, row, &waiter);
-        self.nonces.set(request.nonce, Place::Waits { row: slot, place });
+        let claim = Claim::new(self.last_place, request, *now);
+        let deadline = request.wait.deadline(*now);
+        let waiter = self.enter_queue(slot, Waiter { claim, deadline });
+        self.nonces.set(request.nonce, Place::Waits { waiter });
         Ok(queued(request))
     }
 
@@ -174,7 +179,7 @@ impl LockTable {
         }
         let was = match place {
             Some(Place::Holds { row }) if self.rows[row].key == *key => Ended::Held,
-            Some(Place::Waits { row, .. }) if self.rows[row].key == *key => Ended::Waited,
+            Some(Place::Waits { waiter }) if self.waits_for(waiter, key) => Ended::Waited,
             Some(Place::Ended(how)) => how,
             Some(_) | None => Ended::Unknown,
         };
@@ -183,17 +188,16 @@ impl LockTable {
             (Ended::Held, Some(Place::Holds { row })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
                 if planted(Bug::NoHandOver) {
-                    let places: Vec<u64> = self.rows[row].queue.keys().copied().collect();
-                    for place in places {
-                        let claim = self.leave_queue(row, place);
+                    while let Some(head) = self.rows[row].queue.first() {
+                        let claim = self.leave_queue(head);
                         self.nonces.forget(claim.nonce);
                     }
                 }
                 self.hand_over(row, effects);
             }
-            (Ended::Waited, Some(Place::Waits { row, place })) => {
+            (Ended::Waited, Some(Place::Waits { waiter })) => {
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
-                self.leave_queue(row, place);
+                self.leave_queue(waiter);
             }
             (Ended::Unknown, None) if !forget => {
                 self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
@@ -234,20 +238,20 @@ impl LockTable {
     }
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let places = self.index.waiting.remove(&process).unwrap_or_default();
+        let waiters = self.waiters.of(process);
         if planted(Bug::HashOrder) {
-            return self.drop_in_hash_order(places, effects);
+            return self.drop_in_hash_order(waiters, effects);
         }
-        for (place, slot) in places {
-            self.drop_waiter(slot, place, effects);
+        for (_, waiter) in waiters {
+            self.drop_waiter(waiter, effects);
         }
     }
 
     #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
-    fn drop_in_hash_order(&mut self, places: BTreeMap<u64, Slot>, effects: &mut Vec<Effect>) {
-        let hashed: std::collections::HashMap<u64, Slot> = places.into_iter().collect();
-        for (place, slot) in hashed {
-            self.drop_waiter(slot, place, effects);
+    fn drop_in_hash_order(&mut self, waiters: Vec<(u64, Slot)>, effects: &mut Vec<Effect>) {
+        let hashed: std::collections::HashMap<u64, Slot> = waiters.into_iter().collect();
+        for waiter in hashed.into_values() {
+            self.drop_waiter(waiter, effects);
         }
     }
 
@@ -255,21 +259,37 @@ impl LockTable {
         if planted(Bug::DeadWaiterGranted) {
             return;
         }
-        while let Some((slot, place)) = self.index.due_waiter(self.now) {
-            self.drop_waiter(slot, place, effects);
+        while let Some(waiter) = self.index.due_waiter(self.now) {
+            self.drop_waiter(waiter, effects);
         }
     }
 
-    fn drop_waiter(&mut self, slot: Slot, place: u64, effects: &mut Vec<Effect>) {
-        let Claim { nonce, process, .. } = self.leave_queue(slot, place);
+    fn drop_waiter(&mut self, waiter: Slot, effects: &mut Vec<Effect>) {
+        let row = self.waiters.row(waiter);
+        let Claim { nonce, process, .. } = self.leave_queue(waiter);
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: self.rows[slot].key.clone(), nonce, process });
+        effects.push(Effect::Dropped { key: self.rows[row].key.clone(), nonce, process });
     }
 
-    fn leave_queue(&mut self, slot: Slot, place: u64) -> Claim {
+    /// Adds a waiter to the queue of a row.
+    pub(super) fn enter_queue(&mut self, slot: Slot, waiter: Waiter) -> Slot {
         let row = &mut self.rows[slot];
-        let waiter = row.queue.remove(&place).expect("a place that is indexed is in the queue");
-        self.index.remove_waiter(row, &waiter);
+        let waiter = self.waiters.push(&mut row.queue, slot, waiter);
+        if row.queue.len() == 1 {
+            self.index.move_lease(slot, row);
+        }
+        self.index.set_deadline(waiter, &self.waiters[waiter]);
+        waiter
+    }
+
+    fn leave_queue(&mut self, waiter: Slot) -> Claim {
+        let slot = self.waiters.row(waiter);
+        let row = &mut self.rows[slot];
+        let waiter = self.waiters.remove(&mut row.queue, waiter);
+        if row.queue.is_empty() {
+            self.index.move_lease(slot, row);
+        }
+        self.index.unset_deadline(&waiter);
         waiter.claim
     }
 
@@ -292,11 +312,12 @@ impl LockTable {
     fn hand_over(&mut self, slot: Slot, effects: &mut Vec<Effect>) {
         let row = &mut self.rows[slot];
         self.index.remove_lease(row);
-        let Some((_, waiter)) = row.queue.pop_first() else {
+        let Some(head) = row.queue.first() else {
             self.rows.remove(slot);
             return;
         };
-        self.index.remove_waiter(row, &waiter);
+        let waiter = self.waiters.remove(&mut row.queue, head);
+        self.index.unset_deadline(&waiter);
         self.last_token += 1;
         row.holder = Hold::new(waiter.claim, self.last_token, self.now);
         self.index.add_lease(slot, row);
@@ -305,14 +326,28 @@ impl LockTable {
     }
 }
 
-/// Equal are tables that hold the same: what is in a row's slot counts, and not which slot it is. That
+impl LockTable {
+    fn rows_equal(&self, other: &Self) -> bool {
+        let of = |table: &Self, row: &Row| {
+            table.waiters.queue(&row.queue).map(|(_, waiter)| waiter.clone()).collect::<Vec<_>>()
+        };
+        let mut pairs = self.rows.in_order().into_iter().zip(other.rows.in_order());
+        self.rows.len() == other.rows.len()
+            && pairs.all(|((_, one), (_, two))| {
+                (&one.key, &one.holder) == (&two.key, &two.holder)
+                    && of(self, one) == of(other, two)
+            })
+    }
+}
+
+/// Equal are tables that hold the same: what is in a slot counts, and not which slot it is. That
 /// the live nonces and the indexes say what the rows say is [`LockTable::check`]'s.
 impl PartialEq for LockTable {
     fn eq(&self, other: &Self) -> bool {
         self.config == other.config
             && (self.now, self.last_token, self.last_place)
                 == (other.now, other.last_token, other.last_place)
-            && self.rows == other.rows
+            && self.rows_equal(other)
             && self.nonces.len() == other.nonces.len()
             && self.nonces.floor() == other.nonces.floor()
             && self.nonces.ended().eq(other.nonces.ended())

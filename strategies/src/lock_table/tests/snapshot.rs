@@ -36,6 +36,12 @@ fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
     &mut table.rows[slot]
 }
 
+/// Who is next for the key `k`.
+fn head(table: &mut LockTable) -> &mut row::Waiter {
+    let head = row(table, "k").queue.first().unwrap();
+    &mut table.waiters[head]
+}
+
 /// Notes the end of some nonce.
 fn ended(table: &mut LockTable, how: Ended, at: u64) {
     table.nonces.end(Nonce::from_u128(777), how, ClusterTime(at));
@@ -105,8 +111,12 @@ fn tables_that_differ_in_anything_are_not_equal() {
         |t| t.last_token += 1,
         |t| t.last_place += 1,
         |t| row(t, "k").holder.token += 1,
-        |t| row(t, "k").queue.first_entry().unwrap().get_mut().deadline = None,
-        |t| drop(row(t, "k").queue.pop_last()),
+        |t| head(t).deadline = None,
+        |t| {
+            let row = t.rows.find("k").unwrap();
+            let queue = &mut t.rows[row].queue;
+            t.waiters.remove(queue, queue.first().unwrap());
+        },
         |t| row(t, "k").key = "another".into(),
         |t| t.nonces.set_floor(Some(ClusterTime(1))),
         |t| ended(t, Ended::Withdrawn, 17),
@@ -183,11 +193,11 @@ fn a_table_that_contradicts_itself_is_refused() {
         ("lease of nothing", |t| row(t, "k").holder.claim.duration_ms = 0),
         ("queue out of order", |t| {
             let place = row(t, "k").holder.claim.place;
-            row(t, "k").queue.first_entry().unwrap().get_mut().claim.place = place;
+            head(t).claim.place = place;
         }),
         ("waiter that is dead", |t| {
             let now = t.now;
-            row(t, "k").queue.first_entry().unwrap().get_mut().deadline = Some(now);
+            head(t).deadline = Some(now);
         }),
         ("ends out of order", |t| ended(t, Ended::Withdrawn, 0)),
         ("ends out of order", |t| ended(t, Ended::Withdrawn, 18)),
@@ -214,7 +224,7 @@ fn a_table_at_every_limit_is_restored() {
     sound(&|t| (t.last_token, t.last_place) = (COUNTER_MAX, COUNTER_MAX));
     sound(&|t| t.nonces.set_floor(Some(t.now)));
     sound(&|t| t.config.keys_max = t.rows.len() as u64);
-    sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len() as u64);
+    sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len().into());
     sound(&|t| t.config.nonces_max = t.nonces.len() as u64);
     let first_token = FIRST_TOKEN_MAX;
     let mut bench = Bench::with(TableConfig { first_token, ..TableConfig::default() });
@@ -245,12 +255,15 @@ fn a_key_that_comes_twice_or_out_of_order_is_refused() {
 #[test]
 fn a_broken_table_does_not_pass_the_check() {
     type Break = fn(&mut LockTable);
-    let breaks: [Break; 8] = [
+    let breaks: [Break; 11] = [
         |t| t.now = ClusterTime(110),
         |t| t.last_token = 1,
         |t| t.last_place = 1,
         |t| row(t, "k").holder.granted_at = ClusterTime(18),
-        |t| t.index.waiters += 1,
+        |t| drop(t.index.uncontended.pop_first()),
+        |t| drop(t.index.deadlines.pop_first()),
+        |t| head(t).claim.process = ProcessId(99),
+        |t| head(t).claim.place = 0,
         |t| t.index.contended.clear(),
         |t| {
             let nonce = row(t, "k").holder.claim.nonce;
