@@ -280,7 +280,7 @@ mod tests {
             |_, queue, slots| queue.first = Some(slots[1]),
             |waiters, _, slots| waiters.slab[slots[2]].links[0].before = None,
             |waiters, _, slots| waiters.slab[slots[2]].links[1].behind = None,
-            |waiters, _, _| drop(waiters.processes.insert(ProcessId(7), Line::default())),
+            |waiters, _, _| _ = waiters.processes.insert(ProcessId(7), Line::default()),
         ];
         for (place, broken) in breaks.into_iter().enumerate() {
             let (mut waiters, mut queue, slots, row) = five();

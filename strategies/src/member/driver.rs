@@ -54,6 +54,8 @@ pub(super) struct Driver {
     pub(super) holds: Holds,
     pub(super) failure: Arc<OnceLock<Failure>>,
     pub(super) replies: BTreeMap<CallerId, oneshot::Sender<Answer>>,
+    /// The newest reading of the clock.
+    pub(super) now: Instant,
     pub(super) next_tick: Instant,
     pub(super) closing: Option<Closing>,
     /// Frames and requests since others last had their turn.
@@ -116,10 +118,10 @@ impl Driver {
         self.end().await;
     }
 
-    /// When a turn must come although nothing arrives. Not before a millisecond: what is due and
-    /// cannot be done yet must not spin.
+    /// When a turn must come although nothing arrives. Not before a millisecond after the last: what is
+    /// due and cannot be done yet must not spin.
     pub(super) fn next_wake(&self) -> Instant {
-        let soonest = self.clock.now().after(Duration::from_millis(1));
+        let soonest = self.now.after(Duration::from_millis(1));
         let due = self.node.next_wake().map(|at| at.max(soonest));
         let tick = self.next_tick.after(self.tick * self.quiet_ticks());
         let end =
@@ -155,14 +157,14 @@ impl Driver {
                 self.spin.ended(true);
             }
         } else if asked == 0 && awaited {
-            self.vigil = self.spin.begin(self.clock.now());
+            self.vigil = self.spin.begin(self.now);
         }
     }
 
     /// Nothing has come yet.
     fn watch(&mut self) {
-        let now = self.clock.now();
-        if self.vigil.as_mut().is_some_and(|vigil| !vigil.goes_on(now)) {
+        self.now = self.clock.now();
+        if self.vigil.as_mut().is_some_and(|vigil| !vigil.goes_on(self.now)) {
             self.vigil = None;
             self.spin.ended(false);
         }
@@ -184,9 +186,10 @@ impl Driver {
     fn turn(&mut self, first: Option<Arrived>) -> Result<Vec<Output>, Failure> {
         let turn = AssertUnwindSafe(|| {
             let slept = self.gather(first);
-            self.run_ticks(slept);
             // Read after the last request was taken (contract, rule 3).
-            self.node.flush(self.clock.now())
+            self.now = self.clock.now();
+            self.run_ticks(self.now, slept);
+            self.node.flush(self.now)
         });
         match catch_unwind(turn) {
             Ok(outputs) => outputs.map_err(Failure::Group),
@@ -315,8 +318,7 @@ impl Driver {
         ticks > 0
     }
 
-    fn run_ticks(&mut self, slept: bool) {
-        let now = self.clock.now();
+    fn run_ticks(&mut self, now: Instant, slept: bool) {
         let ticks = self.ticks_due(now);
         if ticks == 0 {
             if slept {

@@ -90,6 +90,7 @@ impl Member {
         let (mail, mailbox) = mailbox::mailbox(options.mailbox);
         let (status, shown) = watch::channel(Status::default());
         let (holds, failure) = (Holds::default(), Arc::new(OnceLock::new()));
+        let now = options.clock.now();
         let driver = Driver {
             node,
             channel,
@@ -102,7 +103,8 @@ impl Member {
             holds: holds.clone(),
             failure: failure.clone(),
             replies: BTreeMap::new(),
-            next_tick: options.clock.now(),
+            now,
+            next_tick: now,
             closing: None,
             taken: 0,
             spin: Spin::new(options.spin),
@@ -134,18 +136,26 @@ impl Member {
         check_key(lock.key())?;
         self.check_open()?;
         let led = self.leaders();
-        let end = self.clock.now().after(self.request_timeout);
+        let now = self.clock.now();
+        let end = now.after(self.request_timeout);
         let until = lock.deadline().map_or(end, |deadline| deadline.max(end));
         let caller = self.next_caller();
         let (key, nonce) = (lock.key().clone(), lock.nonce());
         let call = Call::Unlock { caller: Some(caller), key, nonce, until };
-        let (reply, mut answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         // Not refused for want of room: it makes room.
         let mail = Mail::Call { call, reply: Some(reply) };
-        if self.before(Some(end), self.mail.ask_in_turn(mail)).await.is_none() {
+        let mut asked = false;
+        let told = async {
+            self.mail.ask_in_turn(mail).await;
+            asked = true;
+            answer.await
+        };
+        let told = self.before(now, Some(end), told).await;
+        if !asked {
             return Err(self.full());
         }
-        match self.answer_by(Some(end), &mut answer).await? {
+        match told.transpose().map_err(|_| self.end_error())? {
             Some(
                 Answer::Unlocked { was: Ended::Held, .. }
                 | Answer::Unlocked { was: Ended::Unlocked, asked_before: true },
@@ -177,7 +187,7 @@ impl Member {
             Some(deadline) if deadline <= now => Err(Error::Expired),
             Some(deadline) => {
                 let by = deadline.min(end);
-                match self.extend_by(lock, duration, by).await {
+                match self.extend_by(lock, duration, now, by).await {
                     Err(Error::Unknown | Error::Unavailable { .. })
                         if self.clock.now() >= deadline =>
                     {
@@ -186,7 +196,7 @@ impl Member {
                     outcome => outcome,
                 }
             }
-            None => self.extend_by(lock, duration, end).await,
+            None => self.extend_by(lock, duration, now, end).await,
         }
     }
 
@@ -194,6 +204,7 @@ impl Member {
         &self,
         lock: &Lock,
         duration: Duration,
+        now: Instant,
         end: Instant,
     ) -> Result<Lock, Error> {
         let duration = Duration::from_millis(whole_ms(duration));
@@ -203,7 +214,7 @@ impl Member {
         let duration_ms = whole_ms(duration);
         let reply = self.ask(Call::Extend { caller, key, nonce, duration_ms })?;
         let mut asking = Asking { member: self, caller, reply, cancel: Some(Cancel::GiveUp) };
-        match self.answer_by(Some(end), &mut asking.reply).await? {
+        match self.answer_by(now, Some(end), &mut asking.reply).await? {
             // With another token it is a later acquisition, which this lock is not.
             Some(Answer::Extended { token, sent, claim })
                 if token == Some(lock.fencing_token()) && claim.take() =>
@@ -229,8 +240,9 @@ impl Member {
         let (reply, mut shown) = oneshot::channel();
         let mail = Mail::Inspect { key: key.into(), reply };
         self.mail.ask(mail).map_err(|Full| self.full())?;
-        let end = self.clock.now().after(self.request_timeout);
-        self.answer_by(Some(end), &mut shown).await?.ok_or(Error::Unavailable { source: None })
+        let now = self.clock.now();
+        let end = now.after(self.request_timeout);
+        self.answer_by(now, Some(end), &mut shown).await?.ok_or(Error::Unavailable { source: None })
     }
 
     pub(crate) fn release(&self, lock: &Lock) {
@@ -297,8 +309,9 @@ impl Member {
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
         let (reply, mut sizes) = oneshot::channel();
         self.mail.ask(Mail::Sizes { reply }).map_err(|Full| self.full())?;
-        let end = self.clock.now().after(self.request_timeout);
-        self.answer_by(Some(end), &mut sizes).await?.ok_or(Error::Unavailable { source: None })
+        let now = self.clock.now();
+        let end = now.after(self.request_timeout);
+        self.answer_by(now, Some(end), &mut sizes).await?.ok_or(Error::Unavailable { source: None })
     }
 
     pub(crate) fn capabilities(&self, strategy: &'static str, order: Order) -> Capabilities {
@@ -329,20 +342,26 @@ impl Member {
         Error::Limit { what: REQUESTS, limit: self.mailbox as u64 }
     }
 
-    /// The answer; `None` when `end` came first.
+    /// The answer; `None` when `end` came first. `now` was just read.
     async fn answer_by<T>(
         &self,
+        now: Instant,
         end: Option<Instant>,
         reply: &mut oneshot::Receiver<T>,
     ) -> Result<Option<T>, Error> {
-        self.before(end, reply).await.transpose().map_err(|_| self.end_error())
+        self.before(now, end, reply).await.transpose().map_err(|_| self.end_error())
     }
 
-    /// What `future` comes to; `None` when `end` came first.
-    async fn before<T>(&self, end: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    /// What `future` comes to; `None` when `end` came first. `now` was just read.
+    async fn before<T>(
+        &self,
+        now: Instant,
+        end: Option<Instant>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
         let end = async {
             match end {
-                Some(end) => self.clock.sleep_until(end).await,
+                Some(end) => self.clock.sleep_from(now, end).await,
                 None => std::future::pending().await,
             }
         };

@@ -6,6 +6,8 @@
 mod onto;
 mod raft_message;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +22,10 @@ pub(super) const VERSION: u8 = 1;
 
 /// Begins every frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Header {
+pub(super) struct Header<'a> {
     pub(super) version: u8,
-    pub(super) cluster: String,
+    #[serde(borrow)]
+    pub(super) cluster: Cow<'a, str>,
     /// The sender's incarnation.
     pub(super) from: u64,
     /// The receiver's incarnation; 0 where the sender does not know it.
@@ -116,7 +119,7 @@ pub(super) enum FrameError {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn encode_header(header: &Header) -> Vec<u8> {
+pub(super) fn encode_header(header: &Header<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_onto(&mut bytes, header);
     bytes
@@ -130,14 +133,14 @@ pub(super) fn encode_body(body: &Body) -> Vec<u8> {
 }
 
 /// Decodes a frame whole: one bad body condemns it.
-pub(super) fn decode(frame: &[u8]) -> Result<(Header, Vec<Body>), FrameError> {
+pub(super) fn decode(frame: &[u8]) -> Result<(Header<'_>, Vec<Body>), FrameError> {
     match frame.first() {
         Some(&VERSION) => {}
         Some(&version) => return Err(FrameError::Version(version)),
         None => return Err(FrameError::Malformed),
     }
     let (header, mut rest) =
-        postcard::take_from_bytes::<Header>(frame).map_err(|_| FrameError::Malformed)?;
+        postcard::take_from_bytes::<Header<'_>>(frame).map_err(|_| FrameError::Malformed)?;
     let mut bodies = Vec::new();
     while !rest.is_empty() {
         let (body, after) =
@@ -152,7 +155,7 @@ pub(super) fn decode(frame: &[u8]) -> Result<(Header, Vec<Body>), FrameError> {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
+    fn header() -> Header<'static> {
         Header { version: VERSION, cluster: "c".into(), from: 1, to: 2, group: 3 }
     }
 

@@ -28,10 +28,11 @@ impl Member {
             MaxWait::AtMost(wait) => (Until::At(started.after(wait)), Some(started.after(wait))),
             MaxWait::Forever => (Until::Never, None),
         };
+        let mut now = started;
         let mut call = self.lock_call(key, &options, until);
         let mut caller = self.ask_lock(&call)?;
         loop {
-            match self.answer_by(end, &mut caller.reply).await? {
+            match self.answer_by(now, end, &mut caller.reply).await? {
                 Some(Answer::Granted { grant, sent, received, claim }) => {
                     let duration = Duration::from_millis(call.duration_ms);
                     let deadline = local_deadline(&grant, sent, received, self.drift);
@@ -49,7 +50,7 @@ impl Member {
                         break Err(caller.ended(Error::Spent));
                     }
                     caller.disarm();
-                    self.pause_before_retry(end).await?;
+                    now = self.pause_before_retry(end).await?;
                     call.nonce = self.draws.nonce();
                     call.unused = true;
                     caller = self.ask_lock(&call)?;
@@ -58,7 +59,7 @@ impl Member {
                 // up here withdraws it.
                 Some(Answer::Held) if call.retries => {
                     call.unused = false;
-                    self.pause_before_retry(end).await?;
+                    now = self.pause_before_retry(end).await?;
                     caller.reply =
                         self.ask(Call::Lock { caller: caller.caller, lock: call.clone() })?;
                 }
@@ -66,7 +67,7 @@ impl Member {
                 // Granted and run out before this process learned of it: a new acquisition.
                 Some(Answer::Spent) if call.drawn => {
                     caller.disarm();
-                    self.pause_before_retry(end).await?;
+                    now = self.pause_before_retry(end).await?;
                     call.nonce = self.draws.nonce();
                     call.unused = true;
                     caller = self.ask_lock(&call)?;
@@ -108,32 +109,35 @@ impl Member {
         end: Option<Instant>,
     ) -> Result<Lock, Error> {
         let now = self.clock.now();
-        let lasts = |lock: &Lock| {
-            lock.deadline().is_some_and(|deadline| lasts(deadline, self.clock.now(), duration))
+        let lasts = |lock: &Lock, now| {
+            lock.deadline().is_some_and(|deadline| lasts(deadline, now, duration))
         };
-        if lasts(&lock) {
+        if lasts(&lock, now) {
             return Ok(lock);
         }
         let limit = now.after(self.request_timeout);
         let by = end.map_or(limit, |end| end.min(limit));
-        match self.extend_by(&lock, duration, by).await {
-            Ok(lock) if lasts(&lock) => Ok(lock),
+        match self.extend_by(&lock, duration, now, by).await {
+            Ok(lock) if lasts(&lock, self.clock.now()) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ => Err(Error::TimedOut),
         }
     }
 
-    async fn pause_before_retry(&self, end: Option<Instant>) -> Result<(), Error> {
+    /// Returns the time after it.
+    async fn pause_before_retry(&self, end: Option<Instant>) -> Result<Instant, Error> {
         let pause = self.draws.between(RETRY.0, RETRY.1);
-        let wake = self.clock.now().after(pause);
+        let now = self.clock.now();
+        let wake = now.after(pause);
         match end {
             Some(end) if wake >= end => {
-                self.clock.sleep_until(end).await;
+                self.clock.sleep_from(now, end).await;
                 Err(Error::TimedOut)
             }
             _ => {
-                self.clock.sleep_until(wake).await;
-                self.check_open()
+                self.clock.sleep_from(now, wake).await;
+                self.check_open()?;
+                Ok(self.clock.now())
             }
         }
     }

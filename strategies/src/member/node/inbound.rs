@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header, body: Body) {
+    fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
         // Presence is how incarnations find each other; all else is for this very one.
         match body {
             Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// Bodies that belong to a group: this process's own, or one that invites it in by sending.
-    fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header, body: Body) {
+    fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
         if self.group.is_none() && header.group != 0 {
             self.start(now, header.group);
             if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
@@ -148,7 +148,7 @@ impl Node {
         &mut self,
         now: Instant,
         from: &NodeName,
-        header: &Header,
+        header: &Header<'_>,
         presence: &wire::Presence,
     ) {
         if !self.formation.admits(from) {

@@ -106,11 +106,10 @@ impl Outbox {
     ) {
         let mut header = Vec::new();
         while let Some(((name, to), mut bodies)) = self.bodies.pop_first() {
-            let cluster = std::mem::take(&mut self.cluster);
+            let cluster = self.cluster.as_str().into();
             let fields = Header { version: VERSION, cluster, from, to, group };
             header.clear();
             wire::encode_onto(&mut header, &fields);
-            self.cluster = fields.cluster;
             let room = self.frame_limit.saturating_sub(header.len());
             self.overlong += bodies.frames(room, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());

@@ -66,7 +66,13 @@ fn an_invitation_fits_into_a_frame() {
             outside_max_ms: id,
         };
         let cluster = options.cluster.clone();
-        let header = Header { version: VERSION, cluster, from: id, to: id, group: u128::MAX };
+        let header = Header {
+            version: VERSION,
+            cluster: cluster.into(),
+            from: id,
+            to: id,
+            group: u128::MAX,
+        };
         let mut frame = wire::encode_header(&header);
         let forming = Forming { id: u128::MAX, members, table: bounds };
         frame.extend(wire::encode_body(&Body::Invite(forming)));

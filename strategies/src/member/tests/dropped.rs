@@ -16,7 +16,7 @@ struct Reader {
     world: World,
     leader: String,
     follower: String,
-    header: Header,
+    header: Header<'static>,
 }
 
 impl Reader {
@@ -32,7 +32,7 @@ impl Reader {
     }
 
     /// How many of these bodies the follower counts as dropped, in a frame from `name`.
-    fn dropped_from(&mut self, name: &str, header: &Header, bodies: &[Body]) -> u64 {
+    fn dropped_from(&mut self, name: &str, header: &Header<'_>, bodies: &[Body]) -> u64 {
         let mut frame = wire::encode_header(header);
         bodies.iter().for_each(|body| frame.extend(wire::encode_body(body)));
         self.dropped_bytes(name, &frame)
@@ -47,7 +47,7 @@ impl Reader {
     }
 
     /// The same, from the leader with a header that is wrong in one thing.
-    fn dropped(&mut self, change: impl FnOnce(&mut Header), body: &Body) -> u64 {
+    fn dropped(&mut self, change: impl FnOnce(&mut Header<'_>), body: &Body) -> u64 {
         let mut header = self.header.clone();
         change(&mut header);
         self.dropped_from(&self.leader.clone(), &header, std::slice::from_ref(body))

@@ -22,7 +22,7 @@ struct Forger {
     world: World,
     leader: String,
     follower: String,
-    header: Header,
+    header: Header<'static>,
 }
 
 impl Forger {
@@ -44,6 +44,7 @@ impl Forger {
             }));
         }
         let (header, _) = wire::decode(&sent[0]).unwrap();
+        let header = Header { cluster: header.cluster.into_owned().into(), ..header };
         Self { world, leader, follower, header }
     }
 
