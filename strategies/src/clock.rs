@@ -92,7 +92,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 
     /// As [`sleep_until`](Self::sleep_until), where `now` was read just before: the first look at the
-    /// clock may be left out.
+    /// clock may be left out. By as much as the reading is old it may complete later, by a second at
+    /// most; never earlier.
     fn sleep_from<'a>(
         &'a self,
         now: Instant,
