@@ -23,9 +23,13 @@ const fn ms(ms: u64) -> Duration {
 }
 
 fn assembled() -> (Member, Driver) {
+    assembled_with(|options| options)
+}
+
+fn assembled_with(change: impl FnOnce(MemberOptions) -> MemberOptions) -> (Member, Driver) {
     let name = NodeName::new("a").unwrap();
     let options = MemberOptions::named("test", [name.clone()]);
-    let options = options.clock(Arc::new(TokioClock::new())).seed(1);
+    let options = change(options.clock(Arc::new(TokioClock::new())).seed(1));
     Member::assemble(Arc::new(Hub::new().channel(name)), options, Policy::Queue)
 }
 
@@ -70,6 +74,32 @@ async fn an_unlock_that_finds_nothing_is_judged_by_the_deadline_and_by_an_earlie
                 Err(other) => panic!("{other:?}"),
             };
             assert_eq!(told, expected, "asked before: {asked_before}, {lasts:?} left");
+        }
+    }
+}
+
+/// It is not refused for want of room, and ends with the request timeout whether it waited for room, for
+/// the answer, or for both.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_waits_for_room_and_its_answer_until_the_request_timeout() {
+    for room_after in [None, Some(ms(400))] {
+        let (member, mut driver) = assembled_with(|options| options.mailbox(1));
+        let began = member.clock().now();
+        let mut first = std::pin::pin!(member.lock("k", LockOptions::default()));
+        assert!(first.as_mut().now_or_never().is_none(), "it takes the only place");
+        let lock = lock_until(began.after(ms(5000)));
+        let (outcome, replies) = tokio::join!(member.unlock(&lock), async {
+            tokio::time::sleep(room_after?).await;
+            Some((next(&mut driver).await, next(&mut driver).await))
+        });
+        assert_eq!(member.clock().now().since(began), ms(1000));
+        match (room_after, outcome) {
+            (None, Err(Error::Limit { limit: 1, .. })) => assert!(replies.is_none()),
+            (Some(_), Err(Error::Unavailable { .. })) => {
+                let (_, (unlock, _)) = replies.unwrap();
+                assert!(matches!(unlock, Call::Unlock { .. }), "it came when there was room");
+            }
+            (_, other) => panic!("room after {room_after:?}: {other:?}"),
         }
     }
 }
