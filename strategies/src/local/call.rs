@@ -26,7 +26,9 @@ pub(super) struct Call<'a> {
     /// The nonce came from the caller.
     given: bool,
     duration: Duration,
-    /// Read before anything was asked of the table, once its mutex was taken.
+    /// `sent` and `until` are known.
+    started: bool,
+    /// Read before anything was asked of the table: once its mutex was taken, where nothing comes before.
     sent: Instant,
     /// When the call must end.
     until: Option<Instant>,
@@ -52,6 +54,7 @@ impl<'a> Call<'a> {
             nonce: options.nonce.unwrap_or_else(Nonce::random),
             given: options.nonce.is_some(),
             duration: Duration::from_millis(whole_ms(options.duration)),
+            started: false,
             sent: Instant::default(),
             until: None,
         }
@@ -64,27 +67,36 @@ impl<'a> Call<'a> {
         key: &str,
         options: &LockOptions,
     ) -> Result<Begun<'a>, Error> {
-        let call = Self::new(local, key, options);
+        let mut call = Self::new(local, key, options);
+        if call.given {
+            // What comes before the table is asked may take its time.
+            call.starts(local.clock.now(), options);
+        }
         let _alone = call.given.then(|| lock(&local.shards.given));
         if call.given && local.is_known_elsewhere(key, call.nonce) {
             return Err(Error::Spent);
         }
-        let mut asked = call.ask(key, options, true)?;
+        let mut asked = call.ask(key, options)?;
         loop {
             match asked {
                 Asked::Begun(begun) => return Ok(begun),
                 Asked::Full(call, bound) if local.gather(key, bound) => {
-                    asked = call.ask(key, options, false)?;
+                    asked = call.ask(key, options)?;
                 }
                 Asked::Full(_, bound) => return Err(local.limit(bound)),
             }
         }
     }
 
-    fn ask(mut self, key: &str, options: &LockOptions, first: bool) -> Result<Asked<'a>, Error> {
+    fn starts(&mut self, now: Instant, options: &LockOptions) {
+        (self.sent, self.until) = (now, wait_until(now, options.max_wait));
+        self.started = true;
+    }
+
+    fn ask(mut self, key: &str, options: &LockOptions) -> Result<Asked<'a>, Error> {
         self.local.with_state(key, |state, now| {
-            if first {
-                (self.sent, self.until) = (now, wait_until(now, options.max_wait));
+            if !self.started {
+                self.starts(now, options);
             }
             let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
             let request = Command::Lock(self.request(options, &state.owner));
@@ -107,7 +119,8 @@ impl<'a> Call<'a> {
                     self.note(state);
                     let look = self.next_look(state, now);
                     let signal = state.join(self.nonce, look);
-                    let place = Place { call: self, signal, look: Some(look), left: false };
+                    let look = Some((now, look));
+                    let place = Place { call: self, signal, look, left: false };
                     Ok(Asked::Begun(Begun::Queued(place)))
                 }
                 Effect::Refused { reason: Refusal::Limit { what, .. }, .. }
@@ -222,8 +235,8 @@ pub(super) enum Outcome {
 pub(super) struct Place<'a> {
     call: Call<'a>,
     signal: Arc<Signal>,
-    /// When to look first: the call looked when it asked.
-    look: Option<Instant>,
+    /// When it asked, and when to look first: the call looked when it asked.
+    look: Option<(Instant, Instant)>,
     /// It was granted, and gives nothing up when it is dropped.
     left: bool,
 }
@@ -240,7 +253,7 @@ impl Place<'_> {
                 return Ok(Outcome::Granted(lock));
             }
             let look = match self.look.take().filter(|_| !signal.is_stirred()) {
-                Some(until) => Look::Wait { now: self.call.sent, until },
+                Some((now, until)) => Look::Wait { now, until },
                 None => local.with_state(&key, |state, now| self.look(state, now))?,
             };
             match look {

@@ -118,15 +118,21 @@ impl Driver {
         self.end().await;
     }
 
-    /// When a turn must come although nothing arrives. Not before a millisecond after the last: what is
-    /// due and cannot be done yet must not spin.
+    /// When a turn must come although nothing arrives. Not before a millisecond: what is due and
+    /// cannot be done yet must not spin.
     pub(super) fn next_wake(&self) -> Instant {
-        let soonest = self.now.after(Duration::from_millis(1));
-        let due = self.node.next_wake().map(|at| at.max(soonest));
+        let due = self.node.next_wake().map(|at| self.in_a_millisecond(at));
         let tick = self.next_tick.after(self.tick * self.quiet_ticks());
-        let end =
-            self.closing.as_ref().map_or(tick, |closing| closing.until.max(soonest).min(tick));
+        let closing = self.closing.as_ref();
+        let end = closing.map_or(tick, |closing| self.in_a_millisecond(closing.until).min(tick));
         due.map_or(end, |at| at.min(end))
+    }
+
+    /// This time, or a millisecond from now where that is later. The clock is not read for a time that is
+    /// well ahead of the turn: nearly all.
+    fn in_a_millisecond(&self, at: Instant) -> Instant {
+        const SOONEST: Duration = Duration::from_millis(1);
+        if at > self.now.after(SOONEST) { at } else { at.max(self.clock.now().after(SOONEST)) }
     }
 
     /// How many ticks may be slept over.
@@ -157,7 +163,7 @@ impl Driver {
                 self.spin.ended(true);
             }
         } else if asked == 0 && awaited {
-            self.vigil = self.spin.begin(self.now);
+            self.vigil = self.spin.begin(self.clock.now());
         }
     }
 
