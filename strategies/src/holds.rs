@@ -188,7 +188,7 @@ mod tests {
         drop(first);
         assert_eq!(holds.len(), 1);
         drop(second);
-        assert!(holds.is_empty());
+        assert!(holds.is_empty() && !holds.are_watched());
     }
     #[tokio::test]
     async fn a_watch_waits_for_the_loss_of_its_own_lock() {
