@@ -162,3 +162,58 @@ impl Clock for TokioClock {
         Instant::from_origin(self.origin.elapsed())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const fn at(nanos: u64) -> Instant {
+        Instant::from_origin(Duration::from_nanos(nanos))
+    }
+
+    #[test]
+    fn times_end_and_spans_saturate() {
+        let end = Instant::from_origin(Duration::MAX);
+        assert_eq!(end.since_origin(), Duration::from_nanos(u64::MAX));
+        assert_eq!(Instant::from_origin(Duration::from_secs(u64::MAX / NANOS_PER_SECOND + 1)), end);
+        assert_eq!((at(5).after(Duration::MAX), end.after(Duration::from_nanos(1))), (end, end));
+        assert_eq!(
+            (at(5).before(Duration::MAX), at(5).before(Duration::from_nanos(2))),
+            (at(0), at(3))
+        );
+        assert_eq!(
+            (at(3).since(at(5)), at(5).since(at(3))),
+            (Duration::ZERO, Duration::from_nanos(2))
+        );
+        let long = Duration::new(3, 7);
+        assert_eq!(Instant::from_origin(long).since_origin(), long);
+    }
+
+    #[test]
+    fn milliseconds_are_cut_off_or_begun() {
+        for (nanos, whole, up) in
+            [(0, 0, 0), (1, 0, 1), (999_999, 0, 1), (1_000_000, 1, 1), (1_000_001, 1, 2)]
+        {
+            assert_eq!((at(nanos).whole_ms(), at(nanos).whole_ms_up()), (whole, up), "{nanos} ns");
+        }
+    }
+
+    /// From an old reading as from a new one.
+    #[tokio::test]
+    async fn a_sleep_never_ends_before_its_time() {
+        let clock = BootClock;
+        let begun = clock.now();
+        assert!(clock.sleep_from(begun, begun).now_or_never().is_some(), "it has come");
+        assert!(clock.sleep_until(begun).now_or_never().is_some(), "it has come");
+        let soon = begun.after(Duration::from_millis(30));
+        assert!(clock.sleep_until(soon).now_or_never().is_none());
+        clock.sleep_until(soon).await;
+        assert!(clock.now() >= soon);
+        let later = clock.now().after(Duration::from_millis(30));
+        assert!(clock.sleep_from(begun, later).now_or_never().is_none());
+        clock.sleep_from(begun, later).await;
+        assert!(clock.now() >= later);
+    }
+}

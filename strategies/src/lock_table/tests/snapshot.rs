@@ -105,7 +105,7 @@ fn keys_whose_digests_collide_are_restored_whatever_order_they_came_in() {
 #[test]
 fn tables_that_differ_in_anything_are_not_equal() {
     type Change = fn(&mut LockTable);
-    let changes: [Change; 11] = [
+    let changes: [Change; 12] = [
         |t| t.config.keys_max -= 1,
         |t| t.now = t.now.after(1),
         |t| t.last_token += 1,
@@ -118,6 +118,11 @@ fn tables_that_differ_in_anything_are_not_equal() {
             t.waiters.remove(queue, queue.first().unwrap());
         },
         |t| row(t, "k").key = "another".into(),
+        |t| {
+            // The others are the beginning of what there was.
+            let (last, _) = *t.rows.in_order().last().unwrap();
+            t.rows.remove(last);
+        },
         |t| t.nonces.set_floor(Some(ClusterTime(1))),
         |t| ended(t, Ended::Withdrawn, 17),
         |t| {
@@ -130,8 +135,26 @@ fn tables_that_differ_in_anything_are_not_equal() {
     for (place, change) in changes.into_iter().enumerate() {
         let mut changed = table.clone();
         change(&mut changed);
-        assert!(changed != table, "change {place} is not seen");
+        assert!(changed != table && table != changed, "change {place} is not seen");
     }
+}
+
+#[test]
+fn equal_are_tables_that_hold_the_same_wherever_it_stands() {
+    let mut original = Bench::new();
+    original.lock(0, 1, 100, Wait::No);
+    original.lock(0, 2, 100, Wait::Forever);
+    original.lock(0, 3, 100, Wait::Forever);
+    // The last in the queue stands where the first was.
+    original.apply(0, &unlock("k", 2, true));
+    original.lock(0, 4, 100, Wait::Forever);
+    let restored = LockTable::restore(&original.table.snapshot()).unwrap();
+    let slots = |table: &LockTable| {
+        let queue = &table.rows[table.rows.find("k").unwrap()].queue;
+        table.waiters.queue(queue).map(|(slot, _)| slot).collect::<Vec<_>>()
+    };
+    assert_ne!(slots(&original.table), slots(&restored));
+    assert_eq!(original.table, restored);
 }
 
 #[test]
