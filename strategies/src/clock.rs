@@ -216,4 +216,17 @@ mod tests {
         clock.sleep_from(begun, later).await;
         assert!(clock.now() >= later);
     }
+
+    /// It looks at the clock again and again meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_sleep_ends_at_its_time() {
+        let clock = TokioClock::new();
+        let begun = clock.now();
+        for _ in 0..2 {
+            let at = clock.now().after(Duration::from_millis(3500));
+            clock.sleep_until(at).await;
+            assert_eq!(clock.now(), at);
+        }
+        assert_eq!(clock.now().since(begun), Duration::from_secs(7));
+    }
 }
