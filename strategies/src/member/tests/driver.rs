@@ -97,6 +97,21 @@ impl Alone {
 }
 
 #[test]
+fn what_is_due_and_cannot_be_done_is_looked_at_again_after_a_millisecond() {
+    let mut alone = Alone::among(&["a", "b"]);
+    let (done, _closed) = oneshot::channel();
+    // Nobody answers its unlock: it is due again, and so is the end of closing.
+    let close = Arrived::Mail(Mail::Close { unlock: vec![lock()], done });
+    assert_eq!(alone.driver.step(Some(close)), Next::Wait);
+    alone.driver.next_tick = alone.now().after(Duration::from_secs(10));
+    for passed in [1_000, 500] {
+        alone.clock.pass(passed);
+        alone.driver.now = alone.now();
+        assert_eq!(alone.sleeps(), 1);
+    }
+}
+
+#[test]
 fn a_member_at_rest_wakes_for_its_heartbeats_alone() {
     let mut alone = Alone::leading();
     alone.wakes();
