@@ -7,8 +7,8 @@
 //! to mean something in two ways: each names the rare things that it must have come upon, and
 //! each bug planted in the model's layers is found by the properties that claim to.
 //!
-//! The small searches run in the plain `cargo test`; the large ones with
-//! `cargo test --release -p gaggle-strategies --test model_checking -- --ignored --nocapture --test-threads 1`.
+//! The plain `cargo test` runs the small searches; all run in release, with
+//! `cargo test --release -p gaggle-strategies --test model_checking -- --nocapture --test-threads 1`.
 
 #[path = "model_checking/mod.rs"]
 mod model;
@@ -99,7 +99,7 @@ fn the_reduced_search_commits_the_same_logs_as_the_full_one() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn two_clients_keep_every_rule() {
     let bounds = Bounds { slots: 7, ticks: 4, slow_clocks: true, ..two_clients() };
     let events = seen::GRANT_ACROSS_TERMS
@@ -114,7 +114,7 @@ fn two_clients_keep_every_rule() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn two_clients_that_retry_and_die_keep_every_rule() {
     let bounds =
         Bounds { slots: 6, lock_copies: 2, deaths: 1, ..Bounds::clients(&[TWO_TICKS, TWO_TICKS]) };
@@ -128,7 +128,7 @@ fn two_clients_that_retry_and_die_keep_every_rule() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn three_clients_keep_every_rule() {
     let bounds = Bounds { slots: 7, ticks: 2, ..Bounds::clients(&[Wait::Forever; 3]) };
     let events = seen::GRANT_ACROSS_TERMS | seen::EXPIRED_WITH_WAITER | seen::HANDED_BY_UNLOCK;
@@ -136,7 +136,7 @@ fn three_clients_keep_every_rule() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn three_terms_keep_every_rule() {
     let bounds = Bounds { slots: 5, terms: 3, ..Bounds::clients(&[TWO_TICKS, TWO_TICKS]) };
     let events = seen::TWO_LEADERS
@@ -147,7 +147,7 @@ fn three_terms_keep_every_rule() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn extends_and_writes_keep_every_rule() {
     let bounds = Bounds {
         slots: 5,
@@ -160,7 +160,7 @@ fn extends_and_writes_keep_every_rule() {
 }
 
 #[test]
-#[ignore = "seconds in release, minutes without"]
+#[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn nonces_that_are_forgotten_keep_every_rule() {
     let bounds = Bounds {
         slots: 5,
