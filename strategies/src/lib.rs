@@ -37,6 +37,7 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
+mod order;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
 mod redis;

@@ -36,6 +36,7 @@ impl LockTable {
             assert!(last <= self.last_place, "a place was counted");
         }
         self.waiters.check(rows.iter().map(|(slot, row)| (*slot, &row.queue)));
+        self.index.check();
         assert_eq!(self.index, index, "the indexes say what the rows say");
         assert_eq!(self.nonces.len(), live + self.nonces.remembered(), "no nonce is left over");
         assert_eq!(self.nonces.ended().count(), self.nonces.remembered(), "every end is known");

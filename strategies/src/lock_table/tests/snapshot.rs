@@ -2,7 +2,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lock_table::config::{FIRST_TOKEN_MAX, TIME_MAX};
+use crate::{
+    lock_table::{
+        config::{FIRST_TOKEN_MAX, TIME_MAX},
+        slab::Slot,
+    },
+    order::Order,
+};
 
 /// The greatest token and place that a snapshot may tell of.
 const COUNTER_MAX: u64 = (1 << 63) + (1 << 62);
@@ -34,6 +40,11 @@ fn rich() -> Bench {
 fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
     let slot = table.rows.find(key).unwrap();
     &mut table.rows[slot]
+}
+
+fn first_leaves(order: &mut Order<(ClusterTime, u64), Slot>) {
+    let (when, _) = order.first().unwrap();
+    order.remove(when);
 }
 
 /// Who is next for the key `k`.
@@ -284,11 +295,11 @@ fn a_broken_table_does_not_pass_the_check() {
         |t| t.last_token = 1,
         |t| t.last_place = 1,
         |t| row(t, "k").holder.granted_at = ClusterTime(18),
-        |t| _ = t.index.uncontended.pop_first(),
-        |t| _ = t.index.deadlines.pop_first(),
+        |t| first_leaves(&mut t.index.uncontended),
+        |t| first_leaves(&mut t.index.deadlines),
         |t| head(t).claim.process = ProcessId(99),
         |t| head(t).claim.place = 0,
-        |t| t.index.contended.clear(),
+        |t| t.index.contended = Order::default(),
         |t| {
             let nonce = row(t, "k").holder.claim.nonce;
             t.nonces.forget(nonce);

@@ -1,11 +1,9 @@
-use std::collections::BTreeSet;
-
-use crate::Instant;
+use crate::{Instant, order::Order};
 
 /// At which time each item is due.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
-    by_time: BTreeSet<(Instant, T)>,
+    by_time: Order<(Instant, T), ()>,
 }
 
 /// When an item is due, if it is. Kept beside the item, so that the schedule finds it by its time.
@@ -14,7 +12,7 @@ pub(super) struct Due(Option<Instant>);
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self { by_time: BTreeSet::new() }
+        Self { by_time: Order::default() }
     }
 }
 
@@ -23,12 +21,12 @@ impl<T: Copy + Ord> Schedule<T> {
     pub(super) fn set(&mut self, item: T, due: &mut Due, at: Instant) {
         self.remove(item, due);
         due.0 = Some(at);
-        self.by_time.insert((at, item));
+        self.by_time.insert((at, item), ());
     }
 
     pub(super) fn remove(&mut self, item: T, due: &mut Due) {
         if let Some(at) = due.0.take() {
-            self.by_time.remove(&(at, item));
+            self.by_time.remove((at, item));
         }
     }
 
@@ -38,11 +36,11 @@ impl<T: Copy + Ord> Schedule<T> {
 
     /// When the earliest item is due.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.by_time.first().map(|&(at, _)| at)
+        self.by_time.first().map(|((at, _), ())| at)
     }
 
     /// The earliest item that is due at `now`.
     pub(super) fn first(&self, now: Instant) -> Option<T> {
-        self.by_time.first().filter(|(at, _)| *at <= now).map(|&(_, item)| item)
+        self.by_time.first().filter(|((at, _), ())| *at <= now).map(|((_, item), ())| item)
     }
 }
