@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, cell::RefCell, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -95,6 +95,7 @@ pub struct LockRequest {
     /// The newest cluster time that the sender had seen when it drew the nonce's first send.
     pub seen: Seen,
     /// For inspection.
+    #[serde(deserialize_with = "shared_owner")]
     pub owner: Arc<Owner>,
 }
 
@@ -304,6 +305,30 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
     from.deserialize_str(Key)
 }
 
+/// An owner as it stands in what is read. Mostly it is the one that was read before, and is shared then:
+/// a process has many locks, and every member reads the owner of each.
+pub(super) fn shared_owner<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Owner>, D::Error> {
+    #[derive(Deserialize)]
+    struct Read<'a> {
+        #[serde(borrow)]
+        host: Cow<'a, str>,
+        pid: u32,
+        label: Option<Cow<'a, str>>,
+    }
+    thread_local! {
+        static LAST: RefCell<Arc<Owner>> = RefCell::default();
+    }
+
+    let Read { host, pid, label } = Read::deserialize(from)?;
+    LAST.with_borrow_mut(|last| {
+        if (&*last.host, last.pid, last.label.as_deref()) != (&*host, pid, label.as_deref()) {
+            let (host, label) = (host.into_owned(), label.map(Cow::into_owned));
+            *last = Arc::new(Owner { host, pid, label });
+        }
+        Ok(last.clone())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,5 +338,36 @@ mod tests {
         let (early, late) = (ClusterTime(3), ClusterTime(10));
         assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
         assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
+    }
+
+    #[test]
+    fn an_owner_is_shared_with_the_one_that_was_read_before_if_it_is_the_same() {
+        let owner = |host: &str, pid, label: Option<&str>| {
+            let owner = Owner { host: host.into(), pid, label: label.map(Into::into) };
+            let request = LockRequest {
+                key: "k".into(),
+                nonce: Nonce::from_u128(1),
+                process: ProcessId(1),
+                request: 1,
+                duration_ms: 1000,
+                wait: Wait::No,
+                seen: Seen::Now,
+                owner: owner.into(),
+            };
+            let bytes = postcard::to_stdvec(&request).unwrap();
+            let read: LockRequest = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(read, request);
+            read.owner
+        };
+        for (host, pid, label) in [
+            ("h", 1, None),
+            ("h", 1, Some("l")),
+            ("h", 1, Some("m")),
+            ("h", 2, None),
+            ("i", 2, None),
+        ] {
+            let first = owner(host, pid, label);
+            assert!(Arc::ptr_eq(&first, &owner(host, pid, label)), "{first:?}");
+        }
     }
 }

@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterTime, Grant, LockRequest, ProcessId, Wait, waiters::Line};
+use super::{
+    ClusterTime, Grant, LockRequest, ProcessId, Wait, command::shared_owner, waiters::Line,
+};
 use crate::{DURATION_MAX, Nonce, Owner};
 
 /// One key that is held: a key without a holder has no row, and waiters only stand behind a holder.
@@ -24,6 +26,7 @@ pub(super) struct Claim {
     pub(super) process: ProcessId,
     /// The newest of its LOCKs.
     pub(super) request: u64,
+    #[serde(deserialize_with = "shared_owner")]
     pub(super) owner: Arc<Owner>,
     pub(super) duration_ms: u64,
     /// Moves with every LOCK of the nonce; the place does not.
