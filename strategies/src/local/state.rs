@@ -3,7 +3,7 @@ use std::{
     mem,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -30,6 +30,10 @@ pub(super) struct State {
     /// one nonce. Who sees the grant in time takes the lock without the table, so that the entry stays
     /// until the lock ends.
     pub(super) calls: BTreeMap<Nonce, Calls>,
+    /// One that nobody has any more, for the next acquisition.
+    spare: Option<Arc<Signal>>,
+    /// None of those that wait looks later than this.
+    last_look: Instant,
     /// The nonces given by callers that hold or wait: these may be repeated after their end, so
     /// the table must remember them. The ones drawn here are known to nobody who could repeat them.
     given: BTreeSet<Nonce>,
@@ -69,14 +73,24 @@ pub(super) struct Signal {
     pub(super) news: Notify,
     stirred: AtomicBool,
     granted: OnceLock<Grant>,
-    ended: OnceLock<Ended>,
+    /// As a number: see [`Signal::end`].
+    ended: AtomicU8,
 }
+
+/// How acquisitions end here.
+const ENDS: [Ended; 3] = [Ended::Unlocked, Ended::Expired, Ended::Waited];
 
 impl Signal {
     /// How the acquisition ended: `Unlocked`, `Expired`, or `Waited` where it was never granted. Closing
     /// ends all as `Unlocked`.
     pub(super) fn ended(&self) -> Option<Ended> {
-        self.ended.get().copied()
+        ENDS.get(usize::from(self.ended.load(Ordering::Acquire)).wrapping_sub(1)).copied()
+    }
+
+    fn end(&self, how: Ended) {
+        let number = ENDS.iter().position(|end| *end == how).expect("one of them") + 1;
+        let before = self.ended.swap(u8::try_from(number).expect("few"), Ordering::AcqRel);
+        assert_eq!(before, 0, "an acquisition ends once");
     }
 
     /// The grant, if it was made and has not ended as far as the table knows. It shows before the step that
@@ -107,6 +121,8 @@ impl State {
             table: LockTable::new(config),
             owner: Arc::new(owner),
             calls: BTreeMap::new(),
+            spare: None,
+            last_look: Instant::default(),
             given: BTreeSet::new(),
             closed: false,
             effects: Vec::new(),
@@ -125,19 +141,21 @@ impl State {
                 Effect::Granted(grant) => {
                     tracing::debug!(key = %grant.key, token = grant.token, "granted");
                     self.news.grant(&self.calls, grant);
-                    self.news.wake_head(&self.table, &self.calls, &grant.key);
+                    if self.last_look > instant(grant.expires_at) {
+                        self.news.wake_head(&self.table, &self.calls, &grant.key);
+                    }
                 }
                 Effect::Expired { key, nonce, token, .. } => {
                     tracing::info!(%nonce, token, "a lease ran out");
                     self.given.remove(nonce);
-                    self.news.end(&mut self.calls, *nonce, Ended::Expired);
+                    self.news.end(&mut self.calls, &mut self.spare, *nonce, Ended::Expired);
                     if self.holds.are_watched() {
                         self.news.lost.push((key.clone(), *nonce, *token));
                     }
                 }
                 Effect::Unlocked { key, nonce, was: Ended::Held } => {
                     self.given.remove(nonce);
-                    self.news.end(&mut self.calls, *nonce, Ended::Unlocked);
+                    self.news.end(&mut self.calls, &mut self.spare, *nonce, Ended::Unlocked);
                     if self.holds.are_watched() {
                         // A later acquisition of the nonce has a greater one.
                         self.news.lost.push((key.clone(), *nonce, self.table.last_token()));
@@ -146,7 +164,7 @@ impl State {
                 Effect::Unlocked { key, nonce, was: Ended::Waited }
                 | Effect::Dropped { key, nonce, .. } => {
                     self.given.remove(nonce);
-                    self.news.end(&mut self.calls, *nonce, Ended::Waited);
+                    self.news.end(&mut self.calls, &mut self.spare, *nonce, Ended::Waited);
                     self.news.wake_head(&self.table, &self.calls, key);
                 }
                 Effect::Unlocked { .. }
@@ -173,14 +191,18 @@ impl State {
     /// Joins the calls that wait for the acquisition of this nonce, to look at `looks_at` at the
     /// latest.
     pub(super) fn join(&mut self, nonce: Nonce, looks_at: Instant) -> Arc<Signal> {
+        if self.calls.is_empty() {
+            self.last_look = Instant::default();
+        }
         let calls = self.calls.entry(nonce).or_insert_with(|| Calls {
             count: 0,
             taken: false,
             looks_at,
-            signal: Arc::default(),
+            signal: self.spare.take().unwrap_or_default(),
         });
         calls.count += 1;
         calls.looks_at = calls.looks_at.max(looks_at);
+        self.last_look = self.last_look.max(looks_at);
         calls.signal.clone()
     }
 
@@ -189,6 +211,7 @@ impl State {
         if let Some(calls) = self.calls.get_mut(&nonce) {
             let alone = calls.count == 1;
             calls.looks_at = if alone { looks_at } else { calls.looks_at.max(looks_at) };
+            self.last_look = self.last_look.max(looks_at);
         }
     }
 
@@ -211,7 +234,7 @@ impl State {
         self.closed = true;
         for calls in mem::take(&mut self.calls).into_values() {
             // What was granted and is not taken yet is nobody's any more; who waits asks, and is told.
-            calls.signal.ended.set(Ended::Unlocked).expect("an acquisition ends once");
+            calls.signal.end(Ended::Unlocked);
             self.news.stir(calls.signal);
         }
         self.given.clear();
@@ -238,12 +261,21 @@ impl News {
         self.woken.push(signal);
     }
 
-    fn end(&mut self, calls: &mut BTreeMap<Nonce, Calls>, nonce: Nonce, how: Ended) {
-        if let Some(calls) = calls.remove(&nonce) {
-            calls.signal.ended.set(how).expect("an acquisition ends once");
+    fn end(
+        &mut self,
+        calls: &mut BTreeMap<Nonce, Calls>,
+        spare: &mut Option<Arc<Signal>>,
+        nonce: Nonce,
+        how: Ended,
+    ) {
+        if let Some(mut calls) = calls.remove(&nonce) {
+            calls.signal.end(how);
             // Who was granted it was told then, and may have taken it long ago.
             if calls.signal.granted.get().is_none() {
                 self.stir(calls.signal);
+            } else if let Some(signal) = Arc::get_mut(&mut calls.signal) {
+                *signal = Signal::default();
+                *spare = Some(calls.signal);
             }
         }
     }

@@ -6,11 +6,13 @@ pub(crate) fn digest(text: &str) -> u64 {
         let product = (digest ^ word).wrapping_mul(FACTOR);
         product ^ (product >> 32)
     };
-    text.as_bytes().chunks(8).fold(text.len() as u64, |digest, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        mix(digest, u64::from_le_bytes(word))
-    })
+    let (words, rest) = text.as_bytes().as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let digest = words.fold(text.len() as u64, mix);
+    if rest.is_empty() {
+        return digest;
+    }
+    mix(digest, rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
 #[cfg(test)]
