@@ -92,7 +92,7 @@ macro_rules! member_strategy {
         #[async_trait]
         impl KeyedMutex for $strategy {
             async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-                self.member.lock(key, options).await
+                self.member.lock(key, &options).await
             }
 
             async fn unlock(&self, lock: &Lock) -> Result<(), Error> {

@@ -339,7 +339,7 @@ impl Driver {
         self.next_tick = if next > now { next } else { now.after(self.tick) };
     }
 
-    fn deliver(&mut self, outputs: Vec<Output>) {
+    fn deliver(&mut self, mut outputs: Vec<Output>) {
         // Before losses are told: whoever begins to watch after that sees what was lost.
         let status = self.node.status();
         self.status.send_if_modified(|shown| {
@@ -349,7 +349,7 @@ impl Driver {
             }
             changed
         });
-        for output in outputs {
+        for output in outputs.drain(..) {
             let sent = match output {
                 Output::Send { to, frame } => self.channel.send(&to, frame),
                 Output::Broadcast { frame } => self.channel.broadcast(frame),
@@ -377,6 +377,7 @@ impl Driver {
                 tracing::debug!(%error, "a frame was not sent");
             }
         }
+        self.node.give_back(outputs);
     }
 
     fn lose(&self, lock: &Lock) {

@@ -36,6 +36,9 @@ use crate::{
     planted::{Bug, planted},
 };
 
+/// For how many outputs of a turn the room is kept.
+const OUTPUTS_KEPT: usize = 1024;
+
 pub(crate) struct Node {
     name: NodeName,
     members: Members,
@@ -240,9 +243,9 @@ impl Node {
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
         self.lost_token = self.lost_token.max(self.requests.take_lost_token());
-        let lost = self.requests.take_lost().into_iter();
+        let lost = self.requests.take_lost();
         self.outputs.extend(lost.map(|lock| Output::Lost { lock }));
-        let ended = self.requests.take_ended().into_iter();
+        let ended = self.requests.take_ended();
         self.outputs.extend(ended.map(|lock| Output::Ended { lock }));
         if mem::take(&mut self.left) {
             self.outputs.push(Output::LostAll);
@@ -250,6 +253,15 @@ impl Node {
         let answers = self.requests.take_answers();
         self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
         Ok(mem::take(&mut self.outputs))
+    }
+
+    /// Takes the emptied list of a turn: its room is for the next.
+    pub(crate) fn give_back(&mut self, mut outputs: Vec<Output>) {
+        if self.outputs.is_empty() {
+            outputs.clear();
+            outputs.shrink_to(OUTPUTS_KEPT);
+            self.outputs = outputs;
+        }
     }
 
     /// Takes what a drained group has to say.
@@ -356,14 +368,14 @@ impl Node {
         let (Some(group), Some(leader)) = (&mut self.group, self.leader) else { return };
         let over_channel = leader != self.incarnation;
         let seen = Seen::At { group: group.id(), time: group.table().now() };
-        let commands = self.requests.take_due(now, Sending { seen, over_channel });
-        for command in commands {
+        let Self { requests, outbox, incarnation, .. } = self;
+        requests.send_due(now, Sending { seen, over_channel }, |command| {
             if over_channel {
-                self.outbox.post(leader, &Body::Request(command));
-            } else if admission::is_admissible(&command, self.incarnation, group.lease_max_ms()) {
+                outbox.post(leader, &Body::Request(command));
+            } else if admission::is_admissible(&command, *incarnation, group.lease_max_ms()) {
                 group.submit(leader, command);
             }
-        }
+        });
     }
 
     fn post_letters(&mut self, letters: Vec<Letter>) {

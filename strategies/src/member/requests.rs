@@ -16,6 +16,8 @@ use std::{
 };
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
+use smallvec::SmallVec;
+
 use self::{
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::{Due, Schedule},
@@ -89,12 +91,12 @@ impl Requests {
         self.answers.drain(..)
     }
 
-    pub(super) fn take_lost(&mut self) -> Vec<Lock> {
-        std::mem::take(&mut self.lost)
+    pub(super) fn take_lost(&mut self) -> impl ExactSizeIterator<Item = Lock> {
+        self.lost.drain(..)
     }
 
-    pub(super) fn take_ended(&mut self) -> Vec<Lock> {
-        std::mem::take(&mut self.ended)
+    pub(super) fn take_ended(&mut self) -> impl ExactSizeIterator<Item = Lock> {
+        self.ended.drain(..)
     }
 
     /// The greatest token of what was lost or ended since the last call.
@@ -259,7 +261,7 @@ impl Requests {
         let forget = self.held.get(&nonce).is_some_and(|held| held.sole);
         let pending = self.unlocks.entry(nonce).or_insert_with(|| PendingUnlock {
             key,
-            callers: Vec::new(),
+            callers: SmallVec::new(),
             forget,
             sends: 0,
             until,
@@ -277,17 +279,22 @@ impl Requests {
         self.due.next()
     }
 
-    /// Everything that is to be sent now. Called while a leader is known.
-    pub(super) fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
-        let mut commands = Vec::new();
+    /// Hands out everything that is to be sent now. Called while a leader is known.
+    pub(super) fn send_due(
+        &mut self,
+        now: Instant,
+        sending: Sending,
+        mut send: impl FnMut(Command),
+    ) {
         while let Some(item) = self.due.first(now) {
             match item {
-                Item::Lock(nonce) => commands.push(self.send_lock(now, nonce, sending)),
-                Item::Unlock(nonce) => commands.extend(self.send_unlock(now, nonce, sending)),
-                Item::Extend(id) => commands.push(self.send_extend(now, id)),
+                Item::Lock(nonce) => send(self.send_lock(now, nonce, sending)),
+                Item::Unlock(nonce) => {
+                    self.send_unlock(now, nonce, sending).into_iter().for_each(&mut send);
+                }
+                Item::Extend(id) => send(self.send_extend(now, id)),
             }
         }
-        commands
     }
 
     fn send_lock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Command {

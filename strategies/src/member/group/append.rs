@@ -18,6 +18,9 @@ use crate::{
 /// commands. Members of 0.1.0 do not, and say nothing.
 const READS_BATCHES: &[u8] = b"b";
 
+/// For how many commands of a turn the room is kept.
+const COMMANDS_KEPT: usize = 1024;
+
 impl Group {
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
     pub(in crate::member) fn submit(&mut self, asker: u64, command: Command) {
@@ -32,6 +35,15 @@ impl Group {
     /// Returns whether something was appended.
     pub(in crate::member) fn flush(&mut self, now: Instant) -> bool {
         let mut commands = std::mem::take(&mut self.commands);
+        let appended = self.append(now, &mut commands);
+        // Their room is kept for the next turn.
+        commands.clear();
+        commands.shrink_to(COMMANDS_KEPT);
+        self.commands = commands;
+        appended
+    }
+
+    fn append(&mut self, now: Instant, commands: &mut Vec<(u64, Command)>) -> bool {
         let Some(clock) = self.clock.filter(|_| self.is_leader()) else {
             return false;
         };
@@ -66,14 +78,14 @@ impl Group {
     fn write(
         &mut self,
         stamp: ClusterTime,
-        commands: Vec<(u64, Command)>,
+        commands: &mut Vec<(u64, Command)>,
     ) -> (Vec<Entry>, Vec<(u64, u64)>) {
         let next = self.raw.raft.raft_log.last_index() + 1;
         let commands_max = if self.all_read_batches() { COMMANDS_MAX } else { 1 };
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
         let (mut batches, mut asked) = (Vec::<Batch>::new(), Vec::new());
         let count = commands.len();
-        for (place, (asker, command)) in commands.into_iter().enumerate() {
+        for (place, (asker, command)) in commands.drain(..).enumerate() {
             let begun = batches.last_mut().filter(|batch| batch.len() < commands_max);
             let left = match begun {
                 Some(batch) => batch.add(command, bytes_max).err(),

@@ -16,8 +16,8 @@ use crate::{
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
 impl Member {
-    pub(crate) async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-        check_request(key, &options)?;
+    pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
+        check_request(key, options)?;
         self.check_lease(options.duration)?;
         self.check_open()?;
         let started = self.clock.now();
@@ -29,7 +29,7 @@ impl Member {
             MaxWait::Forever => (Until::Never, None),
         };
         let mut now = started;
-        let mut call = self.lock_call(key, &options, until);
+        let mut call = self.lock_call(key, options, until);
         let mut caller = self.ask_lock(&call)?;
         loop {
             match self.answer_by(now, end, &mut caller.reply).await? {
@@ -37,7 +37,11 @@ impl Member {
                     let duration = Duration::from_millis(call.duration_ms);
                     let deadline = local_deadline(&grant, sent, received, self.drift);
                     let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
-                    let lock = self.with_half_left(lock, duration, end).await?;
+                    let lock = match self.clock.now() {
+                        now if is_good(&lock, now, duration) => lock,
+                        // Rare, and long enough to make the future of every lock longer.
+                        now => Box::pin(self.with_half_left(&lock, duration, now, end)).await?,
+                    };
                     self.check_open()?;
                     if claim.take() {
                         caller.disarm();
@@ -104,21 +108,15 @@ impl Member {
     /// A lease of which less than half remains locally is not handed out: it is extended first.
     async fn with_half_left(
         &self,
-        lock: Lock,
+        lock: &Lock,
         duration: Duration,
+        now: Instant,
         end: Option<Instant>,
     ) -> Result<Lock, Error> {
-        let now = self.clock.now();
-        let lasts = |lock: &Lock, now| {
-            lock.deadline().is_some_and(|deadline| lasts(deadline, now, duration))
-        };
-        if lasts(&lock, now) {
-            return Ok(lock);
-        }
         let limit = now.after(self.request_timeout);
         let by = end.map_or(limit, |end| end.min(limit));
-        match self.extend_by(&lock, duration, now, by).await {
-            Ok(lock) if lasts(&lock, self.clock.now()) => Ok(lock),
+        match self.extend_by(lock, duration, now, by).await {
+            Ok(lock) if is_good(&lock, self.clock.now(), duration) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ => Err(Error::TimedOut),
         }
@@ -148,6 +146,11 @@ impl Member {
         let cancel = Some(Cancel::Withdraw { key: call.key.clone(), nonce: call.nonce });
         Ok(Asking { member: self, caller, reply, cancel })
     }
+}
+
+/// Whether a lock may be handed out.
+fn is_good(lock: &Lock, now: Instant, duration: Duration) -> bool {
+    lock.deadline().is_some_and(|deadline| lasts(deadline, now, duration))
 }
 
 /// The holder's deadline (contract, rule 2). Where the LOCK was repeated after its grant, only what

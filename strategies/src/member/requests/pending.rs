@@ -3,6 +3,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use smallvec::SmallVec;
+
 use super::schedule::Due;
 use crate::{
     Instant, Lock, Nonce, Owner,
@@ -172,7 +174,7 @@ impl PendingLock {
 #[derive(Debug)]
 pub(super) struct PendingUnlock {
     pub(super) key: Arc<str>,
-    pub(super) callers: Vec<CallerId>,
+    pub(super) callers: SmallVec<[CallerId; 1]>,
     pub(super) forget: bool,
     pub(super) sends: u32,
     pub(super) until: Instant,

@@ -49,6 +49,14 @@ struct Pair {
     table: LockTable,
 }
 
+impl Requests {
+    fn take_due(&mut self, now: Instant, sending: Sending) -> Vec<Command> {
+        let mut commands = Vec::new();
+        self.send_due(now, sending, |command| commands.push(command));
+        commands
+    }
+}
+
 impl Pair {
     fn new() -> Self {
         let requests = Requests::new(ME);
@@ -78,7 +86,7 @@ impl Pair {
     }
 
     fn lost(&mut self) -> Vec<(Nonce, u64)> {
-        let lost = self.requests.take_lost().into_iter();
+        let lost = self.requests.take_lost();
         lost.map(|lock| (lock.nonce(), lock.fencing_token())).collect()
     }
 }

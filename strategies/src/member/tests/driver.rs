@@ -185,7 +185,8 @@ async fn looks(spin: Duration) -> usize {
         looks += 1;
         running.as_mut().poll(context)
     });
-    let both = async { tokio::join!(member.lock("k", LockOptions::default()), counted) };
+    let asking = LockOptions::default();
+    let both = async { tokio::join!(member.lock("k", &asking), counted) };
     let ended = timeout(Duration::from_millis(300), both).await;
     assert!(ended.is_err(), "nothing answers");
     looks

@@ -85,7 +85,8 @@ async fn an_unlock_waits_for_room_and_its_answer_until_the_request_timeout() {
     for room_after in [None, Some(ms(400))] {
         let (member, mut driver) = assembled_with(|options| options.mailbox(1));
         let began = member.clock().now();
-        let mut first = std::pin::pin!(member.lock("k", LockOptions::default()));
+        let asking = LockOptions::default();
+        let mut first = std::pin::pin!(member.lock("k", &asking));
         assert!(first.as_mut().now_or_never().is_none(), "it takes the only place");
         let lock = lock_until(began.after(ms(5000)));
         let (outcome, replies) = tokio::join!(member.unlock(&lock), async {
@@ -134,7 +135,8 @@ async fn an_extend_that_nobody_answers_ends_with_the_lease_or_with_the_request_t
 #[tokio::test(start_paused = true)]
 async fn a_nonce_that_is_spent_is_drawn_anew_unless_it_was_given() {
     let (member, mut driver) = assembled();
-    let locking = member.lock("k", LockOptions::default());
+    let asking = LockOptions::default();
+    let locking = member.lock("k", &asking);
     let answering = async {
         let (first, reply) = next_lock(&mut driver).await;
         reply.send(Answer::Spent).unwrap();
@@ -147,7 +149,7 @@ async fn a_nonce_that_is_spent_is_drawn_anew_unless_it_was_given() {
 
     let (member, mut driver) = assembled();
     let given = LockOptions::default().nonce(Nonce::from_u128(7));
-    let (outcome, ()) = tokio::join!(member.lock("k", given), async {
+    let (outcome, ()) = tokio::join!(member.lock("k", &given), async {
         let (_, reply) = next_lock(&mut driver).await;
         reply.send(Answer::Spent).unwrap();
     });
@@ -158,7 +160,7 @@ async fn a_nonce_that_is_spent_is_drawn_anew_unless_it_was_given() {
 async fn a_member_that_ends_before_a_lease_is_long_enough_says_so() {
     let (member, mut driver) = assembled();
     let brief = LockOptions::default().duration(ms(100)).max_wait(MaxWait::AtMost(ms(1000)));
-    let (outcome, ()) = tokio::join!(member.lock("k", brief), async {
+    let (outcome, ()) = tokio::join!(member.lock("k", &brief), async {
         let (call, reply) = next_lock(&mut driver).await;
         let sent = member.clock().now();
         tokio::time::sleep(ms(60)).await;
@@ -196,7 +198,7 @@ async fn a_lock_is_taken_under_the_label_it_was_asked_with() {
     let (member, mut driver) = assembled();
     for label in [None, Some("nightly")] {
         let options = LockOptions { label: label.map(Into::into), ..LockOptions::default() };
-        let mut locking = Box::pin(member.lock("k", options));
+        let mut locking = Box::pin(member.lock("k", &options));
         assert!(locking.as_mut().now_or_never().is_none());
         let (call, _reply) = next_lock(&mut driver).await;
         assert_eq!(call.owner.label.as_deref(), label);

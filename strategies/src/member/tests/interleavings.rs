@@ -160,7 +160,7 @@ fn forever() -> LockOptions {
 }
 
 fn lock(member: &Member) -> Result<Lock, Error> {
-    block_on(member.lock("k", forever()))
+    block_on(member.lock("k", &forever()))
 }
 
 fn unlock(member: &Member, lock: &Lock) {
@@ -197,7 +197,8 @@ fn a_lock_dropped_while_it_is_answered_is_passed_on() {
         let alone = Alone::leading();
         let callers = alone.beside([
             |member| {
-                let mut call = Box::pin(member.lock("k", forever()));
+                let asking = forever();
+                let mut call = Box::pin(member.lock("k", &asking));
                 // Asked, and perhaps granted before the caller goes.
                 let answer = call.as_mut().now_or_never().or_else(|| {
                     thread::yield_now();
@@ -328,7 +329,8 @@ fn a_forgotten_withdrawal_would_be_found() {
     let found = found("a_forgotten_withdrawal_would_be_found", || {
         let alone = Alone::leading();
         let held = lock(&alone.member).unwrap();
-        let mut call = Box::pin(alone.member.lock("k", forever()));
+        let asking = forever();
+        let mut call = Box::pin(alone.member.lock("k", &asking));
         assert!(call.as_mut().now_or_never().is_none(), "it waits");
         std::mem::forget(call);
         unlock(&alone.member, &held);
