@@ -140,14 +140,14 @@ impl Member {
         let end = now.after(self.request_timeout);
         let until = lock.deadline().map_or(end, |deadline| deadline.max(end));
         let caller = self.next_caller();
-        let (key, nonce) = (lock.key().clone(), lock.nonce());
-        let call = Call::Unlock { caller: Some(caller), key, nonce, until };
-        let (reply, answer) = oneshot::channel();
-        // Not refused for want of room: it makes room.
-        let mail = Mail::Call { call, reply: Some(reply) };
         let mut asked = false;
         let told = async {
-            self.mail.ask_in_turn(mail).await;
+            // Not refused for want of room: it makes room.
+            let room = self.mail.room().await;
+            let (key, nonce) = (lock.key().clone(), lock.nonce());
+            let call = Call::Unlock { caller: Some(caller), key, nonce, until };
+            let (reply, answer) = oneshot::channel();
+            self.mail.ask_with(room, Mail::Call { call, reply: Some(reply) });
             asked = true;
             answer.await
         };

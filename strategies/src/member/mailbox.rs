@@ -53,6 +53,9 @@ pub(super) struct Receiver {
     letters: mpsc::UnboundedReceiver<Letter>,
 }
 
+/// Room for a request.
+pub(super) struct Room(Option<OwnedSemaphorePermit>);
+
 /// The mailbox is full.
 #[derive(Debug)]
 pub(super) struct Full;
@@ -72,10 +75,14 @@ impl Sender {
         Ok(())
     }
 
-    /// A request that must not be refused: it waits until there is room.
-    pub(super) async fn ask_in_turn(&self, mail: Mail) {
-        let room = self.room.clone().acquire_owned().await;
-        self.post(mail, room.ok());
+    /// Waits until there is room for a request that must not be refused.
+    pub(super) async fn room(&self) -> Room {
+        Room(self.room.clone().acquire_owned().await.ok())
+    }
+
+    /// The request for which there is room.
+    pub(super) fn ask_with(&self, Room(room): Room, mail: Mail) {
+        self.post(mail, room);
     }
 
     /// What makes room, and must never be refused or wait: a withdrawal or a dropped guard, of
@@ -136,8 +143,9 @@ mod tests {
     #[tokio::test]
     async fn an_unlock_waits_for_room() {
         let (sender, mut receiver) = mailbox(1);
-        sender.ask_in_turn(withdrawal()).await;
-        let mut waits = std::pin::pin!(sender.ask_in_turn(withdrawal()));
+        let asks = async || sender.ask_with(sender.room().await, withdrawal());
+        asks().await;
+        let mut waits = std::pin::pin!(asks());
         assert!(waits.as_mut().now_or_never().is_none());
         assert!(receiver.try_recv().is_some());
         assert!(waits.as_mut().now_or_never().is_some());
