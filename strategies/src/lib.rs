@@ -37,7 +37,6 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
-mod order;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
 mod redis;
@@ -45,6 +44,7 @@ mod spin;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timeline;
 mod wait;
 
 pub use crate::{

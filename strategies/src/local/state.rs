@@ -67,7 +67,7 @@ impl Calls {
 }
 
 /// What reaches the calls that wait for one acquisition. It is theirs alone: a later acquisition,
-/// also one of the same nonce, has another.
+/// also one of the same nonce, has another, or this one anew once nobody has it any more.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     pub(super) news: Notify,

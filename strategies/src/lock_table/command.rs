@@ -2,7 +2,7 @@ use std::{borrow::Cow, cell::RefCell, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::{Lock, Nonce, Owner};
+use crate::{LABEL_BYTES_MAX, Lock, Nonce, Owner, options::HOST_BYTES_MAX};
 
 /// Cluster time in milliseconds: the only clock that a lock table sees. Leaders stamp it into
 /// entries; it never goes back, and it says nothing about the wall clock.
@@ -309,21 +309,35 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
 /// a process has many locks, and every member reads the owner of each.
 pub(super) fn shared_owner<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Owner>, D::Error> {
     #[derive(Deserialize)]
+    #[serde(rename = "Owner")]
     struct Read<'a> {
         #[serde(borrow)]
         host: Cow<'a, str>,
         pid: u32,
-        label: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        label: Option<Text<'a>>,
     }
+    // Within an option serde does not borrow a bare `Cow`.
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     thread_local! {
         static LAST: RefCell<Arc<Owner>> = RefCell::default();
     }
 
     let Read { host, pid, label } = Read::deserialize(from)?;
+    let label = label.map(|Text(label)| label);
     LAST.with_borrow_mut(|last| {
         if (&*last.host, last.pid, last.label.as_deref()) != (&*host, pid, label.as_deref()) {
             let (host, label) = (host.into_owned(), label.map(Cow::into_owned));
-            *last = Arc::new(Owner { host, pid, label });
+            let owner = Arc::new(Owner { host, pid, label });
+            // What is longer than any that is let in is not kept.
+            if owner.host.len() > HOST_BYTES_MAX
+                || owner.label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX)
+            {
+                return Ok(owner);
+            }
+            *last = owner;
         }
         Ok(last.clone())
     })
@@ -369,5 +383,14 @@ mod tests {
             let first = owner(host, pid, label);
             assert!(Arc::ptr_eq(&first, &owner(host, pid, label)), "{first:?}");
         }
+        for (host, label) in
+            [(HOST_BYTES_MAX, LABEL_BYTES_MAX + 1), (HOST_BYTES_MAX + 1, LABEL_BYTES_MAX)]
+        {
+            let (host, label) = ("h".repeat(host), "l".repeat(label));
+            let long = || owner(&host, 3, Some(&label));
+            assert!(!Arc::ptr_eq(&long(), &long()), "what is too long is not kept");
+        }
+        let longest = || owner(&"h".repeat(HOST_BYTES_MAX), 3, Some(&"l".repeat(LABEL_BYTES_MAX)));
+        assert!(Arc::ptr_eq(&longest(), &longest()));
     }
 }

@@ -3,13 +3,13 @@ use super::{
     row::{Row, Waiter},
     slab::Slot,
 };
-use crate::order::Order;
+use crate::timeline::Timeline;
 
 /// A time and the place of the claim to which something happens then: the order of what is due.
 type When = (ClusterTime, u64);
 
 /// Slots, by what is due.
-type Due = Order<When, Slot>;
+type Due = Timeline<When, Slot>;
 
 /// The ways to rows and waiters by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,9 +81,9 @@ impl Index {
         first(&self.contended)
     }
 
-    /// Asserts that each order is one.
+    /// Asserts that each of the three is one.
     pub(super) fn check(&self) {
-        [&self.uncontended, &self.contended, &self.deadlines].into_iter().for_each(Order::check);
+        [&self.uncontended, &self.contended, &self.deadlines].into_iter().for_each(Timeline::check);
     }
 }
 

@@ -38,7 +38,7 @@
 //!
 //! # In memory
 //!
-//! A key that is held costs 278 bytes with its nonce and its lease, measured with a million keys of
+//! A key that is held costs 259 bytes with its nonce and its lease, measured with a million keys of
 //! fourteen characters in [`Local`](crate::Local). Its row has a slot; the nonces and the orders in
 //! time name the slot, and the text is there once. A waiter has a slot as well, and is linked with its neighbours in its
 //! queue and among those of its process. Sixteen slots share a block of two kilobytes, which

@@ -17,8 +17,8 @@ use crate::{
 
 /// Who holds what, who waits, and what has ended lately: a pure state machine.
 ///
-/// The [module](super) says what one step does, and in which order. A step costs O(log n), with a
-/// share in what it ends; each waiter and each lease is ended once.
+/// The [module](super) says what one step does, and in which order. A step costs O(log n) in the
+/// mean of many, with a share in what it ends; each waiter and each lease is ended once.
 #[derive(Clone, Debug)]
 pub struct LockTable {
     pub(super) config: TableConfig,

@@ -243,10 +243,9 @@ impl Node {
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
         self.lost_token = self.lost_token.max(self.requests.take_lost_token());
-        let lost = self.requests.take_lost();
-        self.outputs.extend(lost.map(|lock| Output::Lost { lock }));
-        let ended = self.requests.take_ended();
-        self.outputs.extend(ended.map(|lock| Output::Ended { lock }));
+        let outputs = &mut self.outputs;
+        self.requests.take_lost(|lock| outputs.push(Output::Lost { lock }));
+        self.requests.take_ended(|lock| outputs.push(Output::Ended { lock }));
         if mem::take(&mut self.left) {
             self.outputs.push(Output::LostAll);
         }
@@ -257,11 +256,8 @@ impl Node {
 
     /// Takes the emptied list of a turn: its room is for the next.
     pub(crate) fn give_back(&mut self, mut outputs: Vec<Output>) {
-        if self.outputs.is_empty() {
-            outputs.clear();
-            outputs.shrink_to(OUTPUTS_KEPT);
-            self.outputs = outputs;
-        }
+        outputs.shrink_to(OUTPUTS_KEPT);
+        self.outputs = outputs;
     }
 
     /// Takes what a drained group has to say.

@@ -15,9 +15,9 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use smallvec::SmallVec;
 
+pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 use self::{
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::{Due, Schedule},
@@ -37,6 +37,9 @@ const RESTATE: Duration = Duration::from_millis(10);
 /// How long a withdrawal of a wait-for-ever is repeated beyond its lease: past that, the waiter is
 /// dropped with its process.
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
+
+/// For how many locks of a turn the room is kept.
+const LOCKS_KEPT: usize = 1024;
 
 /// How a command leaves: whether through a channel, which may repeat it, or straight into the log.
 #[derive(Clone, Copy, Debug)]
@@ -91,12 +94,12 @@ impl Requests {
         self.answers.drain(..)
     }
 
-    pub(super) fn take_lost(&mut self) -> impl ExactSizeIterator<Item = Lock> {
-        self.lost.drain(..)
+    pub(super) fn take_lost(&mut self, lose: impl FnMut(Lock)) {
+        empty(&mut self.lost, lose);
     }
 
-    pub(super) fn take_ended(&mut self) -> impl ExactSizeIterator<Item = Lock> {
-        self.ended.drain(..)
+    pub(super) fn take_ended(&mut self, end: impl FnMut(Lock)) {
+        empty(&mut self.ended, end);
     }
 
     /// The greatest token of what was lost or ended since the last call.
@@ -442,4 +445,9 @@ fn withdrawal_end(now: Instant, call: &LockCall) -> Instant {
         Until::Now => now.after(lease),
         Until::At(end) => end.max(now).after(lease),
     }
+}
+
+fn empty(locks: &mut Vec<Lock>, take: impl FnMut(Lock)) {
+    locks.drain(..).for_each(take);
+    locks.shrink_to(LOCKS_KEPT);
 }

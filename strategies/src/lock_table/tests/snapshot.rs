@@ -7,7 +7,7 @@ use crate::{
         config::{FIRST_TOKEN_MAX, TIME_MAX},
         slab::Slot,
     },
-    order::Order,
+    timeline::Timeline,
 };
 
 /// The greatest token and place that a snapshot may tell of.
@@ -42,9 +42,9 @@ fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
     &mut table.rows[slot]
 }
 
-fn first_leaves(order: &mut Order<(ClusterTime, u64), Slot>) {
-    let (when, _) = order.first().unwrap();
-    order.remove(when);
+fn first_leaves(due: &mut Timeline<(ClusterTime, u64), Slot>) {
+    let (when, _) = due.first().unwrap();
+    due.remove(when);
 }
 
 /// Who is next for the key `k`.
@@ -267,6 +267,25 @@ fn a_table_at_every_limit_is_restored() {
     LockTable::restore(&bench.table.snapshot()).unwrap();
 }
 
+/// The last of three, in the order of the snapshot, ends with the first, at the same place.
+#[test]
+fn leases_of_one_end_and_place_are_refused() {
+    let mut bench = Bench::new();
+    for (key, nonce) in [("a", 1), ("b", 2), ("c", 3)] {
+        let request = LockRequest { key: key.into(), ..request(nonce, 1000, Wait::No) };
+        bench.apply(0, &Command::Lock(request));
+    }
+    let table = &mut bench.table;
+    let slots: Vec<_> = table.rows.in_order().iter().map(|(slot, _)| *slot).collect();
+    for (slot, (end, place)) in slots.into_iter().zip([(200, 1), (300, 2), (200, 1)]) {
+        let holder = &mut table.rows[slot].holder;
+        (holder.expires_at, holder.claim.place) = (ClusterTime(end), place);
+    }
+    let error = LockTable::restore(&table.snapshot()).unwrap_err();
+    let right = matches!(error, SnapshotError::Inconsistent { what: "place that was taken twice" });
+    assert!(right, "{error}");
+}
+
 #[test]
 fn a_key_that_comes_twice_or_out_of_order_is_refused() {
     let mut bench = Bench::new();
@@ -299,7 +318,7 @@ fn a_broken_table_does_not_pass_the_check() {
         |t| first_leaves(&mut t.index.deadlines),
         |t| head(t).claim.process = ProcessId(99),
         |t| head(t).claim.place = 0,
-        |t| t.index.contended = Order::default(),
+        |t| t.index.contended = Timeline::default(),
         |t| {
             let nonce = row(t, "k").holder.claim.nonce;
             t.nonces.forget(nonce);

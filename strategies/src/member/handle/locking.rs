@@ -38,9 +38,9 @@ impl Member {
                     let deadline = local_deadline(&grant, sent, received, self.drift);
                     let lock = Lock::new(grant.key, grant.nonce, grant.token, Some(deadline));
                     let lock = match self.clock.now() {
-                        now if is_good(&lock, now, duration) => lock,
+                        now if has_half_left(&lock, now, duration) => lock,
                         // Rare, and long enough to make the future of every lock longer.
-                        now => Box::pin(self.with_half_left(&lock, duration, now, end)).await?,
+                        now => Box::pin(self.extended_to_half(&lock, duration, now, end)).await?,
                     };
                     self.check_open()?;
                     if claim.take() {
@@ -105,8 +105,8 @@ impl Member {
         }
     }
 
-    /// A lease of which less than half remains locally is not handed out: it is extended first.
-    async fn with_half_left(
+    /// The lock, extended: a lease of which less than half remains locally is not handed out.
+    async fn extended_to_half(
         &self,
         lock: &Lock,
         duration: Duration,
@@ -116,7 +116,7 @@ impl Member {
         let limit = now.after(self.request_timeout);
         let by = end.map_or(limit, |end| end.min(limit));
         match self.extend_by(lock, duration, now, by).await {
-            Ok(lock) if is_good(&lock, self.clock.now(), duration) => Ok(lock),
+            Ok(lock) if has_half_left(&lock, self.clock.now(), duration) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ => Err(Error::TimedOut),
         }
@@ -148,8 +148,8 @@ impl Member {
     }
 }
 
-/// Whether a lock may be handed out.
-fn is_good(lock: &Lock, now: Instant, duration: Duration) -> bool {
+/// Whether a lock may be handed out: at least half of its lease remains.
+fn has_half_left(lock: &Lock, now: Instant, duration: Duration) -> bool {
     lock.deadline().is_some_and(|deadline| lasts(deadline, now, duration))
 }
 

@@ -3,10 +3,8 @@
 use crate::{
     KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
     lock_table::{Command, Wait},
+    options::HOST_BYTES_MAX,
 };
-
-/// The longest host name in bytes, as DNS has it.
-const HOST_BYTES_MAX: usize = 255;
 
 /// Whether a command that `process` sent may be appended: a peer is no more trusted than a caller.
 pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) -> bool {

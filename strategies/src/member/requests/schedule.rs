@@ -1,9 +1,9 @@
-use crate::{Instant, order::Order};
+use crate::{Instant, timeline::Timeline};
 
 /// At which time each item is due.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
-    by_time: Order<(Instant, T), ()>,
+    by_time: Timeline<(Instant, T), ()>,
 }
 
 /// When an item is due, if it is. Kept beside the item, so that the schedule finds it by its time.
@@ -12,7 +12,7 @@ pub(super) struct Due(Option<Instant>);
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self { by_time: Order::default() }
+        Self { by_time: Timeline::default() }
     }
 }
 

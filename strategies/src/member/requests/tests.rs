@@ -55,6 +55,18 @@ impl Requests {
         self.send_due(now, sending, |command| commands.push(command));
         commands
     }
+
+    fn lost_locks(&mut self) -> Vec<Lock> {
+        let mut lost = Vec::new();
+        self.take_lost(|lock| lost.push(lock));
+        lost
+    }
+
+    fn ended_locks(&mut self) -> Vec<Lock> {
+        let mut ended = Vec::new();
+        self.take_ended(|lock| ended.push(lock));
+        ended
+    }
 }
 
 impl Pair {
@@ -86,7 +98,7 @@ impl Pair {
     }
 
     fn lost(&mut self) -> Vec<(Nonce, u64)> {
-        let lost = self.requests.take_lost();
+        let lost = self.requests.lost_locks().into_iter();
         lost.map(|lock| (lock.nonce(), lock.fencing_token())).collect()
     }
 }

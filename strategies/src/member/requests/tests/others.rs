@@ -99,7 +99,7 @@ fn that_another_process_has_extended_answers_nobody_here() {
 fn what_ends_elsewhere_is_lost_once_and_only_where_it_was_held() {
     let mut pair = holding();
     pair.requests.observe(at(50), &expired(Nonce::from_u128(2)));
-    assert!(pair.requests.take_lost().len() == 0, "nobody here held it");
+    assert!(pair.requests.lost_locks().is_empty(), "nobody here held it");
     pair.requests.observe(at(51), &expired(nonce()));
     pair.requests.observe(at(52), &expired(nonce()));
     assert_eq!(pair.lost(), [(nonce(), 1)]);

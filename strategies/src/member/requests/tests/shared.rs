@@ -251,7 +251,7 @@ fn a_snapshot_that_grants_the_nonce_anew_does_not_keep_its_former_acquisition() 
     pair.turn(0);
     let grant = pair.table.grant("k").unwrap();
     pair.requests.keep_held(|key| pair.table.grant(key));
-    assert!(pair.requests.take_lost().len() == 0, "it lives");
+    assert!(pair.requests.lost_locks().is_empty(), "it lives");
     let anew = Grant { token: grant.token + 1, ..grant.clone() };
     pair.requests.keep_held(|_| Some(anew.clone()));
     assert_eq!(pair.lost(), [(grant.nonce, grant.token)]);
@@ -264,7 +264,7 @@ fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
     pair.turn(0);
     let other = Grant { nonce: Nonce::from_u128(2), ..pair.table.grant("k").unwrap() };
     pair.requests.keep_held(|_| Some(other.clone()));
-    assert_eq!(pair.requests.take_lost().len(), 1, "another holds the key");
+    assert_eq!(pair.requests.lost_locks().len(), 1, "another holds the key");
 
     let mut pair = Pair::new();
     held_by_other(&mut pair, 1);
@@ -272,7 +272,7 @@ fn a_snapshot_without_the_grant_ends_what_was_held_and_what_was_adopted() {
     pair.requests.call(at(1), Call::Extend { caller: 2, key, nonce, duration_ms: 5000 });
     pair.turn(1);
     pair.requests.keep_held(|key| pair.table.grant(key));
-    assert!(pair.requests.take_lost().len() == 0, "the adopted lock lives");
+    assert!(pair.requests.lost_locks().is_empty(), "the adopted lock lives");
     let adopted = pair.table.grant("k").unwrap();
     let anew = Grant { token: adopted.token + 1, ..adopted };
     pair.requests.keep_held(|_| Some(anew.clone()));
@@ -326,7 +326,7 @@ fn a_nonce_granted_anew_is_another_acquisition_than_the_one_held() {
     pair.requests.observe(at(2), &Effect::Granted(anew.clone()));
     assert_eq!(pair.lost(), [(former.nonce, former.token)]);
     pair.requests.keep_held(|_| Some(anew.clone()));
-    assert!(pair.requests.take_lost().len() == 0, "it lives");
+    assert!(pair.requests.lost_locks().is_empty(), "it lives");
     pair.requests.left_group(at(3), ProcessId(3));
     assert_eq!(pair.lost(), [(anew.nonce, anew.token)]);
 }

@@ -271,8 +271,8 @@ impl World {
         let lost = std::mem::take(&mut self.model.lost).into_iter().collect::<BTreeSet<_>>();
         let ended = std::mem::take(&mut self.model.ended).into_iter().collect::<BTreeSet<_>>();
         let token = lost.iter().chain(&ended).map(|(_, token)| *token).max();
-        prop_assert_eq!(locks(self.requests.take_lost().collect()), lost, "lost");
-        prop_assert_eq!(locks(self.requests.take_ended().collect()), ended, "ended");
+        prop_assert_eq!(locks(self.requests.lost_locks()), lost, "lost");
+        prop_assert_eq!(locks(self.requests.ended_locks()), ended, "ended");
         prop_assert_eq!(self.requests.take_lost_token(), token.unwrap_or(0));
         prop_assert_eq!(self.requests.next_due(), self.model.next_due().map(at), "next due");
         prop_assert_eq!(self.requests.len(), self.model.asks.len());
