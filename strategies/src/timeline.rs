@@ -112,10 +112,16 @@ impl<W: Copy + Ord, T: Copy + Ord> Timeline<W, T> {
         of_line.into_iter().chain([(*when, *item)]).min()
     }
 
-    /// All, in timeline.
+    /// All, in order.
     pub(crate) fn all(&self) -> BTreeMap<W, T> {
         let of_line = self.line.iter().filter_map(|(when, item)| Some((*when, (*item)?)));
         of_line.chain(self.others.iter().map(|(when, item)| (*when, *item))).collect()
+    }
+
+    /// Loses count of those that have left, so that the check fails.
+    #[cfg(test)]
+    pub(crate) fn miscount(&mut self) {
+        self.left += 1;
     }
 
     /// Asserts that the line is one.

@@ -25,5 +25,18 @@ mod tests {
         assert_eq!(digest("k"), 0x82f8_66ce_362f_067c);
         assert_eq!(digest("orders/42"), 0x9869_bb0c_8e31_e4f6);
         assert_ne!(digest("a"), digest("a\0"), "the length counts");
+        // Word by word, the last filled up with zeros.
+        let text = "The quick brown fox";
+        for end in 0..=text.len() {
+            let mut expected = end as u64;
+            for chunk in text.as_bytes()[..end].chunks(8) {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                let product =
+                    (expected ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                expected = product ^ (product >> 32);
+            }
+            assert_eq!(digest(&text[..end]), expected, "{end} bytes");
+        }
     }
 }

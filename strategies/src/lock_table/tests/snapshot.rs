@@ -309,7 +309,7 @@ fn a_key_that_comes_twice_or_out_of_order_is_refused() {
 #[test]
 fn a_broken_table_does_not_pass_the_check() {
     type Break = fn(&mut LockTable);
-    let breaks: [Break; 11] = [
+    let breaks: [Break; 12] = [
         |t| t.now = ClusterTime(110),
         |t| t.last_token = 1,
         |t| t.last_place = 1,
@@ -319,6 +319,7 @@ fn a_broken_table_does_not_pass_the_check() {
         |t| head(t).claim.process = ProcessId(99),
         |t| head(t).claim.place = 0,
         |t| t.index.contended = Timeline::default(),
+        |t| t.index.deadlines.miscount(),
         |t| {
             let nonce = row(t, "k").holder.claim.nonce;
             t.nonces.forget(nonce);
