@@ -346,6 +346,7 @@ pub(super) fn shared_owner<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Own
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock_table::tests::request;
 
     #[test]
     fn a_span_is_never_negative_and_a_time_never_beyond_the_end() {
@@ -358,16 +359,7 @@ mod tests {
     fn an_owner_is_shared_with_the_one_that_was_read_before_if_it_is_the_same() {
         let owner = |host: &str, pid, label: Option<&str>| {
             let owner = Owner { host: host.into(), pid, label: label.map(Into::into) };
-            let request = LockRequest {
-                key: "k".into(),
-                nonce: Nonce::from_u128(1),
-                process: ProcessId(1),
-                request: 1,
-                duration_ms: 1000,
-                wait: Wait::No,
-                seen: Seen::Now,
-                owner: owner.into(),
-            };
+            let request = LockRequest { owner: owner.into(), ..request(1, 1000, Wait::No) };
             let bytes = postcard::to_stdvec(&request).unwrap();
             let read: LockRequest = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(read, request);

@@ -107,31 +107,18 @@ impl IndexMut<Slot> for Rows {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        Nonce, Owner,
-        lock_table::{
-            ClusterTime, LockRequest, ProcessId, Seen, Wait,
-            row::{Claim, Hold},
-            waiters::Line,
-        },
+    use crate::lock_table::{
+        ClusterTime, LockRequest, Wait,
+        row::{Claim, Hold},
+        tests::request,
+        waiters::Line,
     };
 
     fn row(key: &str) -> Row {
-        let request = LockRequest {
-            key: key.into(),
-            nonce: Nonce::from_u128(1),
-            process: ProcessId(1),
-            request: 1,
-            duration_ms: 1000,
-            wait: Wait::No,
-            seen: Seen::Now,
-            owner: Arc::new(Owner::default()),
-        };
+        let request = LockRequest { key: key.into(), ..request(1, 1000, Wait::No) };
         let holder = Hold::new(Claim::new(1, &request, ClusterTime(0)), 1, ClusterTime(0));
         Row { key: request.key, holder, queue: Line::default() }
     }

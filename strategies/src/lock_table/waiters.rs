@@ -207,24 +207,17 @@ impl IndexMut<Slot> for Waiters {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
-        Nonce, Owner,
-        lock_table::{ClusterTime, LockRequest, Seen, Wait, row::Claim},
+        Nonce,
+        lock_table::{ClusterTime, LockRequest, Wait, row::Claim, tests::request},
     };
 
     fn waiter(place: u64, process: u64) -> Waiter {
         let request = LockRequest {
-            key: "k".into(),
             nonce: Nonce::from_u128(place.into()),
             process: ProcessId(process),
-            request: 1,
-            duration_ms: 1000,
-            wait: Wait::Forever,
-            seen: Seen::Now,
-            owner: Arc::new(Owner::default()),
+            ..request(1, 1000, Wait::Forever)
         };
         Waiter { claim: Claim::new(place, &request, ClusterTime(0)), deadline: None }
     }

@@ -6,6 +6,7 @@
 mod answers;
 mod pending;
 mod schedule;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -18,19 +19,17 @@ use std::{
 use smallvec::SmallVec;
 
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
+pub(super) use self::sending::Sending;
 use self::{
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::{Due, Schedule},
 };
 use crate::{
     Instant, Lock, Nonce,
-    lock_table::{Command, Ended, Grant, ProcessId, Seen},
+    lock_table::{Ended, Grant, ProcessId},
     planted::{Bug, planted},
 };
 
-/// The first pause before a request is sent again; it doubles up to [`RESEND_MAX`].
-const RESEND_MIN: Duration = Duration::from_millis(100);
-const RESEND_MAX: Duration = Duration::from_secs(1);
 /// The pause before a LOCK that was refused as stale more than once is sent again.
 const RESTATE: Duration = Duration::from_millis(10);
 
@@ -40,13 +39,6 @@ const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 
 /// For how many locks of a turn the room is kept.
 const LOCKS_KEPT: usize = 1024;
-
-/// How a command leaves: whether through a channel, which may repeat it, or straight into the log.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sending {
-    pub(super) seen: Seen,
-    pub(super) over_channel: bool,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -277,82 +269,6 @@ impl Requests {
         }
     }
 
-    /// When the next request is due.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.due.next()
-    }
-
-    /// Hands out everything that is to be sent now. Called while a leader is known.
-    pub(super) fn send_due(
-        &mut self,
-        now: Instant,
-        sending: Sending,
-        mut send: impl FnMut(Command),
-    ) {
-        while let Some(item) = self.due.first(now) {
-            match item {
-                Item::Lock(nonce) => send(self.send_lock(now, nonce, sending)),
-                Item::Unlock(nonce) => {
-                    self.send_unlock(now, nonce, sending).into_iter().for_each(&mut send);
-                }
-                Item::Extend(id) => send(self.send_extend(now, id)),
-            }
-        }
-    }
-
-    fn send_lock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Command {
-        let pending = self.locks.get_mut(&nonce).expect("what is due is pending");
-        pending.sends += 1;
-        pending.over_channel |= sending.over_channel;
-        pending.first_sent.get_or_insert(now);
-        self.due.set(Item::Lock(nonce), &mut pending.due, now.after(pause(pending.sends)));
-        pending.command(now, self.process, sending.seen)
-    }
-
-    fn send_unlock(&mut self, now: Instant, nonce: Nonce, sending: Sending) -> Option<Command> {
-        let pending = self.unlocks.get_mut(&nonce).expect("what is due is pending");
-        if now > pending.until && pending.sends > 0 {
-            let callers = self.take_unlock(nonce)?.callers.into_iter();
-            self.answers.extend(callers.map(|caller| (caller, Answer::Unanswered)));
-            return None;
-        }
-        pending.sends += 1;
-        pending.forget &= !sending.over_channel && pending.sends == 1;
-        self.due.set(Item::Unlock(nonce), &mut pending.due, now.after(pause(pending.sends)));
-        Some(Command::Unlock { key: pending.key.clone(), nonce, forget: pending.forget })
-    }
-
-    fn send_extend(&mut self, now: Instant, id: u64) -> Command {
-        let pending = self.extends.get_mut(&id).expect("what is due is pending");
-        pending.sends += 1;
-        pending.first_sent.get_or_insert(now);
-        self.due.set(Item::Extend(id), &mut pending.due, now.after(pause(pending.sends)));
-        Command::Extend {
-            key: pending.key.clone(),
-            nonce: pending.nonce,
-            process: self.process,
-            request: id,
-            duration_ms: pending.duration_ms,
-        }
-    }
-
-    /// Makes every request due again: the leader changed, or a snapshot swallowed the answers.
-    /// `queued` asks again also for those that are known to wait.
-    pub(super) fn ask_again(&mut self, now: Instant, queued: bool) {
-        for (nonce, lock) in &mut self.locks {
-            if queued || !lock.queued {
-                lock.queued = false;
-                self.due.set(Item::Lock(*nonce), &mut lock.due, now);
-            }
-        }
-        for (nonce, unlock) in &mut self.unlocks {
-            self.due.set(Item::Unlock(*nonce), &mut unlock.due, now);
-        }
-        for (id, extend) in &mut self.extends {
-            self.due.set(Item::Extend(*id), &mut extend.due, now);
-        }
-    }
-
     /// Answers every lock request that has not been granted, because no group will take them.
     pub(super) fn refuse_locks(&mut self, answer: &Answer) {
         let nonces: Vec<Nonce> = self.locks.keys().copied().collect();
@@ -431,10 +347,6 @@ impl Requests {
             self.lose(nonce, &held);
         }
     }
-}
-
-fn pause(sends: u32) -> Duration {
-    RESEND_MIN.saturating_mul(1 << sends.saturating_sub(1).min(8)).min(RESEND_MAX)
 }
 
 /// Until when a withdrawal is repeated: past it, the lease that it would end is over.

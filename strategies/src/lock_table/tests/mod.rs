@@ -55,7 +55,7 @@ impl Bench {
     }
 }
 
-fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest {
+pub(super) fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest {
     LockRequest {
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     Owner,
-    lock_table::{ClusterTime, Effect, LockTable, Refusal, TableConfig},
+    lock_table::{ClusterTime, Command, Effect, LockTable, Refusal, Seen, TableConfig},
 };
 
 const ME: ProcessId = ProcessId(1);
