@@ -1,5 +1,6 @@
 //! What a log entry holds, versioned.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::wire::{VERSION, encode_onto};
@@ -27,8 +28,23 @@ pub(super) struct Batch {
     bytes: Vec<u8>,
 }
 
+/// Where an entry is written: empty, with the memory of those before it.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) bytes: Vec<u8>,
+    pub(super) commands: Vec<Command>,
+}
+
 impl Stamped {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
+        Self::decode_into(Vec::new(), bytes)
+    }
+
+    /// As [`decode`](Self::decode), into a list that is empty.
+    pub(super) fn decode_into(
+        mut commands: Vec<Command>,
+        bytes: &[u8],
+    ) -> Result<Self, EntryError> {
         let most = match bytes.first() {
             Some(&VERSION) => 1,
             Some(&BATCH_VERSION) => COMMANDS_MAX,
@@ -37,7 +53,7 @@ impl Stamped {
         };
         let malformed = |_| EntryError::Malformed;
         let (stamp, mut rest) = postcard::take_from_bytes(&bytes[1..]).map_err(malformed)?;
-        let mut commands = Vec::with_capacity((1 + rest.len() / USUAL_BYTES).min(most));
+        commands.reserve((1 + rest.len() / SHORT_BYTES).min(most));
         while commands.is_empty() || !rest.is_empty() {
             if commands.len() == most {
                 return Err(EntryError::Malformed);
@@ -52,20 +68,20 @@ impl Stamped {
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut commands = self.commands.iter().cloned();
-        let mut batch = Batch::new(self.stamp, commands.next().expect("it is never empty"), 1);
+        let first = commands.next().expect("it is never empty");
+        let mut batch = Batch::new(Room::default(), self.stamp, first);
         commands.for_each(|command| batch.add(command, usize::MAX).expect("there is room"));
-        batch.into_parts().0
+        batch.bytes
     }
 }
 
 impl Batch {
-    /// An entry with its first command, and room for `likely` ones.
-    pub(super) fn new(stamp: ClusterTime, first: Command, likely: usize) -> Self {
-        let mut bytes = Vec::with_capacity(USUAL_BYTES * (likely + 1));
+    /// An entry with its first command.
+    pub(super) fn new(room: Room, stamp: ClusterTime, first: Command) -> Self {
+        let Room { mut bytes, mut commands } = room;
         bytes.push(VERSION);
         encode_onto(&mut bytes, &stamp);
         encode_onto(&mut bytes, &first);
-        let mut commands = Vec::with_capacity(likely);
         commands.push(first);
         Self { stamped: Stamped { stamp, commands }, bytes }
     }
@@ -87,8 +103,11 @@ impl Batch {
         self.stamped.commands.len()
     }
 
-    pub(super) fn into_parts(self) -> (Vec<u8>, Stamped) {
-        (self.bytes, self.stamped)
+    /// Its bytes, what it holds, and the memory of the former.
+    pub(super) fn into_parts(mut self) -> (Bytes, Stamped, Vec<u8>) {
+        let data = Bytes::copy_from_slice(&self.bytes);
+        self.bytes.clear();
+        (data, self.stamped, self.bytes)
     }
 }
 
@@ -119,6 +138,9 @@ pub(super) enum EntryError {
 /// written without growing.
 const USUAL_BYTES: usize = 64;
 
+/// What a command takes at the least, with a key of a few bytes: an UNLOCK.
+const SHORT_BYTES: usize = 32;
+
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * USUAL_BYTES);
     bytes.push(VERSION);
@@ -141,8 +163,9 @@ mod tests {
 
     #[test]
     fn an_entry_of_an_unknown_version_is_refused_before_it_is_read() {
-        let (mut bytes, stamped) = Batch::new(ClusterTime(7), Command::Noop, 1).into_parts();
+        let (bytes, stamped) = (of(1), Stamped { stamp: ClusterTime(7), commands: vec![gone(0)] });
         assert_eq!(Stamped::decode(&bytes), Ok(stamped));
+        let mut bytes = bytes;
         bytes[0] = 3;
         assert_eq!(Stamped::decode(&bytes), Err(EntryError::Version(3)));
     }
@@ -180,9 +203,27 @@ mod tests {
 
     #[test]
     fn a_command_for_which_there_is_no_room_is_handed_back() {
-        let mut batch = Batch::new(ClusterTime(7), gone(0), 1);
+        let mut batch = Batch::new(Room::default(), ClusterTime(7), gone(0));
         assert_eq!(batch.add(gone(1), of(2).len()), Ok(()));
         assert_eq!(batch.add(gone(2), of(3).len() - 1), Err(gone(2)));
-        assert_eq!((batch.len(), batch.into_parts().0), (2, of(2)));
+        assert_eq!(batch.len(), 2);
+        let (data, stamped, bytes) = batch.into_parts();
+        assert_eq!(data, of(2));
+        assert_eq!((stamped, bytes), (Stamped::decode(&data).unwrap(), Vec::new()));
+    }
+
+    #[test]
+    fn an_entry_is_the_same_in_memory_that_was_used_before() {
+        let write = |room| {
+            let mut batch = Batch::new(room, ClusterTime(7), gone(0));
+            batch.add(gone(1), usize::MAX).unwrap();
+            batch.into_parts()
+        };
+        let (data, Stamped { mut commands, .. }, bytes) = write(Room::default());
+        let before = (bytes.as_ptr(), bytes.capacity());
+        commands.clear();
+        let (again, stamped, bytes) = write(Room { bytes, commands });
+        assert_eq!((again, before), (data.clone(), (bytes.as_ptr(), bytes.capacity())));
+        assert_eq!(Stamped::decode(&data), Ok(stamped));
     }
 }

@@ -4,6 +4,7 @@
 //! until the log answers it: it is idempotent by its nonce.
 
 mod answers;
+mod callers;
 mod pending;
 mod schedule;
 mod sending;
@@ -21,6 +22,7 @@ use smallvec::SmallVec;
 pub(crate) use self::pending::{Answer, Call, CallerId, LockCall, Until};
 pub(super) use self::sending::Sending;
 use self::{
+    callers::Callers,
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
     schedule::{Due, Schedule},
 };
@@ -43,7 +45,8 @@ const LOCKS_KEPT: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     process: ProcessId,
-    locks: BTreeMap<Nonce, PendingLock>,
+    /// In boxes, as what is held: a neighbour that comes or goes moves the others.
+    locks: BTreeMap<Nonce, Box<PendingLock>>,
     callers: BTreeMap<CallerId, Nonce>,
     /// Callers that ask again when they are refused, also while they rest; with the lease (ms).
     retrying: BTreeMap<(Nonce, CallerId), u64>,
@@ -51,7 +54,7 @@ pub(super) struct Requests {
     extends: BTreeMap<u64, PendingExtend>,
     /// Which of them is whose.
     extending: BTreeMap<CallerId, u64>,
-    held: BTreeMap<Nonce, Held>,
+    held: BTreeMap<Nonce, Box<Held>>,
     due: Schedule<Item>,
     requests_made: u64,
     answers: Vec<(CallerId, Answer)>,
@@ -134,7 +137,7 @@ impl Requests {
     }
 
     /// A LOCK that is pending no longer.
-    fn take_lock(&mut self, nonce: Nonce) -> Option<PendingLock> {
+    fn take_lock(&mut self, nonce: Nonce) -> Option<Box<PendingLock>> {
         let mut lock = self.locks.remove(&nonce)?;
         self.due.remove(Item::Lock(nonce), &mut lock.due);
         Some(lock)
@@ -177,16 +180,13 @@ impl Requests {
         let pending = match self.locks.entry(nonce) {
             Entry::Occupied(entry) => {
                 let pending = entry.into_mut();
-                pending.callers.insert(caller);
-                if call.until == Until::Now {
-                    pending.tries.insert(caller);
-                }
+                pending.callers.insert(caller, call.until == Until::Now);
                 pending.call.until = pending.call.until.later(call.until);
                 pending
             }
             Entry::Vacant(entry) => {
                 self.requests_made += 1;
-                entry.insert(PendingLock::new(call, caller, self.requests_made))
+                entry.insert(Box::new(PendingLock::new(call, caller, self.requests_made)))
             }
         };
         // Sent also where the nonce is pending: the later deadline must reach the table.
@@ -205,8 +205,7 @@ impl Requests {
         let retried = self.retrying.remove(&(nonce, caller));
         if self.callers.remove(&caller).is_some() {
             let Some(pending) = self.locks.get_mut(&nonce) else { return };
-            pending.callers.remove(&caller);
-            pending.tries.remove(&caller);
+            pending.callers.remove(caller);
             if !pending.callers.is_empty() {
                 return;
             }
@@ -218,7 +217,7 @@ impl Requests {
                 self.unlock(now, None, key.clone(), nonce, until);
             }
         } else if let Some(held) = self.held.get_mut(&nonce)
-            && held.receivers.remove(&caller).is_some()
+            && held.receivers.remove(caller).is_some()
             && held.receivers.is_empty()
         {
             let until = now.after(Duration::from_millis(held.duration_ms));
@@ -291,7 +290,7 @@ impl Requests {
             self.due.remove(Item::Extend(id), &mut extend.due);
         }
         let revoked = |held: &Held| {
-            let all = held.receivers.values().all(Claim::revoke);
+            let all = held.receivers.known().all(Claim::revoke);
             all && !held.receivers.is_empty()
         };
         let untaken: Vec<_> = self
@@ -312,7 +311,7 @@ impl Requests {
     pub(super) fn left_group(&mut self, now: Instant, process: ProcessId) {
         self.process = process;
         for (nonce, held) in std::mem::take(&mut self.held) {
-            for claim in held.receivers.values() {
+            for claim in held.receivers.known() {
                 claim.revoke();
             }
             self.lose(nonce, &held);
@@ -338,11 +337,11 @@ impl Requests {
 
     /// Drops holds that the table, restored from a snapshot, does not grant any more.
     pub(super) fn keep_held(&mut self, granted: impl Fn(&str) -> Option<Grant>) {
-        let gone = |nonce: &Nonce, held: &mut Held| {
+        let gone = |nonce: &Nonce, held: &mut Box<Held>| {
             let same = granted(&held.key).is_some_and(|grant| grant.is_of(&held.lock(*nonce)));
             !same || planted(Bug::SnapshotLosesHeld)
         };
-        let lost: Vec<(Nonce, Held)> = self.held.extract_if(.., gone).collect();
+        let lost: Vec<(Nonce, Box<Held>)> = self.held.extract_if(.., gone).collect();
         for (nonce, held) in lost {
             self.lose(nonce, &held);
         }

@@ -1,7 +1,7 @@
 //! What a leader puts into the log: the commands of one turn with one stamp, in as few entries as
 //! have room for them.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use raft::eraftpb::{Entry, Message, MessageType};
 
@@ -9,7 +9,7 @@ use super::Group;
 use crate::{
     DURATION_MAX, Drift, Instant,
     lock_table::{ClusterTime, Command, Effect, TableConfig},
-    member::entry::{Batch, COMMANDS_MAX},
+    member::entry::{Batch, COMMANDS_MAX, Room},
     planted::{Bug, planted},
     wait::whole_ms,
 };
@@ -20,6 +20,9 @@ const READS_BATCHES: &[u8] = b"b";
 
 /// For how many commands of a turn the room is kept.
 const COMMANDS_KEPT: usize = 1024;
+
+/// For an entry of how many bytes the room is kept: sixteen commands of the longest keys are longer.
+const ENTRY_BYTES_KEPT: usize = 4096;
 
 impl Group {
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
@@ -34,7 +37,7 @@ impl Group {
     /// are LOCKs in a group that does not grant yet.
     /// Returns whether something was appended.
     pub(in crate::member) fn flush(&mut self, now: Instant) -> bool {
-        let mut commands = std::mem::take(&mut self.commands);
+        let mut commands = mem::take(&mut self.commands);
         let appended = self.append(now, &mut commands);
         // Their room is kept for the next turn.
         commands.clear();
@@ -83,28 +86,34 @@ impl Group {
         let next = self.raw.raft.raft_log.last_index() + 1;
         let commands_max = if self.all_read_batches() { COMMANDS_MAX } else { 1 };
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
-        let (mut batches, mut asked) = (Vec::<Batch>::new(), Vec::new());
-        let count = commands.len();
-        for (place, (asker, command)) in commands.drain(..).enumerate() {
-            let begun = batches.last_mut().filter(|batch| batch.len() < commands_max);
-            let left = match begun {
+        let (mut entries, mut asked) = (Vec::new(), Vec::new());
+        let mut begun: Option<Batch> = None;
+        for (asker, command) in commands.drain(..) {
+            let left = match begun.as_mut().filter(|batch| batch.len() < commands_max) {
                 Some(batch) => batch.add(command, bytes_max).err(),
                 None => Some(command),
             };
-            let likely = commands_max.min(count - place);
-            batches.extend(left.map(|command| Batch::new(stamp, command, likely)));
-            let index = next + batches.len() as u64 - 1;
+            if let Some(command) = left {
+                entries.extend(begun.take().map(|batch| self.written(next, entries.len(), batch)));
+                let (bytes, commands) = (mem::take(&mut self.entry_bytes), self.decoded.room());
+                begun = Some(Batch::new(Room { bytes, commands }, stamp, command));
+            }
+            let index = next + entries.len() as u64;
             if asker != self.me && asked.last() != Some(&(index, asker)) {
                 asked.push((index, asker));
             }
         }
-        let entry = |(index, batch): (u64, Batch)| {
-            let (bytes, stamped) = batch.into_parts();
-            let data = bytes.into();
-            self.decoded.note(index, &data, stamped);
-            Entry { data, ..Entry::default() }
-        };
-        ((next..).zip(batches).map(entry).collect(), asked)
+        entries.extend(begun.map(|batch| self.written(next, entries.len(), batch)));
+        (entries, asked)
+    }
+
+    /// The entry at this place after `next`.
+    fn written(&mut self, next: u64, place: usize, batch: Batch) -> Entry {
+        let (data, stamped, mut bytes) = batch.into_parts();
+        bytes.shrink_to(ENTRY_BYTES_KEPT);
+        self.entry_bytes = bytes;
+        self.decoded.note(next + place as u64, &data, stamped);
+        Entry { data, ..Entry::default() }
     }
 
     /// Notes who reads entries of several commands: incarnations do not change in that.

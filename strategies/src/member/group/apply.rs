@@ -115,11 +115,14 @@ impl Group {
         for entry in message.get_entries() {
             let decoded = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-                EntryType::EntryNormal => Stamped::decode(&entry.data).map(|stamped| {
-                    if entry.index > applied {
-                        self.decoded.note(entry.index, &entry.data, stamped);
-                    }
-                }),
+                EntryType::EntryNormal => {
+                    let room = self.decoded.room();
+                    Stamped::decode_into(room, &entry.data).map(|stamped| {
+                        if entry.index > applied {
+                            self.decoded.note(entry.index, &entry.data, stamped);
+                        }
+                    })
+                }
                 _ if entry.context.is_empty() => Ok(()),
                 _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
             };
@@ -154,6 +157,7 @@ impl Group {
         for command in &commands {
             self.table.apply(stamp, command, &mut out.effects);
         }
+        self.decoded.give_back(commands);
         Ok(())
     }
 

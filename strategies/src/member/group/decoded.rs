@@ -3,17 +3,22 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use raft::eraftpb::Entry;
 
-use crate::member::entry::Stamped;
+use crate::{lock_table::Command, member::entry::Stamped};
 
 /// The most entries that are kept, each of up to sixteen commands: more than a turn appends where they
 /// have several. What is not kept is decoded again.
 const DECODED_MAX: usize = 1024;
+
+/// How many lists are kept for the commands of entries to come: those of one turn of 64 callers.
+const ROOMS_KEPT: usize = 16;
 
 /// The commands of entries that were decoded when they came in and are not applied yet, in the order
 /// of the log: so that a member decodes each entry once, and its leader none.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
     commands: VecDeque<(u64, Bytes, Stamped)>,
+    /// Empty lists of commands that were applied.
+    rooms: Vec<Vec<Command>>,
 }
 
 impl Decoded {
@@ -42,6 +47,19 @@ impl Decoded {
         same.then_some(stamped)
     }
 
+    /// An empty list for the commands of an entry.
+    pub(super) fn room(&mut self) -> Vec<Command> {
+        self.rooms.pop().unwrap_or_default()
+    }
+
+    /// Takes the list of an entry that was applied.
+    pub(super) fn give_back(&mut self, mut commands: Vec<Command>) {
+        if self.rooms.len() < ROOMS_KEPT {
+            commands.clear();
+            self.rooms.push(commands);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.commands.clear();
     }
@@ -50,7 +68,7 @@ impl Decoded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock_table::{ClusterTime, Command};
+    use crate::lock_table::ClusterTime;
 
     fn stamped(stamp: u64) -> Stamped {
         Stamped { stamp: ClusterTime(stamp), commands: vec![Command::Noop] }
@@ -95,6 +113,17 @@ mod tests {
         let data = Bytes::from(vec![1, 2]);
         decoded.note(6, &data, stamped(6));
         assert_eq!(decoded.take(&entry(6, &data.slice(..1))), None);
+    }
+
+    #[test]
+    fn lists_come_back_empty_and_no_more_of_them_are_kept_than_the_bound() {
+        let mut decoded = Decoded::default();
+        for _ in 0..ROOMS_KEPT + 1 {
+            decoded.give_back(vec![Command::Noop]);
+        }
+        let rooms: Vec<_> = (0..ROOMS_KEPT + 1).map(|_| decoded.room()).collect();
+        assert!(rooms.iter().all(Vec::is_empty));
+        assert_eq!(rooms.iter().filter(|room| room.capacity() > 0).count(), ROOMS_KEPT);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the log answered, and what it makes of what is pending.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::{
-    Answer, Claim, Held, Item, PendingExtend, PendingLock, RESTATE, Requests, Until, withdrawal_end,
+    Answer, Callers, Claim, Held, Item, PendingExtend, PendingLock, RESTATE, Requests, Until,
+    withdrawal_end,
 };
 use crate::{
     Instant, Nonce,
@@ -34,7 +35,7 @@ impl Requests {
             Effect::Refused { nonce, process, request, reason } if *process == self.process => {
                 self.refused(now, *nonce, *request, *reason);
             }
-            Effect::Unlocked { key, nonce, was } => {
+            Effect::Unlocked { key, nonce, was, .. } => {
                 self.unlocked(key, *nonce, *was);
                 self.place_has_gone(now, *nonce);
             }
@@ -63,14 +64,16 @@ impl Requests {
     fn extended(&mut self, extend: PendingExtend, token: u64, claim: Claim) {
         let PendingExtend { key, nonce, duration_ms, .. } = extend;
         self.lose_former(nonce, token);
-        let held = self.held.entry(nonce).or_insert_with(|| Held {
-            sole: false,
-            token,
-            adopted: true,
-            duration_ms,
-            key,
-            receivers: BTreeMap::new(),
-            extensions: Vec::new(),
+        let held = self.held.entry(nonce).or_insert_with(|| {
+            Box::new(Held {
+                sole: false,
+                token,
+                adopted: true,
+                duration_ms,
+                key,
+                receivers: Callers::none(),
+                extensions: Vec::new(),
+            })
         });
         held.extensions.retain(Claim::is_open);
         held.extensions.push(claim);
@@ -92,10 +95,9 @@ impl Requests {
     /// would wait have gone, nobody wants it.
     fn end_tries(&mut self, now: Instant, nonce: Nonce) {
         let Some(pending) = self.locks.get_mut(&nonce) else { return };
-        let tries = std::mem::take(&mut pending.tries);
-        pending.callers.retain(|caller| !tries.contains(caller));
+        let tries = pending.callers.extract(|tries| *tries);
         let wanted = !pending.callers.is_empty();
-        for caller in tries {
+        for (caller, _) in tries {
             self.callers.remove(&caller);
             self.answers.push((caller, Answer::Held));
         }
@@ -110,7 +112,8 @@ impl Requests {
     /// this send, the lease that it began would seem to last too long.
     fn asked_by(&mut self, nonce: Nonce, request: u64) -> Option<&mut PendingLock> {
         let any = planted(Bug::AnswerToAnyCopy);
-        self.locks.get_mut(&nonce).filter(|pending| any || pending.request == request)
+        let pending = self.locks.get_mut(&nonce)?;
+        (any || pending.request == request).then_some(&mut **pending)
     }
 
     fn granted(&mut self, now: Instant, grant: &Grant) {
@@ -119,20 +122,22 @@ impl Requests {
         }
         let pending = self.take_lock(grant.nonce).expect("it was just found");
         self.lose_former(grant.nonce, grant.token);
-        let held = self.held.entry(grant.nonce).or_insert_with(|| Held {
-            sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
-            token: grant.token,
-            adopted: false,
-            duration_ms: pending.call.duration_ms,
-            key: grant.key.clone(),
-            receivers: BTreeMap::new(),
-            extensions: Vec::new(),
+        let held = self.held.entry(grant.nonce).or_insert_with(|| {
+            Box::new(Held {
+                sole: pending.call.unused && pending.sends == 1 && !pending.over_channel,
+                token: grant.token,
+                adopted: false,
+                duration_ms: pending.call.duration_ms,
+                key: grant.key.clone(),
+                receivers: Callers::none(),
+                extensions: Vec::new(),
+            })
         });
         // A grant that was there before this LOCK of a given nonce may be in other hands, which
         // these callers must not empty when they go.
         let found = !pending.call.drawn && grant.asked_at > grant.granted_at;
         let sent = pending.first_sent.unwrap_or(now);
-        for caller in pending.callers {
+        for (caller, _) in pending.callers {
             self.callers.remove(&caller);
             self.retrying.remove(&(grant.nonce, caller));
             let claim = Claim::default();
@@ -226,7 +231,7 @@ impl Requests {
 
     pub(super) fn end_lock(&mut self, nonce: Nonce, answer: &Answer) {
         let Some(pending) = self.take_lock(nonce) else { return };
-        for caller in pending.callers {
+        for (caller, _) in pending.callers {
             self.callers.remove(&caller);
             if !matches!(answer, Answer::Held) {
                 self.retrying.remove(&(nonce, caller));

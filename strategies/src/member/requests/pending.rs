@@ -1,11 +1,8 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use smallvec::SmallVec;
 
-use super::schedule::Due;
+use super::{callers::Callers, schedule::Due};
 use crate::{
     Instant, Lock, Nonce, Owner,
     lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},
@@ -120,9 +117,8 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(super) struct PendingLock {
     pub(super) call: LockCall,
-    pub(super) callers: BTreeSet<CallerId>,
-    /// Those of them that do not wait, although others do.
-    pub(super) tries: BTreeSet<CallerId>,
+    /// Each with whether it only tries, although others may wait.
+    pub(super) callers: Callers<bool>,
     pub(super) sends: u32,
     pub(super) over_channel: bool,
     pub(super) first_sent: Option<Instant>,
@@ -137,12 +133,12 @@ pub(super) struct PendingLock {
 
 impl PendingLock {
     pub(super) fn new(call: LockCall, caller: CallerId, request: u64) -> Self {
-        let tries = (call.until == Until::Now).then_some(caller).into_iter().collect();
+        let mut callers = Callers::none();
+        callers.insert(caller, call.until == Until::Now);
         Self {
             call,
             request,
-            callers: BTreeSet::from([caller]),
-            tries,
+            callers,
             sends: 0,
             over_channel: false,
             first_sent: None,
@@ -210,7 +206,7 @@ pub(super) struct Held {
     /// Another process was granted it, and this one extends it.
     pub(super) adopted: bool,
     /// The callers that received it and have not let go.
-    pub(super) receivers: BTreeMap<CallerId, Claim>,
+    pub(super) receivers: Callers<Claim>,
     /// The answers to extensions of it that may not have been read.
     pub(super) extensions: Vec<Claim>,
 }

@@ -35,7 +35,7 @@ fn refused(process: ProcessId) -> Effect {
 }
 
 fn dropped(process: ProcessId) -> Effect {
-    Effect::Dropped { key: "k".into(), nonce: nonce(), process }
+    Effect::Dropped { key: "k".into(), nonce: nonce(), process, request: 1 }
 }
 
 fn extended(process: ProcessId) -> Effect {
@@ -44,7 +44,7 @@ fn extended(process: ProcessId) -> Effect {
 }
 
 fn expired(nonce: Nonce) -> Effect {
-    Effect::Expired { key: "k".into(), nonce, process: ME, token: 1 }
+    Effect::Expired { key: "k".into(), nonce, process: ME, request: 1, token: 1 }
 }
 
 #[test]
@@ -105,7 +105,8 @@ fn what_ends_elsewhere_is_lost_once_and_only_where_it_was_held() {
     assert_eq!(pair.lost(), [(nonce(), 1)]);
 
     let mut pair = holding();
-    let unlocked = Effect::Unlocked { key: "k".into(), nonce: nonce(), was: Ended::Held };
+    let unlocked =
+        Effect::Unlocked { key: "k".into(), nonce: nonce(), request: 1, was: Ended::Held };
     pair.requests.observe(at(50), &unlocked);
     pair.requests.observe(at(51), &unlocked);
     assert_eq!(pair.lost(), [(nonce(), 1)], "who had it handed has unlocked it");

@@ -153,7 +153,7 @@ fn a_wait_asks_again_when_another_process_ends_the_place_that_it_shares() {
     assert!(matches!(unlocked.answers()[..], [(1, Answer::Spent)]));
     let mut dropped = waiting();
     let (key, nonce) = ("k".into(), Nonce::from_u128(1));
-    dropped.requests.observe(at(3), &Effect::Dropped { key, nonce, process: OTHER });
+    dropped.requests.observe(at(3), &Effect::Dropped { key, nonce, process: OTHER, request: 1 });
     assert_eq!(dropped.requests.next_due(), Some(at(3)));
 }
 
@@ -286,7 +286,8 @@ fn an_unlock_of_another_key_ends_nothing() {
     pair.requests.call(at(0), lock(1, "k", 1, Until::Never));
     pair.turn(0);
     let nonce = Nonce::from_u128(1);
-    let unlocked = |key: &str| Effect::Unlocked { key: key.into(), nonce, was: Ended::Unknown };
+    let unlocked =
+        |key: &str| Effect::Unlocked { key: key.into(), nonce, request: 0, was: Ended::Unknown };
     pair.requests.observe(at(1), &unlocked("former"));
     assert!(pair.lost().is_empty());
     pair.requests.observe(at(2), &unlocked("k"));

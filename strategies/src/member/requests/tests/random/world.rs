@@ -285,7 +285,6 @@ impl World {
             let asks = self.model.asks.iter().filter(|ask| ask.kind == kind);
             asks.map(|ask| ask.callers.len()).sum()
         };
-        let receivers = |held: &Held| held.receivers.len();
         let kept = [
             ("locking", self.requests.callers.len(), asking(Kind::Lock)),
             ("extending", self.requests.extending.len(), asking(Kind::Extend)),
@@ -293,7 +292,7 @@ impl World {
             ("held", self.requests.held.len(), self.model.holds.len()),
             (
                 "received",
-                self.requests.held.values().map(receivers).sum(),
+                self.requests.held.values().map(|held| held.receivers.len()).sum(),
                 self.model.holds.iter().map(|hold| hold.receivers.len()).sum(),
             ),
         ];

@@ -35,7 +35,7 @@ impl Model {
                     Refusal::Limit { .. } => self.end_lock(*nonce, Told::Limit),
                 }
             }
-            Effect::Unlocked { key, nonce, was } => {
+            Effect::Unlocked { key, nonce, was, .. } => {
                 let gone = self.gone(|hold| hold.call.nonce == *nonce && hold.call.key == *key);
                 if let Some(ask) = self.remove(Kind::Unlock, *nonce) {
                     self.ended.extend(gone);
