@@ -1,7 +1,9 @@
 //! [`Local`]: the lock table alone, in one process.
 
 mod call;
+mod calls;
 mod shards;
+mod signal;
 mod state;
 #[cfg(test)]
 mod tests;

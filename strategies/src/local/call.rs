@@ -3,7 +3,8 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Local,
     shards::{self, lock},
-    state::{Signal, State, instant, stamp},
+    signal::Signal,
+    state::{State, instant, stamp},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
@@ -25,6 +26,8 @@ pub(super) struct Call<'a> {
     nonce: Nonce,
     /// The nonce came from the caller.
     given: bool,
+    /// Of its LOCK, once it has asked: where the table lets it wait, its part's entry.
+    number: u32,
     duration: Duration,
     /// `sent` and `until` are known.
     started: bool,
@@ -53,6 +56,7 @@ impl<'a> Call<'a> {
             key: key.into(),
             nonce: options.nonce.unwrap_or_else(Nonce::random),
             given: options.nonce.is_some(),
+            number: 0,
             duration: Duration::from_millis(whole_ms(options.duration)),
             started: false,
             sent: Instant::default(),
@@ -98,15 +102,28 @@ impl<'a> Call<'a> {
             if !self.started {
                 self.starts(now, options);
             }
-            let found = self.given && state.table.knows(self.nonce) == Some(Known::Holds);
+            let (mut found, mut known) = (false, None);
+            if self.given {
+                // What has ended by now has no number, and no other LOCK of it.
+                state.step(now, &Command::Noop);
+                found = state.table.knows(self.nonce) == Some(Known::Holds);
+                known = state.number(self.nonce);
+            }
+            self.number = known.unwrap_or_else(|| state.reserve());
             let request = Command::Lock(self.request(options, &state.owner));
             state.step(now, &request);
-            match state.effects.pop().expect("a LOCK is answered") {
+            let effect = state.effects.pop().expect("a LOCK is answered");
+            let waits = matches!(effect, Effect::Queued { .. });
+            if known.is_none() && !waits {
+                state.calls.give_back(self.number);
+            }
+            match effect {
                 Effect::Granted(grant) => {
                     self.note(state);
                     let taken = self.take(state, &grant, now);
                     // While others wait with this nonce, the last of them to leave withdraws it.
-                    if taken.is_err() && !found && !state.calls.contains_key(&self.nonce) {
+                    let others = || state.calls.get(self.number.into(), self.nonce).is_some();
+                    if taken.is_err() && !found && !others() {
                         state.end(now, &self.key, self.nonce, self.given);
                     }
                     taken.map(|lock| Asked::Begun(Begun::Granted(lock)))
@@ -118,9 +135,10 @@ impl<'a> Call<'a> {
                 Effect::Queued { .. } => {
                     self.note(state);
                     let look = self.next_look(state, now);
-                    let signal = state.join(self.nonce, look);
+                    let signal = state.join(self.number, self.nonce, look);
+                    let seat = signal.seat();
                     let look = Some((now, look));
-                    let place = Place { call: self, signal, look, left: false };
+                    let place = Place { call: self, signal, seat, look, left: false };
                     Ok(Asked::Begun(Begun::Queued(place)))
                 }
                 Effect::Refused { reason: Refusal::Limit { what, .. }, .. }
@@ -141,7 +159,7 @@ impl<'a> Call<'a> {
             key: self.key.clone(),
             nonce: self.nonce,
             process: ProcessId(0),
-            request: 0,
+            request: self.number.into(),
             duration_ms: whole_ms(self.duration),
             wait: table_wait(self.sent, options.max_wait),
             seen: Seen::Now,
@@ -154,7 +172,7 @@ impl<'a> Call<'a> {
 
     fn note(&self, state: &mut State) {
         if self.given {
-            state.note_given(self.nonce);
+            state.note_given(self.nonce, self.number);
         }
     }
 
@@ -169,7 +187,7 @@ impl<'a> Call<'a> {
             deadline = extended_deadline(Some(deadline), now, self.duration, self.local.drift);
         }
         if lasts(deadline, now, self.duration) {
-            if let Some(calls) = state.calls.get_mut(&self.nonce) {
+            if let Some(calls) = state.calls.get_mut(hold.request, self.nonce) {
                 calls.taken = true;
             }
             return Ok(Lock::new(self.key.clone(), self.nonce, hold.token, Some(deadline)));
@@ -177,20 +195,24 @@ impl<'a> Call<'a> {
         Err(Error::TimedOut)
     }
 
-    /// The earlier of two: the first is the arithmetic of a fresh grant; the second holds whoever sent
-    /// the LOCK that took the place.
+    /// By the arithmetic of a fresh grant. Of a nonce that came from the caller another call may have sent the
+    /// LOCK that took the place: then the earlier of this and of what holds whoever sent it.
     fn deadline(&self, hold: &Grant, now: Instant) -> Instant {
         let drift = self.local.drift;
         let waited = Duration::from_millis(hold.granted_at.since(hold.asked_at));
+        let deadline = granted_deadline(self.sent, now, waited, self.duration, drift);
+        if !self.given {
+            return deadline;
+        }
         let remaining = Duration::from_millis(hold.expires_at.since(stamp(now)));
-        granted_deadline(self.sent, now, waited, self.duration, drift)
-            .min(found_deadline(now, remaining, drift))
+        deadline.min(found_deadline(now, remaining, drift))
     }
 
     /// When a call that waits looks again although nobody tells it to: the head of a queue at the
     /// end of the lease before it, and each at its own end.
     fn next_look(&self, state: &State, now: Instant) -> Instant {
-        let (head, lease_end) = state.table.next_grant(&self.key).expect("it waits for this key");
+        let (head, _, lease_end) =
+            state.table.next_grant(&self.key).expect("it waits for this key");
         let lease_end = instant(lease_end);
         let look = if head == self.nonce { lease_end } else { lease_end.max(now.after(BACKSTOP)) };
         self.until.map_or(look, |until| until.min(look))
@@ -235,6 +257,7 @@ pub(super) enum Outcome {
 pub(super) struct Place<'a> {
     call: Call<'a>,
     signal: Arc<Signal>,
+    seat: u32,
     /// When it asked, and when to look first: the call looked when it asked.
     look: Option<(Instant, Instant)>,
     /// It was granted, and gives nothing up when it is dropped.
@@ -245,44 +268,44 @@ impl Place<'_> {
     /// Waits for the grant.
     pub(super) async fn outcome(mut self) -> Result<Outcome, Error> {
         let local = self.call.local;
-        let (key, signal) = (self.call.key.clone(), self.signal.clone());
         loop {
-            // Made before the look: from here on no news is missed, polled or not.
-            let news = signal.news.notified();
-            if let Some(lock) = self.handed() {
+            // Heard before the look: what comes from here on is not missed, polled or not.
+            let (seen, granted) = self.signal.heard();
+            if let Some(lock) = granted.and_then(|grant| self.handed(grant)) {
                 return Ok(Outcome::Granted(lock));
             }
-            let look = match self.look.take().filter(|_| !signal.is_stirred()) {
+            let look = match self.look.take().filter(|_| seen == 0) {
                 Some((now, until)) => Look::Wait { now, until },
-                None => local.with_state(&key, |state, now| self.look(state, now))?,
+                None => {
+                    let key = self.call.key.clone();
+                    local.with_state(&key, |state, now| self.look(state, now))?
+                }
             };
             match look {
                 Look::Granted(lock) => return Ok(Outcome::Granted(lock)),
                 Look::RanOut => return Ok(Outcome::RanOut { until: self.call.until }),
                 Look::Wait { now, until } => tokio::select! {
                     biased;
-                    () = news => {}
+                    () = self.signal.stirred(self.seat, seen) => {}
                     () = local.clock.sleep_from(now, until) => {}
                 },
             }
         }
     }
 
-    /// The lock, if it was granted and at least half of its lease remains: then there is nothing to ask
-    /// the table.
-    fn handed(&mut self) -> Option<Lock> {
-        let grant = self.signal.granted()?;
+    /// The lock, if at least half of the lease remains: then there is nothing to ask the table.
+    fn handed(&mut self, grant: Grant) -> Option<Lock> {
         let now = self.call.local.clock.now();
-        let deadline = self.call.deadline(grant, now);
+        let deadline = self.call.deadline(&grant, now);
         if !lasts(deadline, now, self.call.duration) {
             return None;
         }
         self.left = true;
-        Some(Lock::new(grant.key.clone(), grant.nonce, grant.token, Some(deadline)))
+        Some(Lock::new(grant.key, grant.nonce, grant.token, Some(deadline)))
     }
 
     fn look(&mut self, state: &mut State, now: Instant) -> Result<Look, Error> {
-        let Call { key, nonce, given, until, .. } = &self.call;
+        let Call { key, nonce, given, number, until, .. } = &self.call;
         let waits =
             self.signal.ended().is_none() && state.table.knows(*nonce) == Some(Known::Waits);
         if waits && until.is_some_and(|until| until <= now) {
@@ -299,12 +322,12 @@ impl Place<'_> {
         let hold = state.table.grant(key).expect("what has not ended holds its key or waits");
         if hold.nonce == *nonce {
             let lock = self.call.take(state, &hold, now)?;
-            state.leave(*nonce, &self.signal);
+            state.leave(*number, *nonce, &self.signal);
             self.left = true;
             return Ok(Look::Granted(lock));
         }
         let look = self.call.next_look(state, now);
-        state.looks_again(*nonce, look);
+        state.looks_again(*number, *nonce, look);
         Ok(Look::Wait { now, until: look })
     }
 }
@@ -314,9 +337,9 @@ impl Drop for Place<'_> {
         if self.left {
             return;
         }
-        let Call { local, key, nonce, given, .. } = &self.call;
+        let Call { local, key, nonce, given, number, .. } = &self.call;
         local.with_any_state(key, |state, now| {
-            let orphaned = state.leave(*nonce, &self.signal);
+            let orphaned = state.leave(*number, *nonce, &self.signal);
             // A nonce that the caller knows is remembered as withdrawn even where the table has
             // dropped it by its deadline: one outcome, whichever came first.
             let dropped = self.signal.ended() == Some(Ended::Waited);
@@ -325,6 +348,7 @@ impl Drop for Place<'_> {
                 state.end(now, key, *nonce, *given);
             }
         });
+        self.signal.leave(self.seat);
     }
 }
 

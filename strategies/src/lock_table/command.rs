@@ -162,6 +162,8 @@ pub enum Effect {
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
+        /// Which LOCK of it, where it held or waited: the newest; else 0.
+        request: u64,
         /// What the nonce was before.
         was: Ended,
     },
@@ -185,6 +187,8 @@ pub enum Effect {
         nonce: Nonce,
         /// Who held it.
         process: ProcessId,
+        /// Which LOCK of it: the newest.
+        request: u64,
         /// Its token.
         token: u64,
     },
@@ -196,6 +200,8 @@ pub enum Effect {
         nonce: Nonce,
         /// Who waited.
         process: ProcessId,
+        /// Which LOCK of it: the newest.
+        request: u64,
     },
 }
 

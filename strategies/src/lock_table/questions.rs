@@ -71,12 +71,12 @@ impl LockTable {
         self.row(key).map(Row::grant)
     }
 
-    /// The head of the queue for `key`, and the end of the lease before it.
+    /// The head of the queue for `key` with the newest of its LOCKs, and the end of the lease before it.
     #[must_use]
-    pub fn next_grant(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
+    pub fn next_grant(&self, key: &str) -> Option<(Nonce, u64, ClusterTime)> {
         let row = self.row(key)?;
-        let head = row.queue.first()?;
-        Some((self.waiters[head].claim.nonce, row.holder.expires_at))
+        let claim = &self.waiters[row.queue.first()?].claim;
+        Some((claim.nonce, claim.request, row.holder.expires_at))
     }
 
     /// What the table knows of a nonce.

@@ -177,13 +177,17 @@ impl LockTable {
             self.end_nonce(holder, Ended::Unlocked, false);
             return self.hand_over(slot, effects);
         }
-        let was = match place {
-            Some(Place::Holds { row }) if self.rows[row].key == *key => Ended::Held,
-            Some(Place::Waits { waiter }) if self.waits_for(waiter, key) => Ended::Waited,
-            Some(Place::Ended(how)) => how,
-            Some(_) | None => Ended::Unknown,
+        let (was, request) = match place {
+            Some(Place::Holds { row }) if self.rows[row].key == *key => {
+                (Ended::Held, self.rows[row].holder.claim.request)
+            }
+            Some(Place::Waits { waiter }) if self.waits_for(waiter, key) => {
+                (Ended::Waited, self.waiters[waiter].claim.request)
+            }
+            Some(Place::Ended(how)) => (how, 0),
+            Some(_) | None => (Ended::Unknown, 0),
         };
-        effects.push(Effect::Unlocked { key: key.clone(), nonce, was });
+        effects.push(Effect::Unlocked { key: key.clone(), nonce, request, was });
         match (was, place) {
             (Ended::Held, Some(Place::Holds { row })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
@@ -266,9 +270,9 @@ impl LockTable {
 
     fn drop_waiter(&mut self, waiter: Slot, effects: &mut Vec<Effect>) {
         let row = self.waiters.row(waiter);
-        let Claim { nonce, process, .. } = self.leave_queue(waiter);
+        let Claim { nonce, process, request, .. } = self.leave_queue(waiter);
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: self.rows[row].key.clone(), nonce, process });
+        effects.push(Effect::Dropped { key: self.rows[row].key.clone(), nonce, process, request });
     }
 
     /// Adds a waiter to the queue of a row.
@@ -299,10 +303,10 @@ impl LockTable {
         }
         while let Some(slot) = self.index.due_lease(self.now) {
             let row = &self.rows[slot];
-            let Claim { nonce, process, .. } = row.holder.claim;
+            let Claim { nonce, process, request, .. } = row.holder.claim;
             let token = row.holder.token;
             self.nonces.end(nonce, Ended::Expired, self.now);
-            effects.push(Effect::Expired { key: row.key.clone(), nonce, process, token });
+            effects.push(Effect::Expired { key: row.key.clone(), nonce, process, request, token });
             self.hand_over(slot, effects);
         }
     }

@@ -4,7 +4,8 @@
 //! Method: `shuttle` chooses who runs next at every lock of the crate's own mutexes, at random and
 //! by PCT; a call that nobody wakes any more is a deadlock, which it reports. Time stands still.
 //!
-//! A member's handle and driver are explored in `member/tests/interleavings.rs`.
+//! A member's handle and driver are explored in `member/tests/interleavings.rs`, the signal by which [`Local`] wakes
+//! who waits, by itself, in `local/signal.rs`.
 //!
 //! Out of reach: tokio's own primitives are single steps here (their inner orders are tokio's to
 //! test), and every `sleep` needs tokio's runtime, which `shuttle` cannot drive. The waiters of the Redis
@@ -23,9 +24,8 @@ use shuttle::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
-use tokio::sync::Notify;
 
-use super::{Mutex, explore, found, switch};
+use super::{explore, switch};
 use crate::{
     Clock, Error, Holds, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce,
     lock_table::Sizes,
@@ -212,36 +212,4 @@ fn the_last_of_two_watches_dropped_at_one_time_removes_the_entry() {
         dropping.join().unwrap();
         assert!(holds.is_empty());
     });
-}
-
-/// A hand-over by flag and news, as [`Local`] does it; `late` waits for news that it asked for
-/// only after its look.
-fn hand_over(late: bool) {
-    let shared = Arc::new((Mutex::new(false), Notify::new()));
-    let giving = {
-        let shared = shared.clone();
-        thread::spawn(move || {
-            *shared.0.lock().unwrap() = true;
-            shared.1.notify_waiters();
-        })
-    };
-    loop {
-        let early = (!late).then(|| shared.1.notified());
-        if *shared.0.lock().unwrap() {
-            break;
-        }
-        switch();
-        match early {
-            Some(news) => block_on(news),
-            None => block_on(shared.1.notified()),
-        }
-    }
-    giving.join().unwrap();
-}
-
-#[test]
-fn a_planted_lost_wake_up_is_found() {
-    explore("a_planted_lost_wake_up_is_found", || hand_over(false));
-    let found = found("a_planted_lost_wake_up_is_found", || hand_over(true));
-    assert!(found.is_some_and(|failure| failure.contains("deadlock")));
 }

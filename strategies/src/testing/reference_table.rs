@@ -147,9 +147,9 @@ impl ReferenceTable {
         over.sort_by_key(|a| (a.granted.map(|granted| granted.2), a.arrival));
         for a in over {
             let key = a.request.key.clone();
-            let (nonce, process) = (a.request.nonce, a.request.process);
+            let LockRequest { nonce, process, request, .. } = a.request;
             let token = a.granted.expect("only holders are over").0;
-            out.push(Effect::Expired { key: key.clone(), nonce, process, token });
+            out.push(Effect::Expired { key: key.clone(), nonce, process, request, token });
             self.acquisitions.retain(|b| b.arrival != a.arrival);
             self.ended.push((now, nonce, Ended::Expired));
             self.promote(&key, out);
@@ -173,8 +173,8 @@ impl ReferenceTable {
         gone.sort_by_key(|a| (order(a), a.arrival));
         for a in gone {
             self.acquisitions.retain(|b| b.arrival != a.arrival);
-            let LockRequest { key, nonce, process, .. } = a.request;
-            out.push(Effect::Dropped { key, nonce, process });
+            let LockRequest { key, nonce, process, request, .. } = a.request;
+            out.push(Effect::Dropped { key, nonce, process, request });
         }
     }
 
@@ -263,11 +263,13 @@ impl ReferenceTable {
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, out: &mut Vec<Effect>) {
         let mine = self.acquisitions.iter().position(|a| a.request.nonce == nonce);
         let past = self.ended.iter().find(|(_, other, _)| *other == nonce).map(|ended| ended.2);
-        let tell = |was| Effect::Unlocked { key: key.clone(), nonce, was };
+        let tell = |was, request| Effect::Unlocked { key: key.clone(), nonce, request, was };
         match mine {
             Some(at) if self.acquisitions[at].request.key == *key => {
-                let held = self.acquisitions.remove(at).granted.is_some();
-                out.push(tell(if held { Ended::Held } else { Ended::Waited }));
+                let ended = self.acquisitions.remove(at);
+                let held = ended.granted.is_some();
+                let was = if held { Ended::Held } else { Ended::Waited };
+                out.push(tell(was, ended.request.request));
                 let how = if held { Ended::Unlocked } else { Ended::Withdrawn };
                 if !forget {
                     self.ended.push((self.now, nonce, how));
@@ -276,9 +278,9 @@ impl ReferenceTable {
                     self.promote(key, out);
                 }
             }
-            Some(_) => out.push(tell(Ended::Unknown)),
+            Some(_) => out.push(tell(Ended::Unknown, 0)),
             None => {
-                out.push(tell(past.unwrap_or(Ended::Unknown)));
+                out.push(tell(past.unwrap_or(Ended::Unknown), 0));
                 if past.is_none() && !forget && self.full() {
                     self.floor = Some(self.now);
                 } else if past.is_none() && !forget {

@@ -46,7 +46,7 @@ fn grant(client: u8, token: u64) -> Effect {
 }
 
 fn unlocked(client: u8, was: Ended) -> Effect {
-    Effect::Unlocked { key: KEY.into(), nonce: nonce_of(client), was }
+    Effect::Unlocked { key: KEY.into(), nonce: nonce_of(client), request: 0, was }
 }
 
 /// The rules that the account finds broken by a step with these effects.

@@ -52,11 +52,12 @@ fn sizes(local: &Local) -> Sizes {
         let state = part.lock().unwrap();
         state.table.check();
         let sizes = state.table.sizes();
-        let waiting = state.calls.values().filter(|calls| calls.wait()).count();
-        assert_eq!(waiting as u64, sizes.waiters, "one entry per waiter");
-        let granted = state.calls.iter().filter(|(_, calls)| !calls.wait());
-        for (nonce, _) in granted {
-            assert_eq!(state.table.knows(*nonce), Some(Known::Holds), "an entry outlived its lock");
+        let (granted, waiting): (Vec<_>, Vec<_>) =
+            state.calls.all().partition(|calls| calls.signal.is_granted());
+        assert_eq!(waiting.len() as u64, sizes.waiters, "one entry per waiter");
+        for calls in granted {
+            let known = state.table.knows(calls.nonce);
+            assert_eq!(known, Some(Known::Holds), "an entry outlived its lock");
         }
         all.keys += sizes.keys;
         all.waiters += sizes.waiters;

@@ -59,7 +59,9 @@ impl Ledger {
                         coverage.reach("repeated nonce while it waits");
                     }
                 }
-                Effect::Unlocked { key, nonce, was } => self.unlocked(key, *nonce, *was, coverage),
+                Effect::Unlocked { key, nonce, was, .. } => {
+                    self.unlocked(key, *nonce, *was, coverage);
+                }
                 Effect::Extended { nonce, held: Some((token, end)), .. } => {
                     let held = self.holders.values_mut().find(|held| held.nonce == *nonce);
                     let held = held.expect("only a holder is extended");
