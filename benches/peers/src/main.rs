@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(words: &[&str]) -> Result<(), Failed> {
-    let settings = Settings::parse(words)?;
+    let mut settings = Settings::parse(words)?;
     // What cannot be written there is refused before anything is measured.
     std::fs::create_dir_all(&settings.out)?;
     machine::runtime().block_on(async {
@@ -84,10 +84,16 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
                     engines::all(&settings, &mut data).await?;
                 }
             }
-            if settings.singles() {
-                rest::all(&settings, &mut data).await?;
+            let singles = match settings.singles() {
+                true => rest::all(&settings, &mut data).await,
+                false => Ok(()),
+            };
+            if singles.is_err() {
+                // The rows took most of the time: they are kept, and not shown in the documents.
+                settings.out = "target/peers".into();
             }
-            report::write(&settings, &data)
+            report::write(&settings, &data)?;
+            singles
         };
         let mut terminated = signal(SignalKind::terminate())?;
         // Servers end with the futures that hold them.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use gaggle::{
-    KeyedMutex, LockOptions,
+    KeyedMutex, Lock, LockOptions,
     bench::{Bare, Contender, Latency, Workload, run},
     strategies::Local,
 };
@@ -345,8 +345,9 @@ pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
     let count: u64 = count.parse()?;
     machine::runtime().block_on(async {
         let cluster = Cluster::gaggle(3, Over::Memory).await;
-        let member: [Arc<Bare>; 1] =
+        let [member]: [Arc<Bare>; 1] =
             if place == "leader" { cluster.leader() } else { cluster.follower() };
+        let member = [Arc::new(Unhurried(member))];
         let mut resident = Vec::new();
         for share in [count / 10, count * 4 / 10, count / 2] {
             let each = u32::try_from(share.div_ceil(64))?;
@@ -356,4 +357,31 @@ pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
         println!("{}", resident.join(" "));
         Ok(())
     })
+}
+
+/// Waits where the group remembers as many nonces as it may: a follower that makes more than 69,905 pairs a
+/// second for half a minute meets the bound of two million.
+struct Unhurried(Arc<Bare>);
+
+impl Contender for Unhurried {
+    type Hold = Lock;
+
+    async fn lock(&self, key: &str) -> Result<Lock, Failed> {
+        loop {
+            match self.0.lock(key).await {
+                Err(error) if is_limit(&error) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn unlock(&self, lock: Lock) -> Result<(), Failed> {
+        self.0.unlock(lock).await
+    }
+}
+
+fn is_limit(error: &Failed) -> bool {
+    matches!(error.downcast_ref(), Some(gaggle::Error::Limit { .. }))
 }

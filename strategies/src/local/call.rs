@@ -27,7 +27,7 @@ pub(super) struct Call<'a> {
     /// The nonce came from the caller.
     given: bool,
     /// Of its LOCK, once it has asked: where the table lets it wait, its part's entry.
-    number: u32,
+    number: u64,
     duration: Duration,
     /// `sent` and `until` are known.
     started: bool,
@@ -104,10 +104,11 @@ impl<'a> Call<'a> {
             }
             let (mut found, mut known) = (false, None);
             if self.given {
-                // What has ended by now has no number, and no other LOCK of it.
+                // What has ended by now has no LOCK any more. Those of one acquisition have one number, also where
+                // its nonce was drawn at first.
                 state.step(now, &Command::Noop);
                 found = state.table.knows(self.nonce) == Some(Known::Holds);
-                known = state.number(self.nonce);
+                known = state.table.request(self.nonce);
             }
             self.number = known.unwrap_or_else(|| state.reserve());
             let request = Command::Lock(self.request(options, &state.owner));
@@ -122,7 +123,7 @@ impl<'a> Call<'a> {
                     self.note(state);
                     let taken = self.take(state, &grant, now);
                     // While others wait with this nonce, the last of them to leave withdraws it.
-                    let others = || state.calls.get(self.number.into(), self.nonce).is_some();
+                    let others = || state.calls.get(self.number, self.nonce).is_some();
                     if taken.is_err() && !found && !others() {
                         state.end(now, &self.key, self.nonce, self.given);
                     }
@@ -159,7 +160,7 @@ impl<'a> Call<'a> {
             key: self.key.clone(),
             nonce: self.nonce,
             process: ProcessId(0),
-            request: self.number.into(),
+            request: self.number,
             duration_ms: whole_ms(self.duration),
             wait: table_wait(self.sent, options.max_wait),
             seen: Seen::Now,
@@ -172,7 +173,7 @@ impl<'a> Call<'a> {
 
     fn note(&self, state: &mut State) {
         if self.given {
-            state.note_given(self.nonce, self.number);
+            state.note_given(self.nonce);
         }
     }
 
@@ -287,7 +288,7 @@ impl Place<'_> {
                 Look::Wait { now, until } => tokio::select! {
                     biased;
                     () = self.signal.stirred(self.seat, seen) => {}
-                    () = local.clock.sleep_from(now, until) => {}
+                    () = local.clock.sleep_from(now, until) => self.signal.leave(self.seat),
                 },
             }
         }

@@ -34,22 +34,24 @@ pub(super) struct Calls {
 
 impl Waiting {
     /// A number that nothing is under, until it is [inserted](Self::insert) or [given back](Self::give_back).
-    pub(super) fn reserve(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
+    pub(super) fn reserve(&mut self) -> u64 {
+        let number = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             u32::try_from(self.entries.len() - 1).expect("so many calls fit into no memory")
-        })
+        });
+        number.into()
     }
 
-    pub(super) fn give_back(&mut self, reserved: u32) {
-        self.free.push(reserved);
+    pub(super) fn give_back(&mut self, reserved: u64) {
+        self.free.push(u32::try_from(reserved).expect("it was reserved"));
         if self.is_empty() && self.entries.len() > ROOM_KEPT {
             *self = Self::default();
         }
     }
 
-    pub(super) fn insert(&mut self, reserved: u32, calls: Calls) {
-        let before = self.entries[reserved as usize].replace(calls);
+    pub(super) fn insert(&mut self, reserved: u64, calls: Calls) {
+        let place = usize::try_from(reserved).expect("it was reserved");
+        let before = self.entries[place].replace(calls);
         assert!(before.is_none(), "a number that was reserved is nobody else's");
     }
 
@@ -68,9 +70,9 @@ impl Waiting {
     }
 
     pub(super) fn remove(&mut self, number: u64, nonce: Nonce) -> Option<Calls> {
-        let place = usize::try_from(number).ok()?;
-        let calls = self.entries.get_mut(place)?.take_if(|calls| calls.nonce == nonce)?;
-        self.give_back(u32::try_from(place).expect("it was reserved"));
+        let entry = self.entries.get_mut(usize::try_from(number).ok()?)?;
+        let calls = entry.take_if(|calls| calls.nonce == nonce)?;
+        self.give_back(number);
         Some(calls)
     }
 
@@ -89,10 +91,10 @@ mod tests {
         Calls { nonce, count: 1, taken: false, looks_at, signal }
     }
 
-    fn is_under(waiting: &mut Waiting, number: u32, nonce: u128) -> bool {
+    fn is_under(waiting: &mut Waiting, number: u64, nonce: u128) -> bool {
         let nonce = Nonce::from_u128(nonce);
-        let found = waiting.get(number.into(), nonce).map(|calls| calls.nonce);
-        assert_eq!(waiting.get_mut(number.into(), nonce).map(|calls| calls.nonce), found);
+        let found = waiting.get(number, nonce).map(|calls| calls.nonce);
+        assert_eq!(waiting.get_mut(number, nonce).map(|calls| calls.nonce), found);
         found.is_some()
     }
 
@@ -111,21 +113,21 @@ mod tests {
         }
         let nonce = Nonce::from_u128(1);
         assert!(waiting.get(u64::MAX, nonce).is_none());
-        assert!(waiting.remove(two.into(), nonce).is_none());
+        assert!(waiting.remove(two, nonce).is_none());
         assert!(waiting.remove(9, nonce).is_none());
-        assert!(waiting.remove(one.into(), nonce).is_some());
-        assert!(waiting.remove(one.into(), nonce).is_none());
+        assert!(waiting.remove(one, nonce).is_some());
+        assert!(waiting.remove(one, nonce).is_none());
         assert!(!is_under(&mut waiting, one, 1));
         assert_eq!(waiting.reserve(), one, "numbers are given anew");
         waiting.give_back(one);
-        assert!(waiting.remove(two.into(), Nonce::from_u128(2)).is_some());
+        assert!(waiting.remove(two, Nonce::from_u128(2)).is_some());
         assert!(waiting.is_empty());
     }
 
     #[test]
     fn memory_goes_when_nobody_waits() {
         let mut waiting = Waiting::default();
-        let fill = |waiting: &mut Waiting, count: u32| {
+        let fill = |waiting: &mut Waiting, count: u64| {
             for number in 0..count {
                 assert_eq!(waiting.reserve(), number);
             }

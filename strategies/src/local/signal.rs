@@ -15,8 +15,8 @@ use crate::{
 /// What reaches the calls that wait for one acquisition. It is theirs alone: a later acquisition,
 /// also one of the same nonce, has another, or this one anew once nobody has it any more.
 ///
-/// Its mutex is taken last, and nothing of a waker but its copying runs while it is held: whoever is woken, or
-/// dropped with its waker, may come back here.
+/// Its mutex is taken last, and nothing of a waker runs while it is held: whoever is woken, or copied or dropped
+/// with its waker, may come back here.
 #[derive(Debug, Default)]
 pub(super) struct Signal(Mutex<Heard>);
 
@@ -87,21 +87,22 @@ impl Signal {
         lock(&self.0).stir(woken);
     }
 
-    /// Completes once there was news beyond the `seen` that was [heard](Self::heard) before.
+    /// Completes once there was news beyond the `seen` that was [heard](Self::heard) before. Who stops waiting
+    /// for it [leaves](Self::leave).
     pub(super) fn stirred(&self, seat: u32, seen: u32) -> impl Future<Output = ()> {
         poll_fn(move |context| {
+            // Copied before the mutex is taken, and what is not needed dropped after it.
+            let mut waker = Some(context.waker().clone());
             let mut heard = lock(&self.0);
             if heard.stirs != seen {
                 return Poll::Ready(());
             }
-            let before = heard.sleep(seat, context.waker());
-            drop(heard);
-            drop(before);
+            heard.sleep(seat, &mut waker);
             Poll::Pending
         })
     }
 
-    /// The call of this seat has gone.
+    /// The call of this seat does not sleep any more.
     pub(super) fn leave(&self, seat: u32) {
         let mut heard = lock(&self.0);
         let place = heard.wakers.iter().position(|(other, _)| *other == seat);
@@ -113,19 +114,15 @@ impl Signal {
 
 impl Heard {
     fn stir(&mut self, woken: &mut Woken) {
-        self.stirs += 1;
+        self.stirs = self.stirs.wrapping_add(1);
         woken.extend(mem::take(&mut self.wakers).into_iter().map(|(_, waker)| waker));
     }
 
-    /// Returns the waker that this one replaces.
-    fn sleep(&mut self, seat: u32, waker: &Waker) -> Option<Waker> {
+    /// Takes the waker of a seat, and leaves the one that it replaces.
+    fn sleep(&mut self, seat: u32, waker: &mut Option<Waker>) {
         match self.wakers.iter_mut().find(|(other, _)| *other == seat) {
-            Some((_, own)) if own.will_wake(waker) => None,
-            Some((_, own)) => Some(mem::replace(own, waker.clone())),
-            None => {
-                self.wakers.push((seat, waker.clone()));
-                None
-            }
+            Some((_, own)) => mem::swap(own, waker.as_mut().expect("it was just made")),
+            None => self.wakers.extend(waker.take().map(|waker| (seat, waker))),
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, mem, sync::Arc, task::Waker, time::Duration};
+use std::{collections::BTreeSet, mem, sync::Arc, task::Waker, time::Duration};
 
 use super::{
     calls::{Calls, Waiting},
@@ -25,9 +25,9 @@ pub(super) struct State {
     /// None of those that wait looks later than this.
     last_look: Instant,
     /// The nonces given by callers that hold or wait: these may be repeated after their end, so
-    /// the table must remember them. The ones drawn here are known to nobody who could repeat them.
-    /// Each with the number of its first LOCK, which all of them have.
-    given: BTreeMap<Nonce, u32>,
+    /// the table must remember them. No copy of a LOCK with one drawn here can be under way, and whoever saw
+    /// it may give it from then on.
+    given: BTreeSet<Nonce>,
     pub(super) closed: bool,
     /// What the last step did.
     pub(super) effects: Vec<Effect>,
@@ -53,7 +53,7 @@ impl State {
             calls: Waiting::default(),
             spare: None,
             last_look: Instant::default(),
-            given: BTreeMap::new(),
+            given: BTreeSet::new(),
             closed: false,
             effects: Vec::new(),
             news: News::default(),
@@ -110,20 +110,14 @@ impl State {
 
     /// Ends the acquisition of `nonce`. Returns whether it held the key.
     pub(super) fn end(&mut self, now: Instant, key: &Arc<str>, nonce: Nonce, given: bool) -> bool {
-        let forget = !given && !self.given.contains_key(&nonce);
+        let forget = !given && !self.given.contains(&nonce);
         self.step(now, &Command::Unlock { key: key.clone(), nonce, forget });
         let held = |effect: &Effect| matches!(effect, Effect::Unlocked { was: Ended::Held, .. });
         self.effects.iter().any(held)
     }
 
-    /// The number of all LOCKs of a nonce that a caller knows and that holds or waits. As of the last step: the
-    /// next may end it.
-    pub(super) fn number(&self, nonce: Nonce) -> Option<u32> {
-        self.given.get(&nonce).copied()
-    }
-
     /// A number for the LOCK of another, to be joined or given back.
-    pub(super) fn reserve(&mut self) -> u32 {
+    pub(super) fn reserve(&mut self) -> u64 {
         if self.calls.is_empty() {
             self.last_look = Instant::default();
         }
@@ -131,15 +125,15 @@ impl State {
     }
 
     /// Notes that a caller knows this nonce, which now holds or waits.
-    pub(super) fn note_given(&mut self, nonce: Nonce, number: u32) {
-        self.given.insert(nonce, number);
+    pub(super) fn note_given(&mut self, nonce: Nonce) {
+        self.given.insert(nonce);
     }
 
     /// Joins the calls that wait for the acquisition of this nonce, to look at `looks_at` at the
     /// latest. The number is theirs already, or was reserved.
-    pub(super) fn join(&mut self, number: u32, nonce: Nonce, looks_at: Instant) -> Arc<Signal> {
+    pub(super) fn join(&mut self, number: u64, nonce: Nonce, looks_at: Instant) -> Arc<Signal> {
         self.last_look = self.last_look.max(looks_at);
-        if let Some(calls) = self.calls.get_mut(number.into(), nonce) {
+        if let Some(calls) = self.calls.get_mut(number, nonce) {
             calls.count += 1;
             calls.looks_at = calls.looks_at.max(looks_at);
             return calls.signal.clone();
@@ -151,8 +145,8 @@ impl State {
     }
 
     /// One of them has looked, and looks again at `looks_at` at the latest.
-    pub(super) fn looks_again(&mut self, number: u32, nonce: Nonce, looks_at: Instant) {
-        if let Some(calls) = self.calls.get_mut(number.into(), nonce) {
+    pub(super) fn looks_again(&mut self, number: u64, nonce: Nonce, looks_at: Instant) {
+        if let Some(calls) = self.calls.get_mut(number, nonce) {
             let alone = calls.count == 1;
             calls.looks_at = if alone { looks_at } else { calls.looks_at.max(looks_at) };
             self.last_look = self.last_look.max(looks_at);
@@ -160,16 +154,16 @@ impl State {
     }
 
     /// Leaves them. Returns whether the acquisition lives and is nobody's now.
-    pub(super) fn leave(&mut self, number: u32, nonce: Nonce, signal: &Signal) -> bool {
+    pub(super) fn leave(&mut self, number: u64, nonce: Nonce, signal: &Signal) -> bool {
         if signal.ended().is_some() {
             return false;
         }
-        let calls = self.calls.get_mut(number.into(), nonce);
+        let calls = self.calls.get_mut(number, nonce);
         let calls = calls.expect("who waits for it is counted");
         calls.count -= 1;
         let orphaned = calls.count == 0 && !calls.taken;
         if calls.count == 0 {
-            self.calls.remove(number.into(), nonce);
+            self.calls.remove(number, nonce);
         }
         orphaned
     }

@@ -85,7 +85,8 @@ pub struct LockRequest {
     /// Who asks.
     pub process: ProcessId,
     /// Names this LOCK among the requests of `process`: copies of one have the same, and a later
-    /// LOCK of the same nonce has a greater one. An answer carries it, because a late copy of an
+    /// LOCK of the same nonce has a greater one, unless there is but one sender and its answers come in order
+    /// ([`Local`](crate::Local)). An answer carries it, because a late copy of an
     /// earlier LOCK says nothing about when this one was sent.
     pub request: u64,
     /// The lease, from the grant on.
@@ -162,7 +163,8 @@ pub enum Effect {
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Which LOCK of it, where it held or waited: the newest; else 0.
+        /// Which LOCK of it, where it held or waited: the newest, or the EXTEND by which a lock was handed over;
+        /// else 0.
         request: u64,
         /// What the nonce was before.
         was: Ended,
@@ -187,7 +189,7 @@ pub enum Effect {
         nonce: Nonce,
         /// Who held it.
         process: ProcessId,
-        /// Which LOCK of it: the newest.
+        /// Which request of that process: as [`Unlocked`](Self::Unlocked) has it.
         request: u64,
         /// Its token.
         token: u64,
@@ -200,7 +202,7 @@ pub enum Effect {
         nonce: Nonce,
         /// Who waited.
         process: ProcessId,
-        /// Which LOCK of it: the newest.
+        /// Which LOCK of that process: the newest.
         request: u64,
     },
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Bound, ClusterTime, Grant, HolderView, Known, LockTable, ProcessId, Sizes, TableConfig,
-    row::Row,
+    nonces::Place, row::Row,
 };
 use crate::Nonce;
 
@@ -83,6 +83,16 @@ impl LockTable {
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         self.nonces.known(nonce)
+    }
+
+    /// The newest LOCK of a nonce that holds or waits.
+    #[must_use]
+    pub fn request(&self, nonce: Nonce) -> Option<u64> {
+        Some(match self.nonces.place(nonce)? {
+            Place::Holds { row } => self.rows[row].holder.claim.request,
+            Place::Waits { waiter } => self.waiters[waiter].claim.request,
+            Place::Ended(_) => return None,
+        })
     }
 
     /// The last token granted, or the one before the first.

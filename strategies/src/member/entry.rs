@@ -134,15 +134,16 @@ pub(super) enum EntryError {
     Malformed,
 }
 
-/// What a command takes whose key is short; twice that has room for any, so that nearly every entry is
-/// written without growing.
-const USUAL_BYTES: usize = 64;
+/// What a change of members takes, and what else is written alone, so that nearly nothing grows while it is
+/// written.
+const USUAL_BYTES: usize = 128;
 
-/// What a command takes at the least, with a key of a few bytes: an UNLOCK.
-const SHORT_BYTES: usize = 32;
+/// What an UNLOCK with a key of a few bytes takes: of longer commands fewer come, and room for some is not
+/// used.
+const SHORT_BYTES: usize = 24;
 
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(2 * USUAL_BYTES);
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
     bytes.push(VERSION);
     encode_onto(&mut bytes, value);
     bytes

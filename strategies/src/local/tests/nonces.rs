@@ -185,3 +185,36 @@ async fn a_call_that_slept_through_its_end_does_not_withdraw_the_same_nonce_queu
     local.unlock(&holder).await.unwrap();
     anew.now_or_never().unwrap().unwrap();
 }
+
+/// Whoever sees a lock sees its nonce, also one that was drawn, and may ask with it.
+#[tokio::test(start_paused = true)]
+async fn a_drawn_nonce_that_is_asked_for_while_it_holds_is_one_acquisition() {
+    // contract rules 1, 6 and 7
+    for (polled, unlocked) in [(false, false), (false, true), (true, false), (true, true)] {
+        let local = local();
+        let holder = local.lock("k", options(1000, 0)).await.unwrap();
+        let mut first = Some(waiting(&local, "k", forever(1000)).await);
+        local.unlock(&holder).await.unwrap();
+        let nonce = local.inspect("k").await.unwrap().unwrap().nonce;
+        if polled {
+            assert_eq!(first.take().unwrap().await.unwrap().nonce(), nonce);
+        }
+        let second = local.lock("k", options(1000, 0).nonce(nonce)).await.unwrap();
+        if !unlocked {
+            drop(first);
+            assert_error!(local.try_lock("k", ms(1000)).await, Error::Held);
+            local.unlock(&second).await.unwrap();
+        } else {
+            local.unlock(&second).await.unwrap();
+            let next = local.try_lock("k", ms(1000)).await.unwrap();
+            if let Some(first) = first {
+                assert_error!(first.await, Error::Spent);
+            }
+            local.unlock(&next).await.unwrap();
+        }
+        let sizes = sizes(&local);
+        assert_eq!((sizes.keys, sizes.waiters), (0, 0));
+        let parts = local.shards.all();
+        parts.for_each(|part| assert!(part.lock().unwrap().calls.is_empty()));
+    }
+}

@@ -25,8 +25,8 @@ impl<'a> Run<'a> {
         let some = |dice: &mut StdRng, len: usize| dice.random_range(0..len.max(1));
         match self.dice.random_range(0..12) {
             0..4 => {
-                let options = self.options();
                 let key = KEYS[self.dice.random_range(0..KEYS.len())];
+                let options = self.options(key);
                 self.pending.push(Box::pin(self.local.lock(key, options)));
             }
             4..7 if !self.pending.is_empty() => {
@@ -64,11 +64,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn options(&mut self) -> LockOptions {
+    fn options(&mut self, key: &str) -> LockOptions {
         let options = options(self.dice.random_range(1..60), self.dice.random_range(0..80));
         match self.dice.random_range(0..8) {
             0 => options.max_wait(MaxWait::Forever),
             1 | 2 => options.nonce(Nonce::from_u128(self.dice.random_range(0..6))),
+            // Also one that was drawn: whoever sees a lock sees its nonce.
+            3 => match self.local.shards.of(key).lock().unwrap().table.holder(key) {
+                Some(holder) => options.nonce(holder.nonce),
+                None => options,
+            },
             _ => options,
         }
     }

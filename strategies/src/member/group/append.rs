@@ -95,8 +95,9 @@ impl Group {
             };
             if let Some(command) = left {
                 entries.extend(begun.take().map(|batch| self.written(next, entries.len(), batch)));
-                let (bytes, commands) = (mem::take(&mut self.entry_bytes), self.decoded.room());
-                begun = Some(Batch::new(Room { bytes, commands }, stamp, command));
+                let bytes = mem::take(&mut self.entry_bytes);
+                let room = Room { bytes, commands: self.decoded.room() };
+                begun = Some(Batch::new(room, stamp, command));
             }
             let index = next + entries.len() as u64;
             if asker != self.me && asked.last() != Some(&(index, asker)) {

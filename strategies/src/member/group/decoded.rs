@@ -9,7 +9,7 @@ use crate::{lock_table::Command, member::entry::Stamped};
 /// have several. What is not kept is decoded again.
 const DECODED_MAX: usize = 1024;
 
-/// How many lists are kept for the commands of entries to come: those of one turn of 64 callers.
+/// How many lists are kept for the commands of entries to come: those of a turn in which 256 commands come.
 const ROOMS_KEPT: usize = 16;
 
 /// The commands of entries that were decoded when they came in and are not applied yet, in the order

@@ -71,7 +71,7 @@ impl Requests {
                 adopted: true,
                 duration_ms,
                 key,
-                receivers: Callers::none(),
+                receivers: Callers::default(),
                 extensions: Vec::new(),
             })
         });
@@ -129,7 +129,7 @@ impl Requests {
                 adopted: false,
                 duration_ms: pending.call.duration_ms,
                 key: grant.key.clone(),
-                receivers: Callers::none(),
+                receivers: Callers::default(),
                 extensions: Vec::new(),
             })
         });

@@ -4,15 +4,12 @@ use smallvec::SmallVec;
 
 use super::CallerId;
 
-/// What is known of each of a few callers, in the order of their numbers: nearly always of one.
+/// What is known of each of a few callers, in the order of their numbers: nearly always of one. Of very many
+/// with one nonce each that goes moves those behind it.
 #[derive(Debug)]
 pub(super) struct Callers<T>(SmallVec<[(CallerId, T); 1]>);
 
 impl<T> Callers<T> {
-    pub(super) fn none() -> Self {
-        Self(SmallVec::new())
-    }
-
     /// Replaces what was known of it.
     pub(super) fn insert(&mut self, caller: CallerId, known: T) {
         match self.place(caller) {
@@ -50,6 +47,12 @@ impl<T> Callers<T> {
     }
 }
 
+impl<T> Default for Callers<T> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
 impl<T> IntoIterator for Callers<T> {
     type Item = (CallerId, T);
     type IntoIter = smallvec::IntoIter<[(CallerId, T); 1]>;
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     fn each_is_there_once_and_in_order() {
-        let mut callers = Callers::none();
+        let mut callers = Callers::default();
         assert!(callers.is_empty());
         for (caller, known) in [(7, 'a'), (3, 'b'), (9, 'c'), (3, 'd'), (8, 'e')] {
             callers.insert(caller, known);

@@ -133,7 +133,7 @@ pub(super) struct PendingLock {
 
 impl PendingLock {
     pub(super) fn new(call: LockCall, caller: CallerId, request: u64) -> Self {
-        let mut callers = Callers::none();
+        let mut callers = Callers::default();
         callers.insert(caller, call.until == Until::Now);
         Self {
             call,
