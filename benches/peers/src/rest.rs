@@ -370,7 +370,7 @@ impl Contender for Unhurried {
         loop {
             match self.0.lock(key).await {
                 Err(error) if is_limit(&error) => {
-                    tokio::time::sleep(Duration::from_millis(20)).await
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 outcome => return outcome,
             }
