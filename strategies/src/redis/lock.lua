@@ -13,7 +13,7 @@
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease ran out
 --   {'waiters', n} {'nonces', n}  a bound is reached
 -- or {now, {}, {'stale'}}, if it is too late. The two answers that must be fast are shorter: now
--- alone, where the only request was granted with that token, and {now, remaining}, where it waits.
+-- alone, where the only request was granted with that token, and "queued now remaining", where it waits.
 
 local call = redis.call
 local time = call('TIME')
@@ -25,7 +25,9 @@ end
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 if #KEYS == 6 and ARGV[7] == '-' then
   local nonce = ARGV[4]
-  if call('EXISTS', KEYS[2], KEYS[4], KEYS[6]) == 0 then
+  -- What is remembered counts three times.
+  local there = call('EXISTS', KEYS[4], KEYS[6], KEYS[2], KEYS[2], KEYS[2])
+  if there == 0 then
     -- The shortest way: one request for a free key, nobody waiting, nothing remembered.
     local value = nonce .. ' - ' .. stamp .. ' ' .. stamp .. ' ' .. stamp .. ' ' .. ARGV[8]
     if not call('SET', KEYS[3], value, 'NX', 'GET', 'PX', ARGV[5]) then
@@ -37,7 +39,7 @@ if #KEYS == 6 and ARGV[7] == '-' then
       call('SET', KEYS[1], string.format('%.0f', last))
       call('DEL', KEYS[3])
     end
-  elseif ARGV[6] ~= '0' and call('EXISTS', KEYS[2]) == 0 then
+  elseif ARGV[6] ~= '0' and there < 3 then
     -- The next: a new place in a queue that this process has refreshed, with room for it.
     local value = call('GET', KEYS[3])
     if value and string.sub(value, 1, 32) ~= nonce then
@@ -51,7 +53,7 @@ if #KEYS == 6 and ARGV[7] == '-' then
         call('HSET', KEYS[5], '#', place, nonce, ARGV[6] .. ' ' .. ARGV[5] .. ' ' .. stamp .. ' q '
           .. ARGV[1] .. ' ' .. ARGV[8])
         local ttl = call('PTTL', KEYS[3])
-        return {now, ttl == -1 and 3600000 or ttl}
+        return 'queued ' .. stamp .. ' ' .. (ttl == -1 and 3600000 or ttl)
       end
     end
   end

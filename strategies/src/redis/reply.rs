@@ -80,9 +80,12 @@ type Read<T> = Result<T, Trouble>;
 /// The server's time, and for how long the lease lasts that a LOCK waits for, where its answer says
 /// nothing else.
 pub(super) fn only_queued(value: &Value) -> Option<(u64, Duration)> {
-    let Value::Array(parts) = value else { return None };
+    let parts = match value {
+        Value::BulkString(text) => return place(text),
+        Value::Array(parts) => parts,
+        _ => return None,
+    };
     let (now, remaining) = match &parts[..] {
-        [Value::Int(now), Value::Int(remaining)] => (now, remaining),
         [Value::Int(now), Value::Array(own), Value::Array(answer)] if own.is_empty() => {
             match &answer[..] {
                 [Value::BulkString(word), Value::Int(remaining)] if word == b"queued" => {
@@ -97,25 +100,30 @@ pub(super) fn only_queued(value: &Value) -> Option<(u64, Duration)> {
     Some((now, Duration::from_millis(remaining)))
 }
 
+/// Reads "queued now remaining".
+fn place(text: &[u8]) -> Option<(u64, Duration)> {
+    let mut numbers = text.strip_prefix(b"queued ")?.split(|byte| *byte == b' ').map(parse_number);
+    let (Some(now), Some(remaining), None) = (numbers.next()?, numbers.next()?, numbers.next())
+    else {
+        return None;
+    };
+    Some((now, Duration::from_millis(remaining)))
+}
+
 impl Reply {
     pub(super) fn read(value: Value) -> Read<Self> {
-        // The shortest answers are a number.
-        if let Value::Int(_) = value {
-            let rest = vec![value].into_iter();
-            return Ok(Self { now: None, own: Vec::new(), short: true, rest });
+        // The shortest answers are a number, the next a text.
+        match value {
+            Value::Int(_) => {
+                let rest = vec![value].into_iter();
+                return Ok(Self { now: None, own: Vec::new(), short: true, rest });
+            }
+            Value::BulkString(text) => return Self::read_text(&text),
+            _ => {}
         }
         let mut rest = array(value)?.into_iter();
         let now = Some(number(next(&mut rest)?)?);
-        let own = match next(&mut rest)? {
-            // A LOCK that waits, and nothing else happened.
-            Value::Int(remaining) => {
-                let queued = Value::SimpleString("queued".into());
-                let rest = vec![Value::Array(vec![queued, Value::Int(remaining)])];
-                let rest = rest.into_iter();
-                return Ok(Self { now, own: Vec::new(), short: false, rest });
-            }
-            own => array(own)?.into_iter(),
-        };
+        let own = array(next(&mut rest)?)?.into_iter();
         let own = own.map(|grant| {
             let text = bytes(grant)?;
             let mut fields = text.split(|byte| *byte == b' ').peekable();
@@ -126,6 +134,27 @@ impl Reply {
         let own = own.collect::<Read<_>>()?;
         let short = matches!(rest.as_slice(), [Value::Int(_)]);
         Ok(Self { now, own, short, rest })
+    }
+
+    /// Reads "queued now remaining", of a LOCK, or "held now" and a grant if there is one, of an UNLOCK.
+    fn read_text(text: &[u8]) -> Read<Self> {
+        if let Some((now, remaining)) = place(text) {
+            let remaining = i64::try_from(remaining.as_millis()).unwrap_or(i64::MAX);
+            let queued = vec![Value::SimpleString("queued".into()), Value::Int(remaining)];
+            let rest = vec![Value::Array(queued)].into_iter();
+            return Ok(Self { now: Some(now), own: Vec::new(), short: false, rest });
+        }
+        let mut fields = text.split(|byte| *byte == b' ').peekable();
+        if fields.next() != Some(b"held") {
+            return Err(Trouble::Malformed("a text of an unknown kind"));
+        }
+        let now = fields.next().and_then(parse_number).ok_or(Trouble::Malformed("no time"))?;
+        let mut own = Vec::new();
+        if fields.peek().is_some() {
+            own.push((Granted::read(&mut fields)?, None));
+        }
+        let rest = vec![Value::SimpleString("held".into())].into_iter();
+        Ok(Self { now: Some(now), own, short: false, rest })
     }
 
     /// The next answer to a LOCK.
@@ -174,8 +203,8 @@ impl Reply {
     pub(super) fn places(&mut self) -> Read<(usize, Value)> {
         let count = number(next(&mut self.rest)?)?;
         let now = self.now.ok_or(Trouble::Malformed("places without a time"))?;
-        let now = i64::try_from(now).map_err(|_| Trouble::Malformed("a time"))?;
-        let place = Value::Array(vec![Value::Int(now), next(&mut self.rest)?]);
+        let remaining = number(next(&mut self.rest)?)?;
+        let place = Value::BulkString(format!("queued {now} {remaining}").into_bytes());
         Ok((usize::try_from(count).unwrap_or(usize::MAX), place))
     }
 
@@ -322,13 +351,16 @@ mod tests {
         let (now, none) = (Value::Int(5), array(&[]));
         let queued = array(&[text("queued"), Value::Int(700)]);
         let place = Some((5, Duration::from_millis(700)));
-        assert_eq!(only_queued(&array(&[now.clone(), Value::Int(700)])), place);
+        assert_eq!(only_queued(&text("queued 5 700")), place);
         assert_eq!(only_queued(&array(&[now.clone(), none.clone(), queued.clone()])), place);
         // A waiter's grant comes with it, and must be told.
         let own = array(&[text("grant")]);
         assert_eq!(only_queued(&array(&[now.clone(), own, queued.clone()])), None);
         assert_eq!(only_queued(&now), None, "granted");
-        assert_eq!(only_queued(&array(&[now.clone(), Value::Int(-1)])), None);
+        for other in ["queued 5", "queued 5 -1", "queued 5 700 1", "queued 5 x", "held 5", "5 700"]
+        {
+            assert_eq!(only_queued(&text(other)), None, "{other}");
+        }
         for other in ["granted", "held", "waiters"] {
             let other = array(&[text(other), Value::Int(700)]);
             assert_eq!(only_queued(&array(&[now.clone(), none.clone(), other])), None);
@@ -347,7 +379,25 @@ mod tests {
         }
         let other = vec![Value::Int(5), Value::Array(Vec::new()), Value::Array(Vec::new())];
         assert!(!Reply::read(Value::Array(other)).unwrap().short);
-        assert!(!Reply::read(Value::Array(vec![Value::Int(5), Value::Int(7)])).unwrap().short);
+    }
+
+    #[test]
+    fn a_text_is_a_place_or_says_who_has_the_key_now() {
+        let mut queued = Reply::read(text("queued 5 700")).unwrap();
+        assert_eq!((queued.now, queued.short, queued.own.len()), (Some(5), false, 0));
+        let remaining = Duration::from_millis(700);
+        assert_eq!(queued.answer().unwrap(), Answer::Queued { remaining });
+        let mut other = Reply::read(text("held 6")).unwrap();
+        assert_eq!((other.now, other.short, other.own.len()), (Some(6), false, 0));
+        assert_eq!(other.was().unwrap(), Was::Holding);
+        let nonce = Nonce::from_u128(7);
+        let mut ours = Reply::read(text(&format!("held 6 {nonce} 9 4 6"))).unwrap();
+        let granted = Granted { nonce, token: 9, enqueued: 4, granted: 6 };
+        assert_eq!(ours.own, [(granted, None)]);
+        assert_eq!((ours.now, ours.was().unwrap()), (Some(6), Was::Holding));
+        for wrong in ["", "held", "held x", "held 6 7", "gone 6", "queued 5"] {
+            assert!(Reply::read(text(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -376,7 +426,17 @@ mod tests {
         assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
     }
 
-    const WORDS: [&str; 7] = ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4"];
+    const WORDS: [&str; 9] = [
+        "granted",
+        "again",
+        "queued",
+        "spent",
+        "held",
+        "x",
+        "1 2 3 4",
+        "queued 5 6",
+        "held 5 6 7 8 9",
+    ];
 
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![

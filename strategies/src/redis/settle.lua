@@ -21,7 +21,8 @@
 -- says what is remembered of a grant: "-" nothing, "q" that it was made while its process was not
 -- asking (its `grant`, and among the nonces only once its lease has run out), "c" the same among the
 -- nonces from the grant on, because copies of its LOCK may be under way.
--- Every reply but the shortest begins {now, own grants: those to waiters of the calling process}.
+-- Every reply but the shortest, which are no arrays, begins {now, own grants: those to waiters of the
+-- calling process}.
 -- An heir is a waiter whose process knows that it is next and with which token, and lets it hold the
 -- key from the end of the one before, without asking here. It is one until a lease before it runs out.
 

@@ -17,7 +17,8 @@
 --
 -- Answers {now, own grants, 'held' | 'heir' | 'waited' | 'gone' for each nonce}: what it was; where there are LOCKs,
 -- then how many of them, from the first, have a place, the shortest way of LOCK being all that is done
--- for them, and how long the holder's lease lasts. Or 1: the only nonce held, and nobody waits.
+-- for them, and how long the holder's lease lasts. Or 1: the only nonce held, and nobody waits. Or
+-- "held now", with the grant behind it if it is own: the only nonce held, and the next has the key.
 
 local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
@@ -33,6 +34,43 @@ end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
+
+-- The next: the only nonce holds, and the first in the queue gets the key: alive, without heirs, and of it no
+-- copies under way. As `hand_over` does it, without what that needs of the others.
+local head = value and #ARGV <= 5 and copies == '-' and string.sub(value, 1, 34)
+head = head and (head == nonce .. ' q' or head == nonce .. ' -') and call('ZRANGE', KEYS[4], 0, 1)
+local next = head and head[1]
+if next then
+  local found = call('HMGET', KEYS[5], next, '@' .. ARGV[1], '#h')
+  local wait, duration, enqueued, process, owner =
+    string.match(found[1] or '', '^(%S+) (%d+) (%d+) q (%S+) (.*)$')
+  local ours = process == ARGV[1]
+  if process and not found[3] and not (ours and ARGV[5]) and (wait == '-1' or enqueued + wait * 1000 > now) then
+    local alive = ours and found[2] or call('HGET', KEYS[5], '@' .. process)
+    local last = alive and tonumber(alive) >= math.floor(now / 1000) and (call('SET', KEYS[1], stamp, 'GET') or '0')
+    if last and (tonumber(last) or 0) < now then
+      call('ZREM', KEYS[4], next)
+      if head[2] then
+        call('HDEL', KEYS[5], next)
+      else
+        call('DEL', KEYS[5])
+      end
+      local memory, bucket, topics = string.match(ARGV[2], '^(%d+) (%d+) %d+ %d+ %d+ (.*)$')
+      local words = ' ' .. stamp .. ' ' .. enqueued .. ' ' .. stamp
+      call('SET', KEYS[3], next .. ' q' .. words .. ' ' .. owner, 'PX', duration)
+      call('SET', KEYS[6], next, 'PX', duration + memory)
+      words = next .. words
+      if ours then
+        return 'held ' .. stamp .. ' ' .. words
+      end
+      call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
+      return 'held ' .. stamp
+    elseif last then
+      -- The clock is behind the last token: taken back, and granted below with the next one.
+      call('SET', KEYS[1], last)
+    end
+  end
+end
 
 -- include settle.lua
 

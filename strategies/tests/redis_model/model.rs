@@ -100,6 +100,8 @@ pub(super) struct Model {
     pub(super) remembered: BTreeSet<N>,
     /// Grants to waiters that the last command made.
     pub(super) told: Vec<N>,
+    /// Whether whoever unlocks asks who is next.
+    pub(super) passes: bool,
 }
 
 impl Model {
@@ -110,7 +112,7 @@ impl Model {
 
     /// Gives a key that nobody has to the next, unlocked by a process or run out.
     fn hand_over(&mut self, key: u8, unlocked_by: Option<u8>) {
-        let Self { keys, remembered, told } = self;
+        let Self { keys, remembered, told, passes } = self;
         let key = &mut keys[usize::from(key)];
         while key.holder.is_none() {
             let Some((nonce, flag)) = key.queue.pop_front() else { break };
@@ -123,7 +125,7 @@ impl Model {
                 if !heir {
                     key.heirs.clear();
                 }
-                if unlocked_by == Some(process) {
+                if *passes && unlocked_by == Some(process) {
                     let behind = key.queue.iter().take_while(|(nonce, flag)| {
                         process_of(*nonce) == process && *flag == Flag::Queued
                     });
