@@ -108,16 +108,13 @@ impl Scripted {
         let mut reply = match self.server.eval(verb, &keys, &args) {
             Answer::List(reply) => reply.into_iter(),
             short @ Answer::Int(_) => return vec![short],
+            Answer::Text(text) => return self.read_text(&String::from_utf8_lossy(&text)),
             other => panic!("{verb:?} answers {other:?}"),
         };
         let now = int(&reply.next().expect("every reply has its time"));
         self.seen.fetch_max(now, Ordering::Relaxed);
         let own = match reply.next() {
             Some(Answer::List(own)) => own,
-            // A LOCK that waits, and nothing else happened.
-            Some(left @ Answer::Int(_)) => {
-                return vec![Answer::List(vec![Answer::Text(b"queued".to_vec()), left])];
-            }
             other => panic!("every reply has own grants: {other:?}"),
         };
         for grant in own {
@@ -125,6 +122,24 @@ impl Scripted {
             self.hear(std::str::from_utf8(&grant).expect("a grant is text"));
         }
         reply.collect()
+    }
+
+    /// "queued now left" of a LOCK, or "held now" of an UNLOCK, with the grant behind it if that is own.
+    fn read_text(&self, text: &str) -> Vec<Answer> {
+        let mut words = text.splitn(3, ' ');
+        let (word, now) = (words.next().expect("it has a word"), words.next().expect("a time"));
+        self.seen.fetch_max(now.parse().expect("a time"), Ordering::Relaxed);
+        match (word, words.next()) {
+            ("queued", Some(left)) => {
+                let left = Answer::Int(left.parse().expect("a lease"));
+                vec![Answer::List(vec![Answer::Text(b"queued".to_vec()), left])]
+            }
+            ("held", own) => {
+                own.inspect(|grant| self.hear(grant));
+                vec![Answer::Text(b"held".to_vec())]
+            }
+            other => panic!("a text says {other:?}"),
+        }
     }
 
     /// Asks the script for many with one request: its answer, unless it did nothing.
@@ -172,7 +187,7 @@ impl Scripted {
                 "1 host -".into(),
             ];
             // One that nobody repeats goes first to the script for many, every other time.
-            let many = (!call.given && call.nonce.as_u128() % 2 == 0).then(|| {
+            let many = (!call.given && call.nonce.as_u128().is_multiple_of(2)).then(|| {
                 let [late, nonce, duration, _, _, owner] = &arguments[..] else { unreachable!() };
                 self.ask_as_many(
                     call.key,

@@ -261,6 +261,12 @@ impl KeySpace {
                 let score = set.remove(&least).expect("it was just seen");
                 pair((&least, &score))
             }
+            ("ZRANGE", [from, to]) if from == b"0" && to == b"1" => {
+                let mut found: Vec<_> = set.iter().collect();
+                found.sort_by(by_score);
+                let found = found.into_iter().take(2);
+                Answer::List(found.map(|(member, _)| Answer::Text(member.clone())).collect())
+            }
             ("ZRANGE", [from, to, scores])
                 if from == b"-1" && to == b"-1" && scores == b"WITHSCORES" =>
             {
