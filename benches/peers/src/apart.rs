@@ -21,6 +21,7 @@ use crate::{
 
 pub(crate) const RSLOCK: &str = "rslock, 8 processes";
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH, 8 processes";
+pub(crate) const ASKING: &str = "BLPOP, RPUSH, PING, 8 processes";
 pub(crate) const POSTGRES: &str = "PostgreSQL, 8 processes";
 const PROCESSES: u32 = 8;
 /// How long the processes have to take up a run before it begins, in nanoseconds.
@@ -90,6 +91,7 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {
             RSLOCK => contend(Rslock::new(url), task, &workload).await,
+            ASKING => contend(Token::that_asks(url).await?, task, &workload).await,
             TOKEN => contend(Token::open(url).await?, task, &workload).await,
             _ => contend(PostgresSession::open(url).await?, task, &workload).await,
         }

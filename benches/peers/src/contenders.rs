@@ -104,9 +104,11 @@ impl Contender for Mutexes {
 }
 
 /// The two commands that any lock on Redis needs, and nothing else, by a client that sleeps until each is
-/// answered: for keys of one task each.
+/// answered: for keys of one task each. Or two scripts, of which the first counts a fencing token as well.
 pub(crate) struct BareRedis {
     connection: MultiplexedConnection,
+    /// In place of the bare command.
+    set: Option<Script>,
     delete: Script,
     number: AtomicU64,
 }
@@ -117,31 +119,62 @@ impl BareRedis {
         let connection = client.get_multiplexed_async_connection().await?;
         let delete = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                       return redis.call('del', KEYS[1]) else return 0 end";
-        Ok(Self { connection, delete: Script::new(delete), number: AtomicU64::new(0) })
+        let (delete, number) = (Script::new(delete), AtomicU64::new(1));
+        Ok(Self { connection, set: None, delete, number })
+    }
+
+    /// The least script that gives a lease and a fencing token: no queue, and no memory of nonces.
+    pub(crate) async fn with_tokens(url: &str) -> Result<Self, Failed> {
+        let set = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+                   return redis.call('incr', KEYS[2]) else return 0 end";
+        Ok(Self { set: Some(Script::new(set)), ..Self::open(url).await? })
     }
 }
 
+/// Of a key, by a value, with a token if there is any.
+pub(crate) struct BareHold {
+    key: String,
+    value: u64,
+    token: Option<u64>,
+}
+
 impl Contender for BareRedis {
-    type Hold = (String, u64);
+    type Hold = BareHold;
 
     async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
         let value = self.number.fetch_add(1, Ordering::Relaxed);
         let mut connection = self.connection.clone();
-        let mut set = redis::cmd("SET");
-        set.arg(key).arg(value).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
-        match set.query_async::<Option<String>>(&mut connection).await? {
-            Some(_) => Ok((key.to_owned(), value)),
+        let lease = LEASE.as_millis() as u64;
+        let token = match &self.set {
+            None => {
+                let mut set = redis::cmd("SET");
+                set.arg(key).arg(value).arg("NX").arg("PX").arg(lease);
+                set.query_async::<Option<String>>(&mut connection).await?.map(|_| None)
+            }
+            Some(set) => {
+                let mut set = set.key(key);
+                set.key("peers/tokens").arg(value).arg(lease);
+                let token = set.invoke_async::<u64>(&mut connection).await?;
+                (token > 0).then_some(Some(token))
+            }
+        };
+        match token {
+            Some(token) => Ok(BareHold { key: key.to_owned(), value, token }),
             None => Err("the key is taken: this is for one task".into()),
         }
     }
 
-    async fn unlock(&self, (key, value): Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, BareHold { key, value, .. }: Self::Hold) -> Result<(), Failed> {
         let mut connection = self.connection.clone();
         let mut delete = self.delete.key(key);
         match delete.arg(value).invoke_async::<u64>(&mut connection).await? {
             1 => Ok(()),
             _ => Err("the key was not held".into()),
         }
+    }
+
+    fn token(hold: &Self::Hold) -> Option<u64> {
+        hold.token
     }
 }
 
@@ -151,6 +184,8 @@ impl Contender for BareRedis {
 /// since one that waits can ask nothing else.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
+    /// Whoever locks is answered once before it waits, as by a lock that tells it that it has a place.
+    asks: bool,
     /// The keys that this session knows to have a token.
     made: Mutex<BTreeSet<String>>,
 }
@@ -161,7 +196,11 @@ impl Token {
         // By itself it gives up a wait after half a second.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
-        Ok(Self { connection, made: Mutex::default() })
+        Ok(Self { connection, asks: false, made: Mutex::default() })
+    }
+
+    pub(crate) async fn that_asks(url: &str) -> Result<Self, Failed> {
+        Ok(Self { asks: true, ..Self::open(url).await? })
     }
 
     /// Makes the token of a key, once for all sessions. Whoever does has it.
@@ -184,6 +223,9 @@ impl Contender for Token {
         let key = format!("token/{key}");
         if self.make(&key).await? {
             return Ok(key);
+        }
+        if self.asks {
+            redis::cmd("PING").query_async::<String>(&mut self.connection.clone()).await?;
         }
         let mut pop = redis::cmd("BLPOP");
         pop.arg(&key).arg(0);

@@ -20,13 +20,14 @@ use crate::{
     ours, pinned,
     servers::{Etcd, Postgres},
     settings::Settings,
-    targets::{BARE, PASSING, TOKEN},
+    targets::{BARE, PASSING, SCRIPTS, TOKEN},
 };
 
 const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
 const SEEDS: &[&str] = &["worst", "best"];
 const ON_REDIS: &[&str] = &[
     BARE,
+    SCRIPTS,
     TOKEN,
     "Redis",
     PASSING,
@@ -35,6 +36,7 @@ const ON_REDIS: &[&str] = &[
     ours::REDIS_PROCESSES,
     apart::RSLOCK,
     apart::TOKEN,
+    apart::ASKING,
     "Gaggle, Redis",
     "Gaggle, Redis, leader",
     "Raft, Redis",
@@ -154,12 +156,15 @@ impl Round<'_> {
     async fn on_redis(&mut self) -> Result<(), Failed> {
         let server = RedisServer::start();
         let url = server.url();
-        let (mut bare, mut tokens) = (Vec::new(), Vec::new());
+        let (mut bare, mut scripts, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..MEMBERS {
             bare.push(Arc::new(BareRedis::open(&url).await?));
+            scripts.push(Arc::new(BareRedis::with_tokens(&url).await?));
         }
-        self.cases(BARE, false, &bare[..1], &["solo", "fan64"]).await?;
-        self.cases(BARE, false, &bare, &["best"]).await?;
+        for (lock, contenders) in [(BARE, bare), (SCRIPTS, scripts)] {
+            self.cases(lock, false, &contenders[..1], &["solo", "fan64"]).await?;
+            self.cases(lock, false, &contenders, &["best"]).await?;
+        }
         for _ in 0..EIGHT {
             tokens.push(Arc::new(Token::open(&url).await?));
         }
@@ -186,6 +191,7 @@ impl Round<'_> {
         }
         apart::hot8(self.settings, self.data, apart::RSLOCK, &url).await?;
         apart::hot8(self.settings, self.data, apart::TOKEN, &url).await?;
+        apart::hot8(self.settings, self.data, apart::ASKING, &url).await?;
         if self.settings.wants(&["Gaggle, Redis, leader"], ALL) {
             let cluster = Cluster::gaggle(3, Over::Redis(&url)).await;
             self.cases("Gaggle, Redis, leader", true, &cluster.leader(), ALL).await?;
