@@ -184,7 +184,8 @@ impl Contender for BareRedis {
 /// since one that waits can ask nothing else.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
-    /// Whoever locks is answered once before it waits, as by a lock that tells it that it has a place.
+    /// Whoever locks asks for something and is answered before it waits, as by a lock that tells it that it has a
+    /// place: a request more than such a lock has, and as many answers.
     asks: bool,
     /// The keys that this session knows to have a token.
     made: Mutex<BTreeSet<String>>,

@@ -202,7 +202,7 @@ impl Table<'_> {
                 })
             };
             let mut token = beside("a bare token", apart::TOKEN);
-            token += &beside("with an answer more", apart::ASKING);
+            token += &beside("with a request more", apart::ASKING);
             token += &beside("PostgreSQL", apart::POSTGRES);
             let what = format!("Redis, hot8 with eight processes: hand-off{token}");
             self.say(what, measured, target, met);

@@ -28,13 +28,14 @@ pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: us
     // Past the test harness, which keeps what a test that passes has printed to itself.
     let line = format!(
         "{name}: {} committed inputs, {runs} random ones from seed {base}: GAGGLE_SEED={base} and the \
-         following, cargo test --test {name}\n",
+         following, cargo test -p gaggle-fuzz --test {name}\n",
         files.len()
     );
     std::io::stderr().write_all(line.as_bytes()).expect("somebody reads it");
     let runs = if first.is_some() { runs.min(1) } else { runs };
     for seed in (0..runs as u64).map(|run| base.wrapping_add(run)) {
-        let _told = OnPanic(format!("replay: GAGGLE_SEED={seed} cargo test --test {name}"));
+        let _told =
+            OnPanic(format!("replay: GAGGLE_SEED={seed} cargo test -p gaggle-fuzz --test {name}"));
         let mut rng = StdRng::seed_from_u64(seed);
         let mut bytes = vec![0; rng.random_range(0..=bytes_max)];
         rng.fill(&mut bytes[..]);

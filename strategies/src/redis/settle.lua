@@ -129,13 +129,14 @@ local function refresh(at, alive)
   local waiter_ttl = tonumber(string.match(ARGV[2], '^%d+ %d+ (%d+)'))
   local till = now_ms + waiter_ttl
   if not alive or tonumber(alive) < till then
-    call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(till + math.floor(waiter_ttl / 16)))
-    -- Never sooner: a process with a longer waiter_ttl may wait here as well.
+    -- Never sooner: a process with a longer waiter_ttl may wait here as well. And before what a server that is full
+    -- would refuse: after this it refuses nothing.
     for part = at + 1, at + 2 do
       if call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'NX') == 0 then
         call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'GT')
       end
     end
+    call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(till + math.floor(waiter_ttl / 16)))
   end
 end
 

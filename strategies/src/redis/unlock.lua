@@ -47,16 +47,21 @@ if next then
   local ours = process == ARGV[1]
   if process and not found[3] and not (ours and ARGV[5]) and (wait == '-1' or enqueued + wait * 1000 > now) then
     local alive = ours and found[2] or call('HGET', KEYS[5], '@' .. process)
-    local last = alive and tonumber(alive) >= math.floor(now / 1000) and (call('SET', KEYS[1], stamp, 'GET') or '0')
-    if last and (tonumber(last) or 0) < now then
+    if alive and tonumber(alive) >= math.floor(now / 1000) then
+      -- First of all that is written, because a server that is full refuses no ZREM, and nothing after it.
       call('ZREM', KEYS[4], next)
       if head[2] then
         call('HDEL', KEYS[5], next)
       else
         call('DEL', KEYS[5])
       end
+      local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
+      if last >= now then
+        token = string.format('%.0f', last + 1)
+        call('SET', KEYS[1], token)
+      end
       local memory, bucket, topics = string.match(ARGV[2], '^(%d+) (%d+) %d+ %d+ %d+ (.*)$')
-      local words = ' ' .. stamp .. ' ' .. enqueued .. ' ' .. stamp
+      local words = ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp
       call('SET', KEYS[3], next .. ' q' .. words .. ' ' .. owner, 'PX', duration)
       call('SET', KEYS[6], next, 'PX', duration + memory)
       words = next .. words
@@ -65,9 +70,6 @@ if next then
       end
       call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
       return 'held ' .. stamp
-    elseif last then
-      -- The clock is behind the last token: taken back, and granted below with the next one.
-      call('SET', KEYS[1], last)
     end
   end
 end
