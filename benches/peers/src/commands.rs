@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::{
     cluster::redis as handles,
-    contenders::{BareRedis, Failed, Rslock, excluding},
+    contenders::{BareRedis, Failed, Rslock, Token, excluding},
     data::Data,
     settings::Settings,
 };
@@ -45,20 +45,29 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
     let rslock = [Arc::new(Rslock::new(&server.url()))];
     let fan = || settings.of(Workload::fan(64));
     spent("rslock_fan64", &rslock, true, &fan(), &mut connection, data).await?;
-    let handles = handles(&server.url(), 1).await;
-    let hot = settings.of(Workload::handoff(8));
-    for (name, workload) in [("redis_solo", solo()), ("redis_fan64", fan()), ("redis_hot8", hot)] {
-        spent(name, &handles, false, &workload, &mut connection, data).await?;
+    let hot = || settings.of(Workload::handoff(8));
+    let mut tokens = Vec::new();
+    for _ in 0..8 {
+        tokens.push(Arc::new(Token::open(&server.url()).await?));
     }
-    handles[0].0.close().await;
+    spent("token_hot8", &tokens, true, &hot(), &mut connection, data).await?;
+    let handles = handles(&server.url(), 8).await;
+    for (name, workload) in [("redis_solo", solo()), ("redis_fan64", fan()), ("redis_hot8", hot())]
+    {
+        spent(name, &handles[..1], false, &workload, &mut connection, data).await?;
+    }
+    spent("redis_hot8_eight_handles", &handles, false, &hot(), &mut connection, data).await?;
+    for handle in handles {
+        handle.0.close().await;
+    }
     Ok(())
 }
 
 async fn spent<C: Contender>(
     name: &str,
     contenders: &[Arc<C>],
-    // Whether a SET is sent as it is, and not within a script.
-    sets: bool,
+    // Whether commands are sent as they are, and not within a script.
+    bare: bool,
     workload: &Workload,
     connection: &mut MultiplexedConnection,
     data: &mut Data,
@@ -68,7 +77,7 @@ async fn spent<C: Contender>(
     let before = Counts::read(connection).await?;
     let figures = excluding(run(contenders, &workload, name).await?)?;
     let spent = Counts::read(connection).await?.since(before);
-    let us = spent.us + if sets { spent.sets_us } else { 0.0 };
+    let us = spent.us + if bare { spent.bare_us } else { 0.0 };
     data.figure(&format!("server_us_a_pair_{name}"), us / figures.pairs as f64);
     Ok(())
 }
@@ -78,25 +87,26 @@ async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> 
 }
 
 /// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as well where
-/// they run, and their time in that of the script, so that a `SET` is told apart.
+/// they run, and their time in that of the script, so that those which some send as they are, are told apart.
 #[derive(Clone, Copy)]
 struct Counts {
     sent: f64,
     us: f64,
-    sets_us: f64,
+    bare_us: f64,
 }
 
 impl Counts {
     async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failed> {
         let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
-        let mut counts = Self { sent: 0.0, us: 0.0, sets_us: 0.0 };
+        let mut counts = Self { sent: 0.0, us: 0.0, bare_us: 0.0 };
         for line in stats.lines() {
             if ["cmdstat_eval", "cmdstat_ping:"].iter().any(|name| line.starts_with(name)) {
                 counts.sent += number(line, "calls=");
                 counts.us += number(line, "usec=");
             }
-            if line.starts_with("cmdstat_set:") {
-                counts.sets_us += number(line, "usec=");
+            let bare = ["cmdstat_set:", "cmdstat_rpush:", "cmdstat_blpop:"];
+            if bare.iter().any(|name| line.starts_with(name)) {
+                counts.bare_us += number(line, "usec=");
             }
         }
         Ok(counts)
@@ -106,7 +116,7 @@ impl Counts {
         Self {
             sent: self.sent - before.sent,
             us: self.us - before.us,
-            sets_us: self.sets_us - before.sets_us,
+            bare_us: self.bare_us - before.bare_us,
         }
     }
 }
