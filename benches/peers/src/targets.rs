@@ -116,15 +116,11 @@ impl Table<'_> {
             let ratio_of = |ms: f64| ms / (sequential / MEMBERS);
             let ratio = ratio_of(best.ms_per_pair);
             let mut what = format!("seed's best case ÷ (sequential ÷ 5): {lock}");
-            if *lock == "Redis"
-                && let Some(bare) = self.data.of("best", BARE)
-            {
-                what += &format!(" (two bare commands: {:.4})", ratio_of(bare.ms_per_pair));
-            }
-            if *lock == "Redis"
-                && let Some(scripts) = self.data.of("best", SCRIPTS)
-            {
-                what += &format!(" (two scripts: {:.4})", ratio_of(scripts.ms_per_pair));
+            if *lock == "Redis" {
+                for (what_less, less) in [("two bare commands", BARE), ("two scripts", SCRIPTS)] {
+                    let Some(less) = self.data.of("best", less) else { continue };
+                    what += &format!(" ({what_less}: {:.4})", ratio_of(less.ms_per_pair));
+                }
             }
             // More digits than others: what is missed is missed by thousandths.
             self.say(what, format!("{ratio:.4}"), "≤ 1.01", ratio <= 1.01);
