@@ -11,6 +11,7 @@ use crate::{
     contenders::{BareRedis, Failed, Rslock, Token, excluding},
     data::Data,
     settings::Settings,
+    workloads::MEMBERS,
 };
 
 /// Commands sent for each hand-off between eight handles, with few and with many waiters.
@@ -51,11 +52,21 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
         tokens.push(Arc::new(Token::open(&server.url()).await?));
     }
     spent("token_hot8", &tokens, true, &hot(), &mut connection, data).await?;
+    let mut scripts = Vec::new();
+    for _ in 0..MEMBERS {
+        scripts.push(Arc::new(BareRedis::with_tokens(&server.url()).await?));
+    }
+    // Cores sleep between, and the members ask at the same moments.
+    let best = || settings.seeds(Workload::best(MEMBERS));
+    spent("scripts_solo", &scripts[..1], false, &solo(), &mut connection, data).await?;
+    spent("scripts_best", &scripts, false, &best(), &mut connection, data).await?;
     let handles = handles(&server.url(), 8).await;
     for (name, workload) in [("redis_solo", solo()), ("redis_fan64", fan()), ("redis_hot8", hot())]
     {
         spent(name, &handles[..1], false, &workload, &mut connection, data).await?;
     }
+    let members = &handles[..MEMBERS as usize];
+    spent("redis_best", members, false, &best(), &mut connection, data).await?;
     spent("redis_hot8_eight_handles", &handles, false, &hot(), &mut connection, data).await?;
     for handle in handles {
         handle.0.close().await;

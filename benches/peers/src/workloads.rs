@@ -42,7 +42,7 @@ const ON_REDIS: &[&str] = &[
     "Raft, Redis",
 ];
 const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
-const MEMBERS: u32 = 5;
+pub(crate) const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
 /// Tasks of hot8 and busy8.
