@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use self::{
     call::{Begun, Call, Outcome},
     shards::{Shards, lock},
-    state::{State, stamp},
+    state::{News, State, stamp},
 };
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
@@ -134,9 +134,11 @@ impl Local {
     pub fn sizes(&self) -> Sizes {
         let mut all = Sizes::default();
         for part in self.shards.all() {
-            let sizes = self.with_part(part, |state, now| {
-                state.step(now, &Command::Noop);
-                state.table.sizes()
+            let sizes = self.telling(|news| {
+                self.with_part(part, news, |state, now| {
+                    state.step(now, &Command::Noop);
+                    state.table.sizes()
+                })
             });
             all.keys += sizes.keys;
             all.waiters += sizes.waiters;
@@ -152,31 +154,51 @@ impl Local {
         key: &str,
         ask: impl FnOnce(&mut State, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let ask = |state: &mut State, now| {
-            if state.closed { Err(Error::Closed) } else { ask(state, now) }
-        };
-        self.with_any_state(key, ask)
+        self.telling(|news| self.with_open_state(key, news, ask))
     }
 
     /// As [`with_state`](Self::with_state), also after closing.
     fn with_any_state<T>(&self, key: &str, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
-        self.with_part(self.shards.of(key), ask)
+        self.telling(|news| self.with_part(self.shards.of(key), news, ask))
     }
 
-    fn with_part<T>(&self, part: &Mutex<State>, ask: impl FnOnce(&mut State, Instant) -> T) -> T {
-        let (answer, news) = {
-            let mut state = lock(part);
-            let now = self.clock.now();
-            (ask(&mut state, now), state.take_news())
-        };
+    /// Tells whoever what `ask` has noted concerns. Whom it tells may do as it likes, also come back here, so it
+    /// must be told where no mutex is held.
+    fn telling<T>(&self, ask: impl FnOnce(&mut News) -> T) -> T {
+        let mut news = News::default();
+        let answer = ask(&mut news);
         news.tell(&self.holds);
         answer
     }
 
+    fn with_open_state<T>(
+        &self,
+        key: &str,
+        news: &mut News,
+        ask: impl FnOnce(&mut State, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_part(self.shards.of(key), news, |state, now| {
+            if state.closed { Err(Error::Closed) } else { ask(state, now) }
+        })
+    }
+
+    fn with_part<T>(
+        &self,
+        part: &Mutex<State>,
+        news: &mut News,
+        ask: impl FnOnce(&mut State, Instant) -> T,
+    ) -> T {
+        let mut state = lock(part);
+        let now = self.clock.now();
+        let answer = ask(&mut state, now);
+        state.move_news(news);
+        answer
+    }
+
     /// Whether another part knows this nonce, which then names an acquisition of another key.
-    fn is_known_elsewhere(&self, key: &str, nonce: Nonce) -> bool {
+    fn is_known_elsewhere(&self, key: &str, nonce: Nonce, news: &mut News) -> bool {
         self.shards.others(key).any(|part| {
-            self.with_part(part, |state, now| {
+            self.with_part(part, news, |state, now| {
                 state.step(now, &Command::Noop);
                 state.table.knows(nonce).is_some()
             })
@@ -185,11 +207,11 @@ impl Local {
 
     /// Brings the part of this key the room that other parts do not use. Returns whether there was
     /// any.
-    fn gather(&self, key: &str, bound: Bound) -> bool {
+    fn gather(&self, key: &str, bound: Bound, news: &mut News) -> bool {
         let _alone = lock(&self.shards.moving);
         let mut room = 0;
         for part in self.shards.others(key) {
-            room += self.with_part(part, |state, now| {
+            room += self.with_part(part, news, |state, now| {
                 // Leases that have run out, and nonces of long ago, take no room.
                 state.step(now, &Command::Noop);
                 let spare = state.table.spare(bound);
@@ -199,7 +221,7 @@ impl Local {
                 taken
             });
         }
-        self.with_any_state(key, |state, _| {
+        self.with_part(self.shards.of(key), news, |state, _| {
             let spare = state.table.spare(bound);
             state.table.set_spare(bound, spare + room);
         });
@@ -317,7 +339,7 @@ impl KeyedMutex for Local {
         // a key any more.
         self.holds.lose_all();
         for part in self.shards.all() {
-            self.with_part(part, |state, _| state.close());
+            self.telling(|news| self.with_part(part, news, |state, _| state.close()));
         }
         // Those that began to watch meanwhile.
         self.holds.lose_all();

@@ -4,7 +4,7 @@ use super::{
     Local,
     shards::{self, lock},
     signal::Signal,
-    state::{State, instant, stamp},
+    state::{News, State, instant, stamp},
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Nonce, Owner, extended_deadline, granted_deadline,
@@ -71,21 +71,30 @@ impl<'a> Call<'a> {
         key: &str,
         options: &LockOptions,
     ) -> Result<Begun<'a>, Error> {
+        local.telling(|news| Self::begin_noting(local, key, options, news))
+    }
+
+    fn begin_noting(
+        local: &'a Local,
+        key: &str,
+        options: &LockOptions,
+        news: &mut News,
+    ) -> Result<Begun<'a>, Error> {
         let mut call = Self::new(local, key, options);
         if call.given {
             // What comes before the table is asked may take its time.
             call.starts(local.clock.now(), options);
         }
         let _alone = call.given.then(|| lock(&local.shards.given));
-        if call.given && local.is_known_elsewhere(key, call.nonce) {
+        if call.given && local.is_known_elsewhere(key, call.nonce, news) {
             return Err(Error::Spent);
         }
-        let mut asked = call.ask(key, options)?;
+        let mut asked = call.ask(key, options, news)?;
         loop {
             match asked {
                 Asked::Begun(begun) => return Ok(begun),
-                Asked::Full(call, bound) if local.gather(key, bound) => {
-                    asked = call.ask(key, options)?;
+                Asked::Full(call, bound) if local.gather(key, bound, news) => {
+                    asked = call.ask(key, options, news)?;
                 }
                 Asked::Full(_, bound) => return Err(local.limit(bound)),
             }
@@ -97,8 +106,13 @@ impl<'a> Call<'a> {
         self.started = true;
     }
 
-    fn ask(mut self, key: &str, options: &LockOptions) -> Result<Asked<'a>, Error> {
-        self.local.with_state(key, |state, now| {
+    fn ask(
+        mut self,
+        key: &str,
+        options: &LockOptions,
+        news: &mut News,
+    ) -> Result<Asked<'a>, Error> {
+        self.local.with_open_state(key, news, |state, now| {
             if !self.started {
                 self.starts(now, options);
             }

@@ -180,12 +180,22 @@ impl State {
         self.table = LockTable::new(TableConfig::default());
     }
 
-    pub(super) fn take_news(&mut self) -> News {
-        mem::take(&mut self.news)
+    /// Moves what has been noted behind what `news` has.
+    pub(super) fn move_news(&mut self, news: &mut News) {
+        if news.is_empty() {
+            mem::swap(news, &mut self.news);
+        } else {
+            news.woken.append(&mut self.news.woken);
+            news.lost.append(&mut self.news.lost);
+        }
     }
 }
 
 impl News {
+    fn is_empty(&self) -> bool {
+        self.woken.is_empty() && self.lost.is_empty()
+    }
+
     fn grant(&mut self, calls: &Waiting, grant: &Grant) {
         if let Some(calls) = calls.get(grant.request, grant.nonce) {
             calls.signal.grant(grant, &mut self.woken);

@@ -1,4 +1,16 @@
 //! Goal: a table in parts keeps the bounds and the nonces of one table.
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
+    task::Context,
+    thread,
+};
+
+use futures_util::task::{ArcWake, waker};
+use tokio::runtime::Builder;
+
 use super::*;
 
 /// Enough that several fall into each part.
@@ -142,4 +154,65 @@ fn room_that_moves_between_parts_stays_what_it_was() {
     };
     assert_eq!(room(crate::lock_table::Bound::Keys), 5);
     assert_eq!(room(crate::lock_table::Bound::Nonces), LocalOptions::default().nonces_max);
+}
+
+/// Whoever is woken with it asks at once, from when it is told to on, and counts the answers.
+struct AsksAtOnce {
+    local: Arc<Local>,
+    options: LockOptions,
+    asks: AtomicBool,
+    answers: AtomicU32,
+}
+
+impl ArcWake for AsksAtOnce {
+    fn wake_by_ref(this: &Arc<Self>) {
+        if this.asks.load(Ordering::SeqCst) {
+            let call = this.local.lock("of who is woken", this.options.clone());
+            let answered = call.now_or_never().is_some();
+            this.answers.fetch_add(answered.into(), Ordering::SeqCst);
+        }
+    }
+}
+
+/// A call may find that a lease of another key has run out, and have more to ask itself.
+async fn wake_by_a_call(keys_max: u64, asks: LockOptions, woken_asks: LockOptions) {
+    let local = Arc::new(bounded(keys_max, 1 << 20));
+    local.lock("ends", options(100, 0)).await.unwrap();
+    for key in ["stays", "stays too"] {
+        local.lock(key, options(10_000, 0)).await.unwrap();
+    }
+    let asker = Arc::new(AsksAtOnce {
+        local: local.clone(),
+        options: woken_asks,
+        asks: AtomicBool::default(),
+        answers: AtomicU32::default(),
+    });
+    let waker = waker(asker.clone());
+    let mut waits = Box::pin(local.lock("ends", forever(1000)));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // Its own timer wakes it here.
+    tokio::time::advance(ms(100)).await;
+    asker.asks.store(true, Ordering::SeqCst);
+    assert!(!std::ptr::eq(local.shards.of("ends"), local.shards.of("of another part")));
+    _ = local.lock("of another part", asks).await;
+    assert_eq!(asker.answers.load(Ordering::SeqCst), 1, "it was woken once, and answered");
+    waits.await.unwrap();
+}
+
+#[test]
+fn who_is_woken_by_a_call_may_ask_at_once() {
+    let given = |nonce| options(100, 0).nonce(Nonce::from_u128(nonce));
+    let cases =
+        [("a nonce", 100, given(1), given(2)), ("room", 3, options(100, 0), options(100, 0))];
+    for (what, keys_max, asks, woken_asks) in cases {
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+            runtime.unwrap().block_on(wake_by_a_call(keys_max, asks, woken_asks));
+            end.send(()).unwrap();
+        });
+        // It would wait for itself, for ever.
+        let ended = ended.recv_timeout(Duration::from_secs(20));
+        assert!(ended.is_ok(), "asked for {what}: {ended:?}");
+    }
 }
