@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use self::{
     call::{Begun, Call, Outcome},
     shards::{Shards, lock},
-    state::{News, State, stamp},
+    state::{News, State, Telling, stamp},
 };
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
@@ -162,13 +162,12 @@ impl Local {
         self.telling(|news| self.with_part(self.shards.of(key), news, ask))
     }
 
-    /// Tells whoever what `ask` has noted concerns. Whom it tells may do as it likes, also come back here, so it
-    /// must be told where no mutex is held.
+    /// Tells whoever what `ask` has noted concerns, also where it panics. Whom it tells may do as it likes, also come
+    /// back here, so it must be told where no mutex is held. What runs while one is held, and must not ask this
+    /// table, are the clock and what subscribes to events.
     fn telling<T>(&self, ask: impl FnOnce(&mut News) -> T) -> T {
-        let mut news = News::default();
-        let answer = ask(&mut news);
-        news.tell(&self.holds);
-        answer
+        let mut telling = Telling::new(&self.holds);
+        ask(&mut telling.news)
     }
 
     fn with_open_state<T>(
@@ -338,9 +337,11 @@ impl KeyedMutex for Local {
         // The table ends with this handle, so no lock needs its own unlock: nobody can be granted
         // a key any more.
         self.holds.lose_all();
-        for part in self.shards.all() {
-            self.telling(|news| self.with_part(part, news, |state, _| state.close()));
-        }
+        self.telling(|news| {
+            for part in self.shards.all() {
+                self.with_part(part, news, |state, _| state.close());
+            }
+        });
         // Those that began to watch meanwhile.
         self.holds.lose_all();
     }

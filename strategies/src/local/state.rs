@@ -36,7 +36,7 @@ pub(super) struct State {
     holds: Holds,
 }
 
-/// Who must be told, once the state's mutex is free: wakers run foreign code.
+/// Who must be told, once no mutex is held: wakers run foreign code.
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct News {
@@ -185,8 +185,9 @@ impl State {
         if news.is_empty() {
             mem::swap(news, &mut self.news);
         } else {
-            news.woken.append(&mut self.news.woken);
-            news.lost.append(&mut self.news.lost);
+            let more = mem::take(&mut self.news);
+            news.woken.extend(more.woken);
+            news.lost.extend(more.lost);
         }
     }
 }
@@ -232,12 +233,27 @@ impl News {
             calls.signal.stir(&mut self.woken);
         }
     }
+}
 
-    pub(super) fn tell(self, holds: &Holds) {
-        for (key, nonce, token) in self.lost {
-            holds.lose(&key, nonce, token);
+/// Tells when it is dropped.
+pub(super) struct Telling<'a> {
+    pub(super) news: News,
+    holds: &'a Holds,
+}
+
+impl<'a> Telling<'a> {
+    pub(super) fn new(holds: &'a Holds) -> Self {
+        Self { news: News::default(), holds }
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        let News { woken, lost } = mem::take(&mut self.news);
+        for (key, nonce, token) in lost {
+            self.holds.lose(&key, nonce, token);
         }
-        self.woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 

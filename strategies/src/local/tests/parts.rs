@@ -1,5 +1,6 @@
 //! Goal: a table in parts keeps the bounds and the nonces of one table.
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
@@ -215,4 +216,78 @@ fn who_is_woken_by_a_call_may_ask_at_once() {
         let ended = ended.recv_timeout(Duration::from_secs(20));
         assert!(ended.is_ok(), "asked for {what}: {ended:?}");
     }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicU32);
+
+impl ArcWake for Wakes {
+    fn wake_by_ref(this: &Arc<Self>) {
+        this.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_call_finds_to_have_ended_in_several_parts_is_told_by_it() {
+    let local = local();
+    let part = |key: &str| std::ptr::from_ref(local.shards.of(key));
+    let keys = ["ends", "ends too", "ends as well"];
+    assert!(part(keys[0]) != part(keys[1]) && part(keys[1]) != part(keys[2]));
+    assert!(
+        part(keys[0]) != part(keys[2]) && keys.iter().all(|key| part(key) != part("asked for"))
+    );
+    let (mut losses, mut calls) = (Vec::new(), Vec::new());
+    for key in keys {
+        let lock = local.lock(key, options(100, 0)).await.unwrap();
+        losses.push(local.watch(&lock));
+        let wakes = Arc::<Wakes>::default();
+        let mut call = Box::pin(local.lock(key, forever(1000)));
+        let waker = waker(wakes.clone());
+        assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        calls.push((wakes, call));
+    }
+    // Their own timers wake them here.
+    tokio::time::advance(ms(100)).await;
+    let before: Vec<_> = calls.iter().map(|(wakes, _)| wakes.0.load(Ordering::SeqCst)).collect();
+    let given = options(100, 0).nonce(Nonce::from_u128(7));
+    local.lock("asked for", given).await.unwrap();
+    for (((wakes, call), before), loss) in calls.into_iter().zip(before).zip(losses) {
+        assert_eq!(wakes.0.load(Ordering::SeqCst), before + 1);
+        assert!(loss.is_lost());
+        call.await.unwrap();
+    }
+}
+
+/// Panics at one of its readings.
+#[derive(Debug)]
+struct Fails(TokioClock, AtomicU32);
+
+impl Clock for Fails {
+    fn now(&self) -> Instant {
+        assert_ne!(self.1.fetch_sub(1, Ordering::SeqCst), 1, "a clock that fails");
+        self.0.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_found_before_it_panicked_is_told() {
+    let clock = Arc::new(Fails(TokioClock::new(), AtomicU32::new(1_000)));
+    let local = Local::with_clock(clock.clone());
+    local.lock("ends", options(100, 0)).await.unwrap();
+    let wakes = Arc::<Wakes>::default();
+    let mut call = Box::pin(local.lock("ends", forever(1000)));
+    let waker = waker(wakes.clone());
+    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // Its own timer wakes it here.
+    tokio::time::advance(ms(100)).await;
+    let before = wakes.0.load(Ordering::SeqCst);
+    let last = local.shards.others("asked for").last().unwrap();
+    assert!(!std::ptr::eq(local.shards.of("ends"), last));
+    // One reading when it begins, and one for each of the other parts.
+    clock.1.store(16, Ordering::SeqCst);
+    let given = options(100, 0).nonce(Nonce::from_u128(7));
+    let asked = AssertUnwindSafe(|| local.lock("asked for", given).now_or_never());
+    assert!(std::panic::catch_unwind(asked).is_err());
+    assert_eq!(wakes.0.load(Ordering::SeqCst), before + 1);
+    call.await.unwrap();
 }
