@@ -291,3 +291,34 @@ async fn what_a_call_found_before_it_panicked_is_told() {
     assert_eq!(wakes.0.load(Ordering::SeqCst), before + 1);
     call.await.unwrap();
 }
+
+/// Whoever is woken with it tries every key at once, and counts what it is granted.
+struct TriesAll(Arc<Local>, AtomicU32);
+
+impl ArcWake for TriesAll {
+    fn wake_by_ref(this: &Arc<Self>) {
+        for key in keys() {
+            let granted = matches!(this.0.try_lock(&key, ms(100)).now_or_never(), Some(Ok(_)));
+            this.1.fetch_add(granted.into(), Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_woken_by_a_closing_gets_no_key_of_any_part() {
+    let local = local();
+    let tries = Arc::new(TriesAll(local.clone(), AtomicU32::default()));
+    let waker = waker(tries.clone());
+    let mut calls = Vec::new();
+    for key in ["held", "held too", "held as well"] {
+        local.lock(key, options(1000, 0)).await.unwrap();
+        let mut call = Box::pin(local.lock(key, forever(1000)));
+        assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        calls.push(call);
+    }
+    local.close().await;
+    assert_eq!(tries.1.load(Ordering::SeqCst), 0);
+    for call in calls {
+        assert_error!(call.await, Error::Closed);
+    }
+}
