@@ -39,7 +39,7 @@ use crate::Locker;
 ///
 /// | option | default | meaning |
 /// |---|---|---|
-/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `passing`: and a process passes a key on among its own, see [`Queue`](gaggle_strategies::Queue); `none`: plain retry, as in the original |
+/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
 /// | `namespace` | `gaggle` | first part of every key of ours; namespaces know nothing of each other |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
 /// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
@@ -73,7 +73,7 @@ use crate::Locker;
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),
-///     "option queue: \"lifo\" is not fifo, passing or none; \
+///     "option queue: \"lifo\" is not fifo or none; \
 ///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())

@@ -91,10 +91,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         }
         Kind::Redis => Ok(Target::Redis(Redis {
             server: redis_server(scheme, &url)?,
-            queue: options.one_of(
-                "queue",
-                &[("fifo", Queue::Fifo), ("passing", Queue::Passing), ("none", Queue::None)],
-            )?,
+            queue: queue(scheme, &options)?,
             namespace: options
                 .text("namespace")
                 .map(|_| options.required("namespace").map(str::to_owned))
@@ -106,6 +103,14 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
             member(scheme, &url, &options, policy, transport).map(Target::Member)
         }
     }
+}
+
+fn queue(scheme: &Scheme, options: &Options) -> Result<Queue, OpenError> {
+    if options.text("queue") == Some("passing") {
+        let problem = "\"passing\" was removed: write queue=fifo, or leave the option out";
+        return Err(scheme.invalid("queue", problem));
+    }
+    options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])
 }
 
 fn member(

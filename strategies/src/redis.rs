@@ -4,20 +4,14 @@
 //! - `script`, `keys`, `reply`: the scripts, the names of keys, and what comes back.
 //! - `wire`: one connection. `resp`: what comes on it. `link`: the shared one for requests.
 //!   `trouble`: what can go wrong with it.
-//! - `waiters`: who waits here, and who gets a key next that is passed on here; pure. `acquire`: one
-//!   call of `lock`. `hold`: unlock and extend. `relay`: what Redis must still hear of keys that were
-//!   passed on. `tasks`: the subscriber, the poller and the releaser.
+//! - `waiters`: who waits here; pure. `acquire`: one call of `lock`. `hold`: unlock and extend.
+//!   `tasks`: the subscriber, the poller and the releaser.
 //! - `shared`: what all of them hold. `greet`: the first words with a server.
 //!
 //! **One wait:** `acquire` joins `waiters`, then sends the LOCK from the calling task. A place in
 //! the queue parks the call where its answer is read, without waking it, until the subscriber hears of
 //! the grant (or an unlock of this process brings it along); the poller asks in case nobody does. Whoever leaves withdraws through the
 //! releaser.
-//!
-//! **One hand-over within the process** (`Queue::Passing` only): the answer to an UNLOCK names, beside the waiter of this process
-//! that has the key now, those of its own that stand right behind it, with their tokens. The next unlock
-//! gives the key to the first of them at once, and `relay` tells Redis: see `waiters::line` for why nobody
-//! else can have it meanwhile.
 
 mod acquire;
 #[cfg(any(test, feature = "testing"))]
@@ -27,7 +21,6 @@ mod hold;
 mod keys;
 mod link;
 mod options;
-mod relay;
 mod reply;
 mod script;
 mod shared;
@@ -138,28 +131,6 @@ use crate::{
 ///   itself. A Redis Cluster refuses keys of several buckets in one script, and so may the rules of a
 ///   user (`MGET`, `MSET`): then everything is, everywhere.
 ///
-/// # Passing a key on
-///
-/// With [`Queue::Passing`], and only then: where waiters of one handle stand right behind each other, an unlock tells
-/// it who is next, with their tokens, and the key goes from one to the next without a word from Redis, in the order
-/// of the queue. `unlock` then returns at once, and Redis is told in the background, again until it answers or the
-/// lease is over. It cannot give the key to anybody else meanwhile. Whoever unlocks last waits for the answer, so that
-/// then the key is free for others. A lease that was got so is shorter than asked for by what has passed since Redis
-/// told who is next, by half at the most; with a nonce that the caller gave, and where Redis has not told, it goes
-/// the usual way. What it costs:
-///
-/// - **Silent waiters hold the others up** (contract, rules 7 and 9). One that was told to be next keeps its turn,
-///   silent or past `max_wait`, until a lease before it runs out, because it may have the key. If its process has
-///   died, and the key is unlocked by another process, it is held for up to a lease and a quarter, and a lease more.
-/// - **Not heard.** While Redis does not answer, waiters that are known to be next still get the key, for what is left of the
-///   lease that Redis granted last. Until it has heard, `inspect` shows the one before, and another process can extend
-///   the lock of the one before, if it was given to it and unlocked here; an extend of this handle waits for that, one
-///   of the present lock by another process is refused ([`Error::NotHolder`]), and its unlock frees the key only when
-///   Redis has heard of those before, or their lease ends. A process that dies meanwhile, or whose unlocks Redis
-///   refuses, leaves the key to the ends of leases.
-/// - **A Redis that has lost its memory** may have granted a greater token before one of these gets its own, which was
-///   kept for it (rule 5): the resource refuses it.
-///
 /// # What is in Redis
 ///
 /// Keys of users are spread over [`BUCKETS`] buckets by a fixed hash. All names of a key carry the
@@ -171,7 +142,7 @@ use crate::{
 /// | `gaggle:{b7}:t` | the bucket's last token | never |
 /// | `gaggle:{b7}:x` | ended nonces of which a copy may be under way | with the last of them |
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
-/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence, or five quarters of a lease where those who are next were told |
+/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence |
 /// | `gaggle:{b7}:a:<key>` | what the waiters asked for | with the queue |
 /// | `gaggle:{b7}:g:<key>` | a holder that came from the queue | with its unlock, or `nonce_memory` after its lease |
 ///
@@ -252,9 +223,6 @@ impl Redis {
             tasks.push(tokio::spawn(tasks::subscribe(shared.clone(), stop.subscribe())));
             tasks.push(tokio::spawn(tasks::poll(shared.clone(), stop.subscribe())));
         }
-        if shared.options.queue == Queue::Passing {
-            tasks.push(tokio::spawn(relay::relay(shared.clone(), stop.subscribe())));
-        }
         Ok(Self { shared, stop, tasks: Mutex::new(tasks) })
     }
 }
@@ -300,7 +268,7 @@ impl KeyedMutex for Redis {
 
     fn capabilities(&self) -> Capabilities {
         let order = match self.shared.options.queue {
-            Queue::Fifo | Queue::Passing => Order::Fifo,
+            Queue::Fifo => Order::Fifo,
             Queue::None => Order::None,
         };
         Capabilities {

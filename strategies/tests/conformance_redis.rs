@@ -52,21 +52,12 @@ impl Fixture for Processes {
     }
 }
 
-async fn passes_the_suite(queue: Queue) {
-    let fixture = Processes { server: Server::start().await, queue };
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_passes_the_suite() {
+    let fixture = Processes { server: Server::start().await, queue: Queue::Fifo };
     let report = testing::run(&fixture).await;
     report.assert_passed();
     report.assert_not_applicable(&[31]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_passes_the_suite() {
-    passes_the_suite(Queue::Fifo).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_passes_keys_on_passes_the_suite() {
-    passes_the_suite(Queue::Passing).await;
 }
 
 /// The one case that the original's plain retry does not promise: whoever comes at the right moment

@@ -29,7 +29,7 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     assert_eq!(scripts.holder().await, Some(hex(2)));
     assert_eq!(scripts.tokens().await, (ahead + 2, ahead + 2), "handed over");
     scripts.lock(3, 60_000, -1, false).await;
-    scripts.run(UNLOCK, 1, &[&hex(2), "-"]).await;
+    scripts.unlock(2, false).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
     assert_eq!(scripts.tokens().await, (ahead + 3, ahead + 3), "handed over the short way");
     scripts.unlock(3, false).await;
@@ -63,26 +63,25 @@ async fn many_that_meet_a_full_server_free_nothing() {
     assert_eq!(scripts.number(&["EXISTS", other[4]]).await, 1);
 }
 
-/// Full memory refuses new locks alone: who waits gets the key, by an unlock of either way, and by a poll
-/// after the lease before it.
+/// Full memory refuses new locks alone: who waits gets the key, by an unlock, and by a poll after the lease
+/// before it.
 #[tokio::test]
 async fn a_full_server_hands_keys_on() {
-    for case in 0..3 {
+    for polls in [false, true] {
         let mut scripts = Scripts::start().await;
         scripts.lock(1, 60_000, 0, false).await;
         scripts.lock(2, 60_000, -1, false).await;
-        if case == 2 {
+        if polls {
             let silent = format!("@{:032x}", 1);
             let _: Value = scripts.server.command(&["HDEL", WAITERS, &silent]).await;
             let _: Value = scripts.server.command(&["DEL", HOLDER]).await;
         }
         let _: Value = scripts.server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-        let answer = match case {
-            0 => scripts.run(UNLOCK, 1, &[&hex(1), "-"]).await,
-            1 => scripts.run(UNLOCK, 1, &[&hex(1), "-", "0"]).await,
-            _ => scripts.run(POLL, 1, &["1", &hex(2)]).await,
+        let answer = match polls {
+            false => scripts.unlock(1, false).await,
+            true => scripts.run(POLL, 1, &["1", &hex(2)]).await,
         };
-        assert_eq!(scripts.holder().await, Some(hex(2)), "case {case}: {answer:?}");
+        assert_eq!(scripts.holder().await, Some(hex(2)), "polls: {polls}: {answer:?}");
     }
 }
 

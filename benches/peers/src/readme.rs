@@ -5,11 +5,7 @@ use std::{fs, path::Path};
 
 use gaggle::bench::Figures;
 
-use crate::{
-    contenders::Failed,
-    data::Data,
-    targets::{PASSING, number},
-};
+use crate::{contenders::Failed, data::Data, targets::number};
 
 const BEGIN: &str = "<!-- Written by benches/peers/run from here on -->\n";
 const END: &str = "<!-- to here -->\n";
@@ -48,11 +44,6 @@ fn tables(data: &Data) -> String {
     let rows = [
         ("`Local`, without guards", "Local", "Local"),
         ("`Redis`, without guards", "Redis", "Redis"),
-        (
-            "`Redis`, without guards, which passes keys on in the process (`queue=passing`)",
-            "",
-            PASSING,
-        ),
         ("`Redis`, 8 processes, with guards", "", "Redis, 8 processes"),
         ("rslock, on the same Redis", "rslock", "rslock"),
         ("PostgreSQL advisory locks", "PostgreSQL", "PostgreSQL"),

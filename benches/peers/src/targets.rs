@@ -25,8 +25,6 @@ const ETCD: &str = "etcd, 3 nodes";
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.
 pub(crate) const SCRIPTS: &str = "Two scripts with a token";
-/// Ours with [`Queue::Passing`](gaggle::strategies::Queue::Passing).
-pub(crate) const PASSING: &str = "Redis, passing on";
 /// A token that Redis hands over: a peer with next to nothing of a lock.
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH";
 
@@ -153,8 +151,7 @@ impl Table<'_> {
         bare += &self.beside("two scripts", self.ratio("fan64", SCRIPTS, "rslock"));
         self.least(&format!("Redis, fan64 ÷ rslock{bare}"), fan, "", 1.3, "≥ 1.3");
         let hot = self.ratio("hot8", "Redis", "PostgreSQL");
-        let mut token = self.beside("a bare token", self.ratio("hot8", TOKEN, "PostgreSQL"));
-        token += &self.beside("passing on", self.ratio("hot8", PASSING, "PostgreSQL"));
+        let token = self.beside("a bare token", self.ratio("hot8", TOKEN, "PostgreSQL"));
         let what = format!("Redis, hot8 in one process ÷ PostgreSQL{token}");
         self.least(&what, hot, "", 2.0, "≥ 2");
         if let Some(hot) = self.data.of("hot8", "Redis") {
@@ -169,8 +166,7 @@ impl Table<'_> {
             let p99_ms = busy.lock_us.p99 / 1e3;
             let measured = format!("{:.1} a second, p99 {p99_ms:.1} ms", busy.pairs_per_s);
             let met = busy.pairs_per_s >= 160.0 && p99_ms <= 45.0;
-            let mut token = self.beside("a bare token", self.rate("busy8", TOKEN));
-            token += &self.beside("passing on", self.rate("busy8", PASSING));
+            let token = self.beside("a bare token", self.rate("busy8", TOKEN));
             self.say(format!("Redis, busy8{token}"), measured, "≥ 160, p99 ≤ 45 ms", met);
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     ours, pinned,
     servers::{Etcd, Postgres},
     settings::Settings,
-    targets::{BARE, PASSING, SCRIPTS, TOKEN},
+    targets::{BARE, SCRIPTS, TOKEN},
 };
 
 const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
@@ -30,7 +30,6 @@ const ON_REDIS: &[&str] = &[
     SCRIPTS,
     TOKEN,
     "Redis",
-    PASSING,
     "rslock",
     "redlock",
     ours::REDIS_PROCESSES,
@@ -176,10 +175,6 @@ impl Round<'_> {
         for handle in handles {
             handle.0.close().await;
         }
-        let options = RedisOptions::new(&*url).queue(Queue::Passing);
-        let passing = [Arc::new(Bare(Arc::new(Redis::open(options).await?)))];
-        self.cases(PASSING, true, &passing, &["hot8", "busy8"]).await?;
-        passing[0].0.close().await;
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
         self.cases("rslock", false, &rslock, SEEDS).await?;

@@ -58,10 +58,6 @@ fn right_urls_mean_what_the_table_says() {
         ("redis://localhost", Target::Redis(redis("redis://localhost"))),
         ("redis://u:p%40ss@[::1]:6380/3", Target::Redis(redis("redis://u:p%40ss@[::1]:6380/3"))),
         (
-            "redis://h?queue=passing",
-            Target::Redis(Redis { queue: Queue::Passing, ..redis("redis://h") }),
-        ),
-        (
             "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms",
             Target::Redis(Redis {
                 queue: Queue::None,
@@ -156,7 +152,11 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         ("redis://h/x", "invalid URL: the path is no number of a database"),
         ("redis://h:99999", "invalid URL: invalid port number"),
         ("redis://h?que=fifo", "redis has no option \"que\", it has queue, namespace, "),
-        ("redis://h?queue=lifo", "option queue: \"lifo\" is not fifo, passing or none"),
+        ("redis://h?queue=lifo", "option queue: \"lifo\" is not fifo or none"),
+        (
+            "redis://h?queue=passing",
+            "option queue: \"passing\" was removed: write queue=fifo, or leave the option out",
+        ),
         ("redis://h?queue=fifo&queue=none", "option queue: is given twice"),
         ("redis://h?namespace=", "option namespace: is empty"),
         ("redis://h?namespace=%FF", "option namespace: is no UTF-8"),

@@ -96,12 +96,6 @@ impl Call<'_> {
                 Err(UsedUp) => return Ok(Err(UsedUp)),
             };
             match answer {
-                // It was unlocked here, which Redis has not heard yet.
-                Answer::Again { .. }
-                    if self.shared.has_passed(&self.request.key, self.request.nonce) =>
-                {
-                    return Ok(Err(UsedUp));
-                }
                 Answer::Granted { token } => {
                     let now = self.shared.now();
                     let grant = ticket
@@ -252,15 +246,9 @@ impl Call<'_> {
             }
             let patience = now.after(self.shared.options.request_timeout);
             let until = self.limit.map_or(patience, |limit| limit.min(patience));
-            // Before it is sent: what Redis hears meanwhile makes its answer no better.
-            let ahead = self.shared.waiters().is_ahead(key, bucket, nonce, now);
             let asking = self.shared.prolong(key, bucket, (nonce, token), duration, until);
             match ticket.unless_closed(asking).await? {
                 Ok(true) => deadline = extended_deadline(Some(deadline), now, duration, drift),
-                Ok(false) if ahead => {
-                    tries += 1;
-                    ticket.pause(back_off(tries), self.limit).await?;
-                }
                 Ok(false) => {
                     // It has run out before we heard of it.
                     let ended = self.shared.waiters().end(bucket, nonce, Outcome::Spent);

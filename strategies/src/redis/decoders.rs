@@ -21,7 +21,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let read = || Reply::read(value.clone()).ok();
     taken += u32::from(reply::only_queued(&value).is_some());
     taken += u32::from(read().is_some_and(|mut reply| reply.answer().is_ok()));
-    taken += u32::from(read().is_some_and(|mut reply| reply.was().is_ok()));
+    taken += u32::from(read().is_some_and(|mut reply| reply.held().is_ok()));
     taken += u32::from(read().is_some_and(|mut reply| reply.found(&nonces).is_ok()));
     taken += u32::from(read().is_some_and(|mut reply| reply.inspection().is_ok()));
     taken

@@ -12,12 +12,6 @@ pub enum Queue {
     /// key to the next. The default.
     #[default]
     Fifo,
-    /// As [`Fifo`](Self::Fifo), and where the next waiters of a key are this handle's own, it passes the key
-    /// from one to the next without asking Redis, which hears of it afterwards: several times as fast on a
-    /// key for which a process waits much, and less than the contract promises in the cases that [`Redis`] names.
-    ///
-    /// [`Redis`]: super::Redis#passing-a-key-on
-    Passing,
     /// They try again every 150 to 300 ms, as Gaggle 1.x did: no order, and a free key may stay
     /// unused for a while. For comparison.
     None,

@@ -7,7 +7,7 @@ use std::{time::Duration, vec};
 
 use redis::Value;
 
-use super::{keys::BUCKETS, trouble::Trouble, waiters::Heirs};
+use super::{keys::BUCKETS, trouble::Trouble};
 use crate::{Inspection, Nonce, Owner};
 
 /// An answer of any script.
@@ -15,9 +15,8 @@ use crate::{Inspection, Nonce, Owner};
 pub(super) struct Reply {
     /// The server's time in microseconds, where the reply has it.
     pub(super) now: Option<u64>,
-    /// Grants to waiters of this process that the script made on its way, with what an UNLOCK says of
-    /// those behind.
-    pub(super) own: Vec<(Granted, Option<Heirs>)>,
+    /// Grants to waiters of this process that the script made on its way.
+    pub(super) own: Vec<Granted>,
     /// Whether it was the answer of the shortest way: nobody waited, and nothing was remembered.
     pub(super) short: bool,
     /// The rest, as the verb has it.
@@ -50,23 +49,6 @@ pub(super) enum Answer {
     Limit { what: &'static str, limit: u64 },
     /// The sender's time was too old.
     Stale,
-}
-
-/// What a nonce was when it was to be unlocked or extended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Was {
-    Holding,
-    /// It waits, as Redis sees it, and its process may have given it the key.
-    Heir,
-    Gone,
-}
-
-impl Was {
-    /// Whether an unlock ended what was its nonce's own. Of an heir that had the key Redis has not heard yet
-    /// that the one before has unlocked it.
-    pub(super) fn was_ours(self) -> bool {
-        self != Self::Gone
-    }
 }
 
 /// What became of a waiter, as a poll finds it.
@@ -129,10 +111,7 @@ impl Reply {
         let own = array(next(&mut rest)?)?.into_iter();
         let own = own.map(|grant| {
             let text = bytes(grant)?;
-            let mut fields = text.split(|byte| *byte == b' ').peekable();
-            let granted = Granted::read(&mut fields)?;
-            let heirs = fields.peek().is_some().then(|| Heirs::read(&mut fields));
-            Ok((granted, heirs.transpose()?))
+            Granted::read(&mut text.split(|byte| *byte == b' '))
         });
         let own = own.collect::<Read<_>>()?;
         let short = matches!(rest.as_slice(), [Value::Int(_)]);
@@ -154,7 +133,7 @@ impl Reply {
         let now = fields.next().and_then(parse_number).ok_or(Trouble::Malformed("no time"))?;
         let mut own = Vec::new();
         if fields.peek().is_some() {
-            own.push((Granted::read(&mut fields)?, None));
+            own.push(Granted::read(&mut fields)?);
         }
         let rest = vec![Value::SimpleString("held".into())].into_iter();
         Ok(Self { now: Some(now), own, short: false, rest })
@@ -189,26 +168,12 @@ impl Reply {
         })
     }
 
-    /// What an UNLOCK or EXTEND found its nonce to be.
-    pub(super) fn was(&mut self) -> Read<Was> {
+    /// Whether the nonce of an UNLOCK or EXTEND held the key.
+    pub(super) fn held(&mut self) -> Read<bool> {
         Ok(match next(&mut self.rest)? {
-            Value::Int(1) => Was::Holding,
-            Value::Int(_) => Was::Gone,
-            word => match bytes(word)?.as_slice() {
-                b"held" => Was::Holding,
-                b"heir" => Was::Heir,
-                _ => Was::Gone,
-            },
+            Value::Int(number) => number == 1,
+            word => bytes(word)? == b"held",
         })
-    }
-
-    /// How many LOCKs of an UNLOCK have a place, and what each is answered.
-    pub(super) fn places(&mut self) -> Read<(usize, Value)> {
-        let count = number(next(&mut self.rest)?)?;
-        let now = self.now.ok_or(Trouble::Malformed("places without a time"))?;
-        let remaining = number(next(&mut self.rest)?)?;
-        let place = Value::BulkString(format!("queued {now} {remaining}").into_bytes());
-        Ok((usize::try_from(count).unwrap_or(usize::MAX), place))
     }
 
     /// What a POLL found of the next key's nonces.
@@ -286,20 +251,6 @@ impl Granted {
         let nonce = parse_nonce(field()?).ok_or_else(|| wrong.clone())?;
         let mut number = || parse_number(field()?).ok_or_else(|| wrong.clone());
         Ok(Self { nonce, token: number()?, enqueued: number()?, granted: number()? })
-    }
-}
-
-impl Heirs {
-    /// Reads "after nonce token nonce token ...".
-    fn read<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Read<Self> {
-        let wrong = || Trouble::Malformed("heirs");
-        let after = fields.next().and_then(parse_number).ok_or_else(wrong)?;
-        let mut next = Vec::new();
-        while let Some(nonce) = fields.next() {
-            let nonce = parse_nonce(nonce).ok_or_else(wrong)?;
-            next.push((nonce, fields.next().and_then(parse_number).ok_or_else(wrong)?));
-        }
-        Ok(Self { after, next })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Script {
 const SETTLE: &str = include_str!("settle.lua");
 const INCLUDE: &str = "-- include settle.lua\n";
 /// Where UNLOCK compares the nonce, which a planted bug leaves out.
-const COMPARED: &str = "if value and holder(value) == nonce then\n    held";
+const COMPARED: &str = "if value and holder(value) == nonce then\n  was = 'held'";
 
 macro_rules! script {
     ($name:ident, $file:literal) => {
@@ -43,7 +43,7 @@ impl Script {
         assert!(verb.matches(INCLUDE).count() <= 1, "a script includes what they share once");
         let mut text = verb.replace(INCLUDE, SETTLE);
         if planted(Bug::RedisUnlockByAnyone) {
-            text = text.replace(COMPARED, "if value then\n    held");
+            text = text.replace(COMPARED, "if value then\n  was = 'held'");
         }
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }

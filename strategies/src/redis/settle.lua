@@ -8,8 +8,7 @@
 --   queue  sorted set, nonce -> place
 --   asked  hash, nonce -> "wait duration enqueued flag process owner",
 --          "@process" -> alive until (ms), "#" -> last place, "#m" -> a place before which nobody
---          need count the waiters, "#c" -> up to where silent processes were looked for, "#h" -> the
---          heirs: "place add kept", see unlock.lua
+--          need count the waiters, "#c" -> up to where silent processes were looked for
 --   grant  the holder's nonce, if it was granted from the queue; it outlives the lease by nonce_memory
 -- ARGV[1]  the calling process
 -- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the bucket's
@@ -23,8 +22,6 @@
 -- nonces from the grant on, because copies of its LOCK may be under way.
 -- Every reply but the shortest, which are no arrays, begins {now, own grants: those to waiters of the
 -- calling process}.
--- An heir is a waiter whose process knows that it is next and with which token, and lets it hold the
--- key from the end of the one before, without asking here. It is one until a lease before it runs out.
 
 local own = {}
 local now_ms = math.floor(now / 1000)
@@ -46,15 +43,12 @@ local function remember(nonce, till)
   call('PEXPIREAT', memory, call('ZRANGE', memory, -1, -1, 'WITHSCORES')[2])
 end
 
--- Gives the key at `at`, which nobody else has, to a nonce: with a new token, or an heir's.
-local function grant(at, nonce, flag, enqueued, duration, owner, token)
-  if not token then
-    token = stamp
-    local last = tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
-    if last >= now then
-      token = whole(last + 1)
-      call('SET', KEYS[1], token)
-    end
+-- Gives the key at `at`, which nobody else has, to a nonce, with a new token.
+local function grant(at, nonce, flag, enqueued, duration, owner)
+  local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
+  if last >= now then
+    token = whole(last + 1)
+    call('SET', KEYS[1], token)
   end
   local value = nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
   call('SET', KEYS[at], value, 'PX', duration)
@@ -75,40 +69,29 @@ local function sweep(at)
 end
 
 -- Hands the key at `at` to the first live waiter, whose process is told: in the reply if it is the
--- one that asks, else on its topic. The dead before it are dropped, but for heirs of a holder with the
--- token `unlocked`, if it was: they may have the key already. Returns the lock's new value, the place it had, its
--- lease and the heirs left; or false, and then whether waiters are left all the same: one script drops
--- at most 1,000 dead, so that none keeps the server for long.
-local function hand_over(at, unlocked)
+-- one that asks, else on its topic. The dead before it are dropped. Returns the lock's new value; or
+-- false, and then whether waiters are left all the same: one script drops at most 1,000 dead, so that
+-- none keeps the server for long.
+local function hand_over(at)
   for _ = 1, 1000 do
-    local first = call('ZPOPMIN', KEYS[at + 1])
-    local nonce, place = first[1], first[2]
+    local nonce = call('ZPOPMIN', KEYS[at + 1])[1]
     if not nonce then
       break
     end
-    local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1], '#h')
+    local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1])
     if found[1] then
-      local heir
-      if unlocked and found[3] then
-        local last, add, kept = string.match(found[3], '^(%d+) (%d+) (%d+)$')
-        -- After a lease that ran out, or was settled by a process that knows no heirs, tokens are greater.
-        if tonumber(place) <= tonumber(last) and place + add > unlocked and now_ms < tonumber(kept) then
-          heir = whole(place + add)
-        end
-      end
       local wait, duration, enqueued, flag, process, owner =
         string.match(found[1], '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
       local alive = found[2]
       if process ~= ARGV[1] then
         alive = call('HGET', KEYS[at + 2], '@' .. process)
       end
-      local was_last = sweep(at)
-      if not was_last then
+      if not sweep(at) then
         call('HDEL', KEYS[at + 2], nonce)
       end
       local waits = wait == '-1' or enqueued + wait * 1000 > now
-      if heir or waits and alive and tonumber(alive) >= now_ms then
-        local token, value = grant(at, nonce, flag, enqueued, duration, owner, heir)
+      if waits and alive and tonumber(alive) >= now_ms then
+        local token, value = grant(at, nonce, flag, enqueued, duration, owner)
         local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp
         if process == ARGV[1] then
           own[#own + 1] = words
@@ -116,7 +99,7 @@ local function hand_over(at, unlocked)
           local bucket, topics = string.match(ARGV[2], '^%d+ (%d+) %d+ %d+ %d+ (.*)$')
           call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
         end
-        return value, place, duration, not was_last and found[3]
+        return value
       end
     end
   end

@@ -10,16 +10,12 @@ use std::{
 };
 
 use redis::{Cmd, Value};
-use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
-    time::timeout,
-};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::{
     RedisOptions,
     keys::{BUCKETS, Names},
     link::{Link, Server},
-    relay::Relay,
     reply::{Answer, Found, Reply},
     script::{self, Script},
     trouble::Trouble,
@@ -70,7 +66,6 @@ pub(super) struct Shared {
     /// Whether publications reach us.
     pub(super) subscribed: watch::Sender<bool>,
     releases: mpsc::Sender<Release>,
-    pub(super) relay: Relay,
     pub(super) releases_dropped: AtomicU64,
     pub(super) holds: Holds,
     /// The newest time of the server that any answer has shown, in microseconds.
@@ -107,7 +102,6 @@ impl Shared {
             poke: Notify::new(),
             subscribed: watch::Sender::new(false),
             releases,
-            relay: Relay::default(),
             releases_dropped: AtomicU64::new(0),
             holds: Holds::default(),
             seen: AtomicU64::new(0),
@@ -207,7 +201,7 @@ impl Shared {
     }
 
     /// Reads a reply. Returns also whether it brought somebody else a lock.
-    fn take(&self, bucket: usize, value: Value) -> Result<(Reply, bool), Trouble> {
+    pub(super) fn take(&self, bucket: usize, value: Value) -> Result<(Reply, bool), Trouble> {
         let mut reply = Reply::read(value)?;
         if let Some(now) = reply.now {
             self.saw(now);
@@ -215,7 +209,7 @@ impl Shared {
         let told = !reply.own.is_empty();
         if told {
             let now = self.now();
-            for (granted, _) in std::mem::take(&mut reply.own) {
+            for granted in std::mem::take(&mut reply.own) {
                 let effects = self.waiters().granted(bucket, granted, now);
                 tell(effects);
             }
@@ -233,21 +227,10 @@ impl Shared {
         look: impl Fn() -> Option<Look>,
         until: Instant,
     ) -> Result<Answer, Trouble> {
-        if !copies
-            && self.passes()
-            && let Some(look) = look()
-            && let Some(answered) = self.relay.lock(request, wait, look)
-        {
-            let left = until.since(self.now()).min(self.options.request_timeout);
-            match timeout(left, answered).await.unwrap_or(Err(Trouble::NoTime))?.value {
-                Value::Nil => {}
-                place => return Reply::read(place)?.answer(),
-            }
-        }
         let keys = [&*request.key].into_iter();
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(self.too_late());
-            add_request(cmd, request, wait, Some(copies));
+            add_request(cmd, request, wait, copies);
         };
         let (script, bucket) = (&script::LOCK, request.bucket);
         let together = self.is_calm(bucket).then_some(Together::Lock);
@@ -288,7 +271,7 @@ impl Shared {
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(self.too_late());
             for (waiting, copies) in waiting {
-                add_request(cmd, &waiting.request, Wait::until(waiting.until, now), Some(*copies));
+                add_request(cmd, &waiting.request, Wait::until(waiting.until, now), *copies);
             }
         };
         let mut reply = self.run(&script::LOCK, bucket, keys, arguments, until).await?;
@@ -304,7 +287,7 @@ impl Shared {
     }
 
     /// After what time of the server a LOCK sent now is too old.
-    pub(super) fn too_late(&self) -> u64 {
+    fn too_late(&self) -> u64 {
         let memory = whole_ms(self.options.nonce_memory).saturating_mul(1000);
         self.seen.load(Ordering::Relaxed).saturating_add(memory)
     }
@@ -398,18 +381,14 @@ impl Wait {
     }
 }
 
-/// `copies` is left out where there are none.
-pub(super) fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: Option<bool>) {
+fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: bool) {
     cmd.arg(hex(request.nonce).as_slice()).arg(whole_ms(request.duration));
     match wait {
         Wait::No => cmd.arg(0),
         Wait::Ms(ms) => cmd.arg(ms),
         Wait::Forever => cmd.arg(-1),
     };
-    if let Some(copies) = copies {
-        cmd.arg(if copies { "c" } else { "-" });
-    }
-    cmd.arg(&*request.owner);
+    cmd.arg(if copies { "c" } else { "-" }).arg(&*request.owner);
 }
 
 fn nanos(instant: Instant) -> u64 {

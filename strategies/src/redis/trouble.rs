@@ -25,9 +25,6 @@ pub(super) enum Trouble {
     /// The server has answered, and done nothing.
     #[error("redis refused the request")]
     Refused(#[source] Arc<RedisError>),
-    /// The server has answered, and done nothing: the key was passed on here.
-    #[error("redis has not heard yet who has the key")]
-    Behind,
     /// The server has answered, and perhaps done something.
     #[error("redis answered something else: {0}")]
     Malformed(&'static str),
@@ -55,7 +52,7 @@ impl Trouble {
         match self {
             Self::Unreachable(_) | Self::ConnectTimeout => Fate::Unsent,
             Self::Dropped(_) | Self::Silent | Self::NoTime | Self::Malformed(_) => Fate::Unanswered,
-            Self::Refused(_) | Self::Behind => Fate::Answered,
+            Self::Refused(_) => Fate::Answered,
         }
     }
 

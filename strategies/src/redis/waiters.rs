@@ -2,7 +2,6 @@
 //! clock, randomness or I/O; the same code runs in production and under a model.
 
 mod entry;
-mod line;
 #[cfg(test)]
 mod tests;
 
@@ -11,11 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(super) use self::entry::{
     AskId, CallerId, Effects, Grant, Outcome, Request, Waiting, Withdrawal,
 };
-pub(super) use self::line::Heirs;
-use self::{
-    entry::{Caller, Entry, State},
-    line::Lines,
-};
+use self::entry::{Caller, Entry, State};
 use super::{
     keys::BUCKETS,
     reply::{Found, Granted},
@@ -53,13 +48,12 @@ pub(super) struct Waiters<C> {
 #[derive(Debug)]
 struct Bucket<C> {
     entries: BTreeMap<Nonce, Entry<C>>,
-    lines: Lines,
     poll_at: Option<Instant>,
 }
 
 impl<C> Waiters<C> {
     pub(super) fn new(drift: Drift, waiter_ttl: Duration) -> Self {
-        let bucket = || Bucket { entries: BTreeMap::new(), lines: Lines::default(), poll_at: None };
+        let bucket = || Bucket { entries: BTreeMap::new(), poll_at: None };
         Self {
             buckets: (0..BUCKETS).map(|_| bucket()).collect(),
             drift,
@@ -100,7 +94,6 @@ impl<C> Waiters<C> {
                     duration: request.duration,
                     until,
                     state: State::Asking,
-                    passed: false,
                     taken: false,
                     unanswered: 0,
                     was_sent: false,
@@ -213,13 +206,11 @@ impl<C> Waiters<C> {
         nonce: Nonce,
         grant: impl FnOnce(&Entry<C>) -> Grant,
     ) -> (Option<Grant>, Effects<C>) {
-        let Bucket { entries, lines, .. } = &mut self.buckets[bucket];
-        let Some(entry) = entries.get_mut(&nonce) else { return (None, Vec::new()) };
+        let Some(entry) = self.entry(bucket, nonce) else { return (None, Vec::new()) };
         let grant = match entry.state {
             State::Granted(grant) => grant,
             _ => grant(entry),
         };
-        lines.granted(&entry.request.key, nonce, grant.token);
         entry.state = State::Granted(grant);
         (Some(grant), entry.tell_parked(Outcome::Granted(grant)))
     }
@@ -349,7 +340,6 @@ impl<C> Waiters<C> {
         let (mut effects, mut withdrawals) = (Vec::new(), Vec::new());
         for bucket in &mut self.buckets {
             bucket.poll_at = None;
-            bucket.lines = Lines::default();
             for (_, mut entry) in std::mem::take(&mut bucket.entries) {
                 withdrawals.extend(entry.withdrawal_of_closing());
                 let callers = entry.callers.iter_mut();

@@ -27,8 +27,8 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
-use self::state::{Aside, State, Wanted, lock};
-pub(super) use self::{state::Asked, together::Together};
+use self::state::{Aside, Asked, State, Wanted, lock};
+pub(super) use self::together::Together;
 use super::trouble::Trouble;
 
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
@@ -159,7 +159,7 @@ impl Wire {
 }
 
 /// Where an answer is put, and where it is waited for.
-pub(super) fn asked(
+fn asked(
     look: Option<Look>,
 ) -> (Asked, impl Future<Output = Result<Answered, Trouble>> + Send + 'static) {
     let (answer, mut answered) = oneshot::channel();

@@ -9,7 +9,7 @@ pub(super) type N = u8;
 
 const NONCES: N = 14;
 
-/// Three processes, of which the first has most nonces: some stand one behind the other.
+/// Three processes, of which the first has most nonces.
 pub(super) const fn process_of(nonce: N) -> u8 {
     match nonce {
         0..10 => 0,
@@ -65,15 +65,7 @@ pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
         3 => (0..2_u8).prop_map(|key| Command::Expire { key }),
         1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
     ];
-    // Waiters of one process that stand one behind the other, which the others rarely bring about.
-    let line = (0..2_u8).prop_map(|key| {
-        let nonces = || (0..4).map(move |place| 2 * place + key);
-        let lock = |nonce| Command::Lock { nonce, waits: true, copies: false };
-        let unlock = |nonce| Command::Unlock { nonce, copies: false };
-        nonces().map(lock).chain(nonces().take(2).map(unlock)).collect()
-    });
-    let some = prop_oneof![8 => command.prop_map(|command| vec![command]), 1 => line];
-    proptest::collection::vec(some, 1..40).prop_map(|commands| commands.concat())
+    proptest::collection::vec(command, 1..40)
 }
 
 /// One key as it should be.
@@ -82,8 +74,6 @@ pub(super) struct Key {
     pub(super) holder: Option<(N, Flag)>,
     pub(super) queue: VecDeque<(N, Flag)>,
     pub(super) alive: BTreeSet<u8>,
-    /// Waiters of one process that were told to be next.
-    heirs: BTreeSet<N>,
 }
 
 /// What is remembered of a grant.
@@ -100,41 +90,20 @@ pub(super) struct Model {
     pub(super) remembered: BTreeSet<N>,
     /// Grants to waiters that the last command made.
     pub(super) told: Vec<N>,
-    /// Whether whoever unlocks asks who is next.
-    pub(super) passes: bool,
 }
 
 impl Model {
+    /// Gives a key that nobody has to the next.
     pub(super) fn settle(&mut self, key: u8) {
-        // After a lease that ran out nobody is an heir.
-        self.hand_over(key, None);
-    }
-
-    /// Gives a key that nobody has to the next, unlocked by a process or run out.
-    fn hand_over(&mut self, key: u8, unlocked_by: Option<u8>) {
-        let Self { keys, remembered, told, passes } = self;
+        let Self { keys, remembered, told } = self;
         let key = &mut keys[usize::from(key)];
         while key.holder.is_none() {
             let Some((nonce, flag)) = key.queue.pop_front() else { break };
-            let process = process_of(nonce);
-            let heir = unlocked_by.is_some() && key.heirs.remove(&nonce);
-            if heir || key.alive.contains(&process) {
+            if key.alive.contains(&process_of(nonce)) {
                 key.holder = Some((nonce, flag));
                 remembered.insert(nonce);
                 told.push(nonce);
-                if !heir {
-                    key.heirs.clear();
-                }
-                if *passes && unlocked_by == Some(process) {
-                    let behind = key.queue.iter().take_while(|(nonce, flag)| {
-                        process_of(*nonce) == process && *flag == Flag::Queued
-                    });
-                    key.heirs.extend(behind.map(|(nonce, _)| *nonce));
-                }
             }
-        }
-        if key.queue.is_empty() {
-            key.heirs.clear();
         }
     }
 
@@ -189,19 +158,13 @@ impl Model {
                     _ => {
                         let before = key.queue.len();
                         key.queue.retain(|(queued, _)| *queued != nonce);
-                        let heir = key.heirs.remove(&nonce);
-                        match key.queue.len() < before {
-                            true if heir => "heir",
-                            true => "waited",
-                            false => "gone",
-                        }
+                        if key.queue.len() < before { "waited" } else { "gone" }
                     }
                 };
                 if copies {
                     self.remembered.insert(nonce);
                 }
-                let unlocked_by = (was == "held").then_some(process_of(nonce));
-                self.hand_over(nonce % 2, unlocked_by);
+                self.settle(nonce % 2);
                 was
             }
             Command::Extend { nonce } => {

@@ -64,7 +64,7 @@ impl Scripts {
     }
 
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
-        self.run(UNLOCK, 1, &[&hex(nonce), flag(copies), "0"]).await
+        self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
     }
 
     /// The LOCK of many, for one.

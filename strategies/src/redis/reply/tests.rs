@@ -49,12 +49,12 @@ fn a_text_is_a_place_or_says_who_has_the_key_now() {
     assert_eq!(queued.answer().unwrap(), Answer::Queued { remaining });
     let mut other = Reply::read(text("held 6")).unwrap();
     assert_eq!((other.now, other.short, other.own.len()), (Some(6), false, 0));
-    assert_eq!(other.was().unwrap(), Was::Holding);
+    assert!(other.held().unwrap());
     let nonce = Nonce::from_u128(7);
     let mut ours = Reply::read(text(&format!("held 6 {nonce} 9 4 6"))).unwrap();
     let granted = Granted { nonce, token: 9, enqueued: 4, granted: 6 };
-    assert_eq!(ours.own, [(granted, None)]);
-    assert_eq!((ours.now, ours.was().unwrap()), (Some(6), Was::Holding));
+    assert_eq!(ours.own, [granted]);
+    assert_eq!((ours.now, ours.held().unwrap()), (Some(6), true));
     for wrong in ["", "held", "held x", "held 6 7", "gone 6", "queued 5"] {
         assert!(Reply::read(text(wrong)).is_err(), "{wrong}");
     }
@@ -109,7 +109,7 @@ proptest! {
             let Ok(mut reply) = Reply::read(value.clone()) else { continue };
             match verb {
                 0 => drop(reply.answer()),
-                1 => drop(reply.was()),
+                1 => drop(reply.held()),
                 2 => drop(reply.found(&[Nonce::from_u128(1)])),
                 _ => drop(reply.inspection()),
             }

@@ -76,8 +76,6 @@ pub(super) struct Entry<C> {
     pub(super) duration: Duration,
     pub(super) until: Option<Instant>,
     pub(super) state: State,
-    /// The key was passed to it here, so that Redis may still take it for a waiter.
-    pub(super) passed: bool,
     /// Somebody here holds the lock: nobody else may withdraw it.
     pub(super) taken: bool,
     /// LOCKs sent and not answered, the lost ones included.
@@ -121,18 +119,12 @@ impl<C> Entry<C> {
         parked.filter_map(|caller| Some((caller.tell.take()?, outcome))).collect()
     }
 
-    /// Whether the key may be passed to it: it waits, and nobody but this process can know it or end
-    /// its wait.
-    pub(super) fn is_heir(&self) -> bool {
-        self.state == State::Queued && !self.request.given && self.unanswered == 0
-    }
-
     /// What must be sent when the last caller has gone.
     pub(super) fn withdrawal(&self) -> Option<Withdrawal> {
         let kept = match self.state {
             State::Granted(_) => !self.taken,
             State::Queued => true,
-            State::Asking | State::Ended => (self.unanswered > 0 || self.passed) && !self.taken,
+            State::Asking | State::Ended => self.unanswered > 0 && !self.taken,
         };
         kept.then(|| self.withdrawn())
     }

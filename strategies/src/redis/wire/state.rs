@@ -28,23 +28,13 @@ type Answer = oneshot::Sender<Result<Value, Trouble>>;
 pub(super) type Aside = Arc<Mutex<Option<(Value, Answer)>>>;
 
 /// Who asked.
-pub(in crate::redis) struct Asked {
+pub(super) struct Asked {
     pub(super) answer: Answer,
     pub(super) look: Option<(Look, Aside)>,
 }
 
 impl Asked {
-    /// Tells that nothing is known of what was asked.
-    pub(in crate::redis) fn fail(self, trouble: Trouble) {
-        let _ = self.answer.send(Err(trouble));
-    }
-
-    /// Whoever asked has gone.
-    pub(in crate::redis) fn is_closed(&self) -> bool {
-        self.answer.is_closed()
-    }
-
-    pub(in crate::redis) fn answer(self, value: Value) {
+    pub(super) fn answer(self, value: Value) {
         if let Some((look, aside)) = self.look {
             // Held while it looks: woken by what the look allows, the caller finds the answer.
             let mut aside = lock(&aside);
