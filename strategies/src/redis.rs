@@ -122,14 +122,6 @@ use crate::{
 /// - **What others may do to it.** Whoever can write to the namespace can break locks. The scripts
 ///   need read and write access to `<namespace>:*`, publishing and subscribing there, and the commands
 ///   `HELLO`, `PING`, `INFO`, `TIME`, `SCRIPT LOAD`, `EVAL`, `EVALSHA`, and `SELECT` for another database than 0.
-/// - **Many at once.** Locks of free keys and unlocks that nobody waits for, where several are to be
-///   sent at the same moment or 24 requests are unanswered, are asked for in one run of a script: 8
-///   mostly, and never more than 32, which keeps Redis for a tenth of a millisecond. What that script is
-///   not for it leaves alone, and that is asked for by itself: a LOCK that waits takes its place then,
-///   and whoever came in that round trip is before it. In a bucket in which that was likely during the
-///   last second, because somebody waited or an ended nonce is remembered, everything is asked for by
-///   itself. A Redis Cluster refuses keys of several buckets in one script, and so may the rules of a
-///   user (`MGET`, `MSET`): then everything is, everywhere.
 ///
 /// # What is in Redis
 ///
@@ -186,12 +178,6 @@ use crate::{
 ///
 /// ```lua
 #[doc = include_str!("redis/inspect.lua")]
-/// ```
-///
-/// ## MANY
-///
-/// ```lua
-#[doc = include_str!("redis/many.lua")]
 /// ```
 #[derive(Debug)]
 pub struct Redis {

@@ -26,7 +26,6 @@ const LOCK: &str = include_str!("../src/redis/lock.lua");
 const UNLOCK: &str = include_str!("../src/redis/unlock.lua");
 const EXTEND: &str = include_str!("../src/redis/extend.lua");
 const POLL: &str = include_str!("../src/redis/poll.lua");
-const MANY: &str = include_str!("../src/redis/many.lua");
 
 /// The server, and who hears what it publishes.
 struct Real {
@@ -49,43 +48,6 @@ impl Real {
         cmd.arg(process(process_of(nonce)))
             .arg(format!("600000 0 600000 100 100 run{}:p:", self.run));
         cmd.arg(arguments).query_async(&mut self.connection).await.unwrap()
-    }
-
-    /// What was done of each request: the token of a LOCK, 1 for an UNLOCK, 0 for nothing.
-    async fn many(&mut self, unlocks: &[N], locks: &[N]) -> Vec<i64> {
-        let names = |nonces: &[N], places: &[usize]| -> Vec<String> {
-            let names = nonces.iter().map(|nonce| self.names(nonce % 2));
-            names.flat_map(|names| places.iter().map(move |at| names[*at].clone())).collect()
-        };
-        let columns = [
-            names(unlocks, &[2]),
-            names(locks, &[0]),
-            names(unlocks, &[3]),
-            names(locks, &[1, 3, 5]),
-            names(locks, &[2]),
-        ];
-        let names = columns.concat();
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(MANY).arg(names.len()).arg(names);
-        cmd.arg(unlocks.len()).arg(locks.len()).arg("9000000000000000");
-        for nonce in unlocks {
-            cmd.arg(hex(*nonce));
-        }
-        for nonce in locks {
-            cmd.arg(&[hex(*nonce), "600000".into(), "1 host -".into()]);
-        }
-        let answers: Value = cmd.query_async(&mut self.connection).await.unwrap();
-        let token = |answer: &Value| match answer {
-            Value::Int(token) => *token,
-            answer => match parts(answer) {
-                [Value::Int(now), Value::Array(own), Value::Int(token)] => {
-                    assert!(now < token && own.is_empty());
-                    *token
-                }
-                _ => panic!("{answer:?}"),
-            },
-        };
-        parts(&answers).iter().map(token).collect()
     }
 
     async fn command<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
@@ -124,7 +86,6 @@ impl Real {
                 let found = parts(&parts(&answer)[2]).to_vec();
                 found.get(1).map_or_else(|| "waits".into(), |found| word(&parts(found)[1]))
             }
-            Command::Many { .. } => unreachable!("one request at a time"),
             Command::Expire { key } => {
                 let [.., lock, _, _, _] = self.names(key);
                 self.command::<Value>(&["DEL", &lock]).await;
@@ -200,36 +161,9 @@ async fn compare(real: &mut Real, commands: &[Command]) -> Result<(), TestCaseEr
     let mut model = Model::default();
     let (mut last_token, mut granted_last) = (0_u64, [0_u64; 2]);
     for (step, command) in commands.iter().enumerate() {
-        let mut tokens = Vec::new();
-        let mut got = String::new();
-        if let Command::Many { unlocks, locks } = command {
-            model.told.clear();
-            let (waits, copies) = (false, false);
-            let requests = unlocks.iter().map(|&nonce| Command::Unlock { nonce, copies });
-            let requests: Vec<_> = requests
-                .chain(locks.iter().map(|&nonce| Command::Lock { nonce, waits, copies }))
-                .collect();
-            let done = real.many(unlocks, locks).await;
-            prop_assert_eq!(done.len(), requests.len());
-            for (request, done) in requests.iter().zip(done) {
-                prop_assert!(done != 0 || !model.is_simple(request), "step {step}: {request:?}");
-                if done != 0 {
-                    let expected = model.apply(request);
-                    let word =
-                        if matches!(request, Command::Lock { .. }) { "granted" } else { "held" };
-                    prop_assert_eq!(word, expected, "step {}: {:?}", step, request);
-                    if word == "granted" {
-                        prop_assert!(done as u64 > last_token, "a token a grant; step {step}");
-                        tokens.push(done as u64);
-                    }
-                }
-            }
-            prop_assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-        } else {
-            let expected = model.apply(command);
-            got = real.apply(command).await;
-            prop_assert_eq!(&got, expected, "step {}: {:?}", step, command);
-        }
+        let expected = model.apply(command);
+        let got = real.apply(command).await;
+        prop_assert_eq!(&got, expected, "step {}: {:?}", step, command);
         let (keys, remembered) = real.state().await;
         for (key, (holder, waiting)) in model.keys.iter().zip(keys) {
             prop_assert_eq!(holder, key.holder.map(|(nonce, _)| hex(nonce)), "step {}", step);
@@ -241,20 +175,15 @@ async fn compare(real: &mut Real, commands: &[Command]) -> Result<(), TestCaseEr
         let [counter, ..] = real.names(0);
         let token: Option<u64> = real.command(&["GET", &counter]).await;
         let token = token.unwrap_or_default();
-        if matches!(command, Command::Many { .. }) {
-            // One that nobody got may be skipped.
-            prop_assert!(token >= tokens.last().copied().unwrap_or(last_token), "step {step}");
-        } else {
-            let granted = !model.told.is_empty()
-                || got == "granted" && !matches!(command, Command::Poll { .. });
-            prop_assert_eq!(token > last_token, granted, "a token a grant; step {}", step);
-            for key in 0..2 {
-                let Some(of_holder) = real.token(key).await else { continue };
-                let before = std::mem::replace(&mut granted_last[usize::from(key)], of_holder);
-                prop_assert!(before <= of_holder && of_holder <= token, "tokens rise; step {step}");
-                if model.told.iter().any(|nonce| nonce % 2 == key) {
-                    prop_assert!(before < of_holder, "another grant, another token; step {step}");
-                }
+        let granted =
+            !model.told.is_empty() || got == "granted" && !matches!(command, Command::Poll { .. });
+        prop_assert_eq!(token > last_token, granted, "a token a grant; step {}", step);
+        for key in 0..2 {
+            let Some(of_holder) = real.token(key).await else { continue };
+            let before = std::mem::replace(&mut granted_last[usize::from(key)], of_holder);
+            prop_assert!(before <= of_holder && of_holder <= token, "tokens rise; step {step}");
+            if model.told.iter().any(|nonce| nonce % 2 == key) {
+                prop_assert!(before < of_holder, "another grant, another token; step {step}");
             }
         }
         last_token = token;

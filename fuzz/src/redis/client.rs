@@ -142,34 +142,6 @@ impl Scripted {
         }
     }
 
-    /// Asks the script for many with one request: its answer, unless it did nothing.
-    fn ask_as_many(&self, key: &str, locks: bool, arguments: Vec<String>) -> Option<Vec<Answer>> {
-        let part = |part: char| format!("fuzz:{{b0}}:{part}:{key}");
-        let [tokens, nonces] = ["fuzz:{b0}:t".to_owned(), "fuzz:{b0}:x".to_owned()];
-        let (keys, counts) = if locks {
-            (vec![tokens, nonces, part('f'), part('g'), part('l')], ["0", "1"])
-        } else {
-            (vec![part('l'), part('f')], ["1", "0"])
-        };
-        let mut args: Vec<_> = counts.map(str::to_owned).into();
-        args.extend(arguments);
-        let Answer::List(answers) = self.server.eval(Verb::Many, &keys, &args) else {
-            panic!("MANY answers with a list")
-        };
-        match &answers[..] {
-            [Answer::Int(0)] => None,
-            [Answer::Int(_)] => Some(answers),
-            [Answer::List(parts)] => match &parts[..] {
-                [now, Answer::List(own), token @ Answer::Int(_)] if own.is_empty() => {
-                    self.seen.fetch_max(int(now), Ordering::Relaxed);
-                    Some(vec![Answer::List(vec![Answer::Text(b"granted".to_vec()), token.clone()])])
-                }
-                other => panic!("MANY answers {other:?}"),
-            },
-            other => panic!("MANY answers {other:?}"),
-        }
-    }
-
     fn ask(&self, call: &Call<'_>) -> Reply {
         let wait = match (call.once, call.until) {
             (true, _) => "0".into(),
@@ -186,17 +158,7 @@ impl Scripted {
                 copies(call.given),
                 "1 host -".into(),
             ];
-            // One that nobody repeats goes first to the script for many, every other time.
-            let many = (!call.given && call.nonce.as_u128().is_multiple_of(2)).then(|| {
-                let [late, nonce, duration, _, _, owner] = &arguments[..] else { unreachable!() };
-                self.ask_as_many(
-                    call.key,
-                    true,
-                    [late, nonce, duration, owner].map(Clone::clone).into(),
-                )
-            });
-            let reply = many.flatten();
-            let reply = reply.unwrap_or_else(|| self.eval(Verb::Lock, call.key, arguments));
+            let reply = self.eval(Verb::Lock, call.key, arguments);
             let parts = match &reply[..] {
                 [Answer::Int(token)] => {
                     let token = u64::try_from(*token).expect("a token");
@@ -222,11 +184,7 @@ impl Scripted {
     }
 
     fn free(&self, key: &str, nonce: Nonce, given: bool) -> bool {
-        let many = (!given && nonce.as_u128() % 4 < 2)
-            .then(|| self.ask_as_many(key, false, vec!["0".into(), nonce.to_string()]));
-        let reply = many.flatten().unwrap_or_else(|| {
-            self.eval(Verb::Unlock, key, vec![nonce.to_string(), copies(given)])
-        });
+        let reply = self.eval(Verb::Unlock, key, vec![nonce.to_string(), copies(given)]);
         match &reply[..] {
             [Answer::Int(1)] => true,
             [was] => &*word(was) == "held",

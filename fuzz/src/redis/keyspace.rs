@@ -94,15 +94,6 @@ impl KeySpace {
                 Answer::Int(1)
             }
             ("GET", [key]) => self.get(key),
-            ("MGET", keys) => Answer::List(keys.iter().map(|key| self.get(key)).collect()),
-            ("MSET", pairs) => {
-                let (pairs, rest) = pairs.as_chunks::<2>();
-                assert!(rest.is_empty(), "no script used MSET with half a pair");
-                for [key, value] in pairs {
-                    self.set(key, value, &[]);
-                }
-                Answer::Done
-            }
             ("SET", [key, value, options @ ..]) => self.set(key, value, options),
             ("EXISTS", keys) => count(keys.iter().filter(|key| self.live(key).is_some()).count()),
             ("DEL", keys) => count(keys.iter().filter(|key| self.delete(key)).count()),
@@ -157,12 +148,6 @@ impl KeySpace {
             }
             [b"KEEPTTL"] => present.flatten(),
             [b"PX", ms] => Some(self.now_ms() + number(ms)),
-            [b"NX", b"PX", ms] => {
-                if present.is_some() {
-                    return Answer::Nil;
-                }
-                Some(self.now_ms() + number(ms))
-            }
             [b"NX", b"GET", b"PX", ms] => {
                 if present.is_some() {
                     return before;
@@ -212,8 +197,7 @@ impl KeySpace {
         let Some(set) = self.sorted(key) else {
             return match command {
                 "ZSCORE" => Answer::Nil,
-                "ZMSCORE" => Answer::List(vec![Answer::Nil; args.len()]),
-                "ZPOPMIN" | "ZRANGE" | "ZRANGEBYSCORE" => Answer::List(vec![]),
+                "ZPOPMIN" | "ZRANGE" => Answer::List(vec![]),
                 _ => Answer::Int(0),
             };
         };
@@ -226,27 +210,8 @@ impl KeySpace {
         match (command, args) {
             ("ZCARD", []) => count(set.len()),
             ("ZSCORE", [member]) => set.get(member).map_or(Answer::Nil, |score| text(*score)),
-            ("ZMSCORE", members) => {
-                let score = |member| set.get(member).map_or(Answer::Nil, |score| text(*score));
-                Answer::List(members.iter().map(score).collect())
-            }
             ("ZREM", members) => {
                 count(members.iter().filter(|member| set.remove(*member).is_some()).count())
-            }
-            ("ZRANGEBYSCORE", [from, to, scores, limit, offset, most])
-                if from.starts_with(b"(")
-                    && to == b"+inf"
-                    && scores == b"WITHSCORES"
-                    && limit == b"LIMIT"
-                    && offset == b"0" =>
-            {
-                let (from, most) = (number(&from[1..]) as f64, number(most) as usize);
-                let mut found: Vec<_> = set.iter().filter(|(_, score)| **score > from).collect();
-                found.sort_by(by_score);
-                let found = found.into_iter().take(most);
-                let flat =
-                    found.flat_map(|(member, score)| [Answer::Text(member.clone()), text(*score)]);
-                Answer::List(flat.collect())
             }
             ("ZREMRANGEBYSCORE", [from, to]) if from == b"-inf" => {
                 let (before, to) = (set.len(), number(to) as f64);

@@ -9,12 +9,11 @@ use tokio::{sync::mpsc, time::Instant};
 use super::keyspace::{Answer, KeySpace};
 
 const SETTLE: &str = include_str!("../../../strategies/src/redis/settle.lua");
-const SCRIPTS: [(Verb, &str); 5] = [
+const SCRIPTS: [(Verb, &str); 4] = [
     (Verb::Lock, include_str!("../../../strategies/src/redis/lock.lua")),
     (Verb::Unlock, include_str!("../../../strategies/src/redis/unlock.lua")),
     (Verb::Extend, include_str!("../../../strategies/src/redis/extend.lua")),
     (Verb::Poll, include_str!("../../../strategies/src/redis/poll.lua")),
-    (Verb::Many, include_str!("../../../strategies/src/redis/many.lua")),
 ];
 
 /// The server's clock begins here, in microseconds since 1970.
@@ -27,7 +26,6 @@ pub(super) enum Verb {
     Unlock,
     Extend,
     Poll,
-    Many,
 }
 
 /// One Redis in this process, on the runtime's virtual clock.

@@ -12,7 +12,7 @@ use super::{
     keys, script,
     shared::{Release, Shared, hex},
     trouble::{Fate, Trouble},
-    wire::{Delivery, First, Together},
+    wire::{Delivery, First},
 };
 use crate::{Error, Instant, Lock, Nonce, extended, gone, whole_ms};
 
@@ -54,16 +54,14 @@ impl Shared {
         // Where other processes wait, the next holder is told before us: it is waited for.
         let gives_away = self.gives_away.load(Ordering::Relaxed);
         let first = if gives_away { First::Subscribers } else { First::Sender };
-        let together = (!gives_away && self.is_calm(bucket)).then_some(Together::Unlock);
         let awake = awaited && !gives_away;
-        let delivery = Delivery { first, look: None, together, awake };
+        let delivery = Delivery { first, look: None, awake };
         let arguments = |cmd: &mut Cmd| {
             self.add_common(cmd, bucket, [&**key].into_iter());
             cmd.arg(hex(nonce).as_slice()).arg(if copies { "c" } else { "-" });
         };
         let value = self.link.eval(&script::UNLOCK, arguments, delivery, until).await?;
         let (mut reply, kept) = self.take(bucket, value)?;
-        self.met(bucket, &reply);
         if kept {
             // Who has the lock now goes first: its unlock is what the next one waits for.
             tokio::task::yield_now().await;

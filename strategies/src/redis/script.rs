@@ -1,4 +1,4 @@
-//! The scripts: one for each verb, with the part that they share in its place, and one for many at once.
+//! The scripts: one for each verb, with the part that they share in its place.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ pub(super) struct Script {
     hash: String,
 }
 
-/// What those of one key share, and the line that says where.
+/// What they share, and the line that says where.
 const SETTLE: &str = include_str!("settle.lua");
 const INCLUDE: &str = "-- include settle.lua\n";
 /// Where UNLOCK compares the nonce, which a planted bug leaves out.
@@ -31,11 +31,10 @@ script!(UNLOCK, "unlock.lua");
 script!(EXTEND, "extend.lua");
 script!(POLL, "poll.lua");
 script!(INSPECT, "inspect.lua");
-script!(MANY, "many.lua");
 
 /// All of them, to be loaded when a connection is first made.
-pub(super) fn all() -> [&'static Script; 6] {
-    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MANY]
+pub(super) fn all() -> [&'static Script; 5] {
+    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT]
 }
 
 impl Script {
@@ -51,10 +50,6 @@ impl Script {
 
     pub(super) fn text(&self) -> &str {
         &self.text
-    }
-
-    pub(super) fn hash(&self) -> &str {
-        &self.hash
     }
 
     /// Begins `EVALSHA`, which a server that does not know the script answers with `NOSCRIPT`.

@@ -20,7 +20,7 @@ use super::{
     script::{self, Script},
     trouble::Trouble,
     waiters::{Effects, Outcome, Request, Waiters, Waiting, Withdrawal},
-    wire::{Delivery, Look, Together},
+    wire::{Delivery, Look},
 };
 use crate::{
     Error, Holds, Inspection, Instant, Lock, Nonce, Owner,
@@ -31,10 +31,6 @@ use crate::{
 /// How many unlocks wait to be sent without anybody waiting for them. One beyond is dropped and
 /// counted; the lease's end then frees its key, and the end of its wait a place in a queue.
 const RELEASES_MAX: usize = 65_536;
-
-/// For so long after a request met more than the shortest way in its bucket, those of that bucket are
-/// sent alone: what many are sent together for is the shortest way, and another costs a round trip more.
-const ALONE: Duration = Duration::from_secs(1);
 
 /// Where a parked caller is told.
 pub(super) type Tell = oneshot::Sender<Outcome>;
@@ -73,8 +69,6 @@ pub(super) struct Shared {
     /// Whether the last unlock met a queue, and no waiter of this process got the key: then one of
     /// another process may have, and may the next time.
     pub(super) gives_away: AtomicBool,
-    /// Until when requests are sent alone, by bucket, in nanoseconds of the local clock.
-    alone_until: [AtomicU64; BUCKETS],
     pub(super) closed: AtomicBool,
     /// "pid host".
     owner: String,
@@ -106,7 +100,6 @@ impl Shared {
             holds: Holds::default(),
             seen: AtomicU64::new(0),
             gives_away: AtomicBool::new(false),
-            alone_until: Default::default(),
             closed: AtomicBool::new(false),
             plain_owner: format!("{owner} -").into(),
             owner,
@@ -233,30 +226,14 @@ impl Shared {
             add_request(cmd, request, wait, copies);
         };
         let (script, bucket) = (&script::LOCK, request.bucket);
-        let together = self.is_calm(bucket).then_some(Together::Lock);
         let awake = !self.gives_away.load(Ordering::Relaxed);
-        let delivery = Delivery { look: look(), together, awake, ..Delivery::default() };
+        let delivery = Delivery { look: look(), awake, ..Delivery::default() };
         let (mut reply, _) =
             self.run_with(script, bucket, keys, arguments, delivery, until).await?;
-        self.met(bucket, &reply);
         let answer = reply.answer()?;
         // The shortest answer brings its time only now.
         reply.now.inspect(|now| self.saw(*now));
         Ok(answer)
-    }
-
-    /// Whether the shortest way is likely in this bucket.
-    pub(super) fn is_calm(&self, bucket: usize) -> bool {
-        let until = self.alone_until[bucket].load(Ordering::Relaxed);
-        until == 0 || nanos(self.now()) >= until
-    }
-
-    /// Learns from a reply whether the shortest way is likely the next time.
-    pub(super) fn met(&self, bucket: usize, reply: &Reply) {
-        if !reply.short {
-            let until = nanos(self.now().after(ALONE));
-            self.alone_until[bucket].store(until, Ordering::Relaxed);
-        }
     }
 
     /// LOCK for several nonces of one bucket: their places are taken in this order.
@@ -389,10 +366,6 @@ fn add_request(cmd: &mut Cmd, request: &Request, wait: Wait, copies: bool) {
         Wait::Forever => cmd.arg(-1),
     };
     cmd.arg(if copies { "c" } else { "-" }).arg(&*request.owner);
-}
-
-fn nanos(instant: Instant) -> u64 {
-    u64::try_from(instant.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn hex(nonce: Nonce) -> Vec<u8> {

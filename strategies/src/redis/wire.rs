@@ -2,13 +2,11 @@
 //! one task reads the answers, in their order.
 //!
 //! A request made alone passes no other task on its way out. Requests that answers have just woken
-//! many callers to make leave in one write: the reading task lets all of them run first. Where what
-//! they ask for is simple, they leave in one run of a script ([`together`]).
+//! many callers to make leave in one write: the reading task lets all of them run first.
 
 mod state;
 #[cfg(test)]
 mod tests;
-mod together;
 
 use std::{
     fmt,
@@ -28,7 +26,6 @@ use tokio::{
 };
 
 use self::state::{Aside, Asked, State, Wanted, lock};
-pub(super) use self::together::Together;
 use super::trouble::Trouble;
 
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
@@ -73,8 +70,6 @@ pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send + Sync>;
 pub(super) struct Delivery {
     pub(super) first: First,
     pub(super) look: Option<Look>,
-    /// It may leave with others, if no copies of it are under way.
-    pub(super) together: Option<Together>,
     /// Whoever sends it stays awake for a while.
     pub(super) awake: bool,
 }
@@ -140,18 +135,18 @@ impl Wire {
 
     /// Whether a single request was sent and waits for its answer.
     pub(super) fn awaits_one(&self) -> bool {
-        self.0.shared.state().unanswered == 1
+        self.0.shared.state().asked.len() == 1
     }
 
     /// As [`request`](Self::request), with a say in how the answer is told.
     pub(super) async fn request_with(
         &self,
         cmd: &Cmd,
-        Delivery { first, look, together, .. }: Delivery,
+        Delivery { first, look, .. }: Delivery,
     ) -> Result<Answered, Trouble> {
         let (asked, answered) = asked(look);
         let mut asked = Some(asked);
-        while !self.0.shared.ask(cmd, first, together, &mut asked)? {
+        while !self.0.shared.ask(cmd, first, &mut asked)? {
             self.0.shared.wait_for_room().await;
         }
         answered.await
@@ -202,13 +197,7 @@ impl Drop for Handle {
 
 impl Shared {
     /// Hands in a command, unless the connection is full.
-    fn ask(
-        &self,
-        cmd: &Cmd,
-        first: First,
-        together: Option<Together>,
-        asked: &mut Option<Asked>,
-    ) -> Result<bool, Trouble> {
+    fn ask(&self, cmd: &Cmd, first: First, asked: &mut Option<Asked>) -> Result<bool, Trouble> {
         let mut state = self.state();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -218,13 +207,13 @@ impl Shared {
         }
         let Some(asked) = asked.take() else { return Ok(true) };
         if first == First::Subscribers {
-            state.close_group();
             state.outgoing.extend_from_slice(PING);
-            state.push(Wanted::Nobodys);
+            state.asked.push_back(Wanted::Nobodys);
         }
-        let waits = state.hand_in(cmd, together, asked);
+        cmd.write_packed_command(&mut state.outgoing);
+        state.asked.push_back(Wanted::One(asked));
         state.gathered += 1;
-        if !waits || state.gathered >= REQUESTS_GATHERED {
+        if !state.gathering || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
         }
         Ok(true)
@@ -256,7 +245,6 @@ impl Shared {
         state.writing = true;
         state.gathered = 0;
         loop {
-            state.close_group();
             if state.outgoing.is_empty() {
                 break;
             }
@@ -328,9 +316,7 @@ impl Shared {
         let mut state = self.state();
         let count = answers.len().min(state.asked.len());
         let wanted: Vec<_> = state.asked.drain(..count).collect();
-        let requests: usize = wanted.iter().map(Wanted::requests).sum();
-        state.unanswered -= requests;
-        let many = requests >= ANSWERS_MANY;
+        let many = count >= ANSWERS_MANY;
         state.gathering = many;
         let waiting = mem::take(&mut state.waiting_for_room);
         drop(state);
@@ -340,18 +326,7 @@ impl Shared {
         for (wanted, value) in wanted.into_iter().zip(answers) {
             match wanted {
                 Wanted::Nobodys => {}
-                Wanted::Taught => self.state().teaches = false,
                 Wanted::One(asked) => asked.answer(value),
-                Wanted::Many(sent) => {
-                    let left = sent.answered(value);
-                    if !left.is_nothing() {
-                        let mut state = self.state();
-                        state.ask_alone(left);
-                        if !many {
-                            self.write(state);
-                        }
-                    }
-                }
             }
         }
         many
@@ -360,20 +335,13 @@ impl Shared {
     fn end(&self, trouble: Trouble) {
         let mut state = self.state();
         let trouble = state.ended.get_or_insert(trouble).clone();
-        let (asked, group) = (mem::take(&mut state.asked), mem::take(&mut state.together));
-        state.unanswered = 0;
+        let wanted = mem::take(&mut state.asked);
         drop(state);
-        let tell = |asked: Asked| {
-            let _ = asked.answer.send(Err(trouble.clone()));
-        };
-        for wanted in asked {
-            match wanted {
-                Wanted::Nobodys | Wanted::Taught => {}
-                Wanted::One(asked) => tell(asked),
-                Wanted::Many(sent) => sent.into_asked().for_each(tell),
+        for wanted in wanted {
+            if let Wanted::One(asked) = wanted {
+                let _ = asked.answer.send(Err(trouble.clone()));
             }
         }
-        group.into_asked().for_each(tell);
         self.room.notify_waiters();
         (self.on_push)(Unasked::Ended);
     }

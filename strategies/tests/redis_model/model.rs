@@ -35,11 +35,6 @@ pub(super) enum Command {
     Poll {
         nonce: N,
     },
-    /// The shortest way of UNLOCK, then of LOCK, without copies under way.
-    Many {
-        unlocks: Vec<N>,
-        locks: Vec<N>,
-    },
     /// The key's lease ends.
     Expire {
         key: u8,
@@ -52,16 +47,12 @@ pub(super) enum Command {
 
 pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
     let nonce = || 0..NONCES;
-    let some = || proptest::collection::vec(0..NONCES, 0..4);
     let command = prop_oneof![
         6 => (nonce(), any::<bool>(), any::<bool>())
             .prop_map(|(nonce, waits, copies)| Command::Lock { nonce, waits, copies }),
         4 => (nonce(), any::<bool>()).prop_map(|(nonce, copies)| Command::Unlock { nonce, copies }),
         1 => nonce().prop_map(|nonce| Command::Extend { nonce }),
         2 => nonce().prop_map(|nonce| Command::Poll { nonce }),
-        6 => (some(), some())
-            .prop_filter("nothing to do", |(unlocks, locks)| !unlocks.is_empty() || !locks.is_empty())
-            .prop_map(|(unlocks, locks)| Command::Many { unlocks, locks }),
         3 => (0..2_u8).prop_map(|key| Command::Expire { key }),
         1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
     ];
@@ -179,7 +170,6 @@ impl Model {
                 self.settle(nonce % 2);
                 self.state(nonce, ["granted", "waits", "spent", "unknown"])
             }
-            Command::Many { .. } => unreachable!("one request at a time"),
             Command::Expire { key } => {
                 self.keys[usize::from(key)].holder = None;
                 ""
@@ -188,22 +178,6 @@ impl Model {
                 self.keys.iter_mut().for_each(|key| key.alive.retain(|alive| *alive != process));
                 ""
             }
-        }
-    }
-
-    /// Whether the shortest way is for it.
-    pub(super) fn is_simple(&self, command: &Command) -> bool {
-        match *command {
-            Command::Unlock { nonce, .. } => {
-                let key = &self.keys[usize::from(nonce % 2)];
-                key.queue.is_empty()
-                    && key.holder.is_some_and(|held| held.0 == nonce && held.1 == Flag::Nothing)
-            }
-            Command::Lock { nonce, .. } => {
-                let key = &self.keys[usize::from(nonce % 2)];
-                key.queue.is_empty() && key.holder.is_none() && self.remembered.is_empty()
-            }
-            _ => false,
         }
     }
 

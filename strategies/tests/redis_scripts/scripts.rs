@@ -9,7 +9,6 @@ pub(super) const LOCK: &str = include_str!("../../src/redis/lock.lua");
 pub(super) const UNLOCK: &str = include_str!("../../src/redis/unlock.lua");
 pub(super) const EXTEND: &str = include_str!("../../src/redis/extend.lua");
 pub(super) const POLL: &str = include_str!("../../src/redis/poll.lua");
-pub(super) const MANY: &str = include_str!("../../src/redis/many.lua");
 
 pub(super) const NAMES: [&str; 6] =
     ["ns:{b0}:t", "ns:{b0}:x", "ns:{b0}:l:k", "ns:{b0}:f:k", "ns:{b0}:a:k", "ns:{b0}:g:k"];
@@ -65,17 +64,6 @@ impl Scripts {
 
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
         self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
-    }
-
-    /// The LOCK of many, for one.
-    pub(super) async fn lock_many(&mut self, nonce: u8, too_late: &str) -> Vec<String> {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(MANY).arg(5).arg(&[TOKENS, MEMORY, QUEUE, NAMES[5], HOLDER]);
-        cmd.arg(&["0", "1", too_late, &hex(nonce), "60000", "1 host -"]);
-        let reply: Value = cmd.query_async(&mut self.connection).await.unwrap();
-        let mut words = Vec::new();
-        flatten(&reply, &mut words);
-        words
     }
 
     pub(super) async fn number(&self, words: &[&str]) -> i64 {

@@ -5,22 +5,16 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::oneshot;
 
-use super::{
-    Look, Together,
-    together::{Group, Left, Refusal, Sent},
-};
-use crate::redis::{script::MANY, trouble::Trouble};
+use super::Look;
+use crate::redis::trouble::Trouble;
 
 /// How many requests wait for their answers, and how many bytes to be written, at the most; a
 /// caller beyond waits its turn.
 pub(super) const REQUESTS_MAX: usize = 16_384;
 const OUTGOING_BYTES_MAX: usize = 1 << 20;
-/// While so many requests are unanswered, one that may leave with others waits for them, or for the
-/// next answer: the server is busy until then.
-pub(super) const BUSY: usize = 24;
 
 type Answer = oneshot::Sender<Result<Value, Trouble>>;
 
@@ -51,19 +45,7 @@ impl Asked {
 /// Whose an answer is.
 pub(super) enum Wanted {
     Nobodys,
-    /// The server knows the script for many again.
-    Taught,
     One(Asked),
-    Many(Sent),
-}
-
-impl Wanted {
-    pub(super) fn requests(&self) -> usize {
-        match self {
-            Self::Nobodys | Self::Taught | Self::One(_) => 1,
-            Self::Many(sent) => sent.requests.len(),
-        }
-    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -83,78 +65,15 @@ pub(super) struct State {
     pub(super) gathering: bool,
     /// How many requests came since it last wrote.
     pub(super) gathered: usize,
-    /// What is to be written together.
-    pub(super) together: Group,
-    /// The server takes no groups.
-    always_alone: bool,
-    /// It is being taught the script for them.
-    pub(super) teaches: bool,
     /// Whose the answers are, in their order.
     pub(super) asked: VecDeque<Wanted>,
-    /// How many requests they answer.
-    pub(super) unanswered: usize,
     pub(super) waiting_for_room: usize,
     pub(super) ended: Option<Trouble>,
 }
 
 impl State {
     pub(super) fn is_full(&self) -> bool {
-        self.unanswered >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
-    }
-
-    pub(super) fn push(&mut self, wanted: Wanted) {
-        self.unanswered += wanted.requests();
-        self.asked.push_back(wanted);
-    }
-
-    /// Hands in a command, alone or with others. Returns whether it may wait for those.
-    pub(super) fn hand_in(&mut self, cmd: &Cmd, together: Option<Together>, asked: Asked) -> bool {
-        let busy = self.unanswered >= BUSY;
-        // Where nothing else is about to leave, there are no others.
-        let waits = self.gathering || self.writing || busy;
-        let together = together.filter(|kind| waits && !self.always_alone && kind.takes(cmd));
-        let Some(kind) = together else {
-            self.close_group();
-            cmd.write_packed_command(&mut self.outgoing);
-            self.push(Wanted::One(asked));
-            return self.gathering;
-        };
-        if self.together.is_full() {
-            self.close_group();
-        }
-        self.together.push(kind, cmd, asked);
-        self.gathering || busy
-    }
-
-    pub(super) fn close_group(&mut self) {
-        if self.together.len() == 0 {
-            return;
-        }
-        let mut sent = self.together.close(&mut self.outgoing);
-        self.push(match sent.requests.len() {
-            1 => sent.requests.pop().map_or(Wanted::Nobodys, |(_, asked)| Wanted::One(asked)),
-            _ => Wanted::Many(sent),
-        });
-    }
-
-    /// Hands in alone what a group was not for, and teaches the server a script that it does not know.
-    /// They had their room when they came: with those that came since, up to twice the bound may wait.
-    pub(super) fn ask_alone(&mut self, left: Left) {
-        self.outgoing.extend_from_slice(&left.bytes);
-        for asked in left.requests {
-            self.push(Wanted::One(asked));
-        }
-        match left.refusal {
-            Some(Refusal::Unknown) if self.teaches => {}
-            Some(Refusal::Unknown) => {
-                self.teaches = true;
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(MANY.text()).write_packed_command(&mut self.outgoing);
-                self.push(Wanted::Taught);
-            }
-            Some(Refusal::Lasting) => self.always_alone = true,
-            Some(Refusal::Passing) | None => {}
-        }
+        self.asked.len() >= REQUESTS_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX
     }
 
     /// What could not be written goes before what came meanwhile.
