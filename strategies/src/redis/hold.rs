@@ -12,7 +12,7 @@ use super::{
     keys, script,
     shared::{Release, Shared, hex},
     trouble::{Fate, Trouble},
-    wire::{Delivery, First},
+    wire::Delivery,
 };
 use crate::{Error, Instant, Lock, Nonce, extended, gone, whole_ms};
 
@@ -51,11 +51,8 @@ impl Shared {
         awaited: bool,
         until: Instant,
     ) -> Result<bool, Trouble> {
-        // Where other processes wait, the next holder is told before us: it is waited for.
-        let gives_away = self.gives_away.load(Ordering::Relaxed);
-        let first = if gives_away { First::Subscribers } else { First::Sender };
-        let awake = awaited && !gives_away;
-        let delivery = Delivery { first, look: None, awake };
+        let awake = awaited && !self.gives_away.load(Ordering::Relaxed);
+        let delivery = Delivery { look: None, awake };
         let arguments = |cmd: &mut Cmd| {
             self.add_common(cmd, bucket, [&**key].into_iter());
             cmd.arg(hex(nonce).as_slice()).arg(if copies { "c" } else { "-" });

@@ -215,7 +215,7 @@ impl Link {
         };
         let sent = self.clock.now();
         let left = until.since(sent).min(self.request_timeout);
-        let Delivery { first, look, awake } = delivery;
+        let Delivery { look, awake } = delivery;
         let look = look.map(|look| {
             // Weak: what waits for an answer must not keep the connection open.
             let (link, health) = (Arc::downgrade(self), live.health.clone());
@@ -226,7 +226,7 @@ impl Link {
             });
             look
         });
-        let asking = live.connection.request_with(cmd, Delivery { first, look, awake });
+        let asking = live.connection.request_with(cmd, Delivery { look, awake });
         let mut asking = pin!(timeout(left, asking));
         let soon = match awake && !self.spin_limit.is_zero() {
             true => self.stay_awake(&live.connection, asking.as_mut()).await,

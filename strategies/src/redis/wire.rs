@@ -25,7 +25,7 @@ use tokio::{
     task::{AbortHandle, yield_now},
 };
 
-use self::state::{Aside, Asked, State, Wanted, lock};
+use self::state::{Aside, Asked, State, lock};
 use super::trouble::Trouble;
 
 /// So many answers at once make the requests that follow leave in one write. Of fewer each leaves by
@@ -48,19 +48,6 @@ pub(super) enum Unasked<'a> {
 /// Takes what is told unasked.
 pub(super) type OnPush = Arc<dyn Fn(Unasked<'_>) + Send + Sync>;
 
-/// To whom the server writes first when a command also publishes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum First {
-    /// To whom sent the command.
-    #[default]
-    Sender,
-    /// To whoever is subscribed. Redis writes in the reverse order in which connections got something
-    /// to be told, so that a `PING` in the same write, answered before, moves its sender to the end.
-    Subscribers,
-}
-
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-
 /// Looks at an answer where it is read, and says whether something else will wake its caller: then
 /// nothing wakes it now, and it has the answer when it is polled.
 pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send + Sync>;
@@ -68,7 +55,6 @@ pub(super) type Look = Box<dyn FnOnce(&Value) -> bool + Send + Sync>;
 /// How a request is sent, and its answer told.
 #[derive(Default)]
 pub(super) struct Delivery {
-    pub(super) first: First,
     pub(super) look: Option<Look>,
     /// Whoever sends it stays awake for a while.
     pub(super) awake: bool,
@@ -142,11 +128,11 @@ impl Wire {
     pub(super) async fn request_with(
         &self,
         cmd: &Cmd,
-        Delivery { first, look, .. }: Delivery,
+        Delivery { look, .. }: Delivery,
     ) -> Result<Answered, Trouble> {
         let (asked, answered) = asked(look);
         let mut asked = Some(asked);
-        while !self.0.shared.ask(cmd, first, &mut asked)? {
+        while !self.0.shared.ask(cmd, &mut asked)? {
             self.0.shared.wait_for_room().await;
         }
         answered.await
@@ -197,7 +183,7 @@ impl Drop for Handle {
 
 impl Shared {
     /// Hands in a command, unless the connection is full.
-    fn ask(&self, cmd: &Cmd, first: First, asked: &mut Option<Asked>) -> Result<bool, Trouble> {
+    fn ask(&self, cmd: &Cmd, asked: &mut Option<Asked>) -> Result<bool, Trouble> {
         let mut state = self.state();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -206,12 +192,8 @@ impl Shared {
             return Ok(false);
         }
         let Some(asked) = asked.take() else { return Ok(true) };
-        if first == First::Subscribers {
-            state.outgoing.extend_from_slice(PING);
-            state.asked.push_back(Wanted::Nobodys);
-        }
         cmd.write_packed_command(&mut state.outgoing);
-        state.asked.push_back(Wanted::One(asked));
+        state.asked.push_back(asked);
         state.gathered += 1;
         if !state.gathering || state.gathered >= REQUESTS_GATHERED {
             self.write(state);
@@ -315,7 +297,7 @@ impl Shared {
         }
         let mut state = self.state();
         let count = answers.len().min(state.asked.len());
-        let wanted: Vec<_> = state.asked.drain(..count).collect();
+        let asked: Vec<_> = state.asked.drain(..count).collect();
         let many = count >= ANSWERS_MANY;
         state.gathering = many;
         let waiting = mem::take(&mut state.waiting_for_room);
@@ -323,11 +305,8 @@ impl Shared {
         if waiting > 0 {
             self.room.notify_waiters();
         }
-        for (wanted, value) in wanted.into_iter().zip(answers) {
-            match wanted {
-                Wanted::Nobodys => {}
-                Wanted::One(asked) => asked.answer(value),
-            }
+        for (asked, value) in asked.into_iter().zip(answers) {
+            asked.answer(value);
         }
         many
     }
@@ -335,12 +314,10 @@ impl Shared {
     fn end(&self, trouble: Trouble) {
         let mut state = self.state();
         let trouble = state.ended.get_or_insert(trouble).clone();
-        let wanted = mem::take(&mut state.asked);
+        let asked = mem::take(&mut state.asked);
         drop(state);
-        for wanted in wanted {
-            if let Wanted::One(asked) = wanted {
-                let _ = asked.answer.send(Err(trouble.clone()));
-            }
+        for asked in asked {
+            let _ = asked.answer.send(Err(trouble.clone()));
         }
         self.room.notify_waiters();
         (self.on_push)(Unasked::Ended);

@@ -42,12 +42,6 @@ impl Asked {
     }
 }
 
-/// Whose an answer is.
-pub(super) enum Wanted {
-    Nobodys,
-    One(Asked),
-}
-
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -66,7 +60,7 @@ pub(super) struct State {
     /// How many requests came since it last wrote.
     pub(super) gathered: usize,
     /// Whose the answers are, in their order.
-    pub(super) asked: VecDeque<Wanted>,
+    pub(super) asked: VecDeque<Asked>,
     pub(super) waiting_for_room: usize,
     pub(super) ended: Option<Trouble>,
 }

@@ -95,21 +95,6 @@ async fn a_request_whose_caller_has_gone_takes_its_answer_along() {
 }
 
 #[tokio::test]
-async fn a_request_whose_publications_go_first_gets_its_own_answer() {
-    let (url, serving) = server(Duration::ZERO, 6).await;
-    let (wire, _) = connect(&url).await;
-    // Each takes two answers, the first of which is to a PING.
-    for number in [2, 4, 6] {
-        let cmd = echo(b"x");
-        let asking =
-            wire.request_with(&cmd, Delivery { first: First::Subscribers, ..Delivery::default() });
-        let answer = timeout(LIMIT, asking).await.unwrap();
-        assert_eq!(answer.unwrap().value, Value::Int(number));
-    }
-    serving.await.unwrap();
-}
-
-#[tokio::test]
 async fn an_answer_that_was_looked_at_waits_until_its_caller_is_polled() {
     let (url, serving) = server(Duration::ZERO, 3).await;
     let (wire, _) = connect(&url).await;
