@@ -25,6 +25,8 @@
 //! in production, in tests and in simulation.
 
 mod capabilities;
+#[allow(dead_code, reason = "strategies move onto it one by one")]
+mod client;
 mod clock;
 mod deadline;
 mod error;
@@ -39,6 +41,7 @@ mod noop;
 mod options;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
+mod random;
 mod redis;
 mod spin;
 mod sync;

@@ -27,7 +27,7 @@ mod membership;
 mod node;
 mod options;
 mod peers;
-mod random;
+use crate::random;
 mod requests;
 #[cfg(test)]
 mod tests;

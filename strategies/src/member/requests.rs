@@ -6,7 +6,6 @@
 mod answers;
 mod callers;
 mod pending;
-mod schedule;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -24,10 +23,10 @@ pub(super) use self::sending::Sending;
 use self::{
     callers::Callers,
     pending::{Claim, Held, Item, PendingExtend, PendingLock, PendingUnlock},
-    schedule::{Due, Schedule},
 };
 use crate::{
     Instant, Lock, Nonce,
+    client::schedule::{Due, Schedule},
     lock_table::{Ended, Grant, ProcessId},
     planted::{Bug, planted},
 };

@@ -2,7 +2,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 use smallvec::SmallVec;
 
-use super::{callers::Callers, schedule::Due};
+use super::callers::Callers;
+use crate::client::schedule::Due;
 use crate::{
     Instant, Lock, Nonce, Owner,
     lock_table::{Command, Ended, Grant, LockRequest, ProcessId, Seen, Wait},

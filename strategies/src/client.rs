@@ -1,0 +1,30 @@
+//! The client side of a lock call, implemented once for every strategy that grants remotely.
+//!
+//! ```text
+//!   Client (handle)      checks, draws the nonce, arms the drop guard; one message to the mailbox
+//!     Driver             the only one that awaits and reads the clock; one turn after another
+//!       Core             pure: calls, events and time in; commands, answers and losses out
+//!       Backend          the granting side: a store behind a connection, or a consensus member
+//! ```
+//!
+//! **Invariants.** `Core` is a function of its inputs. One nonce is one call is one request: a
+//! refused LOCK is retried under a fresh nonce. Each rule of the contract that concerns the side
+//! that asks is implemented here and nowhere else.
+
+mod acquisition;
+pub(crate) mod backend;
+pub(crate) mod busy_poll;
+pub(crate) mod call;
+pub(crate) mod command;
+mod core;
+pub(crate) mod driver;
+mod events;
+pub(crate) mod handle;
+mod held;
+mod lock;
+pub(crate) mod mailbox;
+mod pace;
+mod pending;
+mod query;
+mod release;
+pub(crate) mod schedule;

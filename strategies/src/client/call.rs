@@ -1,0 +1,125 @@
+//! What callers ask of the core, and what the core answers.
+
+use std::{sync::Arc, time::Duration};
+
+use super::held::Claim;
+use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
+
+/// Names one call of this process, so that its answer finds it. Later calls have greater ids.
+pub(crate) type CallId = u64;
+
+/// What a caller asks of the core.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Lock(LockCall),
+    /// The future of a lock was dropped: its request is withdrawn, or its grant given back.
+    Withdraw {
+        id: CallId,
+        nonce: Nonce,
+    },
+    /// Frees an acquisition. Repeated until it is answered, or until `until`.
+    Unlock {
+        /// The caller that waits for the answer, and when it stops waiting; `None` for a dropped
+        /// guard.
+        caller: Option<(CallId, Instant)>,
+        lock: Lock,
+        until: Instant,
+    },
+    Extend(ExtendCall),
+    Inspect {
+        id: CallId,
+        key: Arc<str>,
+        limit: Instant,
+    },
+    /// A watch began after this lock was granted, and a loss may have come in between.
+    Check {
+        lock: Lock,
+    },
+    /// The future of an unlock, an extend or an inspection was dropped.
+    Abandon {
+        id: CallId,
+    },
+    /// Withdraws every wait and unlocks these locks, until `until`.
+    Close {
+        until: Instant,
+        watched: Vec<Lock>,
+    },
+}
+
+/// A LOCK as its caller asked for it.
+#[derive(Debug)]
+pub(crate) struct LockCall {
+    pub(crate) id: CallId,
+    pub(crate) key: Arc<str>,
+    pub(crate) nonce: Nonce,
+    pub(crate) lease: Duration,
+    /// How long the granting side may let it wait.
+    pub(crate) until: Until,
+    /// When the call ends, granted or not.
+    pub(crate) limit: Option<Instant>,
+    /// The caller does not wait: silence means [`Error::Unknown`], not [`Error::TimedOut`].
+    pub(crate) tries: bool,
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// An EXTEND as its caller asked for it.
+#[derive(Debug)]
+pub(crate) struct ExtendCall {
+    pub(crate) id: CallId,
+    pub(crate) lock: Lock,
+    pub(crate) lease: Duration,
+    pub(crate) limit: Instant,
+}
+
+/// How long a LOCK waits in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Not at all.
+    Now,
+    At(Instant),
+    Forever,
+}
+
+/// What the core answers a call.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Granted {
+        lock: Lock,
+        claim: Claim,
+    },
+    /// Another acquisition holds the key, and this one takes no place in the queue.
+    Held,
+    /// The acquisition ended on the granting side before this process learned of its grant.
+    Ended,
+    Unlocked,
+    /// The extension that was sent at `sent` took effect.
+    Extended {
+        sent: Instant,
+        claim: Claim,
+    },
+    /// An unlock or extend found that the acquisition does not hold the key.
+    Gone,
+    Inspected(Option<Inspection>),
+    Failed(Error),
+}
+
+/// What the core tells its driver.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Answer {
+        id: CallId,
+        answer: Answer,
+    },
+    /// An acquisition of this process can no longer be relied on.
+    Lost {
+        lock: Lock,
+    },
+    /// An acquisition was unlocked by this process.
+    Released {
+        lock: Lock,
+    },
+    /// Nothing that was granted to this process with this token or a smaller one can be relied on.
+    LostAll {
+        token: u64,
+    },
+}

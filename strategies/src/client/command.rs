@@ -1,0 +1,251 @@
+//! What the core asks of a backend, and what a backend reports.
+
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+use super::call::{CallId, Until};
+use crate::{Capabilities, Drift, Error, Inspection, Instant, Nonce, Owner};
+
+/// A request to the granting side. `copies`: an earlier copy of this acquisition's LOCK may still
+/// arrive there.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    Lock {
+        nonce: Nonce,
+        key: Arc<str>,
+        lease: Duration,
+        until: Until,
+        owner: Arc<Owner>,
+        copies: bool,
+    },
+    /// Frees what the nonce holds, or withdraws what it waits for.
+    Unlock {
+        nonce: Nonce,
+        key: Arc<str>,
+        copies: bool,
+        /// This process was granted the lock.
+        ours: bool,
+    },
+    Extend {
+        id: CallId,
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
+        lease: Duration,
+    },
+    /// What became of a waiter: answered by `Granted`, `Queued`, `Ended` or `Forgotten`.
+    CheckWaiter {
+        nonce: Nonce,
+        key: Arc<str>,
+    },
+    /// Whether this acquisition still holds the key: answered by `Lost`, or by nothing.
+    CheckHold {
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
+    },
+    Inspect {
+        id: CallId,
+        key: Arc<str>,
+    },
+}
+
+/// Whether a command that was submitted may reach the granting side more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Once at most.
+    One,
+    /// The way there may repeat it.
+    Many,
+}
+
+/// What the granting side reports, in the order in which it happened there.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Granted {
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
+        basis: Basis,
+    },
+    /// The nonce waits. With `check_in`, it asks for a `CheckWaiter` after that time.
+    Queued {
+        nonce: Nonce,
+        check_in: Option<Duration>,
+    },
+    /// Refused: another acquisition holds the key.
+    Held {
+        nonce: Nonce,
+    },
+    /// The nonce has ended: it was granted and its lease is over, or it was unlocked.
+    Ended {
+        nonce: Nonce,
+    },
+    /// The LOCK may be older than the memory of nonces: it is sent again with a newer time.
+    Stale {
+        nonce: Nonce,
+    },
+    /// A waiter is unknown there: it has to be queued again.
+    Forgotten {
+        nonce: Nonce,
+    },
+    /// The answer to an UNLOCK; `held`: it freed the key, or took the nonce out of the queue.
+    Unlocked {
+        nonce: Nonce,
+        held: bool,
+    },
+    /// The answer to an EXTEND: the token of what was extended, if the nonce holds the key.
+    Extended {
+        id: CallId,
+        token: Option<u64>,
+    },
+    Inspected {
+        id: CallId,
+        found: Option<Inspection>,
+    },
+    /// A bound of the granting side is reached.
+    Limit {
+        of: Subject,
+        what: &'static str,
+        limit: u64,
+    },
+    /// A request came to nothing.
+    Failed {
+        of: Subject,
+        fate: Fate,
+        cause: Cause,
+    },
+    /// The granting side ended this acquisition although this process did not unlock it.
+    Lost {
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
+    },
+    /// Nothing can be sent until [`Event::Up`]. With a cause, calls that do not wait fail with it.
+    Down {
+        cause: Option<Cause>,
+    },
+    /// Commands can be sent.
+    Up {
+        memory: Memory,
+    },
+}
+
+/// The request that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Lock(Nonce),
+    Unlock(Nonce),
+    Extend(CallId),
+    Inspect(CallId),
+    /// A `CheckWaiter` or `CheckHold`: repeated with the next one.
+    Check(Nonce),
+    /// Every LOCK that is not granted.
+    AllLocks,
+}
+
+/// What became of a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It never left this process.
+    Unsent,
+    /// It was sent, and may have taken effect.
+    Unanswered,
+    /// The granting side refused it: it had no effect.
+    Refused,
+}
+
+/// What a granting side that can be reached again may have forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Nothing, but answers may be lost.
+    Kept,
+    /// Answers and news may be lost, and what it granted too.
+    Perhaps,
+    /// All: it is another granting side.
+    Gone,
+}
+
+/// From what the local deadline of a grant is computed (contract, rule 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The granting side stamped the request and the grant: `waited` lies between the two, and
+    /// `lease` begins with the grant, or is what remained of it when a repeated request found it.
+    Stamped { waited: Duration, lease: Duration },
+}
+
+/// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
+#[derive(Clone)]
+pub(crate) struct Cause {
+    source: Arc<dyn StdError + Send + Sync>,
+    permanent: bool,
+}
+
+impl Cause {
+    /// A cause that may pass by itself.
+    pub(crate) fn passing(source: impl StdError + Send + Sync + 'static) -> Self {
+        Self { source: Arc::new(source), permanent: false }
+    }
+
+    /// A cause that lasts until an operator does something.
+    pub(crate) fn permanent(source: impl StdError + Send + Sync + 'static) -> Self {
+        Self { source: Arc::new(source), permanent: true }
+    }
+
+    /// Whether repeating the request is of no use.
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+
+    /// The public error.
+    pub(crate) fn to_error(&self) -> Error {
+        Error::unavailable(self.clone())
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.source, f)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.source, f)
+    }
+}
+
+impl StdError for Cause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.source()
+    }
+}
+
+/// What the core must know of a backend. It does not change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile {
+    pub(crate) capabilities: Capabilities,
+    /// Whether waiters queue on the granting side; if not, a refused call retries.
+    pub(crate) queues: bool,
+    /// The pause between a refusal and the next attempt, drawn from this range.
+    pub(crate) retry: (Duration, Duration),
+    /// The pause before an unanswered request is sent again, and its limit: it doubles each time.
+    /// `None` where the way there loses nothing without a [`Event::Failed`] or [`Event::Up`].
+    pub(crate) resend: Option<(Duration, Duration)>,
+    /// The longest lease, if it is shorter than [`DURATION_MAX`](crate::DURATION_MAX).
+    pub(crate) lease_max: Option<Duration>,
+    /// How long `unlock`, `extend`, `inspect` and a LOCK that does not wait may take.
+    pub(crate) request_timeout: Duration,
+    /// How many requests may be pending.
+    pub(crate) requests_max: usize,
+    pub(crate) drift: Drift,
+    /// For how long the driver polls before it sleeps.
+    pub(crate) busy_poll: Duration,
+}
+
+/// When the next turn has to come, if at all.
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,408 @@
+//! The one task of a handle: it awaits, reads the clock, and takes one turn after another.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::yield_now,
+};
+
+use super::{
+    backend::Backend,
+    busy_poll::BusyPoll,
+    call::{Answer, Call, CallId, Output},
+    command::{Event, earlier},
+    core::Core,
+    mailbox::{Mail, Receiver},
+};
+use crate::{Clock, Error, Holds, Instant, Lock};
+
+/// How much mail one turn takes: enough to gather a batch, little enough to stay prompt.
+const BATCH: usize = 512;
+/// For how many events of a turn memory is kept.
+const EVENTS_KEPT: usize = 1024;
+/// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
+const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Why a handle stopped for good.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("the backend stopped: {0}")]
+    Backend(String),
+    #[error("a broken invariant: {0}")]
+    Panic(String),
+}
+
+impl Failure {
+    pub(crate) fn to_error(&self) -> Error {
+        Error::Failed { source: Box::new(self.clone()) }
+    }
+}
+
+/// What the driver shows its handle.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) holds: Holds,
+    /// No lock that was lost or released so far has a greater token.
+    pub(crate) lost_token: AtomicU64,
+    pub(crate) failure: OnceLock<Failure>,
+}
+
+/// Gathers what waits, runs one turn of core and backend, delivers what came of it.
+pub(crate) struct Driver<B: Backend> {
+    core: Core,
+    /// Taken out when it is closed.
+    backend: Option<B>,
+    clock: Arc<dyn Clock>,
+    mailbox: Receiver<B::Query>,
+    shared: Arc<Shared>,
+    status: watch::Sender<B::Status>,
+    replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
+    events: Vec<Event>,
+    /// The latest reading of the clock.
+    now: Instant,
+    closing: Option<Closing>,
+    /// Mails since other tasks last had their turn.
+    taken: usize,
+    busy: BusyPoll,
+    /// A caller that waits for its answer sent a request in this turn.
+    awaited: bool,
+}
+
+/// A handle that is closing.
+struct Closing {
+    until: Instant,
+    done: Vec<oneshot::Sender<()>>,
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Wait,
+    End,
+}
+
+impl<B: Backend> Driver<B> {
+    pub(crate) fn new(
+        backend: B,
+        clock: Arc<dyn Clock>,
+        mailbox: Receiver<B::Query>,
+        shared: Arc<Shared>,
+        status: watch::Sender<B::Status>,
+        seed: u64,
+    ) -> Self {
+        let profile = backend.profile();
+        let now = clock.now();
+        Self {
+            core: Core::new(profile, seed),
+            backend: Some(backend),
+            clock,
+            mailbox,
+            shared,
+            status,
+            replies: BTreeMap::new(),
+            events: Vec::new(),
+            now,
+            closing: None,
+            taken: 0,
+            busy: BusyPoll::new(profile.busy_poll),
+            awaited: false,
+        }
+    }
+
+    /// Runs until closed, until every handle is dropped, or until the backend fails.
+    pub(crate) async fn run(mut self) {
+        let clock = self.clock.clone();
+        // Kept over turns unless a turn must come sooner: a timer that fires early costs less than
+        // one that is set for every call.
+        let mut wake = self.next_wake();
+        let mut sleep = Some(clock.sleep_until(wake));
+        loop {
+            let next = self.next_wake();
+            if next < wake || sleep.is_none() {
+                (wake, sleep) = (next, Some(clock.sleep_until(next)));
+            }
+            let slept = sleep.as_mut().expect("it was just set");
+            let polling = self.busy.is_polling();
+            let Self { backend, mailbox, .. } = &mut self;
+            let mut mail = None;
+            tokio::select! {
+                biased;
+                () = backend.as_mut().expect(OPEN).arrived() => {}
+                received = mailbox.recv(), if !mailbox.is_disconnected() => mail = received,
+                () = slept => sleep = None,
+                () = yield_now(), if polling => {
+                    self.now = self.clock.now();
+                    self.busy.poll(self.now);
+                    continue;
+                }
+            }
+            if self.step(mail) == Next::End {
+                break;
+            }
+            if self.taken >= BATCH {
+                self.taken = 0;
+                // Under load there is always more, and the tasks woken in this turn may wait for
+                // this very thread.
+                yield_now().await;
+            }
+        }
+        self.end().await;
+    }
+
+    /// When a turn must come although nothing arrives.
+    pub(crate) fn next_wake(&self) -> Instant {
+        let wake = earlier(self.core.next_wake(), self.backend().next_wake());
+        let wake = earlier(wake, self.closing.as_ref().map(|closing| closing.until));
+        match wake {
+            // Nothing is scheduled: the sleep is cut short by whatever arrives.
+            None => self.now.after(std::time::Duration::from_secs(3600)),
+            Some(at) if at > self.now.after(SHORTEST_SLEEP) => at,
+            Some(at) => at.max(self.clock.now().after(SHORTEST_SLEEP)),
+        }
+    }
+
+    /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait.
+    pub(crate) fn step(&mut self, mail: Option<Mail<B::Query>>) -> Next {
+        let unanswered = self.core.unanswered();
+        // The consensus engine panics on broken invariants: that ends this handle and nothing else.
+        let turn = AssertUnwindSafe(|| self.turn(mail));
+        let ended =
+            catch_unwind(turn).unwrap_or_else(|panic| Err(Failure::Panic(text_of(&*panic))));
+        if let Err(failure) = ended {
+            tracing::error!(error = %failure, "handle failed");
+            let _ = self.shared.failure.set(failure);
+            return Next::End;
+        }
+        self.deliver();
+        self.adjust_polling(unanswered);
+        if self.may_close() { Next::End } else { Next::Wait }
+    }
+
+    fn turn(&mut self, mail: Option<Mail<B::Query>>) -> Result<(), Failure> {
+        let arrived = self.clock.now();
+        self.backend.as_mut().expect(OPEN).take(arrived, &mut self.events)?;
+        if let Some(mail) = mail {
+            self.take_mail(arrived, mail);
+        }
+        for _ in 0..BATCH {
+            let Some(mail) = self.mailbox.try_recv() else { break };
+            self.take_mail(arrived, mail);
+        }
+        if self.mailbox.is_disconnected() && self.closing.is_none() {
+            // The last handle was dropped: what it released is still sent.
+            self.begin_closing(arrived, Vec::new(), None);
+        }
+        // Read after the last request was taken (contract, rule 3).
+        let now = self.clock.now();
+        self.now = now;
+        let Self { core, backend, events, .. } = self;
+        let backend = backend.as_mut().expect(OPEN);
+        loop {
+            let again = backend.flush(now, events)?;
+            for event in events.drain(..) {
+                core.handle(now, event);
+            }
+            core.expire(now);
+            let sent = core.send_due(now, |command| backend.submit(now, command));
+            if !again && !sent {
+                break;
+            }
+        }
+        events.shrink_to(EVENTS_KEPT);
+        backend.end_turn(now);
+        Ok(())
+    }
+
+    fn take_mail(&mut self, now: Instant, mail: Mail<B::Query>) {
+        self.taken += 1;
+        match mail {
+            Mail::Call { call, reply } => {
+                if let (Some(id), Some(reply)) = (id_of(&call), reply) {
+                    self.awaited = true;
+                    self.replies.insert(id, reply);
+                }
+                if let Call::Withdraw { id, .. } | Call::Abandon { id } = &call {
+                    self.replies.remove(id);
+                }
+                self.core.call(now, call);
+            }
+            Mail::Query(query) => {
+                let pending = self.core.pending();
+                self.backend.as_mut().expect(OPEN).query(now, query, pending);
+            }
+            Mail::Close { watched, done } => self.begin_closing(now, watched, Some(done)),
+        }
+    }
+
+    /// A second closing waits for the first, and no longer.
+    fn begin_closing(
+        &mut self,
+        now: Instant,
+        watched: Vec<Lock>,
+        done: Option<oneshot::Sender<()>>,
+    ) {
+        let until = now.after(self.backend().profile().request_timeout);
+        self.core.call(now, Call::Close { until, watched });
+        let closing = self.closing.get_or_insert_with(|| Closing { until, done: Vec::new() });
+        closing.done.extend(done);
+    }
+
+    /// Delivers what the turn produced: losses, then grants, then the rest. The next holder runs
+    /// before the one that unlocked.
+    fn deliver(&mut self) {
+        let status = self.backend().status();
+        self.status.send_if_modified(|shown| {
+            let changed = *shown != status;
+            if changed {
+                *shown = status;
+            }
+            changed
+        });
+        let Self { core, replies, shared, .. } = self;
+        let mut later = Vec::new();
+        for output in core.outputs() {
+            match output {
+                Output::Answer { id, answer: answer @ Answer::Granted { .. } } => {
+                    reply(replies, id, answer);
+                }
+                Output::Answer { id, answer } => later.push((id, answer)),
+                Output::Lost { lock } => shared.lose(&lock),
+                Output::Released { lock } => {
+                    shared.note_lost(lock.fencing_token());
+                    shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                }
+                Output::LostAll { token } => {
+                    shared.note_lost(token);
+                    shared.holds.lose_all().iter().for_each(warn_of);
+                }
+            }
+        }
+        for (id, answer) in later {
+            reply(replies, id, answer);
+        }
+    }
+
+    fn adjust_polling(&mut self, unanswered_before: usize) {
+        let awaited = std::mem::take(&mut self.awaited);
+        if self.core.unanswered() == 0 {
+            self.busy.answered();
+        } else if unanswered_before == 0 && awaited {
+            self.busy.begin(self.now);
+        }
+    }
+
+    /// Whether a closing has come to its end: everything is answered, and the backend agrees.
+    fn may_close(&mut self) -> bool {
+        let Some(closing) = &self.closing else { return false };
+        let over = self.now >= closing.until;
+        (over || self.core.is_idle()) && self.backend.as_mut().expect(OPEN).leave(self.now)
+    }
+
+    /// Ends the handle: callers that still wait see the senders of their answers dropped.
+    pub(crate) async fn end(mut self) {
+        self.replies.clear();
+        self.mailbox.close();
+        self.shared.holds.lose_all();
+        if let Some(backend) = self.backend.take() {
+            backend.close().await;
+        }
+        for done in self.closing.take().into_iter().flat_map(|closing| closing.done) {
+            let _ = done.send(());
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &B {
+        self.backend.as_ref().expect(OPEN)
+    }
+}
+
+/// What a simulator and tests look at between turns.
+#[cfg(any(test, feature = "testing"))]
+impl<B: Backend> Driver<B> {
+    pub(crate) fn backend_mut(&mut self) -> &mut B {
+        self.backend.as_mut().expect(OPEN)
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.shared.failure.get()
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.core.pending()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn mailbox(&mut self) -> &mut Receiver<B::Query> {
+        &mut self.mailbox
+    }
+}
+
+/// What a turn may assume of its backend.
+const OPEN: &str = "the backend is closed after the last turn";
+
+impl Shared {
+    fn lose(&self, lock: &Lock) {
+        self.note_lost(lock.fencing_token());
+        if self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token()) {
+            warn_of(lock);
+        }
+    }
+
+    /// Before watches are told: a watch that begins after that sees what was lost.
+    fn note_lost(&self, token: u64) {
+        self.lost_token.fetch_max(token, Ordering::SeqCst);
+    }
+}
+
+fn reply(replies: &mut BTreeMap<CallId, oneshot::Sender<Answer>>, id: CallId, answer: Answer) {
+    // A caller whose future was dropped sends its own withdrawal.
+    if let Some(reply) = replies.remove(&id) {
+        let _ = reply.send(answer);
+    }
+}
+
+/// The call whose answer a caller waits for.
+fn id_of(call: &Call) -> Option<CallId> {
+    match call {
+        Call::Lock(lock) => Some(lock.id),
+        Call::Extend(extend) => Some(extend.id),
+        Call::Inspect { id, .. } => Some(*id),
+        Call::Unlock { caller, .. } => caller.map(|(id, _)| id),
+        Call::Withdraw { .. } | Call::Check { .. } | Call::Abandon { .. } | Call::Close { .. } => {
+            None
+        }
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a message").into()
+}
+
+fn warn_of(lost: &Lock) {
+    tracing::warn!(nonce = %lost.nonce(), "lock lost");
+}
+
+/// Also where the driver's task is dropped with its runtime: guards must not outlive it unnoticed.
+impl<B: Backend> Drop for Driver<B> {
+    fn drop(&mut self) {
+        // First: a watch that begins from now on finds the handle closed.
+        self.mailbox.close();
+        self.shared.holds.lose_all();
+        self.status.send_replace(B::Status::default());
+    }
+}

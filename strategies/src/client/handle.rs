@@ -1,0 +1,277 @@
+//! The handle that a strategy of the client core is: unlock, extend, inspect, watch, close.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+
+use super::{
+    backend::Backend,
+    call::{Answer, Call, CallId, ExtendCall},
+    command::Profile,
+    core::REQUESTS,
+    driver::{Driver, Failure, Shared},
+    mailbox::{Full, Mail, Sender, mailbox},
+    pending::Pending,
+};
+use crate::{
+    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, check_duration,
+    check_key, extended, gone, random::Draws, sync::AtomicBool, wait::whole_ms,
+};
+
+/// A strategy's side of its driver. Dropped, it ends the driver once everything is sent.
+pub(crate) struct Client<B: Backend> {
+    pub(super) profile: Profile,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) mail: Sender<B::Query>,
+    pub(super) owner: Arc<Owner>,
+    pub(super) draws: Draws,
+    ids: AtomicU64,
+    closed: AtomicBool,
+    task: Mutex<Option<JoinHandle<()>>>,
+    shared: Arc<Shared>,
+    status: watch::Receiver<B::Status>,
+}
+
+impl<B: Backend> fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Client<B> {
+    /// A handle of `backend`, and the driver that its opener runs. With a seed, nonces and jitter
+    /// are a function of it.
+    pub(crate) fn new(
+        backend: B,
+        clock: Arc<dyn Clock>,
+        owner: Owner,
+        seed: Option<u64>,
+    ) -> (Self, Driver<B>) {
+        let profile = backend.profile();
+        let (mail, received) = mailbox(profile.requests_max);
+        let shared = Arc::new(Shared::default());
+        let (status, shown) = watch::channel(B::Status::default());
+        let jitter = seed.unwrap_or_else(rand::random);
+        let driver = Driver::new(backend, clock.clone(), received, shared.clone(), status, jitter);
+        let client = Self {
+            profile,
+            clock,
+            mail,
+            owner: Arc::new(owner),
+            draws: seed.map_or(Draws::System, Draws::seeded),
+            ids: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            task: Mutex::new(None),
+            shared,
+            status: shown,
+        };
+        (client, driver)
+    }
+
+    /// Runs the driver on the current runtime.
+    pub(crate) fn run(&self, driver: Driver<B>) {
+        let task = tokio::spawn(driver.run());
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        check_key(lock.key())?;
+        self.check_open()?;
+        let id = self.next_id();
+        let limit = self.clock.now().after(self.profile.request_timeout);
+        let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
+        let call = Call::Unlock { caller: Some((id, limit)), lock: lock.clone(), until };
+        let (reply, answer) = oneshot::channel();
+        let sent = self.mail.release(Mail::Call { call, reply: Some(reply) });
+        sent.map_err(|Full| self.full())?;
+        let mut pending = Pending::unlock(&self.mail, answer);
+        match pending.answer().await.map_err(|_| self.end_error())? {
+            Answer::Unlocked => {
+                // Other guards of the same acquisition may be watched in this process.
+                self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                Ok(())
+            }
+            Answer::Gone => Err(gone(lock, self.clock.now())),
+            Answer::Failed(error) => Err(error),
+            other => unreachable!("an unlock is not answered by {other:?}"),
+        }
+    }
+
+    pub(crate) async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        check_key(lock.key())?;
+        check_duration(duration)?;
+        self.check_lease(duration)?;
+        self.check_open()?;
+        let now = self.clock.now();
+        let end = now.after(self.profile.request_timeout);
+        let Some(deadline) = lock.deadline() else {
+            return self.extend_by(lock, duration, end).await;
+        };
+        if deadline <= now {
+            return Err(Error::Expired);
+        }
+        match self.extend_by(lock, duration, deadline.min(end)).await {
+            Err(Error::Unknown | Error::Unavailable { .. }) if self.clock.now() >= deadline => {
+                Err(Error::Expired)
+            }
+            outcome => outcome,
+        }
+    }
+
+    pub(super) async fn extend_by(
+        &self,
+        lock: &Lock,
+        duration: Duration,
+        limit: Instant,
+    ) -> Result<Lock, Error> {
+        let lease = Duration::from_millis(whole_ms(duration));
+        let id = self.next_id();
+        let reply = self.ask(Call::Extend(ExtendCall { id, lock: lock.clone(), lease, limit }))?;
+        let mut pending = Pending::query(&self.mail, id, reply);
+        let answer = pending.answer().await.map_err(|_| self.end_error())?;
+        pending.disarm();
+        match answer {
+            Answer::Extended { sent, claim } if claim.take() => {
+                extended(lock, sent, lease, self.profile.drift, self.clock.now())
+            }
+            // Revoked: it was lost before the answer was read.
+            Answer::Gone | Answer::Extended { .. } => Err(gone(lock, self.clock.now())),
+            Answer::Failed(error) => Err(error),
+            other => unreachable!("an extend is not answered by {other:?}"),
+        }
+    }
+
+    pub(crate) async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
+        check_key(key)?;
+        self.check_open()?;
+        let id = self.next_id();
+        let limit = self.clock.now().after(self.profile.request_timeout);
+        let reply = self.ask(Call::Inspect { id, key: key.into(), limit })?;
+        let mut pending = Pending::query(&self.mail, id, reply);
+        let answer = pending.answer().await.map_err(|_| self.end_error())?;
+        pending.disarm();
+        match answer {
+            Answer::Inspected(found) => Ok(found),
+            Answer::Failed(error) => Err(error),
+            other => unreachable!("an inspection is not answered by {other:?}"),
+        }
+    }
+
+    /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
+    pub(crate) fn release(&self, lock: &Lock) {
+        self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        if check_key(lock.key()).is_err() {
+            // Nothing was ever granted under such a key.
+            return;
+        }
+        let now = self.clock.now();
+        let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
+        let call = Call::Unlock { caller: None, lock: lock.clone(), until };
+        if self.mail.release(Mail::Call { call, reply: None }).is_err() {
+            tracing::warn!(nonce = %lock.nonce(), "mailbox full; the lease will expire");
+        }
+    }
+
+    pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {
+        let watch = self.shared.holds.watch(lock);
+        if self.check_open().is_err() {
+            self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+            self.release(lock);
+        } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
+            // It may have been lost before this watch began.
+            let call = Call::Check { lock: lock.clone() };
+            let _ = self.mail.release(Mail::Call { call, reply: None });
+        }
+        watch
+    }
+
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let watched = self.shared.holds.lose_all();
+        let (done, closed) = oneshot::channel();
+        let _ = self.mail.release(Mail::Close { watched, done });
+        // An error says that the driver has ended: there is nothing left to close.
+        let _ = closed.await;
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+    }
+
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    /// What the backend last showed of itself; its sender is dropped with the driver.
+    pub(crate) fn status(&self) -> watch::Receiver<B::Status> {
+        self.status.clone()
+    }
+
+    /// Asks the backend something that is no locking; `reply` is answered within the request
+    /// timeout.
+    pub(crate) async fn query<T>(
+        &self,
+        query: B::Query,
+        reply: oneshot::Receiver<T>,
+    ) -> Result<T, Error> {
+        self.check_open()?;
+        self.mail.ask(Mail::Query(query)).map_err(|Full| self.full())?;
+        let now = self.clock.now();
+        let limit = now.after(self.profile.request_timeout);
+        tokio::select! {
+            biased;
+            answer = reply => answer.map_err(|_| self.end_error()),
+            () = self.clock.sleep_from(now, limit) => Err(Error::Unavailable { source: None }),
+        }
+    }
+
+    pub(super) fn ask(&self, call: Call) -> Result<oneshot::Receiver<Answer>, Error> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.mail.ask(Mail::Call { call, reply: Some(reply) });
+        sent.map_err(|Full| self.full())?;
+        Ok(answer)
+    }
+
+    pub(super) fn next_id(&self) -> CallId {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Some backends bound leases more tightly than the contract does.
+    pub(super) fn check_lease(&self, duration: Duration) -> Result<(), Error> {
+        match self.profile.lease_max {
+            Some(most) if duration > most => {
+                Err(Error::duration("duration", duration, DURATION_MIN, most))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) || self.mail.is_closed() {
+            return Err(self.end_error());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end_error(&self) -> Error {
+        self.shared.failure.get().map_or(Error::Closed, Failure::to_error)
+    }
+
+    fn full(&self) -> Error {
+        Error::Limit { what: REQUESTS, limit: self.profile.requests_max as u64 }
+    }
+}

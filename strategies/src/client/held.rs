@@ -1,0 +1,177 @@
+//! What this process was granted and has not given back.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use crate::{Instant, Lock, Nonce, sync::AtomicU8};
+
+/// How often holds whose local deadline has passed are forgotten.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The acquisitions of this process, by nonce.
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    // Boxed: an entry that comes or goes moves its neighbours.
+    by_nonce: BTreeMap<Nonce, Box<Held>>,
+    sweep_at: Option<Instant>,
+    /// The greatest token ever granted to this process.
+    greatest_token: u64,
+}
+
+/// One acquisition that this process relies on.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) key: Arc<str>,
+    pub(super) token: u64,
+    pub(super) lease: Duration,
+    pub(super) deadline: Instant,
+    /// No other copy of its LOCK can still arrive at the granting side.
+    pub(super) sole: bool,
+    /// Another process was granted it, and this one extended it.
+    pub(super) adopted: bool,
+    /// Of the grant, until it was read; then of extensions that may not have been read.
+    claims: Vec<Claim>,
+}
+
+/// Decides who has an answer: the caller that reads it, or the core that takes it back because the
+/// handle closes or the lock is lost first. Exactly one of the two gets it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claim(Arc<AtomicU8>);
+
+impl Claim {
+    const TAKEN: u8 = 1;
+    const REVOKED: u8 = 2;
+
+    /// The caller takes the grant; `false` if it was revoked before.
+    pub(crate) fn take(&self) -> bool {
+        self.settle(Self::TAKEN)
+    }
+
+    /// The core takes it back; `false` if the caller has it.
+    pub(super) fn revoke(&self) -> bool {
+        self.settle(Self::REVOKED)
+    }
+
+    /// Whether the answer that it came with may still be read.
+    fn is_open(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    fn settle(&self, outcome: u8) -> bool {
+        let settled = self.0.compare_exchange(0, outcome, Ordering::AcqRel, Ordering::Acquire);
+        settled.map_or_else(|before| before == outcome, |_| true)
+    }
+}
+
+impl Held {
+    pub(super) fn lock(&self, nonce: Nonce) -> Lock {
+        Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
+    }
+
+    /// Takes back every answer that was not read. Returns whether that was all there was: no caller
+    /// has the lock.
+    pub(super) fn revoke(&self) -> bool {
+        // Not `all`, which would stop at the first that was read.
+        self.claims.iter().fold(true, |all, claim| claim.revoke() && all)
+    }
+}
+
+impl Holdings {
+    pub(super) fn get(&self, nonce: Nonce) -> Option<&Held> {
+        self.by_nonce.get(&nonce).map(|held| &**held)
+    }
+
+    pub(super) fn greatest_token(&self) -> u64 {
+        self.greatest_token
+    }
+
+    /// Notes a grant, and returns the claim that its answer carries.
+    pub(super) fn granted(
+        &mut self,
+        now: Instant,
+        lock: &Lock,
+        lease: Duration,
+        sole: bool,
+    ) -> Claim {
+        let claim = Claim::default();
+        let held = Held {
+            key: lock.key().clone(),
+            token: lock.fencing_token(),
+            lease,
+            deadline: lock.deadline().unwrap_or(now),
+            sole,
+            adopted: false,
+            claims: vec![claim.clone()],
+        };
+        self.insert(now, lock.nonce(), held);
+        claim
+    }
+
+    /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
+    /// returns the claim that its answer carries.
+    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Claim {
+        let claim = Claim::default();
+        match self.by_nonce.entry(lock.nonce()) {
+            Entry::Occupied(mut entry) => {
+                let held = entry.get_mut();
+                held.deadline = held.deadline.max(deadline);
+                held.claims.retain(Claim::is_open);
+                held.claims.push(claim.clone());
+            }
+            Entry::Vacant(_) => {
+                let held = Held {
+                    key: lock.key().clone(),
+                    token: lock.fencing_token(),
+                    lease: deadline.since(now),
+                    deadline,
+                    sole: false,
+                    adopted: true,
+                    claims: vec![claim.clone()],
+                };
+                self.insert(now, lock.nonce(), held);
+            }
+        }
+        claim
+    }
+
+    fn insert(&mut self, now: Instant, nonce: Nonce, held: Held) {
+        self.greatest_token = self.greatest_token.max(held.token);
+        self.sweep_at.get_or_insert(now.after(SWEEP_EVERY));
+        self.by_nonce.insert(nonce, Box::new(held));
+    }
+
+    pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<Held>> {
+        self.by_nonce.remove(&nonce)
+    }
+
+    /// Removes what the nonce holds with this token or a smaller one.
+    pub(super) fn remove_up_to(&mut self, nonce: Nonce, token: u64) -> Option<Box<Held>> {
+        match self.by_nonce.entry(nonce) {
+            Entry::Occupied(entry) if entry.get().token <= token => Some(entry.remove()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> BTreeMap<Nonce, Box<Held>> {
+        std::mem::take(&mut self.by_nonce)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Nonce, &Held)> {
+        self.by_nonce.iter().map(|(nonce, held)| (*nonce, &**held))
+    }
+
+    pub(super) fn next_sweep(&self) -> Option<Instant> {
+        self.sweep_at
+    }
+
+    /// Forgets what is past its local deadline: holders that never unlock must not pile up here.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.by_nonce.retain(|_, held| held.deadline > now);
+            self.sweep_at = (!self.by_nonce.is_empty()).then(|| now.after(SWEEP_EVERY));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The one `lock`: from the checks to the lock or the error.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    backend::Backend,
+    call::{Answer, Call, LockCall, Until},
+    handle::Client,
+    pending::Pending,
+};
+use crate::{
+    Error, Instant, Lock, LockOptions, MaxWait, Owner, check_request, lasts, wait::whole_ms,
+};
+
+/// The pause before an acquisition that ended before it was heard of is tried under a fresh nonce.
+const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
+
+/// What every attempt of one call has in common.
+struct Request {
+    key: Arc<str>,
+    lease: Duration,
+    until: Until,
+    limit: Option<Instant>,
+    tries: bool,
+    owner: Arc<Owner>,
+}
+
+impl<B: Backend> Client<B> {
+    pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
+        check_request(key, options)?;
+        self.check_lease(options.duration)?;
+        self.check_open()?;
+        let request = self.request(key, options);
+        loop {
+            let mut pending = self.ask_lock(&request)?;
+            let answer = pending.answer().await.map_err(|_| self.end_error())?;
+            let pause = match answer {
+                Answer::Granted { lock, claim } => {
+                    let now = self.clock.now();
+                    let lock = if has_half_left(&lock, now, request.lease) {
+                        lock
+                    } else {
+                        // Rare, and long enough to make the future of every lock longer.
+                        Box::pin(self.extended_to_half(&lock, now, &request)).await?
+                    };
+                    self.check_open()?;
+                    if claim.take() {
+                        pending.disarm();
+                        return Ok(lock);
+                    }
+                    // It was lost before it was read.
+                    ENDED_RETRY
+                }
+                Answer::Held if !request.tries => self.profile.retry,
+                Answer::Ended => ENDED_RETRY,
+                Answer::Held => {
+                    pending.disarm();
+                    return Err(Error::Held);
+                }
+                Answer::Failed(error) => {
+                    pending.disarm();
+                    return Err(error);
+                }
+                other => unreachable!("a lock is not answered by {other:?}"),
+            };
+            pending.disarm();
+            self.pause_before_retry(pause, request.limit).await?;
+        }
+    }
+
+    fn request(&self, key: &str, options: &LockOptions) -> Request {
+        let now = self.clock.now();
+        let (until, limit) = match options.max_wait {
+            MaxWait::AtMost(Duration::ZERO) => {
+                (Until::Now, Some(now.after(self.profile.request_timeout)))
+            }
+            MaxWait::AtMost(wait) => (Until::At(now.after(wait)), Some(now.after(wait))),
+            MaxWait::Forever => (Until::Forever, None),
+        };
+        let owner = match &options.label {
+            None => self.owner.clone(),
+            label => Arc::new(Owner { label: label.clone(), ..(*self.owner).clone() }),
+        };
+        Request {
+            key: key.into(),
+            lease: Duration::from_millis(whole_ms(options.duration)),
+            until: if self.profile.queues { until } else { Until::Now },
+            limit,
+            tries: until == Until::Now,
+            owner,
+        }
+    }
+
+    /// Asks under a fresh nonce: one nonce is one request.
+    fn ask_lock(&self, request: &Request) -> Result<Pending<'_, B::Query>, Error> {
+        let (id, nonce) = (self.next_id(), self.draws.nonce());
+        let Request { lease, until, limit, tries, .. } = *request;
+        let (key, owner) = (request.key.clone(), request.owner.clone());
+        let call = Call::Lock(LockCall { id, key, nonce, lease, until, limit, tries, owner });
+        let reply = self.ask(call)?;
+        Ok(Pending::lock(&self.mail, id, nonce, reply))
+    }
+
+    /// The lock, extended: a lease of which less than half remains is not handed out.
+    async fn extended_to_half(
+        &self,
+        lock: &Lock,
+        now: Instant,
+        request: &Request,
+    ) -> Result<Lock, Error> {
+        let limit = now.after(self.profile.request_timeout);
+        let by = request.limit.map_or(limit, |end| end.min(limit));
+        match self.extend_by(lock, request.lease, by).await {
+            Ok(lock) if has_half_left(&lock, self.clock.now(), request.lease) => Ok(lock),
+            Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
+            _ => Err(Error::TimedOut),
+        }
+    }
+
+    /// Sleeps before the next attempt, or until the call's time is over.
+    async fn pause_before_retry(
+        &self,
+        (least, most): (Duration, Duration),
+        limit: Option<Instant>,
+    ) -> Result<(), Error> {
+        let now = self.clock.now();
+        let wake = now.after(self.draws.between(least, most));
+        let over = limit.filter(|limit| wake >= *limit);
+        self.clock.sleep_from(now, over.unwrap_or(wake)).await;
+        self.check_open()?;
+        over.map_or(Ok(()), |_| Err(Error::TimedOut))
+    }
+}
+
+/// Whether a lock may be handed out: at least half of its lease remains.
+fn has_half_left(lock: &Lock, now: Instant, lease: Duration) -> bool {
+    lock.deadline().is_some_and(|deadline| lasts(deadline, now, lease))
+}

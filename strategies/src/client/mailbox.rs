@@ -1,0 +1,136 @@
+//! What a handle sends its driver, and how much of it may wait there.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::call::{Answer, Call};
+use crate::Lock;
+
+/// A message of the handle. `Q`: what a backend can be asked besides locking.
+#[derive(Debug)]
+pub(crate) enum Mail<Q> {
+    Call {
+        call: Call,
+        reply: Option<oneshot::Sender<Answer>>,
+    },
+    Query(Q),
+    /// Withdraws every wait, unlocks these, and ends within the request timeout.
+    Close {
+        watched: Vec<Lock>,
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// The handle's end.
+#[derive(Debug)]
+pub(crate) struct Sender<Q> {
+    mail: mpsc::UnboundedSender<Mail<Q>>,
+    waiting: Arc<AtomicUsize>,
+    capacity: usize,
+}
+
+/// The driver's end.
+#[derive(Debug)]
+pub(crate) struct Receiver<Q> {
+    mail: mpsc::UnboundedReceiver<Mail<Q>>,
+    waiting: Arc<AtomicUsize>,
+    disconnected: bool,
+}
+
+/// The mailbox is full.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+/// A mailbox for `capacity` requests that the driver has not taken, and as many releases.
+pub(crate) fn mailbox<Q>(capacity: usize) -> (Sender<Q>, Receiver<Q>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    (
+        Sender { mail: sender, waiting: waiting.clone(), capacity },
+        Receiver { mail: receiver, waiting, disconnected: false },
+    )
+}
+
+impl<Q> Sender<Q> {
+    /// Sends a request that may be refused.
+    pub(crate) fn ask(&self, mail: Mail<Q>) -> Result<(), Full> {
+        self.post(mail, self.capacity)
+    }
+
+    /// Sends what frees capacity: an unlock, a withdrawal, a dropped guard. It never waits, and is
+    /// refused only where twice the capacity waits: more than was ever granted.
+    pub(crate) fn release(&self, mail: Mail<Q>) -> Result<(), Full> {
+        self.post(mail, self.capacity.saturating_mul(2))
+    }
+
+    /// Whether the driver has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mail.is_closed()
+    }
+
+    fn post(&self, mail: Mail<Q>, most: usize) -> Result<(), Full> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= most {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full);
+        }
+        // A driver that has ended drops the mail and with it the sender of its answer, which its
+        // caller sees.
+        let _ = self.mail.send(mail);
+        Ok(())
+    }
+}
+
+impl<Q> Receiver<Q> {
+    /// Takes no more mail.
+    pub(crate) fn close(&mut self) {
+        self.mail.close();
+    }
+
+    /// Whether every handle is dropped and all mail is taken.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.disconnected
+    }
+
+    /// The next mail; `None` once every handle is dropped. Cancel safe.
+    pub(crate) async fn recv(&mut self) -> Option<Mail<Q>> {
+        let mail = self.mail.recv().await;
+        self.disconnected = mail.is_none();
+        self.taken(mail)
+    }
+
+    /// The next mail, if one waits.
+    pub(crate) fn try_recv(&mut self) -> Option<Mail<Q>> {
+        let mail = self.mail.try_recv().ok();
+        self.taken(mail)
+    }
+
+    fn taken(&self, mail: Option<Mail<Q>>) -> Option<Mail<Q>> {
+        mail.inspect(|_| _ = self.waiting.fetch_sub(1, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mail() -> Mail<()> {
+        Mail::Call { call: Call::Abandon { id: 1 }, reply: None }
+    }
+
+    #[test]
+    fn a_full_mailbox_refuses_requests_and_takes_releases() {
+        let (sender, mut receiver) = mailbox(2);
+        assert!(sender.ask(mail()).is_ok() && sender.ask(mail()).is_ok());
+        assert!(sender.ask(mail()).is_err(), "two wait already");
+        assert!(sender.release(mail()).is_ok() && sender.release(mail()).is_ok());
+        assert!(sender.release(mail()).is_err(), "twice the capacity waits");
+        for _ in 0..3 {
+            assert!(receiver.try_recv().is_some());
+        }
+        assert!(sender.ask(mail()).is_ok(), "one waits");
+    }
+}
