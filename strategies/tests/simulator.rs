@@ -23,7 +23,7 @@ use gaggle_strategies::testing::{
 
 /// Seeds in which something was found once, by what it was. They always run. A trace changes with the
 /// library, and with it which seed shows a mistake: those of the first have their mistake planted and
-/// are held to fail with it by `docs/proof/planted`; of the next each failed with its mistake put back
+/// are held to fail with it by `scripts/planted`; of the next each failed with its mistake put back
 /// when `docs/proof.md` says so; those of the last part have lost theirs, and are plain seeds now.
 const REGRESSIONS: [(u64, &str); 26] = [
     // A mistake of the library that is kept: `answer-to-any-copy`.

@@ -16,7 +16,7 @@ pub(crate) struct Data {
 }
 
 /// One workload by one contender.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) workload: String,
     pub(crate) lock: String,
@@ -64,6 +64,18 @@ impl Data {
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
         eprintln!("          {name}: {value:.3}");
         self.figures.entry(name.to_owned()).or_default().push(value);
+    }
+
+    /// What the files keep: of each row and figure the median alone.
+    pub(crate) fn medians(&self) -> Self {
+        let row = |row: &Row| Row { rounds: vec![row.median()], ..row.clone() };
+        let figure = |name: &String| Some((name.clone(), vec![self.get(name)?]));
+        Self {
+            about: self.about.clone(),
+            settings: self.settings.clone(),
+            rows: self.rows.iter().map(row).collect(),
+            figures: self.figures.keys().filter_map(figure).collect(),
+        }
     }
 
     /// The median of a row, if it was measured.

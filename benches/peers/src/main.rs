@@ -9,16 +9,13 @@
 #![allow(clippy::disallowed_methods)]
 
 mod apart;
-mod awake;
 mod bounds;
 mod cluster;
-mod columns;
 mod commands;
 mod contenders;
 mod data;
 mod engines;
 mod failing;
-mod history;
 mod machine;
 mod ours;
 mod pinned;
@@ -52,12 +49,6 @@ fn main() -> ExitCode {
         ["keys", count] => rest::keys_child(count),
         ["masses", name, waiters] => rest::masses_child(name, waiters),
         ["rest", seconds] => rest::at_rest_child(seconds),
-        ["history", out, rounds, revisions @ ..] => {
-            history::measure(out.as_ref(), rounds, revisions)
-        }
-        ["awake", out, gaggle, rounds] => awake::measure(out.as_ref(), gaggle, rounds),
-        ["redraw", "history", directory] => history::redraw(directory.as_ref()),
-        ["redraw", "awake", directory] => awake::redraw(directory.as_ref()),
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };

@@ -1,7 +1,5 @@
 //! Members in processes of their own, by the command line that users have: with guards.
 
-use std::path::Path;
-
 use gaggle::bench::Figures;
 use serde_json::Value;
 use tokio::process::Command;
@@ -55,7 +53,8 @@ fn short(workload: &str) -> &'static str {
     }
 }
 
-/// What the command line measured, for as many windows as asked for.
+/// What the command line measured, for as many windows as asked for: the names of its workloads, and
+/// the medians.
 async fn bench(
     settings: &Settings,
     setup: &[&str],
@@ -66,14 +65,7 @@ async fn bench(
     let mut words = vec!["--processes", "--duration", &window];
     words.extend(setup);
     workloads.iter().for_each(|workload| words.extend(["--workload", workload]));
-    measured_by(&settings.gaggle, &words).await
-}
-
-/// What a `gaggle bench` with these words measured: the names of its workloads, and the medians.
-pub(crate) async fn measured_by(
-    gaggle: &Path,
-    words: &[&str],
-) -> Result<Vec<(String, Figures)>, Failed> {
+    let gaggle = &settings.gaggle;
     let mut command = Command::new(gaggle);
     command.args(["bench", "--json", "-"]).args(words);
     let output = command.kill_on_drop(true).output().await?;

@@ -48,7 +48,7 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
 
 fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     let targets = targets::all(data);
-    let document = serde_json::json!({ "measured": data, "targets": targets });
+    let document = serde_json::json!({ "measured": data.medians(), "targets": targets });
     fs::write(directory.join("results.json"), format!("{document:#}\n"))?;
     fs::write(directory.join("results.md"), markdown(data, &targets))?;
     fs::write(directory.join("chart.svg"), chart(data).svg())?;
