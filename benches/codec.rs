@@ -1,7 +1,7 @@
 //! What members pay for a frame, and users for a URL.
 //!
 //! ```text
-//! cargo bench --features simulator,testing --bench codec
+//! cargo bench --bench codec
 //! ```
 #![allow(clippy::unwrap_used, reason = "a figure that cannot be taken must not be printed")]
 

@@ -2,8 +2,8 @@
 //! the machine disturbs.
 //!
 //! ```text
-//! cargo run --all-features --example instructions -- check
-//! cargo run --all-features --example instructions -- renew
+//! cargo run --example instructions -- check
+//! cargo run --example instructions -- renew
 //! ```
 //!
 //! Each path runs in a process of its own under valgrind's callgrind, which counts what happens
@@ -90,7 +90,7 @@ fn check() {
         eprintln!(
             "{}: more than {:.0} % from benches/instructions.txt. Fewer, or more for a reason? Then \
              renew it, and say why in the commit:\n  \
-             cargo run --all-features --example instructions -- renew",
+             cargo run --example instructions -- renew",
             changed.join("; "),
             TOLERANCE * 100.0,
         );

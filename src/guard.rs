@@ -3,7 +3,9 @@ mod interleavings;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use gaggle_strategies::{Clock, DURATION_MIN, Error, Instant, KeyedMutex, Lock, LossWatch, Nonce};
+use gaggle_strategies::{
+    Clock, Error, Instant, KeyedMutex, Lock, Nonce, implement::LossWatch, limits::DURATION_MIN,
+};
 use tokio::sync::watch;
 
 use crate::keepalive::KeepAlive;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_strategies::{DURATION_MIN, Error, Instant};
+use gaggle_strategies::{Error, Instant, limits::DURATION_MIN};
 use rand::RngExt;
 use tokio::task::AbortHandle;
 

@@ -62,13 +62,12 @@
 //! - [`open`]: from a URL to a strategy; the only file that names every implementation.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
 //!
-//! Features: `cli` (default) builds the command line `gaggle`; the library is the same without it.
-//! `simulator` adds `gaggle simulate`. `bench`, `testing` and `planted-bugs` open the workloads behind `gaggle bench` and what our
-//! own tests need; they are no stable API. The conformance suite is the feature `testing` of `gaggle-strategies`.
+//! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
+//! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over TCP, and
+//! `raft`. Without any there is [`Local`](strategies::Local), and none of their dependencies.
+//! `testing` and `planted-bugs` open what our own tests need; they are no stable API. The conformance
+//! suite is the feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
 
-#[cfg(feature = "bench")]
-#[doc(hidden)]
-pub mod bench;
 mod guard;
 mod keepalive;
 mod locker;
@@ -80,8 +79,8 @@ pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
-    self as strategies, BootClock, Capabilities, Clock, Error, Exclusion, Inspection, KeyedMutex,
-    Lock, LockOptions, MaxWait, Nonce, Order, Owner, Survives,
+    self as strategies, BootClock, Capabilities, Clock, Error, Exclusion, Inspection, Instant,
+    KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Order, Owner, Survives,
 };
 
 pub use crate::{

@@ -2,23 +2,37 @@
 //! strategy and channel. See [`open`].
 
 mod error;
+#[cfg(feature = "raft")]
 mod hubs;
 mod options;
 mod scheme;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "tcp")),
+    allow(dead_code, reason = "every URL is understood, also one that cannot be opened")
+)]
 pub(crate) mod target;
 
+#[cfg(feature = "raft")]
 use std::sync::Arc;
 
-use gaggle_channels::{self as channels, Channel, ChannelError, Tcp, TcpOptions};
-use gaggle_strategies::{
-    self as strategies, Error, Gaggle, KeyedMutex, Local, MemberOptions, Noop, Raft, RedisOptions,
-    Replicate,
-};
+use gaggle_channels::ChannelError;
+#[cfg(feature = "raft")]
+use gaggle_channels::{self as channels, Channel};
+#[cfg(feature = "raft")]
+use gaggle_strategies::{self as strategies, MemberOptions, Replicate};
+use gaggle_strategies::{Error, Local, Noop};
+#[cfg(feature = "redis")]
+use gaggle_strategies::{Queue, RedisOptions};
 
 pub use self::error::OpenError;
+#[cfg(feature = "raft")]
 use self::{
-    scheme::{Policy, Scheme},
-    target::{Group, Link, Member, Redis, Target},
+    scheme::Policy,
+    target::{Group, Link},
+};
+use self::{
+    scheme::Scheme,
+    target::{Member, Redis, Target},
 };
 use crate::Locker;
 
@@ -109,54 +123,75 @@ fn explained(url: &str, error: OpenError) -> OpenError {
 }
 
 async fn open_target(target: Target) -> Result<Locker, OpenError> {
-    Ok(match target {
-        Target::Local => Locker::new(Local::new()),
-        Target::Noop => Locker::new(Noop::new()),
-        Target::Redis(redis) => Locker::new(strategies::Redis::open(redis_options(redis)).await?),
-        Target::Member(member) => Locker::from_arc(open_member(member).await?),
-    })
+    match target {
+        Target::Local => Ok(Locker::new(Local::new())),
+        Target::Noop => Ok(Locker::new(Noop::new())),
+        Target::Redis(redis) => open_redis(redis).await,
+        Target::Member(member) => open_member(member).await,
+    }
 }
 
-fn redis_options(redis: Redis) -> RedisOptions {
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: Redis) -> Result<Locker, OpenError> {
+    Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" })
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(redis: Redis) -> Result<Locker, OpenError> {
+    let queue = if redis.fifo { Queue::Fifo } else { Queue::None };
     let mut options =
-        RedisOptions::new(redis.server.0).queue(redis.queue).allow_eviction(redis.allow_eviction);
+        RedisOptions::new(redis.server.0).queue(queue).allow_eviction(redis.allow_eviction);
     if let Some(namespace) = redis.namespace {
         options = options.namespace(namespace);
     }
     if let Some(timeout) = redis.request_timeout {
         options = options.request_timeout(timeout);
     }
-    options
+    Ok(Locker::new(gaggle_strategies::Redis::open(options).await?))
 }
 
-async fn open_member(member: Member) -> Result<Arc<dyn KeyedMutex>, OpenError> {
+#[cfg(not(feature = "raft"))]
+async fn open_member(_: Member) -> Result<Locker, OpenError> {
+    Err(OpenError::FeatureOff { scheme: "raft and gaggle", feature: "raft" })
+}
+
+#[cfg(feature = "raft")]
+async fn open_member(member: Member) -> Result<Locker, OpenError> {
     let channel = open_channel(&member)?;
     let policy = member.policy;
     let options = member_options(member);
     Ok(match policy {
-        Policy::Raft => Arc::new(Raft::open(channel, options).await?),
-        Policy::Gaggle => Arc::new(Gaggle::open(channel, options).await?),
+        Policy::Raft => Locker::new(strategies::Raft::open(channel, options).await?),
+        Policy::Gaggle => Locker::new(strategies::Gaggle::open(channel, options).await?),
     })
 }
 
+#[cfg(feature = "raft")]
 fn open_channel(member: &Member) -> Result<Arc<dyn Channel>, OpenError> {
     let name = member.name.clone();
-    Ok(match &member.link {
-        Link::Memory => hubs::channel(&member.cluster, name),
+    match &member.link {
+        Link::Memory => Ok(hubs::channel(&member.cluster, name)),
+        #[cfg(feature = "redis")]
         Link::Redis { server } => {
             let options = channels::RedisOptions::new(&server.0, &member.cluster, name);
-            Arc::new(channels::Redis::new(options)?)
+            Ok(Arc::new(channels::Redis::new(options)?))
         }
+        #[cfg(not(feature = "redis"))]
+        Link::Redis { .. } => Err(OpenError::FeatureOff { scheme: "+redis", feature: "redis" }),
+        #[cfg(feature = "tcp")]
         Link::Tcp { listen, peers, insecure } => {
-            let mut options = TcpOptions::new(name.clone(), *listen).insecure(*insecure);
+            let mut options = channels::TcpOptions::new(name.clone(), *listen).insecure(*insecure);
             options.peers = peers.clone();
             // So that one list does for all members.
             options.peers.remove(&name);
-            Arc::new(Tcp::new(options)?)
+            Ok(Arc::new(channels::Tcp::new(options)?))
         }
-    })
+        #[cfg(not(feature = "tcp"))]
+        Link::Tcp { .. } => Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" }),
+    }
 }
 
+#[cfg(feature = "raft")]
 fn member_options(member: Member) -> MemberOptions {
     let mut options = match member.group {
         Group::Named(names) => MemberOptions::named(&member.cluster, names),

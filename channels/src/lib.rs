@@ -10,16 +10,22 @@
 //! | [`Redis`] | pub/sub of one Redis: one topic per node and one for broadcasts | machines that share a Redis |
 //! | [`Tcp`] | one TCP connection per pair of nodes | production clusters |
 //!
-//! Nothing here knows what is in a frame.
+//! `Redis` and `Tcp` are features, `redis` and `tcp`. Nothing here knows what is in a frame.
 
 mod memory;
+#[cfg(any(feature = "redis", feature = "tcp"))]
 mod outgoing;
+#[cfg(any(feature = "redis", feature = "tcp"))]
 mod queue;
+#[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
 pub mod resp;
+#[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(any(feature = "redis", feature = "tcp"))]
 mod writer;
 
 use std::{fmt, sync::Arc};
@@ -27,11 +33,11 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use crate::{
-    memory::{Faults, Fired, Hub, Memory},
-    redis::{Redis, RedisOptions},
-    tcp::{Tcp, TcpOptions},
-};
+pub use crate::memory::{Faults, Fired, Hub, Memory};
+#[cfg(feature = "redis")]
+pub use crate::redis::{Redis, RedisOptions};
+#[cfg(feature = "tcp")]
+pub use crate::tcp::{Tcp, TcpOptions};
 
 /// The longest frame that every channel carries, in bytes: 1 MiB.
 ///

@@ -9,7 +9,7 @@
 use std::{future::Future, pin::Pin, sync::atomic::Ordering};
 
 use async_trait::async_trait;
-use gaggle_strategies::{Capabilities, Holds, Inspection, LockOptions};
+use gaggle_strategies::{Capabilities, Inspection, LockOptions, implement::Holds};
 use shuttle::{
     Config, Runner,
     future::block_on,

@@ -28,6 +28,15 @@ pub enum OpenError {
         example: &'static str,
     },
 
+    /// The URL is right, and this program was built without what its scheme needs. Nothing was opened.
+    #[error("built without {scheme}: enable the feature {feature:?} of the crate gaggle")]
+    FeatureOff {
+        /// The scheme, or its part behind the plus sign.
+        scheme: &'static str,
+        /// The feature to enable.
+        feature: &'static str,
+    },
+
     /// The scheme has no such option. Nothing was opened.
     #[error("{scheme} has no option {option:?}, {}; for example: {example}", known(allowed))]
     UnknownOption {

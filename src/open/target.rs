@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use gaggle_channels::NodeName;
-use gaggle_strategies::{Nonce, Queue};
+use gaggle_strategies::Nonce;
 use url::Url;
 
 use super::{
@@ -25,7 +25,7 @@ pub(crate) enum Target {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Redis {
     pub(crate) server: Secret,
-    pub(crate) queue: Queue,
+    pub(crate) fifo: bool,
     pub(crate) namespace: Option<String>,
     pub(crate) allow_eviction: bool,
     pub(crate) request_timeout: Option<Duration>,
@@ -91,7 +91,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         }
         Kind::Redis => Ok(Target::Redis(Redis {
             server: redis_server(scheme, &url)?,
-            queue: queue(scheme, &options)?,
+            fifo: is_fifo(scheme, &options)?,
             namespace: options
                 .text("namespace")
                 .map(|_| options.required("namespace").map(str::to_owned))
@@ -105,12 +105,12 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     }
 }
 
-fn queue(scheme: &Scheme, options: &Options) -> Result<Queue, OpenError> {
+fn is_fifo(scheme: &Scheme, options: &Options) -> Result<bool, OpenError> {
     if options.text("queue") == Some("passing") {
         let problem = "\"passing\" was removed: write queue=fifo, or leave the option out";
         return Err(scheme.invalid("queue", problem));
     }
-    options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])
+    options.one_of("queue", &[("fifo", true), ("none", false)])
 }
 
 fn member(

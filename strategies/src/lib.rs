@@ -11,8 +11,9 @@
 //! # Layout
 //!
 //! - `mutex`, `lock`, `options`, `error`, `capabilities`: what a user and an implementor see.
-//! - `clock`, `deadline`, `wait`, `holds`: local time, the arithmetic of leases and waits, and the
-//!   loss signal.
+//! - [`limits`]: what options and keys are checked against.
+//! - [`implement`]: what an implementor needs beside the trait: the checks, the arithmetic of leases
+//!   and waits, and the loss signal.
 //! - `spin`: when to stay awake for an answer.
 //! - `sync`: the mutex of what threads share, which tests can put in order.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
@@ -20,29 +21,44 @@
 //! - `local`, `redis`, `gaggle` (with `Raft`), `noop`: the strategies.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
+//! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
+//! `testing` is for implementors' own tests and opens the lock table.
+//!
 //! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a clock. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
 //! in production, in tests and in simulation.
 
 mod capabilities;
 #[allow(dead_code, reason = "strategies move onto it one by one")]
+#[cfg(any(feature = "raft", feature = "redis"))]
 mod client;
 mod clock;
 mod deadline;
 mod error;
+#[cfg(feature = "raft")]
 mod gaggle;
 mod holds;
+pub mod implement;
+pub mod limits;
 mod local;
 mod lock;
+#[cfg(feature = "testing")]
 pub mod lock_table;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, reason = "some of it is for members, some for tests alone")]
+mod lock_table;
+#[cfg(feature = "raft")]
 mod member;
 mod mutex;
 mod noop;
 mod options;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
+#[cfg(any(feature = "raft", feature = "redis"))]
 mod random;
+#[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "raft", feature = "redis"))]
 mod spin;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
@@ -50,25 +66,24 @@ pub mod testing;
 mod timeline;
 mod wait;
 
+// The strategies here implement the trait as any other does.
+use crate::{implement::*, limits::*};
+
+#[cfg(feature = "redis")]
+pub use crate::redis::{Queue, Redis, RedisOptions};
 pub use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{BootClock, Clock, Instant, TokioClock},
-    deadline::{Drift, extended, extended_deadline, gone, granted_deadline},
+    deadline::Drift,
     error::Error,
-    gaggle::{Gaggle, Raft},
-    holds::{Holds, LossWatch},
     local::{Local, LocalOptions},
     lock::{Inspection, Lock, Nonce, Owner},
-    member::{
-        CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX, MemberOptions, MemberSizes, MemberStatus, Members,
-        Replicate,
-    },
     mutex::KeyedMutex,
     noop::Noop,
-    options::{
-        DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, LockOptions, MAX_WAIT_MAX,
-        MaxWait, REQUEST_TIMEOUT, check_duration, check_key, check_request,
-    },
-    redis::{BUCKETS, Queue, Redis, RedisOptions},
-    wait::{found_deadline, lasts, refusal, wait_until, whole_ms},
+    options::{LockOptions, MaxWait},
+};
+#[cfg(feature = "raft")]
+pub use crate::{
+    gaggle::{Gaggle, Raft},
+    member::{MemberOptions, MemberSizes, MemberStatus, Members, Replicate},
 };

@@ -41,14 +41,11 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
+pub use self::options::{Queue, RedisOptions};
 use self::{
     hold::HandOver,
     link::Server,
     shared::{Shared, tell},
-};
-pub use self::{
-    keys::BUCKETS,
-    options::{Queue, RedisOptions},
 };
 use crate::{
     Capabilities, Clock, Error, Exclusion, Inspection, KeyedMutex, Lock, LockOptions, LossWatch,
@@ -125,7 +122,7 @@ use crate::{
 ///
 /// # What is in Redis
 ///
-/// Keys of users are spread over [`BUCKETS`] buckets by a fixed hash. All names of a key carry the
+/// Keys of users are spread over 16 buckets by a fixed hash. All names of a key carry the
 /// hash tag of its bucket, so that they lie in one slot of a Redis Cluster, and end with the key
 /// itself, whatever it contains:
 ///

@@ -42,7 +42,7 @@ pub fn found_deadline(sent: Instant, remaining: Duration, drift: Drift) -> Insta
 
 /// The error for a LOCK that a table refused; `None` for a stale one, which its sender repeats.
 #[must_use]
-pub fn refusal(reason: Refusal) -> Option<Error> {
+pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
     match reason {
         Refusal::Held => Some(Error::Held),
         Refusal::Spent(_) => Some(Error::Spent),

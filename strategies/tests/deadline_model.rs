@@ -12,7 +12,8 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Error, Instant, Lock, Nonce, extended_deadline, found_deadline, gone, granted_deadline,
+    Drift, Error, Instant, Lock, Nonce,
+    implement::{extended_deadline, found_deadline, gone, granted_deadline},
 };
 use proptest::{
     prelude::*,

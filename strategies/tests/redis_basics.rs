@@ -9,7 +9,8 @@ mod redis_support;
 use std::time::Instant;
 
 use gaggle_strategies::{
-    DURATION_MAX, Error, KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Queue, Redis, RedisOptions,
+    Error, KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Queue, Redis, RedisOptions,
+    limits::DURATION_MAX,
 };
 use redis_support::{Server, ms, patient, secs, take};
 

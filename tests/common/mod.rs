@@ -11,7 +11,10 @@ use std::{
 use async_trait::async_trait;
 use gaggle::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce,
-    strategies::{Holds, Instant, LossWatch, TokioClock},
+    strategies::{
+        Instant, TokioClock,
+        implement::{Holds, LossWatch},
+    },
 };
 
 /// What the stub was asked for, in order.

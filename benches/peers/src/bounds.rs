@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::bench::Latency;
+use gaggle_cli::workloads::Latency;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -1,5 +1,5 @@
 //! What the benches run on, here too.
 pub(crate) use self::common::{Cluster, Over, redis};
 
-#[path = "../../common/mod.rs"]
+#[path = "../../../cli/benches/common/mod.rs"]
 mod common;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gaggle::bench::{Contender, Workload, run};
 use gaggle_channels::testing::RedisServer;
+use gaggle_cli::workloads::{Contender, Workload, run};
 use redis::aio::MultiplexedConnection;
 
 use crate::{

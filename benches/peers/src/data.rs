@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use gaggle::bench::Figures;
+use gaggle_cli::workloads::Figures;
 use serde::{Deserialize, Serialize};
 
 use crate::{machine, settings::Settings};

@@ -5,7 +5,7 @@ mod gaggle_here;
 mod raft_lite;
 mod raft_rs;
 
-use gaggle::bench::Workload;
+use gaggle_cli::workloads::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::{contenders::Failed, data::Data, machine, servers::Directory, settings::Settings};

@@ -10,11 +10,11 @@ use std::{
 
 use gaggle::{
     KeyedMutex, LockOptions,
-    bench::Latency,
     channels::{NodeName, Tcp, TcpOptions},
     strategies::{Gaggle, MemberOptions},
 };
 use gaggle_channels::testing::free_port;
+use gaggle_cli::workloads::Latency;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{contenders::Failed, data::Data, machine, settings::Settings};

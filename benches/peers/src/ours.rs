@@ -1,6 +1,6 @@
 //! Members in processes of their own, by the command line that users have: with guards.
 
-use gaggle::bench::Figures;
+use gaggle_cli::workloads::Figures;
 use serde_json::Value;
 use tokio::process::Command;
 

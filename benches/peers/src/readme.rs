@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use gaggle::bench::Figures;
+use gaggle_cli::workloads::Figures;
 
 use crate::{contenders::Failed, data::Data, targets::number};
 
@@ -85,8 +85,7 @@ fn tables(data: &Data) -> String {
             whole(Some(streak as f64))
         );
     }
-    text += "\nAll clients are built as one program across crates (`lto = \"fat\"`, `codegen-units = 1`), as `gaggle` is; a program of your own has that if its \
-             release profile says so.\n";
+    text += "\nAll clients are built with Cargo's default release profile.\n";
     text += &seeds(data);
     text
 }

@@ -12,12 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::{
-    KeyedMutex, Lock, LockOptions,
-    bench::{Bare, Contender, Latency, Workload, run},
-    strategies::Local,
-};
+use gaggle::{KeyedMutex, Lock, LockOptions, strategies::Local};
 use gaggle_channels::testing::free_port;
+use gaggle_cli::workloads::{Bare, Contender, Latency, Workload, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

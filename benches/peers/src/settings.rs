@@ -1,6 +1,6 @@
 use std::{path::PathBuf, time::Duration};
 
-use gaggle::bench::Workload;
+use gaggle_cli::workloads::Workload;
 
 use crate::contenders::Failed;
 

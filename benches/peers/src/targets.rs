@@ -1,6 +1,6 @@
 //! What was aimed at, each as a ratio or a bound within this run, and whether it was reached.
 
-use gaggle::bench::Figures;
+use gaggle_cli::workloads::Figures;
 use serde::Serialize;
 
 use crate::{apart, data::Data};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use gaggle::{
     Locker,
-    bench::{self, Bare, Contender, NoLock, Workload},
     strategies::{Local, Queue, Redis, RedisOptions, Replicate},
 };
 use gaggle_channels::testing::RedisServer;
+use gaggle_cli::workloads::{self, Bare, Contender, NoLock, Workload};
 
 use crate::{
     apart, bounds,
@@ -89,7 +89,7 @@ impl Round<'_> {
                 continue;
             }
             let workload = self.workload(name);
-            let figures = bench::run(contenders, &workload, &format!("peers/{name}")).await?;
+            let figures = workloads::run(contenders, &workload, &format!("peers/{name}")).await?;
             let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
             self.data.note(name, lock, ours, figures);
         }
@@ -112,7 +112,7 @@ impl Round<'_> {
     async fn in_process(&mut self) -> Result<(), Failed> {
         if self.settings.wants(&["sequential"], SEEDS) {
             let sequential = Workload::worst(1).each(self.settings.increments * MEMBERS);
-            let figures = bench::run(&[Arc::new(NoLock)], &sequential, "").await?;
+            let figures = workloads::run(&[Arc::new(NoLock)], &sequential, "").await?;
             self.data.note("worst", "sequential", false, figures);
         }
         let names = ALL;
@@ -144,7 +144,7 @@ impl Round<'_> {
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let queued = Arc::new(Queued::new(contender));
-            runtime.block_on(bench::run(&[queued], &workload, "peers/hot8"))
+            runtime.block_on(workloads::run(&[queued], &workload, "peers/hot8"))
         };
         let figures = tokio::task::spawn_blocking(run).await??;
         let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;

@@ -11,9 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use gaggle_strategies::{
-    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
-    LockOptions, LossWatch, MaxWait, Nonce, Order, check_duration, check_request, extended, gone,
-    wait_until, whole_ms,
+    Capabilities, Clock, Drift, Error, Exclusion, Inspection, Instant, KeyedMutex, Lock,
+    LockOptions, MaxWait, Nonce, Order,
+    implement::{
+        Holds, LossWatch, check_duration, check_request, extended, gone, wait_until, whole_ms,
+    },
 };
 use tokio::{sync::watch, time::timeout};
 

@@ -13,13 +13,7 @@ fn names(names: &[&str]) -> Vec<NodeName> {
 
 fn redis(server: &str) -> Redis {
     let server = Secret(server.into());
-    Redis {
-        server,
-        queue: Queue::Fifo,
-        namespace: None,
-        allow_eviction: false,
-        request_timeout: None,
-    }
+    Redis { server, fifo: true, namespace: None, allow_eviction: false, request_timeout: None }
 }
 
 fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> Member {
@@ -60,7 +54,7 @@ fn right_urls_mean_what_the_table_says() {
         (
             "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms",
             Target::Redis(Redis {
-                queue: Queue::None,
+                fifo: false,
                 namespace: Some("my app".into()),
                 allow_eviction: true,
                 request_timeout: Some(Duration::from_millis(200)),

@@ -54,12 +54,15 @@ mod questions;
 mod row;
 mod rows;
 mod slab;
+#[cfg(feature = "raft")]
 mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
 mod waiters;
 
+#[cfg(feature = "raft")]
+pub use self::snapshot::SnapshotError;
 pub use self::{
     command::{
         Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,
@@ -68,7 +71,6 @@ pub use self::{
     config::TableConfig,
     nonces::{FORGOTTEN_PER_STEP, Known},
     row::HolderView,
-    snapshot::SnapshotError,
     table::{LockTable, Sizes},
 };
 pub(crate) use self::{config::TIME_MAX, key::digest as key_digest};

@@ -5,7 +5,7 @@ use redis::Cmd;
 /// How many buckets the keys are spread over. It is fixed: processes that counted differently
 /// would not see each other's locks. Each bucket has one token counter, and one hash tag, so that
 /// everything of a key lies in one slot of a Redis Cluster.
-pub const BUCKETS: usize = 16;
+pub(crate) const BUCKETS: usize = 16;
 
 /// The bucket of a key: FNV-1a, so that it is the same in every process and version.
 pub(super) fn bucket(key: &str) -> usize {

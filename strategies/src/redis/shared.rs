@@ -6,7 +6,6 @@ use std::{
         Arc, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use redis::{Cmd, Value};

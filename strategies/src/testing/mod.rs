@@ -75,13 +75,14 @@
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
 //! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
-//! - [`simulator`]: whole clusters of the code that ships, in virtual time, under faults.
+//! - `simulator` (with the feature `raft`): whole clusters of the code that ships, in virtual time, under faults.
 //! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
 pub mod broken;
 mod cases;
 mod context;
+#[cfg(all(feature = "raft", feature = "redis"))]
 #[doc(hidden)]
 pub mod decoders;
 mod fixture;
@@ -90,9 +91,11 @@ pub mod increment;
 mod reference_table;
 mod report;
 pub mod resource;
+#[cfg(feature = "raft")]
 pub mod simulator;
 mod suite;
 
+#[cfg(feature = "raft")]
 pub(crate) use self::simulator::digest;
 pub use self::{
     fixture::{Fixture, Lacking},

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Instant, extended_deadline, granted_deadline, lock_table::ClusterTime,
+    Drift, Instant,
+    implement::{extended_deadline, granted_deadline},
+    lock_table::ClusterTime,
 };
 
 use super::bounds::{Bounds, CLIENT_TICK_MS, Fault, LEASE_TICKS, TICK_MS};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gaggle::bench::{Workload, run};
+use gaggle_cli::workloads::{Workload, run};
 
 use super::Outcome;
 use crate::{

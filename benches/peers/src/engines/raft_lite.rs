@@ -3,8 +3,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::bench::Latency;
 use gaggle_channels::testing::free_port;
+use gaggle_cli::workloads::Latency;
 use raft_lite::{
     config::{RaftConfig, RaftParams},
     raft::Raft,

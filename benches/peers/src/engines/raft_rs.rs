@@ -3,7 +3,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::bench::Latency;
+use gaggle_cli::workloads::Latency;
 use protobuf::Message as _;
 use raft::{
     Config, RawNode,

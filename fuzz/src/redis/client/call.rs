@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Error, Instant, Lock, Nonce, extended_deadline, found_deadline, granted_deadline, lasts,
+    Drift, Error, Instant, Lock, Nonce,
+    implement::{extended_deadline, found_deadline, granted_deadline, lasts},
 };
 
 use super::{Scripted, Told, hold};

@@ -1,0 +1,113 @@
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{join_all, try_join_all};
+use gaggle::{LockOptions, Locker, Nonce};
+use gaggle_cli::workloads::{self, Figures, Workload};
+
+use super::{args::Args, child::Child};
+use crate::{
+    cluster::{self, Setup, StrategyName},
+    failure::Failure,
+};
+
+/// How long a member may take until it votes.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long processes have to take up a run before it begins.
+const LEAD: Duration = Duration::from_millis(50);
+
+/// The members of one setup, ready to lock.
+pub(super) enum Crew {
+    /// In this process.
+    Here(Vec<Arc<Locker>>),
+    /// Each in a process of its own. Dropping them ends the processes.
+    Processes(tokio::sync::Mutex<Vec<Child>>, usize),
+}
+
+impl Crew {
+    pub(super) async fn open(setup: Setup, args: &Args) -> Result<Self, Failure> {
+        // Unique to the crew: nothing of a former run, or of another at the same time, is met.
+        let cluster = Nonce::random().to_string();
+        let mut urls = cluster::urls(setup, args.members, args.redis.as_ref(), &cluster)?;
+        if args.processes {
+            let children = try_join_all(urls.iter().map(|url| Child::open(url))).await?;
+            return Ok(Self::Processes(children.into(), urls.len()));
+        }
+        if matches!(setup.strategy, StrategyName::Local | StrategyName::Noop) {
+            // A handle of its own would be a lock of its own.
+            urls.truncate(1);
+        }
+        Ok(Self::Here(try_join_all(urls.iter().map(|url| member(url))).await?))
+    }
+
+    pub(super) fn members(&self) -> usize {
+        match self {
+            Self::Here(members) => members.len(),
+            Self::Processes(_, members) => *members,
+        }
+    }
+
+    /// Runs the workload, its first task at member `first`.
+    pub(super) async fn run(
+        &self,
+        workload: &Workload,
+        first: usize,
+        prefix: &str,
+    ) -> Result<Figures, Failure> {
+        let members = self.members();
+        match self {
+            Self::Here(lockers) => {
+                let mut lockers = lockers.clone();
+                lockers.rotate_left(first);
+                let run = workloads::run(&lockers, workload, prefix).await;
+                run.map_err(|error| Failure::new("a task").because(&*error))
+            }
+            Self::Processes(children, _) => {
+                let begin = workloads::now() + LEAD.as_nanos() as u64;
+                let mut children = children.lock().await;
+                let runs = children.iter_mut().enumerate().map(|(member, child)| {
+                    let at = |task: &u32| (*task as usize + first) % members == member;
+                    let tasks = (0..workload.tasks).filter(at).collect();
+                    child.work(workload.clone(), tasks, begin, prefix.to_owned())
+                });
+                let spans = try_join_all(runs).await?;
+                Ok(workloads::replay(workload, begin, spans.concat()))
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        match self {
+            Self::Here(lockers) => {
+                join_all(lockers.iter().map(|locker| locker.close())).await;
+            }
+            Self::Processes(children, _) => {
+                join_all(children.into_inner().into_iter().map(Child::close)).await;
+            }
+        }
+    }
+}
+
+/// Locks once in the Redis of `--redis`.
+pub(super) async fn reach(args: &Args) -> Result<(), Failure> {
+    let setup = Setup { strategy: StrategyName::Redis, channel: None };
+    let urls = cluster::urls(setup, 1, args.redis.as_ref(), "")?;
+    member(&urls[0]).await?.close().await;
+    Ok(())
+}
+
+/// Opens a member and waits until it has locked once, which opens what opens lazily.
+pub(super) async fn member(url: &str) -> Result<Arc<Locker>, Failure> {
+    let locker =
+        gaggle::open(url).await.map_err(|error| Failure::new("the strategy").because(&error))?;
+    let failed = |error: gaggle::Error| Failure::new("a member").because(&error);
+    match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
+        Ok(ready) => ready.map_err(failed)?,
+        Err(_) => {
+            return Err(Failure::new(format!("a member did not vote within {READY_WITHIN:?}")));
+        }
+    }
+    let key = format!("gaggle/bench/warm-up/{}", Nonce::random());
+    let options = LockOptions::default().max_wait(READY_WITHIN);
+    locker.lock_with(&key, options).await.map_err(failed)?.unlock().await.map_err(failed)?;
+    Ok(Arc::new(locker))
+}

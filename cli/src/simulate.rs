@@ -1,0 +1,323 @@
+//! `gaggle simulate`: the deterministic simulator, for any number of seeds.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufWriter, Write as _},
+    panic::resume_unwind,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gaggle_strategies::testing::simulator::{
+    Batch, Clocks, FRESH_FROM, Judged, Run, STANDSTILL, Settings, simulate,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{failure::Failure, output::say};
+
+/// More threads than any machine has cores to run them on.
+const JOBS_MAX: u64 = 1_024;
+
+/// Below this many seeds a batch need not have reached every rare event.
+const COMPLETE: u64 = 2_000;
+
+/// What only a batch has. Also of what needs `--seed`: that alone is not asked for beside an option
+/// that `--seed` excludes.
+const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed; drawn, and printed, if not given.
+    #[arg(long)]
+    from: Option<u64>,
+    /// Run this one seed and show what it did.
+    #[arg(long, conflicts_with_all = OF_BATCH)]
+    seed: Option<u64>,
+    /// With --seed: print every event.
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH)]
+    trace: bool,
+    /// With --seed: write the history of all calls to this file, one JSON object a line, for the
+    /// example `check_history`.
+    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
+    /// tokens must not.
+    #[arg(long)]
+    beyond_bound: bool,
+    /// Threads, at most 1,024 and never more than seeds; as many as the machine has, if not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    jobs: Option<u64>,
+    /// Stop after this many seconds, however many seeds were run.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// One JSON object at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are more
+    /// than there are.
+    fn first(&self) -> Result<u64, Failure> {
+        let drawn = || FRESH_FROM + (u64::from(rand::random::<u32>()) << 8);
+        let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
+        let beyond = || format!("--from {from} and --seeds {seeds}: their sum must fit in 64 bits");
+        from.checked_add(seeds).map(|_| from).ok_or_else(|| Failure::new(beyond()))
+    }
+
+    /// How many threads: one that no seed is left for would only be started.
+    fn threads(&self) -> u64 {
+        let machine = || thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        self.jobs.unwrap_or_else(machine).min(self.seeds)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // Else each seed would panic over it, and show that as its violation.
+    #[cfg(feature = "planted-bugs")]
+    gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
+    // A broken invariant is reported by its seed, not by a backtrace for each.
+    std::panic::set_hook(Box::new(|_| {}));
+    let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
+    match args.seed {
+        Some(seed) => one(
+            seed,
+            Settings { clocks, trace: args.trace, history: false },
+            args.history.as_deref(),
+        ),
+        None => many(args, clocks),
+    }
+}
+
+fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode, Failure> {
+    let run = simulate(seed, &Settings { history: history.is_some(), ..settings });
+    if let Some(trace) = &run.trace {
+        say(trace.trim_end());
+    }
+    say(&run);
+    for (what, count) in run.coverage.iter() {
+        say(format_args!("  {what:<44}{count:>8}"));
+    }
+    if run.undecided > 0 {
+        say(format_args!("{} searches were not decided, which is no pass", run.undecided));
+    }
+    if let Some(file) = history {
+        write_history(file, &run)?;
+    }
+    Ok(ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0)))
+}
+
+/// Writes what the history checker judged, and says how to judge it once more.
+fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
+    let judged = run.judged.as_ref();
+    let Judged { history, models, drift } =
+        judged.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
+    let to = File::create(file).map(BufWriter::new);
+    to.and_then(|mut to| history.write(&mut to).and_then(|()| to.flush())).map_err(|error| {
+        Failure::new(format!("cannot write {}", file.display())).because(&error)
+    })?;
+    let models: Vec<_> = models.iter().map(|model| format!("{model:?}").to_lowercase()).collect();
+    // Over a second as many microseconds as the bound has parts per million.
+    let drift = drift.over(Duration::from_secs(1)).as_micros();
+    let by = match &run.violation {
+        Some(violation) if !is_of_history(violation) => {
+            "the violation is not of the history, whose calls may be without fault; they are judged by"
+        }
+        _ => "judged again by",
+    };
+    say(format_args!(
+        "{by}: cargo run -p gaggle-strategies --features testing --example check_history -- \
+         {} --drift {drift} {}",
+        models.join(","),
+        file.display()
+    ));
+    Ok(())
+}
+
+/// Whether the history checker found it, or failed over it. What any other invariant finds stops the
+/// run, and its history is not judged.
+fn is_of_history(violation: &str) -> bool {
+    ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
+}
+
+fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
+    let from = args.first()?;
+    let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
+    if !args.json {
+        say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
+    }
+    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
+    bar.set_style(
+        ProgressStyle::with_template(style)
+            .map_err(|error| Failure::new("no progress bar").because(&error))?,
+    );
+    let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
+    let under_way = Mutex::new(BTreeMap::<u64, Duration>::new());
+    let is_over = AtomicBool::new(false);
+    let stop = || args.seconds.is_some_and(|most| bar.elapsed() >= Duration::from_secs(most));
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_secs(1));
+                for seed in overdue(&under_way, bar.elapsed()) {
+                    eprintln!(
+                        "not at its end after {OVERDUE:?}: gaggle simulate --seed {seed}{flags} --trace"
+                    );
+                }
+            }
+        });
+        let workers = (0..args.threads()).map(|_| {
+            scope.spawn(|| {
+                let settings = Settings { clocks, ..Settings::default() };
+                while !stop() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= args.seeds {
+                        break;
+                    }
+                    let seed = from + number;
+                    locked(&under_way).insert(seed, bar.elapsed());
+                    let run = simulate(seed, &settings);
+                    locked(&under_way).remove(&seed);
+                    if let Some(violation) = &run.violation {
+                        bar.println(format!("seed {}: {violation}", run.seed));
+                    }
+                    locked(&batch).add(&run);
+                    bar.inc(1);
+                }
+            })
+        });
+        let workers = workers.collect::<Vec<_>>();
+        let ended = workers.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>();
+        is_over.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        ended.into_iter().for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+    });
+    let took = bar.elapsed();
+    bar.finish_and_clear();
+    let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut missing = if batch.seeds >= COMPLETE { batch.missing() } else { Vec::new() };
+    if args.beyond_bound && batch.seeds >= COMPLETE && batch.two_believed == 0 {
+        missing.push("two holders that both believe, beyond the bound");
+    }
+    if args.beyond_bound && batch.seeds >= COMPLETE && batch.coverage.count(STANDSTILL) == 0 {
+        missing.push(STANDSTILL);
+    }
+    if args.json {
+        say(json(&batch, from, took, &missing));
+    } else {
+        show(&batch, took, &missing, flags);
+    }
+    let sound = batch.violations_found == 0 && missing.is_empty() && batch.undecided == 0;
+    Ok(ExitCode::from(u8::from(!sound)))
+}
+
+/// Seeds take milliseconds, and the longest seconds: one that is not at its end after so long may have
+/// stopped within a turn, where no event ends it. Each is named once.
+const OVERDUE: Duration = Duration::from_secs(120);
+
+fn overdue(under_way: &Mutex<BTreeMap<u64, Duration>>, now: Duration) -> Vec<u64> {
+    let is_late = |_: &u64, began: &mut Duration| now.saturating_sub(*began) >= OVERDUE;
+    locked(under_way).extract_if(.., is_late).map(|(seed, _)| seed).collect()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
+    let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
+    say(batch);
+    say(format_args!("{took:.1?}: {times:.0} times real time"));
+    for (seed, _) in batch.violations.iter().take(10) {
+        say(format_args!("replay: gaggle simulate --seed {seed}{flags} --trace"));
+    }
+    if batch.seeds < COMPLETE {
+        say(format_args!(
+            "below {COMPLETE} seeds nobody asks whether every fault and rare event was among them"
+        ));
+    }
+    for seed in batch.undecided_seeds.iter().take(10) {
+        say(format_args!("not decided, which is no pass: gaggle simulate --seed {seed}{flags}"));
+    }
+    for what in missing {
+        say(format_args!("never happened: {what}"));
+    }
+}
+
+fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_json::Value {
+    let coverage: serde_json::Map<_, _> =
+        batch.coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
+    let violations = batch.violations.iter();
+    serde_json::json!({
+        "from": from,
+        "seeds": batch.seeds,
+        "seconds": took.as_secs_f64(),
+        "virtual_hours": batch.virtual_time.as_secs_f64() / 3600.0,
+        "events": batch.events,
+        "committed": batch.committed,
+        "operations": batch.operations,
+        "granted": batch.granted,
+        "unknown": batch.unknown,
+        "searches": batch.searches,
+        "undecided": batch.undecided,
+        "undecided_seeds": batch.undecided_seeds,
+        "two_believed": batch.two_believed,
+        "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
+        "violations_found": batch.violations_found,
+        "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),
+        "missing": missing,
+        "coverage": coverage,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        let line = format!("simulate {line}");
+        Line::try_parse_from(line.split_whitespace()).expect("the line is one").args
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_seeds() {
+        for (line, threads) in [
+            ("--jobs 1024 --seeds 3", 3),
+            ("--jobs 3 --seeds 1024", 3),
+            ("--jobs 1024 --seeds 5000", 1_024),
+            ("--seeds 1", 1),
+        ] {
+            assert_eq!(args(line).threads(), threads, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_seed_is_one() {
+        let line = format!("--from {} --seeds 3", u64::MAX - 3);
+        assert_eq!(args(&line).first().ok(), Some(u64::MAX - 3));
+        for line in [format!("--from {} --seeds 3", u64::MAX - 2), format!("--seeds {}", u64::MAX)]
+        {
+            let failure = args(&line).first().expect_err("the seeds wrap");
+            assert!(failure.to_string().contains("must fit in 64 bits"), "{failure}");
+        }
+    }
+}

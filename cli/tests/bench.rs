@@ -1,0 +1,295 @@
+//! Goal: `gaggle bench` runs every workload on every strategy and channel, shows what throughput
+//! hides, and says by its exit code whether a lock excluded.
+//! Method: the built binary, a `redis-server` of the test's own, and small runs in real time.
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use gaggle_channels::testing::RedisServer;
+use serde_json::Value;
+
+const WORKLOADS: [&str; 6] = ["worst", "best", "uncontended", "fan", "handoff", "busy"];
+
+fn gaggle() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.arg("bench").stdin(Stdio::null());
+    command
+}
+
+/// A small run: 3 members, 300 ms.
+fn small(arguments: &[&str]) -> Output {
+    let size = ["--members", "3", "--duration", "300ms"];
+    gaggle().args(size).args(arguments).output().expect("it runs")
+}
+
+/// The runs of the document; the command is checked to have ended well.
+fn json(arguments: &[&str]) -> Vec<Value> {
+    let output = small(&[arguments, &["--json", "-"]].concat());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    let document: Value = serde_json::from_str(&out).expect("one document");
+    document["runs"].as_array().unwrap().clone()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn assert_sound(run: &Value) {
+    let median = &run["median"];
+    for fault in ["overlaps", "lost_updates", "stale_tokens"] {
+        assert_eq!(median["broken"][fault], 0, "{run}");
+    }
+    assert!(median["pairs_per_s"].as_f64().unwrap() > 0.0, "{run}");
+    let (p50, max) = (&median["lock_us"]["p50"], &median["lock_us"]["max"]);
+    assert!(p50.as_f64().unwrap() <= max.as_f64().unwrap(), "{run}");
+}
+
+fn named<'a>(runs: &'a [Value], workload: &str) -> &'a Value {
+    let run = runs.iter().find(|run| run["workload"].as_str().unwrap().starts_with(workload));
+    run.unwrap_or_else(|| panic!("no {workload} in {runs:?}"))
+}
+
+#[test]
+fn default_run_hands_one_key_on_over_gaggle() {
+    let runs = json(&[]);
+    assert_eq!(runs.len(), 1);
+    assert_sound(&runs[0]);
+    let run = &runs[0];
+    let who = (&run["workload"], &run["strategy"], &run["channel"]);
+    assert_eq!(who, (&"handoff".into(), &"gaggle".into(), &"memory".into()));
+    let median = &run["median"];
+    assert!(median["handed_over"].as_f64().unwrap() > 0.95, "waiters are served in turn: {run}");
+    assert!(median["jain"].as_f64().unwrap() > 0.8, "{run}");
+    assert!(median["handoff_us"]["p50"].as_f64().unwrap() > 0.0, "{run}");
+}
+
+#[test]
+fn every_workload_runs_and_the_seeds_have_a_baseline() {
+    let arguments: Vec<_> = WORKLOADS.iter().flat_map(|name| ["--workload", name]).collect();
+    let runs = json(&[&arguments[..], &["--strategy", "local"]].concat());
+    assert_eq!(runs.len(), 7, "six and the baseline");
+    let baseline = named(&runs, "sequential");
+    assert_eq!(baseline["strategy"], Value::Null);
+    for workload in WORKLOADS {
+        assert_sound(named(&runs, workload));
+        assert_eq!(named(&runs, workload)["strategy"], "local");
+    }
+    for (workload, contended) in WORKLOADS.iter().zip([true, false, false, false, true, true]) {
+        let streak = &named(&runs, workload)["median"]["longest_streak"];
+        assert_eq!(streak.is_number(), contended, "{workload}: {streak}");
+    }
+}
+
+#[test]
+fn uncontended_is_shown_at_the_fastest_and_the_slowest_member() {
+    let runs = json(&["--workload", "uncontended"]);
+    let p50 = |run: &Value| run["median"]["lock_us"]["p50"].as_f64().unwrap();
+    assert_eq!(runs.len(), 2);
+    runs.iter().for_each(assert_sound);
+    let (fastest, slowest) = (named(&runs, "uncontended, f"), named(&runs, "uncontended, s"));
+    assert!(p50(fastest) <= p50(slowest), "{runs:?}");
+}
+
+#[test]
+fn comparing_takes_all_strategies_in_rounds() {
+    let redis = RedisServer::start();
+    let compare = ["--compare", "--rounds", "2", "--workload", "handoff", "--redis"];
+    let runs = json(&[&compare[..], &[&redis.url()]].concat());
+    let names = |run: &Value| {
+        let channel = run["channel"].as_str().unwrap_or("-");
+        format!("{} {channel}", run["strategy"].as_str().unwrap())
+    };
+    let all: Vec<_> = runs.iter().map(names).collect();
+    let family = |name: &str| ["memory", "tcp", "redis"].map(|channel| format!("{name} {channel}"));
+    let expected =
+        [vec!["local -".into(), "redis -".into()], family("gaggle").into(), family("raft").into()];
+    assert_eq!(all, expected.concat());
+    for run in &runs {
+        assert_sound(run);
+        assert_eq!(run["rounds"].as_array().unwrap().len(), 2, "{run}");
+    }
+}
+
+#[test]
+fn each_member_in_a_process_of_its_own() {
+    let redis = RedisServer::start();
+    let redis_url = redis.url();
+    let arguments = ["--processes", "--strategy", "gaggle", "--strategy", "redis", "--redis"];
+    let workloads = ["--workload", "handoff", "--workload", "fan", "--workload", "uncontended"];
+    let runs = json(&[&arguments[..], &[&redis_url], &workloads].concat());
+    assert_eq!(runs.len(), 7, "uncontended at two members of gaggle");
+    for run in &runs {
+        assert_sound(run);
+    }
+    let handoff = named(&runs, "handoff");
+    assert_eq!((&handoff["strategy"], &handoff["channel"]), (&"gaggle".into(), &"tcp".into()));
+    assert!(handoff["median"]["handed_over"].as_f64().unwrap() > 0.95, "{handoff}");
+}
+
+#[test]
+fn table_bars_json_and_chart_show_each_run() {
+    let directory = std::env::temp_dir().join(format!("gaggle-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (data, chart) = (directory.join("runs.json"), directory.join("bars.svg"));
+    let files = ["--json", path(&data), "--chart", path(&chart)];
+    let output = small(
+        &[&["--strategy", "local", "--workload", "worst", "--workload", "best"], &files[..]]
+            .concat(),
+    );
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{out}");
+    for part in [
+        "handed over",
+        "worst",
+        "local",
+        "sequential",
+        "####",
+        "of one task without",
+        "ms an increment",
+        "cores",
+    ] {
+        assert!(out.contains(part), "no {part:?} in {out}");
+    }
+    let lines = out.lines().map(str::trim);
+    let fixed = lines.filter(|line| line.starts_with("worst ") && line.ends_with(" no"));
+    let jain: Vec<_> = fixed.map(|line| line.split_whitespace().rev().nth(1)).collect();
+    assert_eq!(jain, [Some("–")], "each makes as many as the others: {out}");
+    assert!(output.stderr.is_empty(), "no progress bar beside a terminal");
+    let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 3);
+    let chart = std::fs::read_to_string(&chart).unwrap();
+    assert!(
+        chart.starts_with("<svg") && chart.contains("one task without a lock takes"),
+        "{chart}"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn lock_that_does_not_exclude_is_shown_and_does_not_pass() {
+    // `noop` is asked for knowingly: its faults are shown and are no failure.
+    let output = small(&["--strategy", "noop", "--workload", "worst", "--json", "-"]);
+    assert!(output.status.success());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let noop = &document["runs"][1];
+    assert!(noop["median"]["broken"]["overlaps"].as_u64().unwrap() > 0, "{noop}");
+
+    // A Redis that is emptied again and again grants a key that somebody holds.
+    let redis = RedisServer::start();
+    let mut command = gaggle();
+    command.args(["--strategy", "redis", "--redis", &redis.url(), "--members", "3"]);
+    command.args(["--workload", "worst", "--duration", "3s", "--json", "-"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    while run.try_wait().unwrap().is_none() {
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = run.wait_with_output().unwrap();
+    // An unlock of what is gone is an error of its own; both ways the run does not pass.
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{}", text(&output.stdout));
+}
+
+/// Runs `gaggle bench` on a Redis that ends after the command has reached it, while something else is measured.
+fn on_a_redis_that_ends(arguments: &[&str]) -> Output {
+    let redis = RedisServer::start();
+    let mut command = gaggle();
+    command.args(["--redis", &redis.url(), "--members", "3", "--duration", "1500ms"]);
+    command.args(["--workload", "handoff"]).args(arguments);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    // A counter of tokens stays when it has locked once, and nothing else.
+    let mut has_locked = || {
+        std::thread::sleep(Duration::from_millis(5));
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        !keys.is_empty() && keys.iter().all(|key| key.ends_with("}:t"))
+    };
+    assert!((0..4000).any(|_| has_locked()), "it reaches it within twenty seconds");
+    std::thread::sleep(Duration::from_millis(300));
+    drop(redis);
+    run.wait_with_output().unwrap()
+}
+
+#[test]
+fn what_was_measured_before_a_failure_is_shown_and_written() {
+    let data = std::env::temp_dir().join(format!("gaggle-bench-early-{}.json", std::process::id()));
+    let setups = ["--strategy", "local", "--strategy", "redis", "--json", path(&data)];
+    let output = on_a_redis_that_ends(&setups);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    assert!(out.contains("local") && out.contains("Ended early"), "{out}");
+    let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 1);
+    let why = document["ended_early"].as_str().unwrap();
+    assert!(err.contains(why), "{why} in {err}");
+    std::fs::remove_file(&data).unwrap();
+    // Of three rounds the first was begun.
+    let output = on_a_redis_that_ends(&["--compare"]);
+    let out = text(&output.stdout);
+    assert!(out.contains("one round") && !out.contains("median of"), "{out}");
+}
+
+#[test]
+fn a_redis_out_of_reach_is_told_before_anything_is_measured() {
+    // Nobody listens on what is free.
+    let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
+    let alone: &[&str] = &["--strategy", "redis"];
+    for setups in [alone, &["--strategy", "local", "--strategy", "redis"], &["--compare"]] {
+        let output = small(&[setups, &["--redis", &nowhere]].concat());
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+        assert!(text(&output.stderr).contains("cannot connect to redis"), "{setups:?}");
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_2_and_a_reason() {
+    let table: [(&[&str], &str); 15] = [
+        (&["--chart", "-"], "a chart goes into a file"),
+        (&["--strategy", "redis"], "needs --redis"),
+        (&["--channel", "redis"], "needs --redis"),
+        (&["--processes", "--strategy", "local"], "lives in one process"),
+        (&["--processes", "--channel", "memory"], "lives in one process"),
+        (&["--members", "0"], "0 is not in 1..=31"),
+        (&["--workload", "worse"], "possible values"),
+        (&["--tasks", "5000"], "1..=4096"),
+        (
+            &["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"],
+            "cannot connect to redis",
+        ),
+        // Somebody's Redis is what is measured, unless something else is asked for.
+        (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
+        (&["--redis", "rediss://me:hunter2@127.0.0.1:1/"], "TLS is not supported"),
+        (&["--redis", "http://me:hunter2@127.0.0.1:1/"], "its scheme is not redis"),
+        (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),
+        (&["--strategy", "local", "--json", "/nowhere/x.json"], "a directory that exists"),
+        (&["--json", "one", "--chart", "one"], "the same file"),
+    ];
+    for (arguments, reason) in table {
+        let output = gaggle().args(["--duration", "100ms"]).args(arguments).output().unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+        assert!(!err.contains("hunter2"), "no password is printed: {err}");
+    }
+    for duration in ["0", "15", "601s"] {
+        let output = gaggle().args(["--duration", duration]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{duration}");
+        assert!(text(&output.stderr).contains("say how long as"), "{duration}");
+    }
+    // In which hardly ever a lock is taken: nothing to show, and no division by it.
+    let run = |_| gaggle().args(["--members", "1", "--duration", "1us"]).output().unwrap();
+    let is_empty = |output: &Output| output.status.code() != Some(0);
+    let output = (0..10).map(run).find(is_empty).expect("one of ten windows is empty");
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("no lock was taken"), "{err}");
+}

@@ -1,0 +1,278 @@
+//! Goal: `gaggle increment` runs on every strategy and channel, loses updates without a lock and
+//! none with one, and says so by its exit code.
+//! Method: the built binary, a `redis-server` of the test's own, and small runs in real time.
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::{
+    io::Read,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use gaggle_channels::testing::RedisServer;
+use serde_json::Value;
+
+const FIELDS: [&str; 11] = [
+    "strategy",
+    "channel",
+    "members",
+    "processes",
+    "expected",
+    "got",
+    "lost",
+    "ms_per_increment",
+    "handoff_p50_us",
+    "handoff_p99_us",
+    "longest_streak",
+];
+
+fn gaggle() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.arg("increment").stdin(Stdio::null());
+    command
+}
+
+/// A small run: 5 members × 4 increments of 5 ms.
+fn small(arguments: &[&str]) -> Output {
+    let size = ["--increments", "4", "--work", "5ms"];
+    gaggle().args(size).args(arguments).output().expect("it runs")
+}
+
+/// One object a run; the run is checked to have ended well.
+fn json(arguments: &[&str]) -> Vec<Value> {
+    let output = small(&[arguments, &["--json"]].concat());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    out.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn assert_none_lost(run: &Value, strategy: &str, channel: Option<&str>) {
+    assert_eq!(run["strategy"], strategy, "{run}");
+    assert_eq!(run["channel"].as_str(), channel, "{run}");
+    assert_eq!((&run["expected"], &run["got"], &run["lost"]), (&20.into(), &20.into(), &0.into()));
+    assert!(run["ms_per_increment"].as_f64().unwrap() >= 5.0, "{run}");
+    assert!(run["handoff_p50_us"].as_f64() <= run["handoff_p99_us"].as_f64(), "{run}");
+    assert!(run["handoff_p50_us"].as_f64().unwrap() > 0.0, "{run}");
+}
+
+/// Without a lock, five members read the same value.
+fn assert_lost(run: &Value) {
+    assert_eq!(run["strategy"], "noop", "{run}");
+    assert!(run["lost"].as_u64().unwrap() > 0, "{run}");
+    assert_eq!(run["handoff_p50_us"], Value::Null, "nobody hands on what nobody holds: {run}");
+}
+
+#[test]
+fn default_run_is_gaggle_over_memory_with_no_lock_beside_it() {
+    let runs = json(&[]);
+    assert_eq!(runs.len(), 2);
+    assert_none_lost(&runs[0], "gaggle", Some("memory"));
+    assert_lost(&runs[1]);
+    for run in &runs {
+        let fields = run.as_object().unwrap();
+        assert_eq!(fields.len(), FIELDS.len(), "{run}");
+        assert!(FIELDS.iter().all(|field| fields.contains_key(*field)), "{run}");
+        assert_eq!((&run["members"], &run["processes"]), (&5.into(), &false.into()));
+    }
+}
+
+#[test]
+fn every_strategy_of_one_process_loses_no_update() {
+    let runs = json(&["--strategy", "local", "--strategy", "raft", "--strategy", "noop"]);
+    assert_none_lost(&runs[0], "local", None);
+    assert_none_lost(&runs[1], "raft", Some("memory"));
+    assert_lost(&runs[2]);
+    assert_eq!(runs.len(), 3, "noop asked for is not run again");
+}
+
+#[test]
+fn members_speak_over_tcp_and_redis() {
+    let runs = json(&["--channel", "tcp"]);
+    assert_none_lost(&runs[0], "gaggle", Some("tcp"));
+    let redis = RedisServer::start();
+    let runs = json(&["--channel", "redis", "--strategy", "raft", "--redis", &redis.url()]);
+    assert_none_lost(&runs[0], "raft", Some("redis"));
+}
+
+#[test]
+fn redis_strategy_counts_in_its_redis_and_leaves_no_counter_behind() {
+    let redis = RedisServer::start();
+    let runs = json(&["--strategy", "redis", "--redis", &redis.url()]);
+    assert_none_lost(&runs[0], "redis", None);
+    assert_lost(&runs[1]);
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*increment*").query(&mut connection).unwrap();
+    let ours = |key: &&String| key.starts_with("gaggle/increment/");
+    assert_eq!(keys.iter().find(ours), None, "{keys:?}");
+}
+
+#[test]
+fn each_member_in_a_process_of_its_own() {
+    let runs = json(&["--processes", "--strategy", "gaggle", "--strategy", "raft"]);
+    assert_none_lost(&runs[0], "gaggle", Some("tcp"));
+    assert_none_lost(&runs[1], "raft", Some("tcp"));
+    assert_lost(&runs[2]);
+    assert_eq!(runs[0]["processes"], true);
+
+    let redis = RedisServer::start();
+    let redis_url = redis.url();
+    let over_redis = ["--processes", "--redis", &redis_url, "--channel", "redis"];
+    let runs = json(&[&over_redis[..], &["--strategy", "redis", "--strategy", "gaggle"]].concat());
+    assert_none_lost(&runs[0], "redis", None);
+    assert_none_lost(&runs[1], "gaggle", Some("redis"));
+}
+
+#[test]
+fn distinct_keys_run_side_by_side_and_nobody_hands_on() {
+    let runs = json(&["--keys", "distinct", "--strategy", "local"]);
+    assert_eq!((&runs[0]["lost"], &runs[1]["lost"]), (&0.into(), &0.into()));
+    assert_eq!(runs[0]["longest_streak"], 4);
+    assert_eq!(runs[0]["handoff_p50_us"], Value::Null);
+}
+
+#[test]
+fn table_shows_each_run_and_its_verdict() {
+    let output = small(&["--strategy", "local"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{out}");
+    for part in ["strategy", "hand-off p50", "ideal", "local: no update lost", "no lock: "] {
+        assert!(out.contains(part), "no {part:?} in {out}");
+    }
+    assert!(output.stderr.is_empty(), "no progress bar beside a terminal");
+}
+
+#[test]
+fn real_strategy_that_loses_an_update_is_told_by_exit_code_1() {
+    let redis = RedisServer::start();
+    let mut command = gaggle();
+    command.args(["--strategy", "local", "--increments", "40", "--work", "5ms", "--json"]);
+    let mut run = command.args(["--redis", &redis.url()]).stdout(Stdio::piped()).spawn().unwrap();
+
+    // Sets the counter back while the members increment it: what a broken lock would do.
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let counter = wait_for(|| {
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("gaggle/increment/*").query(&mut connection).unwrap();
+        let key = keys.first()?;
+        let value: Option<u64> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
+        value.filter(|value| *value > 10).map(|_| key.clone())
+    });
+    // Until the run ends: an increment under way writes over it, and only what comes between one
+    // member's SET and the next one's GET lasts. The run takes its counter away, and no SET that
+    // comes after makes it anew.
+    while run.try_wait().unwrap().is_none() {
+        redis::cmd("SET").arg(&counter).arg(0).arg("XX").exec(&mut connection).unwrap();
+    }
+    let output = run.wait_with_output().unwrap();
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let run: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert!(run["lost"].as_u64().unwrap() > 0, "{run}");
+    assert_eq!(run["got"].as_u64().unwrap() + run["lost"].as_u64().unwrap(), 200, "{run}");
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_2_and_a_reason() {
+    let table: [(&[&str], &str); 9] = [
+        (&["--strategy", "redis"], "needs --redis"),
+        (&["--channel", "redis"], "needs --redis"),
+        (&["--processes", "--strategy", "local"], "lives in one process"),
+        (&["--processes", "--channel", "memory"], "lives in one process"),
+        (&["--strategy", "local", "--channel", "tcp"], "--channel is for"),
+        (&["--members", "0"], "0 is not in 1..=31"),
+        (&["--strategy", "paxos"], "possible values"),
+        (&["--redis", "http://h"], "redis://127.0.0.1"),
+        (&["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"], "Redis"),
+    ];
+    for (arguments, reason) in table {
+        let output = small(arguments);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+    }
+    let output = gaggle().args(["--work", "15"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("say how long as 15ms"));
+    let output = small(&["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"]);
+    assert!(!text(&output.stderr).contains("hunter2"), "no password is printed");
+}
+
+#[test]
+fn interrupt_ends_the_run_and_its_workers() {
+    let mut command = gaggle();
+    command.args(["--processes", "--increments", "100000", "--json"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let workers = wait_for(|| Some(children(run.id())).filter(|workers| workers.len() == 5));
+    kill("-INT", run.id());
+    let status = run.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+}
+
+#[test]
+fn workers_whose_parent_dies_end_themselves() {
+    let mut command = gaggle();
+    command.args(["--processes", "--increments", "100000", "--json"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let workers = wait_for(|| Some(children(run.id())).filter(|workers| workers.len() == 5));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+}
+
+#[test]
+fn worker_that_dies_fails_the_run() {
+    let mut command = gaggle();
+    command.args(["--processes", "--increments", "100000", "--json"]);
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let workers = wait_for(|| Some(children(run.id())).filter(|workers| workers.len() == 5));
+    kill("-KILL", workers[2]);
+    assert_eq!(run.wait().unwrap().code(), Some(2));
+    let mut err = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert!(err.contains("ended early"), "{err}");
+    wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+}
+
+/// Looks until it is there: processes start and end in their own time.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..1000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("not within 20 s");
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let listed = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let by_main = listed.unwrap_or_default();
+    let mut children: Vec<u32> = by_main.split_whitespace().flat_map(str::parse).collect();
+    // Threads of the runtime start them too.
+    if let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) {
+        for thread in threads.flatten() {
+            let listed = std::fs::read_to_string(thread.path().join("children"));
+            children
+                .extend(listed.unwrap_or_default().split_whitespace().flat_map(str::parse::<u32>));
+        }
+    }
+    children.sort_unstable();
+    children.dedup();
+    children
+}
+
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // A zombie has ended; nobody has looked yet.
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+fn kill(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
