@@ -16,7 +16,7 @@ pub(crate) mod backend;
 pub(crate) mod busy_poll;
 pub(crate) mod call;
 pub(crate) mod command;
-mod core;
+pub(crate) mod core;
 pub(crate) mod driver;
 mod events;
 pub(crate) mod handle;
@@ -28,3 +28,5 @@ mod pending;
 mod query;
 mod release;
 pub(crate) mod schedule;
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
+//! The Gaggle strategy.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use gaggle_channels::Channel;
+use gaggle_channels::{Channel, NodeName};
 
 use crate::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, LossWatch,
-    MemberOptions, MemberSizes, MemberStatus, Order,
+    MemberOptions, MemberSizes, MemberStatus,
     member::{Member, Policy},
 };
 
@@ -31,111 +33,90 @@ pub struct Gaggle {
     member: Member,
 }
 
-/// The plain Raft strategy: the same group, member and table as [`Gaggle`], but the log holds
-/// compare-and-set entries. A caller that is refused retries with jitter until `max_wait`.
-///
-/// # Guarantees
-///
-/// As [`Gaggle`]'s, except that no order among waiters is promised.
-#[derive(Debug)]
-pub struct Raft {
-    member: Member,
+impl Gaggle {
+    /// Connects `channel`, whose name is this member's, and begins to form or join the group.
+    /// Returns at once; calls wait for a leader within their `max_wait`, and
+    /// [`ready`](KeyedMutex::ready) tells when this member votes.
+    ///
+    /// The member is one task on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel does not
+    /// connect.
+    pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
+        Ok(Self { member: Member::open(channel, options, Policy::Queue).await? })
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of(member: Member) -> Self {
+        Self { member }
+    }
+
+    /// What this member knows of its group now.
+    #[must_use]
+    pub fn status(&self) -> MemberStatus {
+        self.member.member_status()
+    }
+
+    /// The leader's name, as far as this member knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeName> {
+        self.status().leader
+    }
+
+    /// How much this member remembers: its table, its log, its pending requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
+    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes().await
+    }
 }
 
-macro_rules! member_strategy {
-    ($strategy:ident, $name:literal, $policy:expr, $order:expr) => {
-        impl $strategy {
-            /// Connects `channel`, whose name is this member's, and begins to form or join the
-            /// group. Returns at once; calls wait for a leader within their `max_wait`, and
-            /// [`ready`](KeyedMutex::ready) tells when this member votes.
-            ///
-            /// The member is one task on the current runtime.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel
-            /// does not connect.
-            pub async fn open(
-                channel: Arc<dyn Channel>,
-                options: MemberOptions,
-            ) -> Result<Self, Error> {
-                Ok(Self { member: Member::open(channel, options, $policy).await? })
-            }
+#[async_trait]
+impl KeyedMutex for Gaggle {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
+        self.member.lock(key, &options).await
+    }
 
-            #[cfg(any(test, feature = "testing"))]
-            pub(crate) fn of(member: Member) -> Self {
-                Self { member }
-            }
+    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        self.member.unlock(lock).await
+    }
 
-            /// What this member knows of its group now.
-            #[must_use]
-            pub fn status(&self) -> MemberStatus {
-                self.member.status()
-            }
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        self.member.extend(lock, duration).await
+    }
 
-            /// The leader's name, as far as this member knows.
-            #[must_use]
-            pub fn leader(&self) -> Option<gaggle_channels::NodeName> {
-                self.member.status().leader
-            }
+    /// Shows this member's own table, which may be behind the leader's.
+    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
+        self.member.inspect(key).await
+    }
 
-            /// How much this member remembers: its table, its log, requests under way.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
-            pub async fn sizes(&self) -> Result<MemberSizes, Error> {
-                self.member.sizes().await
-            }
-        }
+    /// Completes once this member votes in a group that has a leader and is not in the middle of
+    /// changing its members: what a rolling restart waits for before it goes on.
+    async fn ready(&self) -> Result<(), Error> {
+        self.member.ready().await
+    }
 
-        #[async_trait]
-        impl KeyedMutex for $strategy {
-            async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-                self.member.lock(key, &options).await
-            }
+    fn capabilities(&self) -> Capabilities {
+        self.member.profile().capabilities
+    }
 
-            async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
-                self.member.unlock(lock).await
-            }
+    async fn close(&self) {
+        self.member.close().await;
+    }
 
-            async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-                self.member.extend(lock, duration).await
-            }
+    fn release(&self, lock: &Lock) {
+        self.member.release(lock);
+    }
 
-            /// Shows this member's own table, which may be behind the leader's.
-            async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
-                self.member.inspect(key).await
-            }
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        self.member.watch(lock)
+    }
 
-            /// Completes once this member votes in a group that has a leader and is not in the
-            /// middle of changing its members: what a rolling restart waits for before it goes on.
-            async fn ready(&self) -> Result<(), Error> {
-                self.member.ready().await
-            }
-
-            fn capabilities(&self) -> Capabilities {
-                self.member.capabilities($name, $order)
-            }
-
-            async fn close(&self) {
-                self.member.close().await;
-            }
-
-            fn release(&self, lock: &Lock) {
-                self.member.release(lock);
-            }
-
-            fn watch(&self, lock: &Lock) -> LossWatch {
-                self.member.watch(lock)
-            }
-
-            fn clock(&self) -> Arc<dyn Clock> {
-                self.member.clock()
-            }
-        }
-    };
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.member.clock()
+    }
 }
-
-member_strategy!(Gaggle, "gaggle", Policy::Queue, Order::Fifo);
-member_strategy!(Raft, "raft", Policy::CompareAndSet, Order::None);

@@ -18,7 +18,7 @@
 //! - `sync`: the mutex of what threads share, which tests can put in order.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
-//! - `local`, `redis`, `gaggle` (with `Raft`), `noop`: the strategies.
+//! - `local`, `redis`, `gaggle`, `raft`, `noop`: the strategies.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
@@ -54,11 +54,13 @@ mod noop;
 mod options;
 #[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
 pub mod planted;
+#[cfg(feature = "raft")]
+mod raft;
 #[cfg(any(feature = "raft", feature = "redis"))]
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(any(feature = "raft", feature = "redis"))]
+#[cfg(feature = "redis")]
 mod spin;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
@@ -84,6 +86,7 @@ pub use crate::{
 };
 #[cfg(feature = "raft")]
 pub use crate::{
-    gaggle::{Gaggle, Raft},
+    gaggle::Gaggle,
     member::{MemberOptions, MemberSizes, MemberStatus, Members, Replicate},
+    raft::Raft,
 };

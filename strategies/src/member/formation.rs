@@ -18,10 +18,9 @@ use gaggle_channels::NodeName;
 use super::{
     options::Members,
     peers::Peers,
-    random::Ids,
     wire::{Body, Forming, Standing},
 };
-use crate::{Instant, lock_table::TableConfig};
+use crate::{Instant, lock_table::TableConfig, random::Ids};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
@@ -78,6 +77,18 @@ impl Formation {
             Phase::Pledged { forming, .. } | Phase::Inviting { forming, .. } => {
                 Standing::Pledged(forming.id)
             }
+        }
+    }
+
+    /// Who the members are: in a nameless cluster those of its first group, from then on.
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// The first group that a process of a nameless cluster belongs to fixes the names.
+    pub(super) fn fix_members<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) {
+        if matches!(self.members, Members::Sized(_)) {
+            self.members = Members::Named(names.cloned().collect());
         }
     }
 

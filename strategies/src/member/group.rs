@@ -29,13 +29,13 @@ use super::{
     entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
     options::Timing,
-    random::mix,
     wire::RaftMessage,
 };
 use crate::{
     Instant,
     lock_table::{Command, LockTable, TableConfig},
     planted::{Bug, planted},
+    random::mix,
 };
 
 /// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their

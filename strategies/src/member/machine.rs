@@ -6,18 +6,20 @@ use std::sync::Arc;
 use gaggle_channels::{Channel, NodeName};
 
 use super::{
-    driver::{Driver, Next},
-    handle::{Member, Policy},
+    Member,
+    backend::{Backend, Policy},
+    node::Node,
     options::MemberOptions,
 };
 use crate::{
     Gaggle, Instant, KeyedMutex, Owner, Raft,
+    client::driver::{Driver, Next},
     lock_table::{ClusterTime, Command, LockTable},
 };
 
 /// A driver with its node, one turn at a time.
 pub(crate) struct Machine {
-    driver: Driver,
+    driver: Driver<Backend>,
 }
 
 /// What a member's group looks like between two turns.
@@ -75,70 +77,74 @@ impl Machine {
         self.driver.next_wake()
     }
 
+    fn node(&self) -> &Node {
+        self.driver.backend().node()
+    }
+
     /// Why the member failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.driver.failure.get().map(ToString::to_string)
+        self.driver.failure().map(ToString::to_string)
     }
 
     /// Whether this member votes in a settled group with a leader.
     pub(crate) fn is_ready(&self) -> bool {
-        self.driver.node.status().ready
+        self.node().status().ready
     }
 
     pub(crate) fn leader(&self) -> Option<NodeName> {
-        self.driver.node.status().leader
+        self.node().status().leader
     }
 
     /// How many requests of this process are under way.
     pub(crate) fn pending(&self) -> usize {
-        self.driver.node.pending()
+        self.driver.pending()
     }
 
     pub(crate) fn group(&self) -> Option<GroupView> {
-        self.driver.node.group().map(super::group::Group::view)
+        self.node().group().map(super::group::Group::view)
     }
 
     pub(crate) fn table(&self) -> Option<&LockTable> {
-        self.driver.node.group().map(super::group::Group::table)
+        self.node().group().map(super::group::Group::table)
     }
 
     pub(crate) fn log_len(&self) -> usize {
-        self.driver.node.group().map_or(0, super::group::Group::log_len)
+        self.node().group().map_or(0, super::group::Group::log_len)
     }
 
     /// The entry at `index`, unless it was compacted or does not exist.
     pub(crate) fn entry(&self, index: u64) -> Option<EntryView> {
-        self.driver.node.group()?.entry(index)
+        self.node().group()?.entry(index)
     }
 
     /// Term and digest of the entry at `index`.
     pub(crate) fn entry_digest(&self, index: u64) -> Option<(u64, u64)> {
-        self.driver.node.group()?.entry_digest(index)
+        self.node().group()?.entry_digest(index)
     }
 
     /// The term of the entry at `index`, also of the one before the first.
     pub(crate) fn term(&self, index: u64) -> Option<u64> {
-        self.driver.node.group()?.term_at(index)
+        self.node().group()?.term_at(index)
     }
 
     /// How this process stands in a forming, and what it knows of the others.
     pub(crate) fn forming(&self) -> String {
-        self.driver.node.forming()
+        self.node().forming()
     }
 
     /// How many bodies were dropped because no frame has room for them.
     pub(crate) fn overlong(&self) -> u64 {
-        self.driver.node.overlong()
+        self.node().overlong()
     }
 
     /// Passes leadership on, if this member leads; whether that has begun.
     pub(crate) fn transfer_leadership(&mut self) -> bool {
-        self.driver.node.transfer_leadership()
+        self.driver.backend_mut().node_mut().transfer_leadership()
     }
 
     /// Replaces the lock table by what its own snapshot restores to; whether there was anything in it.
     pub(crate) fn restore_table(&mut self) -> bool {
-        let group = self.driver.node.group_mut();
+        let group = self.driver.backend_mut().node_mut().group_mut();
         group.is_some_and(super::group::Group::restore_table)
     }
 }

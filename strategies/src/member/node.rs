@@ -1,13 +1,16 @@
-//! A process's whole consensus side, without I/O: forming, the group, and what was asked of it.
+//! A process's whole consensus side, without I/O: forming, the group, and what it did.
 //!
-//! One turn: any number of [`receive`](Node::receive), [`call`](Node::call) and
-//! [`tick`](Node::tick), then one [`flush`](Node::flush) with a time read after the last of them.
-//! Production's driver, the tests and a simulator run exactly this.
+//! One turn: any number of [`receive`](Node::receive) and [`tick`](Node::tick), then rounds of
+//! [`flush`](Node::flush) and [`submit`](Node::submit) with a time read after the last request of
+//! the turn was taken, then [`end_turn`](Node::end_turn). Production's driver, the tests and a
+//! simulator run exactly this.
 
 mod admission;
 mod duties;
 mod inbound;
 mod outbox;
+mod report;
+mod requests;
 mod standing;
 
 use std::{
@@ -23,25 +26,24 @@ pub(crate) use self::standing::Status;
 use super::{
     formation::{Formation, Letter, PRESENCE_EVERY},
     group::{self, Group, GroupError},
-    options::{MemberOptions, Members, Replicate, Timing},
+    options::{MemberOptions, Timing},
     peers::Peers,
-    random::Ids,
-    requests::{Answer, Call, CallerId, Requests, Sending},
     transfers::Transfers,
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
-    Inspection, Instant, Lock,
-    lock_table::{Effect, Ended, Grant, ProcessId, Seen},
+    Inspection, Instant, Nonce,
+    client::command::{Event, Memory},
+    lock_table::{Effect, Ended, Grant, ProcessId},
     planted::{Bug, planted},
+    random::Ids,
 };
 
-/// For how many outputs of a turn the room is kept.
-const OUTPUTS_KEPT: usize = 1024;
+/// For how many frames of a turn the memory is kept.
+const FRAMES_KEPT: usize = 1024;
 
 pub(crate) struct Node {
     name: NodeName,
-    members: Members,
     timing: Timing,
     seed: u64,
     ids: Ids,
@@ -49,10 +51,17 @@ pub(crate) struct Node {
     formation: Formation,
     peers: Peers,
     group: Option<Group>,
-    requests: Requests,
     transfers: Transfers,
     outbox: Outbox,
-    outputs: Vec<Output>,
+    frames: Vec<Frame>,
+    /// What the next flush reports.
+    events: Vec<Event>,
+    /// This turn has had its first flush.
+    flushed: bool,
+    /// A snapshot was installed, and what is held and waited for here is to be compared with it.
+    installed: bool,
+    /// What this member, as the leader, unlocks for another process.
+    foreign_unlocks: BTreeSet<Nonce>,
     /// What comes out of the group: empty between two turns, and kept for its room.
     drained: group::Output,
     /// Who waits for what was committed in this turn, or lost a lock by it.
@@ -70,40 +79,16 @@ pub(crate) struct Node {
     presences: u64,
     /// The greatest token ever seen: a new group begins above it.
     last_token: u64,
-    /// The same when this process last lost what it held.
-    lost_token: u64,
-    /// A group was left in this turn.
-    left: bool,
-    ticks: u64,
     gone_asked: Instant,
     dropped: u64,
 }
 
-/// What a turn did.
+/// A frame to send.
 #[derive(Debug)]
-pub(crate) enum Output {
-    Send {
-        to: NodeName,
-        frame: Bytes,
-    },
-    Broadcast {
-        frame: Bytes,
-    },
-    Answer {
-        caller: CallerId,
-        answer: Answer,
-    },
-    /// An acquisition of this process can no longer be relied on.
-    Lost {
-        lock: Lock,
-    },
-    /// An acquisition of this process was unlocked, as somebody here asked for.
-    Ended {
-        lock: Lock,
-    },
-    /// The group was left, and with it whatever is watched here, also what was granted to a former
-    /// incarnation of this process.
-    LostAll,
+pub(crate) struct Frame {
+    /// Everyone, if `None`.
+    pub(crate) to: Option<NodeName>,
+    pub(crate) bytes: Bytes,
 }
 
 impl Node {
@@ -128,16 +113,18 @@ impl Node {
             ),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             name,
-            members: options.members.clone(),
             timing,
             seed,
             ids,
             incarnation,
             peers: Peers::default(),
             group: None,
-            requests: Requests::new(ProcessId(incarnation)),
             transfers: Transfers::default(),
-            outputs: Vec::new(),
+            frames: Vec::new(),
+            events: Vec::new(),
+            flushed: false,
+            installed: false,
+            foreign_unlocks: BTreeSet::new(),
             drained: group::Output::default(),
             concerned: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -149,22 +136,9 @@ impl Node {
             next_presence: Instant::default(),
             presences: 0,
             last_token: 0,
-            lost_token: 0,
-            left: false,
-            ticks: 0,
             gone_asked: Instant::default(),
             dropped: 0,
         }
-    }
-
-    /// Takes a request of this process.
-    pub(crate) fn call(&mut self, now: Instant, call: Call) {
-        self.requests.call(now, call);
-    }
-
-    /// Withdraws every lock request of this process.
-    pub(crate) fn withdraw_all(&mut self, now: Instant) {
-        self.requests.withdraw_all(now);
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -183,81 +157,58 @@ impl Node {
         self.group.as_mut()
     }
 
-    /// How many requests of this process are under way.
-    pub(crate) fn pending(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// How many of them the group has not answered, and not let wait.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.requests.unanswered()
-    }
-
-    /// Whether this member's own table shows this lock held.
-    pub(crate) fn holds(&self, lock: &Lock) -> bool {
-        let grant = self.group.as_ref().and_then(|group| group.table().grant(lock.key()));
-        grant.is_some_and(|grant| grant.is_of(lock))
-    }
-
-    /// Ends the turn: appends what was asked, applies what is committed, answers, and packs frames.
+    /// One round of a turn: appends what was submitted, applies what is committed, and reports what
+    /// came of it. The first round appends nothing: what this process submits after it shares an
+    /// entry with what others have sent. Returns whether another round must follow.
     ///
     /// # Errors
     ///
     /// The log holds what this build cannot apply: the member must stop.
-    pub(crate) fn flush(&mut self, now: Instant) -> Result<Vec<Output>, GroupError> {
-        let mut heartbeat = true;
-        if self.timing.replicate == Replicate::AtHeartbeat {
-            heartbeat = self.ticks >= self.timing.heartbeat_ticks as u64;
+    pub(crate) fn flush(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, GroupError> {
+        let first = !mem::replace(&mut self.flushed, true);
+        if first {
+            self.group.iter_mut().for_each(Group::compact);
+        } else {
+            self.append(now);
         }
         if let Some(group) = &mut self.group {
-            group.compact();
-        }
-        while let Some(group) = &mut self.group {
             let mut out = mem::take(&mut self.drained);
             group.drain(now, &mut out)?;
             self.take(now, &mut out);
             self.drained = out;
             self.follow_leader(now);
-            self.ask(now);
-            let group = self.group.as_mut().filter(|group| heartbeat && group.is_leader());
-            let mut early = Vec::new();
-            let proposed = group.is_some_and(|group| {
-                if planted(Bug::AnswerBeforeCommit) {
-                    early = group.foretell(now);
-                }
-                group.flush(now)
-            });
-            early.iter().for_each(|effect| self.requests.observe(now, effect));
-            // What is appended now tells them as well.
-            if !proposed {
-                self.tell_concerned();
-            }
-            if !self.group.as_ref().is_some_and(Group::has_ready) {
-                break;
-            }
         }
-        if heartbeat {
-            self.ticks = 0;
-        }
+        events.append(&mut self.events);
+        Ok(self.group.as_ref().is_some_and(|group| {
+            group.has_ready() || (group.is_leader() && (first || !self.concerned.is_empty()))
+        }))
+    }
+
+    /// Packs what the turn has posted into frames.
+    pub(crate) fn end_turn(&mut self, now: Instant) -> std::vec::Drain<'_, Frame> {
+        self.flushed = false;
         let outbox = &mut self.outbox;
         self.transfers.take_due(now, |to, body| outbox.post(to, &body));
         self.pack();
-        self.lost_token = self.lost_token.max(self.requests.take_lost_token());
-        let outputs = &mut self.outputs;
-        self.requests.take_lost(|lock| outputs.push(Output::Lost { lock }));
-        self.requests.take_ended(|lock| outputs.push(Output::Ended { lock }));
-        if mem::take(&mut self.left) {
-            self.outputs.push(Output::LostAll);
-        }
-        let answers = self.requests.take_answers();
-        self.outputs.extend(answers.map(|(caller, answer)| Output::Answer { caller, answer }));
-        Ok(mem::take(&mut self.outputs))
+        self.frames.drain(..)
     }
 
-    /// Takes the emptied list of a turn: its room is for the next.
-    pub(crate) fn give_back(&mut self, mut outputs: Vec<Output>) {
-        outputs.shrink_to(OUTPUTS_KEPT);
-        self.outputs = outputs;
+    /// Appends what was submitted to this leader.
+    fn append(&mut self, now: Instant) {
+        let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
+        let mut early = Vec::new();
+        if planted(Bug::AnswerBeforeCommit) {
+            early = group.foretell(now);
+        }
+        // What is appended now tells them as well.
+        if !group.flush(now) {
+            self.tell_concerned();
+        }
+        early.iter().for_each(|effect| self.report(effect));
     }
 
     /// Takes what a drained group has to say.
@@ -271,17 +222,18 @@ impl Node {
                 self.last_token = self.last_token.max(grant.token);
             }
             self.note_concerned(&effect);
-            self.requests.observe(now, &effect);
+            self.report(&effect);
         }
         self.concerned.extend(out.askers.drain(..));
         let (installed, reconfigured) =
             (mem::take(&mut out.installed), mem::take(&mut out.reconfigured));
         let Some(group) = &self.group else { return };
+        if !group.is_leader() {
+            self.concerned.clear();
+        }
         if installed {
-            let table = group.table();
-            self.last_token = self.last_token.max(table.last_token());
-            self.requests.keep_held(|key| table.grant(key));
-            self.requests.ask_again(now, true);
+            self.last_token = self.last_token.max(group.table().last_token());
+            self.installed = true;
         }
         if reconfigured {
             self.transfers.retain(|id| group.roster().contains_key(&id));
@@ -295,10 +247,11 @@ impl Node {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
             | Effect::Dropped { process, .. } => _ = self.concerned.insert(process.0),
-            Effect::Unlocked { nonce, was: Ended::Held, .. }
-                if self.requests.unlocks_for_another(*nonce) =>
-            {
-                self.concerned.extend(self.group.iter().flat_map(|group| group.roster().keys()));
+            Effect::Unlocked { nonce, was, .. } => {
+                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held {
+                    let all = self.group.iter().flat_map(|group| group.roster().keys());
+                    self.concerned.extend(all);
+                }
             }
             _ => {}
         }
@@ -315,6 +268,9 @@ impl Node {
     /// Gets to know the incarnations that the group has admitted since the last look.
     fn meet_members(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
+        if !group.roster().is_empty() {
+            self.formation.fix_members(group.roster().values());
+        }
         self.met.retain(|id| group.roster().contains_key(id));
         self.heard.retain(|id, _| group.roster().contains_key(id));
         self.outbox.forget(|id| group.roster().contains_key(&id));
@@ -344,34 +300,29 @@ impl Node {
         }
     }
 
+    /// Reports a leader that has come or gone, and a snapshot once there is one to ask.
     fn follow_leader(&mut self, now: Instant) {
         let leader = self.group.as_ref().and_then(Group::leader);
-        if leader == self.leader {
-            return;
+        let changed = leader != self.leader;
+        if changed {
+            self.leader = leader;
+            self.leading_since = now;
+            self.transfers.stop_sending();
+            self.foreign_unlocks.clear();
         }
-        self.leader = leader;
-        self.leading_since = now;
-        self.transfers.stop_sending();
-        if let (Some(id), Some(group)) = (leader, &self.group) {
-            let name = group.name_of(id).map_or("?", NodeName::as_str);
-            tracing::info!(leader = name, term = group.term(), "leader changed");
-            self.requests.ask_again(now, false);
-        }
-    }
-
-    /// Sends what is due to the leader, or into the log of a member that leads.
-    fn ask(&mut self, now: Instant) {
-        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else { return };
-        let over_channel = leader != self.incarnation;
-        let seen = Seen::At { group: group.id(), time: group.table().now() };
-        let Self { requests, outbox, incarnation, .. } = self;
-        requests.send_due(now, Sending { seen, over_channel }, |command| {
-            if over_channel {
-                outbox.post(leader, &Body::Request(command));
-            } else if admission::is_admissible(&command, *incarnation, group.lease_max_ms()) {
-                group.submit(leader, command);
+        match (leader, &self.group) {
+            (Some(id), Some(group)) if changed => {
+                let name = group.name_of(id).map_or("?", NodeName::as_str);
+                tracing::info!(leader = name, term = group.term(), "leader changed");
             }
-        });
+            (None, _) if changed => self.events.push(Event::Down { cause: None }),
+            _ => {}
+        }
+        if leader.is_some() && (changed || self.installed) {
+            let installed = mem::take(&mut self.installed);
+            let memory = if installed { Memory::Perhaps } else { Memory::Kept };
+            self.events.push(Event::Up { memory });
+        }
     }
 
     fn post_letters(&mut self, letters: Vec<Letter>) {
@@ -417,13 +368,15 @@ impl Node {
         if !planted(Bug::IncarnationKept) {
             self.incarnation = self.ids.draw();
         }
-        self.lost_token = self.last_token;
-        self.left = true;
-        self.requests.left_group(now, ProcessId(self.incarnation));
+        self.installed = false;
+        self.foreign_unlocks.clear();
+        self.events.push(Event::Up { memory: Memory::Gone });
+        self.events.push(Event::Down { cause: None });
         self.transfers.clear();
         self.outbox.clear();
         self.heard.clear();
         self.met.clear();
+        self.concerned.clear();
         self.formation.rest(now.after(rest));
         self.next_presence = now;
     }

@@ -7,8 +7,8 @@ use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
     BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT,
+    client::busy_poll::{BUSY_POLL, check_busy_poll},
     lock_table::TableConfig,
-    spin::{SPIN, check_spin},
     wait::whole_ms,
 };
 
@@ -17,8 +17,6 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// The most members of a cluster. More make no lock safer and every lock slower.
 pub const MEMBERS_MAX: usize = 31;
 
-/// In a nameless cluster the place of a member that was silent for this long is given to a newcomer.
-const REPLACE_AFTER: Duration = Duration::from_secs(2);
 /// Members are heard with the leader's heartbeats, so that nobody is silent before so many of them.
 const SILENT_HEARTBEATS: u32 = 4;
 
@@ -33,8 +31,12 @@ const INVITED_BYTES_MAX: usize = 2 + 10;
 pub enum Members {
     /// Exactly these names; each runs once at a time, and a restarted one replaces its former self.
     Named(BTreeSet<NodeName>),
-    /// Any this many processes that find each other over the channel, as in the original. For
-    /// demonstrations and tests: sets that do not see each other form several groups.
+    /// Any this many processes that find each other over the channel, as in the original. The first
+    /// group that forms fixes the names: a lost member is replaced only by a process of its name.
+    ///
+    /// A demonstration feature: sets of processes that do not see each other form several groups,
+    /// and with a generated name a restarted process is a stranger, so that the group loses a
+    /// member for good.
     Sized(u32),
 }
 
@@ -91,7 +93,7 @@ pub struct MemberOptions {
     pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
     pub(crate) mailbox: usize,
-    pub(crate) spin: Duration,
+    pub(crate) busy_poll: Duration,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
@@ -127,7 +129,7 @@ impl MemberOptions {
             outside_max: None,
             waiter_ttl: Duration::from_secs(3),
             mailbox: 1 << 17,
-            spin: SPIN,
+            busy_poll: BUSY_POLL,
             compact_after: 10_000,
             compact_keep: 1_000,
             table: TableConfig::default(),
@@ -151,9 +153,8 @@ impl MemberOptions {
         self
     }
 
-    /// How often a leader makes itself heard, 5 ms to 10 s; 50 ms by default. A fifth of it is the engine's tick. In a
-    /// nameless cluster a newcomer takes the place of a member that was silent for 2 s, or for four
-    /// heartbeats if that is longer.
+    /// How often a leader makes itself heard, 5 ms to 10 s; 50 ms by default. A fifth of it is the
+    /// engine's tick.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = heartbeat;
@@ -237,13 +238,13 @@ impl MemberOptions {
         self
     }
 
-    /// How long this member stays awake for the answer to what is asked here, when nothing was
-    /// unanswered before, and then sleeps: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is
-    /// often woken later than other members answer; other tasks of the runtime run meanwhile. Where answers
-    /// come later, ever fewer requests keep it awake, down to one of 64.
+    /// How long this member polls for an answer before it sleeps, after a request that no other
+    /// was unanswered beside: 0 to 1 ms, 100 µs by default, zero never. A sleeping core is often
+    /// woken later than other members answer; other tasks of the runtime run meanwhile. Where
+    /// answers come later, fewer requests poll, down to one of 64.
     #[must_use]
-    pub fn spin(mut self, limit: Duration) -> Self {
-        self.spin = limit;
+    pub fn busy_poll(mut self, limit: Duration) -> Self {
+        self.busy_poll = limit;
         self
     }
 
@@ -305,7 +306,7 @@ impl MemberOptions {
                 "1ms or more",
             );
         }
-        check_spin(self.spin)?;
+        check_busy_poll(self.busy_poll)?;
         if self.mailbox == 0 {
             return invalid("mailbox", "0".into(), "1 or more");
         }
@@ -324,7 +325,6 @@ impl MemberOptions {
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
             resign_grace: self.resign_grace,
             waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
-            replace_after: REPLACE_AFTER.max(self.heartbeat * SILENT_HEARTBEATS),
             replicate: self.replicate,
             compact_after: self.compact_after,
             compact_keep: self.compact_keep,
@@ -346,7 +346,6 @@ pub(crate) struct Timing {
     pub(crate) election_ticks: (usize, usize),
     pub(crate) resign_grace: Duration,
     pub(crate) waiter_ttl: Duration,
-    pub(crate) replace_after: Duration,
     pub(crate) replicate: Replicate,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,

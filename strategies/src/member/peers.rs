@@ -172,10 +172,6 @@ impl Peer {
     pub(super) fn is_fresh(&self, now: Instant, within: Duration) -> bool {
         self.incarnation != 0 && now.since(self.heard) <= within
     }
-
-    pub(super) fn heard_at(&self) -> Instant {
-        self.heard
-    }
 }
 
 #[cfg(test)]
@@ -306,7 +302,7 @@ mod tests {
         peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true);
         let (challenge, _) = peers.words(&name(), 7, false);
         peers.presence(at(20), &name(), 7, &presence(2, 1, challenge), true);
-        assert_eq!(peers.get(&name()).unwrap().heard_at(), at(20));
+        assert_eq!(peers.get(&name()).unwrap().heard, at(20));
         assert!(peers.get(&name()).unwrap().is_fresh(at(21), Duration::from_secs(1)));
     }
 

@@ -12,7 +12,6 @@ mod forged;
 mod forming;
 mod group;
 mod hand;
-mod handle;
 mod incarnations;
 mod interleavings;
 mod locking;

@@ -20,7 +20,8 @@ const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     outgoing: BTreeMap<u64, Outgoing>,
-    incoming: BTreeMap<u64, Incoming>,
+    /// Only the leader sends snapshots.
+    incoming: Option<Incoming>,
     begun: u64,
 }
 
@@ -37,6 +38,7 @@ struct Outgoing {
 
 #[derive(Debug)]
 struct Incoming {
+    from: u64,
     transfer: u64,
     received: u32,
     bytes: Vec<u8>,
@@ -55,11 +57,11 @@ impl Transfers {
     /// Ends the transfers to peers that are no members any more.
     pub(super) fn retain(&mut self, mut is_member: impl FnMut(u64) -> bool) {
         self.outgoing.retain(|id, _| is_member(*id));
-        self.incoming.retain(|id, _| is_member(*id));
+        self.incoming.take_if(|incoming| !is_member(incoming.from));
     }
 
-    /// This member's lead is over, or another's has begun. What is being received goes on: its
-    /// sender, if it leads again, goes on from what was acknowledged.
+    /// This member's lead is over, or another's has begun. What is being received stays until
+    /// another leader sends: the same one may lead again.
     pub(super) fn stop_sending(&mut self) {
         self.outgoing.clear();
     }
@@ -70,8 +72,7 @@ impl Transfers {
     }
 
     pub(super) fn clear(&mut self) {
-        self.outgoing.clear();
-        self.incoming.clear();
+        *self = Self { begun: self.begun, ..Self::default() };
     }
 
     /// The pieces to send now, by receiver.
@@ -116,17 +117,17 @@ impl Transfers {
         progress
     }
 
-    /// Takes a piece. Pieces count only in order; the acknowledgement says what is missing.
-    /// Returns it, and the whole message once it is there.
+    /// Takes a piece from the leader. Pieces count only in order; the acknowledgement says what is
+    /// missing. Returns it, and the whole message once it is there. A leader's newer transfer
+    /// replaces its older one, and another leader's replaces any.
     pub(super) fn receive(&mut self, from: u64, chunk: &Chunk) -> (Option<Body>, Option<Vec<u8>>) {
-        let fresh = || Incoming { transfer: chunk.transfer, received: 0, bytes: Vec::new() };
-        let incoming = self.incoming.entry(from).or_insert_with(fresh);
-        if incoming.transfer > chunk.transfer {
+        let transfer = chunk.transfer;
+        if self.incoming.as_ref().is_some_and(|i| i.from == from && i.transfer > transfer) {
             return (None, None);
         }
-        if incoming.transfer < chunk.transfer {
-            *incoming = fresh();
-        }
+        self.incoming.take_if(|i| i.from != from || i.transfer < transfer);
+        let fresh = || Incoming { from, transfer, received: 0, bytes: Vec::new() };
+        let incoming = self.incoming.get_or_insert_with(fresh);
         if chunk.index == incoming.received && chunk.index < chunk.count {
             if !fits(incoming.bytes.len(), chunk.bytes.len()) {
                 tracing::warn!("a snapshot exceeds the limit of {SNAPSHOT_BYTES_MAX} bytes");
@@ -165,7 +166,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::random::mix;
+    use crate::random::mix;
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
@@ -315,13 +316,13 @@ mod tests {
         assert_eq!(sender.outgoing.keys().copied().collect::<Vec<_>>(), [3]);
         sender.stop_sending();
         assert!(sender.outgoing.is_empty());
-        assert!(!sender.incoming.is_empty(), "what is received goes on");
+        assert!(sender.incoming.is_some(), "what is received stays");
         sender.retain(|id| id != 4);
-        assert!(sender.incoming.is_empty());
+        assert!(sender.incoming.is_none());
         sender.begin(at(6), 2, vec![7; 200].into(), 10);
         sender.receive(4, &piece(1, 0, 2));
         sender.clear();
-        assert!(sender.outgoing.is_empty() && sender.incoming.is_empty(), "the group is left");
+        assert!(sender.outgoing.is_empty() && sender.incoming.is_none(), "the group is left");
     }
 
     #[test]
@@ -377,6 +378,15 @@ mod tests {
         assert_eq!(receives(&mut receiver, &piece(5, 0, 0)), (Some((5, 0)), None));
         assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));
         assert_eq!(receives(&mut receiver, &piece(6, 1, 1)), (Some((6, 1)), None));
-        assert!(receiver.incoming[&1].bytes.len() == 3);
+        assert_eq!(receiver.incoming.unwrap().bytes.len(), 3);
+    }
+
+    #[test]
+    fn another_leaders_snapshot_replaces_what_was_received() {
+        let mut receiver = Transfers::default();
+        receiver.receive(1, &piece(5, 0, 3));
+        receiver.receive(2, &piece(1, 0, 2));
+        let incoming = receiver.incoming.as_ref().unwrap();
+        assert_eq!((incoming.from, incoming.transfer, incoming.bytes.len()), (2, 1, 3));
     }
 }

@@ -13,22 +13,26 @@ use std::{
 use gaggle_channels::NodeName;
 
 use crate::{
-    Instant, MemberOptions, Nonce, Owner,
-    lock_table::{Ended, Grant},
+    Instant, Lock, MemberOptions, Nonce, Owner,
+    client::{
+        call::{Answer, Call, CallId, ExtendCall, LockCall, Output, Until},
+        core::Core,
+    },
+    lock_table::Grant,
     member::{
-        group::Group,
-        node::{Node, Output, Status},
-        random::mix,
-        requests::{Answer, Call, CallerId, LockCall, Until},
+        backend::{Policy, profile},
+        group::{Group, GroupError},
+        node::{Frame, Node, Status},
         wire::{self, Body},
     },
+    random::mix,
 };
 
 /// A cluster of nodes joined by a network that the test controls.
 pub(super) struct World {
     pub(super) now: Instant,
     options: MemberOptions,
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, Process>,
     frames: VecDeque<(Instant, String, String, Vec<u8>)>,
     cut: BTreeSet<(String, String)>,
     /// Drops one frame in so many, if set: drawn, because every n-th may always be the same heartbeat.
@@ -38,15 +42,43 @@ pub(super) struct World {
     /// What all wall clocks show in nanoseconds; virtual time, if not set.
     pub(super) wall: Option<u64>,
     sent: u64,
-    pub(super) answers: BTreeMap<CallerId, Answer>,
+    pub(super) answers: BTreeMap<CallId, Answer>,
+    grants: BTreeMap<CallId, Grant>,
+    /// Which process relies on which acquisition.
+    relied_on: BTreeSet<(String, Nonce)>,
     pub(super) lost: Vec<(String, Nonce)>,
-    callers: CallerId,
+    calls: CallId,
     seeds: u64,
     /// Somebody forges frames: the log may then hold what no member wrote.
     hostile: bool,
 }
 
+/// A member without its channel and its ticks, and the client core over it.
+struct Process {
+    node: Node,
+    core: Core,
+}
+
+impl Process {
+    /// One turn without what comes before it: rounds, and the frames that leave.
+    fn turn(&mut self, now: Instant) -> Result<Vec<Frame>, GroupError> {
+        let mut events = Vec::new();
+        self.core.expire(now);
+        loop {
+            let more = self.node.flush(now, &mut events)?;
+            events.drain(..).for_each(|event| self.core.handle(now, event));
+            let node = &mut self.node;
+            let sent = self.core.send_due(now, |command| node.submit(now, command));
+            if !more && !sent {
+                return Ok(self.node.end_turn(now).collect());
+            }
+        }
+    }
+}
+
 pub(super) const LATENCY: Duration = Duration::from_millis(1);
+/// The lease of what is locked.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 pub(super) fn name_of(name: &str) -> NodeName {
     NodeName::new(name).expect("tests name nodes shortly")
@@ -77,8 +109,10 @@ impl World {
             wall: None,
             sent: 0,
             answers: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            relied_on: BTreeSet::new(),
             lost: Vec::new(),
-            callers: 0,
+            calls: 0,
             seeds: 0,
             hostile: false,
         }
@@ -93,7 +127,8 @@ impl World {
     pub(super) fn start(&mut self, name: &str) {
         self.seeds += 1;
         let node = Node::new(name_of(name), &self.options, 64 * 1024, self.seeds);
-        self.nodes.insert(name.into(), node);
+        let core = Core::new(profile(&self.options, Policy::Queue), self.seeds);
+        self.nodes.insert(name.into(), Process { node, core });
     }
 
     pub(super) fn kill(&mut self, name: &str) {
@@ -117,21 +152,30 @@ impl World {
     }
 
     pub(super) fn node(&mut self, name: &str) -> &mut Node {
-        self.nodes.get_mut(name).expect("it runs")
+        &mut self.nodes.get_mut(name).expect("it runs").node
+    }
+
+    /// How many requests of this process are pending.
+    pub(super) fn pending(&self, name: &str) -> usize {
+        self.nodes[name].core.pending()
+    }
+
+    fn all_nodes(&self) -> impl Iterator<Item = (&String, &Node)> {
+        self.nodes.iter().map(|(name, process)| (name, &process.node))
     }
 
     /// What a member's own table and log hold.
     pub(super) fn group(&self, name: &str) -> &Group {
-        self.nodes[name].group().expect("it is in a group")
+        self.nodes[name].node.group().expect("it is in a group")
     }
 
     pub(super) fn status(&self, name: &str) -> Status {
-        self.nodes[name].status()
+        self.nodes[name].node.status()
     }
 
     /// The name of the leader that a majority of running nodes follows.
     pub(super) fn leader(&self) -> Option<String> {
-        let leads = self.nodes.iter().filter(|(_, node)| node.status().leads);
+        let leads = self.all_nodes().filter(|(_, node)| node.status().leads);
         let newest = leads.max_by_key(|(_, node)| node.status().term);
         newest.map(|(name, _)| name.clone())
     }
@@ -153,9 +197,9 @@ impl World {
                 let nanos = now.since_origin().as_nanos();
                 let virtual_wall = u64::try_from(nanos).expect("not for centuries");
                 let wall = self.wall.unwrap_or(virtual_wall);
-                let Some(node) = self.nodes.get_mut(&name) else { continue };
+                let Some(process) = self.nodes.get_mut(&name) else { continue };
                 if millis.is_multiple_of(10) {
-                    node.tick(now, wall);
+                    process.node.tick(now, wall);
                 }
                 self.flush(&name);
             }
@@ -175,7 +219,7 @@ impl World {
 
     pub(super) fn run_until_ready(&mut self) -> u64 {
         self.run_until(5_000, "all members are ready", |world| {
-            world.nodes.values().all(|node| node.status().ready)
+            world.all_nodes().all(|(_, node)| node.status().ready)
         })
     }
 
@@ -185,16 +229,23 @@ impl World {
         {
             let (_, from, to, frame) = self.frames.pop_front().expect("it was just seen");
             let now = self.now;
-            if let Some(node) = self.nodes.get_mut(&to) {
-                node.receive(now, &name_of(&from), &frame);
+            if let Some(process) = self.nodes.get_mut(&to) {
+                process.node.receive(now, &name_of(&from), &frame);
             }
         }
     }
 
+    /// One turn of a member that goes on; the frames that it sends.
+    pub(super) fn turn(&mut self, name: &str) -> Vec<Frame> {
+        let now = self.now;
+        self.nodes.get_mut(name).expect("it runs").turn(now).expect("the member goes on")
+    }
+
     fn flush(&mut self, name: &str) {
         let now = self.now;
-        let outputs = match self.node(name).flush(now) {
-            Ok(outputs) => outputs,
+        let process = self.nodes.get_mut(name).expect("it runs");
+        let frames = match process.turn(now) {
+            Ok(frames) => frames,
             Err(error) => {
                 assert!(self.hostile, "the log can be applied: {error}");
                 // As the driver does: a member that cannot go on ends.
@@ -202,21 +253,40 @@ impl World {
                 return;
             }
         };
-        for output in outputs {
-            match output {
-                Output::Send { to, frame } => self.send(name, to.as_str(), &frame),
-                Output::Broadcast { frame } => {
+        let outputs: Vec<Output> = process.core.outputs().collect();
+        for Frame { to, bytes } in frames {
+            match to {
+                Some(to) => self.send(name, to.as_str(), &bytes),
+                None => {
                     for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
-                        self.send(name, &to, &frame);
+                        self.send(name, &to, &bytes);
                     }
                 }
-                Output::Answer { caller, answer } => {
-                    self.answers.insert(caller, answer);
-                }
-                Output::Lost { lock } => self.lost.push((name.into(), lock.nonce())),
-                Output::Ended { .. } | Output::LostAll => {}
             }
         }
+        for output in outputs {
+            match output {
+                Output::Answer { id, answer } => self.take_answer(name, id, answer),
+                Output::Lost { lock } => {
+                    if self.relied_on.remove(&(name.into(), lock.nonce())) {
+                        self.lost.push((name.into(), lock.nonce()));
+                    }
+                }
+                Output::Released { lock } => {
+                    self.relied_on.remove(&(name.into(), lock.nonce()));
+                }
+                Output::LostAll { .. } => {}
+            }
+        }
+    }
+
+    fn take_answer(&mut self, name: &str, id: CallId, answer: Answer) {
+        if let Answer::Granted { lock, .. } = &answer {
+            let grant = self.group(name).table().grant(lock.key());
+            self.grants.insert(id, grant.expect("its own table shows it"));
+            self.relied_on.insert((name.into(), lock.nonce()));
+        }
+        self.answers.insert(id, answer);
     }
 
     /// Frames that a cluster sends while it forms, locks, and takes a restarted member in: one of
@@ -261,81 +331,71 @@ impl World {
     /// What `to` answers at once to a frame that it receives from `from`, who gets nothing of it.
     pub(super) fn answer_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
         let now = self.now;
-        let node = self.node(to);
-        node.receive(now, &name_of(from), frame);
-        let outputs = node.flush(now).expect("the member goes on").into_iter();
-        let bodies = outputs.filter_map(|output| match output {
-            Output::Send { to, frame } if to.as_str() == from => Some(wire::decode(&frame).ok()?.1),
-            _ => None,
-        });
-        bodies.flatten().collect()
+        self.node(to).receive(now, &name_of(from), frame);
+        let frames = self.turn(to).into_iter();
+        let answers = frames.filter(|frame| frame.to.as_ref().is_some_and(|to| to.as_str() == from));
+        answers.filter_map(|frame| Some(wire::decode(&frame.bytes).ok()?.1)).flatten().collect()
     }
 
-    pub(super) fn call(&mut self, name: &str, call: impl FnOnce(CallerId) -> Call) -> CallerId {
-        self.callers += 1;
-        let (now, caller) = (self.now, self.callers);
-        self.node(name).call(now, call(caller));
-        caller
+    pub(super) fn call(&mut self, name: &str, call: impl FnOnce(CallId) -> Call) -> CallId {
+        self.calls += 1;
+        let (now, id) = (self.now, self.calls);
+        self.nodes.get_mut(name).expect("it runs").core.call(now, call(id));
+        id
     }
 
     /// Asks for `key` under `nonce`, waiting at most `wait_ms`.
-    pub(super) fn lock(&mut self, name: &str, key: &str, nonce: u128, wait_ms: u64) -> CallerId {
+    pub(super) fn lock(&mut self, name: &str, key: &str, nonce: u128, wait_ms: u64) -> CallId {
         let until = match wait_ms {
             0 => Until::Now,
             ms => Until::At(self.now.after(Duration::from_millis(ms))),
         };
-        let lock = LockCall {
-            key: key.into(),
-            nonce: Nonce::from_u128(nonce),
-            drawn: true,
-            unused: true,
-            duration_ms: 10_000,
-            until,
-            retries: false,
-            owner: Arc::new(Owner::default()),
-        };
-        self.call(name, |caller| Call::Lock { caller, lock })
+        self.call(name, |id| {
+            Call::Lock(LockCall {
+                id,
+                key: key.into(),
+                nonce: Nonce::from_u128(nonce),
+                lease: LEASE,
+                until,
+                limit: None,
+                tries: until == Until::Now,
+                owner: Arc::new(Owner::default()),
+            })
+        })
     }
 
-    pub(super) fn unlock(&mut self, name: &str, key: &str, nonce: u128) -> CallerId {
+    pub(super) fn unlock(&mut self, name: &str, key: &str, nonce: u128) -> CallId {
         let until = self.now.after(Duration::from_secs(10));
-        let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
-        self.call(name, |caller| Call::Unlock { caller: Some(caller), key, nonce, until })
+        let lock = Lock::new(key, Nonce::from_u128(nonce), 0, None);
+        self.call(name, |id| Call::Unlock { caller: Some((id, until)), lock, until })
+    }
+
+    /// The future of the LOCK is dropped.
+    pub(super) fn withdraw(&mut self, name: &str, id: CallId, nonce: u128) {
+        self.call(name, |_| Call::Withdraw { id, nonce: Nonce::from_u128(nonce) });
     }
 
     /// Asks for the lease of `nonce` to last `duration_ms` from now.
-    pub(super) fn extend(
-        &mut self,
-        name: &str,
-        key: &str,
-        nonce: u128,
-        duration_ms: u64,
-    ) -> CallerId {
-        let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
-        self.call(name, |caller| Call::Extend { caller, key, nonce, duration_ms })
+    pub(super) fn extend(&mut self, name: &str, lock: Lock, duration_ms: u64) -> CallId {
+        let (lease, limit) = (Duration::from_millis(duration_ms), self.now.after(LEASE));
+        self.call(name, |id| Call::Extend(ExtendCall { id, lock, lease, limit }))
     }
 
-    pub(super) fn granted(&self, caller: CallerId) -> Option<&Grant> {
-        match self.answers.get(&caller) {
-            Some(Answer::Granted { grant, .. }) => Some(grant),
-            _ => None,
-        }
+    pub(super) fn granted(&self, call: CallId) -> Option<&Grant> {
+        self.grants.get(&call)
     }
 
     /// Locks, waiting up to 5 s of virtual time, and returns the grant.
     pub(super) fn must_lock(&mut self, name: &str, key: &str, nonce: u128) -> Grant {
-        let caller = self.lock(name, key, nonce, 5_000);
-        self.run_until(5_000, "the lock is granted", |world| world.granted(caller).is_some());
-        self.granted(caller).expect("it was just granted").clone()
+        let call = self.lock(name, key, nonce, 5_000);
+        self.run_until(5_000, "the lock is granted", |world| world.granted(call).is_some());
+        self.granted(call).expect("it was just granted").clone()
     }
 
     pub(super) fn must_unlock(&mut self, name: &str, key: &str, nonce: u128) {
-        let caller = self.unlock(name, key, nonce);
-        self.run_until(5_000, "the unlock is answered", |w| w.answers.contains_key(&caller));
-        let was = match &self.answers[&caller] {
-            Answer::Unlocked { was, .. } => *was,
-            other => panic!("an unlock is answered by {other:?}"),
-        };
-        assert_eq!(was, Ended::Held);
+        let call = self.unlock(name, key, nonce);
+        self.run_until(5_000, "the unlock is answered", |w| w.answers.contains_key(&call));
+        let answer = &self.answers[&call];
+        assert!(matches!(answer, Answer::Unlocked), "an unlock is answered by {answer:?}");
     }
 }

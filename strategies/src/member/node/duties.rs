@@ -5,10 +5,7 @@ use std::time::Duration;
 use super::{Group, Instant, Node, ProcessId};
 use crate::{
     lock_table::{Command, TableConfig},
-    member::{
-        membership::{self, Look},
-        options::Replicate,
-    },
+    member::membership,
 };
 
 /// Without a leader for this long, no news of a newer configuration is on its way: the longest
@@ -30,7 +27,6 @@ impl Node {
     /// One tick of the engine, and all that is done by time. `first_token` is where the tokens of
     /// a group formed now would begin.
     pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
-        self.ticks += 1;
         if let Some(group) = &mut self.group {
             group.tick(now, 1);
         } else {
@@ -62,10 +58,7 @@ impl Node {
 
     /// When a turn must come although nothing arrives, besides ticks.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        let group = self.group.as_ref();
-        let stamp = group.filter(|_| self.timing.replicate == Replicate::AtOnce)?.next_stamp();
-        let due = self.leader.and_then(|_| self.requests.next_due());
-        stamp.into_iter().chain(due).min()
+        self.group.as_ref()?.next_stamp()
     }
 
     /// How many of the next ticks may come late, all at once and just before what comes next: they
@@ -74,7 +67,6 @@ impl Node {
     pub(crate) fn quiet_ticks(&self) -> u32 {
         let calm = |group: &&Group| {
             self.leader.is_some()
-                && self.timing.replicate == Replicate::AtOnce
                 && group.votes()
                 && group.is_settled()
                 && group.learners().is_empty()
@@ -99,14 +91,7 @@ impl Node {
     /// A leader's duties by time: members that changed, processes that went silent.
     fn lead(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let look = Look {
-            now,
-            leading_since: self.leading_since,
-            patience: self.timing.replace_after,
-            heard: &self.heard,
-        };
-        let change =
-            membership::next_change(look, self.incarnation, &self.members, group, &self.peers);
+        let change = membership::next_change(now, self.incarnation, group, &self.peers);
         if let Some(change) = change
             && group.propose_change(&change)
         {

@@ -1,12 +1,9 @@
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Group, Instant, Members, Node, RaftMessage, Standing, admission, wire, wire::Header,
+    Body, Group, Instant, Node, RaftMessage, Standing, admission, wire, wire::Header,
 };
-use crate::member::requests::Answer;
-
-/// A newcomer is told that the cluster is full only while all members were heard within this.
-const ALL_WELL: std::time::Duration = std::time::Duration::from_secs(1);
+use crate::client::command::{Event, Subject};
 
 /// Incarnations that frames of the group may come from, members or not: who sends under ever new ids
 /// costs bounded memory, until the group next changes its members.
@@ -107,7 +104,8 @@ impl Node {
             {
                 group.submit(header.from, command);
             }
-            Body::Chunk(chunk) => {
+            // Only a leader sends snapshots: one buffer serves, whoever else claims to have some.
+            Body::Chunk(chunk) if group.leader() == Some(header.from) => {
                 let (ack, whole) = self.transfers.receive(header.from, &chunk);
                 if let Some(ack) = ack {
                     self.outbox.post(header.from, &ack);
@@ -178,34 +176,19 @@ impl Node {
             {
                 self.outbox.post_named(from, header.from, &Body::Removed);
             }
-            Standing::Free if stranger && self.is_full(now) => {
-                let full = self.full();
-                self.outbox.post_named(from, header.from, &full);
-            }
             _ => {}
         }
     }
 
     fn full(&self) -> Body {
-        Body::Full { limit: u32::try_from(self.members.count()).unwrap_or(u32::MAX) }
-    }
-
-    /// Whether a nameless newcomer has no place: this member leads, and all voters are well.
-    fn is_full(&self, now: Instant) -> bool {
-        let Some(group) = self.group.as_ref().filter(|group| group.is_leader()) else {
-            return false;
-        };
-        let well = |id: &u64| {
-            *id == self.incarnation || self.heard.get(id).is_some_and(|h| now.since(*h) <= ALL_WELL)
-        };
-        matches!(self.members, Members::Sized(_)) && group.roster().keys().all(well)
+        Body::Full { limit: u32::try_from(self.formation.members().count()).unwrap_or(u32::MAX) }
     }
 
     fn take_full(&mut self, limit: u32) {
         if self.group.is_none() {
             self.full = Some(limit);
-            let answer = Answer::Limit { what: "members of this cluster", limit: limit.into() };
-            self.requests.refuse_locks(&answer);
+            let (of, what) = (Subject::AllLocks, "members of this cluster");
+            self.events.push(Event::Limit { of, what, limit: limit.into() });
         }
     }
 

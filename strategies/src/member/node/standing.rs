@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-use bytes::Bytes;
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Group, Inspection, Instant, Members, Node, Output, PRESENCE_EVERY, Standing, wire,
+    Body, FRAMES_KEPT, Frame, Group, Inspection, Instant, Node, PRESENCE_EVERY, Standing, wire,
 };
-use crate::lock_table::Sizes;
+use crate::{lock_table::Sizes, member::options::Members};
 
 /// Without a leader for this long, a member asks the others how they stand.
 const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
@@ -24,16 +23,12 @@ pub(crate) struct Status {
     pub(crate) term: u64,
     /// The cluster has this many members and no place for this process.
     pub(crate) full: Option<u32>,
-    /// What was lost or unlocked here before now, or left with its group, has no greater token; what is
-    /// granted from now on has.
-    pub(crate) lost_token: u64,
 }
 
 impl Node {
     pub(crate) fn status(&self) -> Status {
         let Some(group) = &self.group else {
-            let lost_token = self.lost_token;
-            return Status { full: self.full, lost_token, ..Status::default() };
+            return Status { full: self.full, ..Status::default() };
         };
         let leader = self.leader.and_then(|id| {
             if id == self.incarnation { Some(&self.name) } else { group.name_of(id) }
@@ -45,7 +40,6 @@ impl Node {
             group: Some(group.id()),
             term: group.term(),
             full: None,
-            lost_token: self.lost_token,
         }
     }
 
@@ -111,7 +105,7 @@ impl Node {
         if !alone {
             return;
         }
-        let others: Vec<NodeName> = match &self.members {
+        let others: Vec<NodeName> = match self.formation.members() {
             Members::Named(names) => names.iter().filter(|n| **n != self.name).cloned().collect(),
             Members::Sized(_) => {
                 self.peers.forget_silent(now, REMEMBER);
@@ -148,12 +142,8 @@ impl Node {
     /// Packs the turn's bodies into frames.
     pub(super) fn pack(&mut self) {
         let group = self.group.as_ref().map_or(0, Group::id);
-        let outputs = &mut self.outputs;
-        self.outbox.pack(self.incarnation, group, |to, frame: Bytes| {
-            outputs.push(match to {
-                Some(to) => Output::Send { to, frame },
-                None => Output::Broadcast { frame },
-            });
-        });
+        let frames = &mut self.frames;
+        frames.shrink_to(FRAMES_KEPT);
+        self.outbox.pack(self.incarnation, group, |to, bytes| frames.push(Frame { to, bytes }));
     }
 }

@@ -8,13 +8,9 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{hand::Hand, turn::Alone};
 use crate::{
-    Instant, Lock, LockOptions, MemberOptions, Nonce,
-    member::{
-        Member, Policy,
-        driver::{Arrived, Next},
-        mailbox::Mail,
-        requests::{Answer, Call, LockCall, Until},
-    },
+    Clock, Instant, Lock, LockOptions, MemberOptions, Nonce,
+    client::{driver::Next, mailbox::Mail},
+    member::{Member, Policy},
 };
 
 /// A leader must not depose itself, nor a follower campaign, because its own process stood still.
@@ -37,20 +33,20 @@ fn after_a_stall_three_of_the_missed_ticks_are_made_up_for_and_the_next_is_a_tic
         alone.clock.pass(stall);
         alone.driver.step(None);
         let made = alone.clock.wall_read() - before;
-        let until_next = alone.driver.next_tick.since(alone.now()).as_millis();
+        let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!((made, until_next), (ticks, next), "after {stall} ms");
     }
 }
 
 impl Alone {
     fn now(&self) -> Instant {
-        self.driver.clock.now()
+        self.clock.now()
     }
 
-    /// Closes with this to unlock, and returns after how many milliseconds it ended.
-    fn closes_after(&mut self, unlock: Vec<Lock>) -> u64 {
+    /// Closes with these to unlock, and returns after how many milliseconds it ended.
+    fn closes_after(&mut self, watched: Vec<Lock>) -> u64 {
         let (done, _closed) = oneshot::channel();
-        let mut next = self.driver.step(Some(Arrived::Mail(Mail::Close { unlock, done })));
+        let mut next = self.driver.step(Some(Mail::Close { watched, done }));
         for ms in 0..5_000 {
             if next == Next::End {
                 return ms;
@@ -97,21 +93,6 @@ impl Alone {
 }
 
 #[test]
-fn what_is_due_and_cannot_be_done_is_looked_at_again_after_a_millisecond() {
-    let mut alone = Alone::among(&["a", "b"]);
-    let (done, _closed) = oneshot::channel();
-    // Nobody answers its unlock: it is due again, and so is the end of closing.
-    let close = Arrived::Mail(Mail::Close { unlock: vec![lock()], done });
-    assert_eq!(alone.driver.step(Some(close)), Next::Wait);
-    alone.driver.next_tick = alone.now().after(Duration::from_secs(10));
-    for passed in [1_000, 500] {
-        alone.clock.pass(passed);
-        alone.driver.now = alone.now();
-        assert_eq!(alone.sleeps(), 1);
-    }
-}
-
-#[test]
 fn a_member_at_rest_wakes_for_its_heartbeats_alone() {
     let mut alone = Alone::leading();
     alone.wakes();
@@ -131,7 +112,7 @@ fn a_member_that_forms_or_closes_wakes_for_every_tick() {
     let mut closing = Alone::leading();
     closing.wakes();
     let (done, _closed) = oneshot::channel();
-    closing.driver.step(Some(Arrived::Mail(Mail::Close { unlock: vec![], done })));
+    closing.driver.step(Some(Mail::Close { watched: vec![], done }));
     assert_eq!(closing.sleeps(), 10);
 }
 
@@ -146,7 +127,7 @@ fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_qu
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
         alone.driver.step(None);
-        let until_next = alone.driver.next_tick.since(alone.now()).as_millis();
+        let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!(
             (alone.clock.wall_read() - before, until_next),
             (calls, next),
@@ -155,31 +136,13 @@ fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_qu
     }
 }
 
-/// Whoever asks again after a refusal, and finds no room, gets nothing any more of what he asked before.
-#[test]
-fn a_lock_that_is_asked_again_and_finds_no_room_is_withdrawn() {
-    let mut alone = Alone::among(&["a", "b"]);
-    let ask = |alone: &mut Alone| {
-        let (reply, answer) = oneshot::channel();
-        let call = Call::Lock { caller: 1, lock: retried_lock() };
-        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: Some(reply) })));
-        (alone.driver.node.pending(), answer)
-    };
-    let (pending, _) = ask(&mut alone);
-    assert_eq!(pending, 1, "there is no leader");
-    alone.driver.pending_max = 1;
-    let (pending, mut answer) = ask(&mut alone);
-    assert!(matches!(answer.try_recv(), Ok(Answer::Limit { .. })));
-    assert_eq!(pending, 0);
-}
-
 /// How often the driver of a member is looked at whose request nobody answers, while its clock stands.
-async fn looks(spin: Duration) -> usize {
+async fn looks(limit: Duration) -> usize {
     let names = ["a", "b"].map(|name| NodeName::new(name).unwrap());
     let options = MemberOptions::named("test", names.clone()).clock(Arc::new(Hand::default()));
     let channel = Arc::new(Hub::default().channel(names[0].clone()));
     channel.connect().await.unwrap();
-    let (member, driver) = Member::assemble(channel, options.spin(spin), Policy::Queue);
+    let (member, driver) = Member::assemble(channel, options.busy_poll(limit), Policy::Queue);
     let (mut looks, mut running) = (0, pin!(driver.run()));
     let counted = poll_fn(|context| {
         looks += 1;
@@ -193,54 +156,9 @@ async fn looks(spin: Duration) -> usize {
 }
 
 #[tokio::test]
-async fn a_driver_stays_awake_for_an_answer_and_no_longer_than_it_may() {
+async fn a_driver_polls_for_an_answer_no_longer_than_its_limit() {
     let asleep = looks(Duration::ZERO).await;
     assert!(asleep < 200, "for the runtime's timer: {asleep}");
     let awake = looks(Duration::from_micros(1)).await;
     assert!((1_000..10_200).contains(&awake), "it gives up where a clock stands still: {awake}");
-}
-
-#[test]
-fn a_driver_is_awake_while_something_is_unanswered_that_was_asked_alone() {
-    let mut alone = Alone::among(&["a", "b"]);
-    let mut told = Vec::new();
-    let mut call = |call| {
-        let (reply, answer) = oneshot::channel();
-        told.push(answer);
-        alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: Some(reply) })));
-        alone.driver.vigil.is_some()
-    };
-    let lock = |caller, nonce| {
-        let nonce = Nonce::from_u128(nonce);
-        Call::Lock { caller, lock: LockCall { nonce, retries: false, ..retried_lock() } }
-    };
-    let cancel =
-        |caller, nonce| Call::Cancel { caller, key: "k".into(), nonce: Nonce::from_u128(nonce) };
-    assert!(call(lock(1, 1)));
-    assert!(call(lock(2, 2)), "still, and no longer than for the first");
-    assert!(call(cancel(1, 1)));
-    assert!(!call(cancel(2, 2)), "nothing is asked any more");
-    assert!(call(lock(3, 3)), "the last was worth it");
-}
-
-#[test]
-fn a_driver_sleeps_while_nobody_waits_for_the_answer() {
-    let mut alone = Alone::among(&["a", "b"]);
-    let (key, nonce, until) = ("k".into(), Nonce::from_u128(1), Instant::default());
-    let call = Call::Unlock { caller: None, key, nonce, until };
-    alone.driver.step(Some(Arrived::Mail(Mail::Call { call, reply: None })));
-    assert!(alone.driver.node.unanswered() == 1 && alone.driver.vigil.is_none());
-}
-
-fn retried_lock() -> LockCall {
-    LockCall {
-        key: "k".into(),
-        nonce: Nonce::from_u128(1),
-        drawn: true,
-        unused: false,
-        duration_ms: 1_000,
-        until: Until::Now,
-        retries: true,
-        owner: Arc::default(),
-    }
 }

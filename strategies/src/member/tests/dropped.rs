@@ -8,7 +8,7 @@ use super::world::{World, name_of};
 use crate::{
     MemberOptions, Nonce,
     lock_table::{Command, TableConfig},
-    member::wire::{self, Body, Forming, Header, Presence, RaftMessage, Standing, VERSION},
+    member::wire::{self, Body, Chunk, Forming, Header, Presence, RaftMessage, Standing, VERSION},
 };
 
 /// Frames from a leader to a follower, made by hand.
@@ -117,6 +117,23 @@ fn beyond_the_bound_only_those_that_were_heard_before_are_heard() {
     assert!(!heard_from(&mut reader, strangers + 1));
     assert!(heard_from(&mut reader, header.from), "the leader is known");
     assert!(heard_from(&mut reader, 1));
+}
+
+/// Each claimed incarnation once had a buffer of its own, of up to 1 GiB.
+#[test]
+fn snapshot_pieces_are_taken_from_the_leader_alone() {
+    let mut reader = Reader::new();
+    let piece = Body::Chunk(Chunk { transfer: 1, index: 0, count: 2, bytes: vec![7; 10].into() });
+    let leader = reader.leader.clone();
+    let incarnation = reader.header.from;
+    for (from, acknowledged) in [(incarnation, true), (incarnation + 1, false)] {
+        let header = Header { from, ..reader.header.clone() };
+        let mut frame = wire::encode_header(&header);
+        frame.extend(wire::encode_body(&piece));
+        let answers = reader.world.answer_to(&reader.follower, &leader, &frame);
+        let acknowledges = answers.iter().any(|body| matches!(body, Body::ChunkAck { .. }));
+        assert_eq!(acknowledges, acknowledged, "{answers:?}");
+    }
 }
 
 /// Whoever says that it runs is remembered by its name, in a cluster without names.

@@ -11,7 +11,6 @@ use crate::{
     lock_table::{LockTable, TableConfig},
     member::{
         entry,
-        node::Output,
         wire::{self, Body, Header, RaftMessage},
     },
 };
@@ -37,11 +36,9 @@ impl Forger {
             world.now = world.now.after(std::time::Duration::from_millis(10));
             let now = world.now;
             world.node(&leader).tick(now, 1);
-            let outputs = world.node(&leader).flush(now).unwrap().into_iter();
-            sent.extend(outputs.filter_map(|output| match output {
-                Output::Send { to, frame } if to.as_str() == follower => Some(frame),
-                _ => None,
-            }));
+            let frames = world.turn(&leader).into_iter();
+            let to_it = frames.filter(|f| f.to.as_ref().is_some_and(|to| to.as_str() == follower));
+            sent.extend(to_it.map(|frame| frame.bytes));
         }
         let (header, _) = wire::decode(&sent[0]).unwrap();
         let header = Header { cluster: header.cluster.into_owned().into(), ..header };
@@ -58,7 +55,7 @@ impl Forger {
         frame.extend(wire::encode_body(&Body::Raft(RaftMessage::of(message).unwrap())));
         let (now, from) = (self.world.now, NodeName::new(&self.leader).unwrap());
         self.world.node(&self.follower).receive(now, &from, &frame);
-        self.world.node(&self.follower).flush(now).expect("the member goes on");
+        self.world.turn(&self.follower);
         self.world.must_lock(&self.follower, "other", 7);
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::world::{World, name_of};
-use crate::{MemberOptions, lock_table::TableConfig, member::requests::Answer};
+use crate::{Error, MemberOptions, client::call::Answer, lock_table::TableConfig};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -52,25 +52,26 @@ fn one_process_too_many_gets_limit() {
     world.start("s");
     let caller = world.lock("s", "k", 1, 5_000);
     world.run_until(3_000, "the fourth is refused", |w| w.answers.contains_key(&caller));
-    assert!(matches!(world.answers[&caller], Answer::Limit { limit: 3, .. }));
+    let answer = &world.answers[&caller];
+    assert!(matches!(answer, Answer::Failed(Error::Limit { limit: 3, .. })), "{answer:?}");
 }
 
+/// Nothing proves that a process of another name replaces it, however long it is silent.
 #[test]
-fn a_nameless_newcomer_takes_the_place_of_one_that_fell_silent() {
+fn a_nameless_group_is_joined_only_under_its_names() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     ["p", "q", "r"].iter().for_each(|name| world.start(name));
     world.run_until_ready();
     world.kill("q");
     world.start("s");
-    world.run_until(10_000, "the newcomer votes", |w| w.status("s").ready);
-    world.kill("r");
-    world.run_until(3_000, "p and s elect a leader", |w| {
-        w.status("p").ready && w.status("s").ready && w.leader().is_some()
-    });
-    world.must_lock("s", "k", 1);
+    world.run(5_000);
+    assert_eq!(world.status("s").full, Some(3));
+    assert_eq!(world.status("s").group, None);
+    world.start("q");
+    world.run_until(3_000, "the lost member's name votes again", |w| w.status("q").ready);
+    world.must_lock("q", "k", 1);
 }
 
-/// Its name was never silent, and so its former incarnation kept the place (simulator seed 11000018).
 #[test]
 fn a_nameless_process_that_starts_over_takes_its_own_former_place() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
@@ -83,93 +84,6 @@ fn a_nameless_process_that_starts_over_takes_its_own_former_place() {
     world.run_until_ready();
     assert_eq!(world.status(&victim).group, group);
     world.must_lock(&victim, "k", 1);
-}
-
-/// Its name is never heard again, and so it stayed a learner for ever, with no room for another
-/// (simulator seed 201005365).
-#[test]
-fn a_nameless_learner_that_dies_before_it_votes_makes_room_for_another() {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    ["p", "q", "r"].iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    let victim = world.follower();
-    world.kill(&victim);
-    world.start("s");
-    let leader = world.leader().expect("a follower was killed");
-    world.run_until(10_000, "a learner", |w| !w.group(&leader).learners().is_empty());
-    world.kill("s");
-    world.start("t");
-    world.run_until(10_000, "the second newcomer votes", |w| w.status("t").ready);
-}
-
-/// A world whose incarnations and timeouts are others than those of other seeds.
-fn drawn_anew(seed: u32, options: MemberOptions) -> World {
-    let mut world = World::empty(options);
-    for _ in 0..seed {
-        world.start("before");
-        world.kill("before");
-    }
-    world
-}
-
-/// Followers do not speak to one another, so that one that becomes leader has not heard the others
-/// for long: only its own time as leader counts.
-#[test]
-fn a_new_leader_gives_away_the_place_of_nobody_who_was_silent_for_a_moment() {
-    let names = ["a", "b", "c", "d", "e", "f", "g"];
-    for seed in 0..10 {
-        let mut world = drawn_anew(seed, MemberOptions::sized("test", 7));
-        names.iter().for_each(|name| world.start(name));
-        world.run_until_ready();
-        let victim = world.follower();
-        world.kill(&victim);
-        world.start("newcomer");
-        let leader = world.leader().expect("a follower was killed");
-        world.run_until(10_000, "a learner", |w| !w.group(&leader).learners().is_empty());
-        let living: Vec<_> = names.into_iter().filter(|n| *n != victim && *n != leader).collect();
-        let ids = |world: &mut World| -> Vec<u64> {
-            living.iter().map(|name| world.node(name).inside().0).collect()
-        };
-        let before = ids(&mut world);
-        world.cut_off(living[0]);
-        world.kill(&leader);
-        world.run(1_500);
-        world.heal();
-        world.run_until(10_000, "the newcomer votes", |w| w.status("newcomer").ready);
-        world.run(1_000);
-        assert_eq!(before, ids(&mut world), "seed {seed}: a live member was replaced");
-    }
-}
-
-/// Who is cut off for a minute forgets what it knew of the others, and as a follower it hears of nobody
-/// but the leader.
-#[test]
-fn a_leader_that_had_forgotten_the_others_gives_nobodys_place_away() {
-    let mut led = 0;
-    for seed in 0..8 {
-        let mut world = drawn_anew(seed, MemberOptions::sized("test", 3));
-        THREE.iter().for_each(|name| world.start(name));
-        world.run_until_ready();
-        let forgetful = world.follower();
-        world.cut_off(&forgetful);
-        world.run(63_000);
-        world.heal();
-        world.run(3_000);
-        let leader = world.leader().expect("all are well");
-        assert!(world.node(&leader).transfer_leadership());
-        world.run(5_000);
-        if world.leader() != Some(forgetful) {
-            continue;
-        }
-        led += 1;
-        let ids = |world: &mut World| THREE.map(|name| world.node(name).inside().0);
-        let before = ids(&mut world);
-        world.start("newcomer");
-        world.run(10_000);
-        assert_eq!(ids(&mut world), before, "seed {seed}");
-        assert!(!world.status("newcomer").ready);
-    }
-    assert!(led > 1, "who was cut off led {led} times");
 }
 
 #[test]

@@ -28,11 +28,9 @@ use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
+    client::driver::{Driver, Next},
     lock_table::Sizes,
-    member::{
-        Member, Policy,
-        driver::{Arrived, Driver, Next},
-    },
+    member::{Member, Policy, backend::Backend},
     sync::{explore_times, found, switch},
 };
 
@@ -108,12 +106,12 @@ impl Alone {
         Self { member, driving }
     }
 
-    fn parts(mailbox: usize) -> (Arc<Member>, Driver, Arc<Moments>) {
+    fn parts(mailbox: usize) -> (Arc<Member>, Driver<Backend>, Arc<Moments>) {
         let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Moments::default()));
         let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone()).seed(1);
         let options = options.mailbox(mailbox);
         let (member, mut driver) = Member::assemble(Arc::new(Silent(name)), options, Policy::Queue);
-        while !driver.node.status().leads {
+        while !driver.backend().node().status().leads {
             clock.0.fetch_add(10, Ordering::SeqCst);
             driver.step(None);
         }
@@ -137,18 +135,18 @@ impl Alone {
 
 /// As [`Driver::run`], but it stands still where nothing is to be done. Returns what the table
 /// holds when it has closed.
-async fn drive(mut driver: Driver, clock: Arc<Moments>) -> Sizes {
+async fn drive(mut driver: Driver<Backend>, clock: Arc<Moments>) -> Sizes {
     loop {
-        let first = if driver.closing.is_some() {
+        let first = if driver.is_closing() {
             // It waits for time to pass, and for nobody.
             clock.0.fetch_add(10, Ordering::SeqCst);
-            driver.mailbox.try_recv()
+            driver.mailbox().try_recv()
         } else {
-            driver.mailbox.recv().await
+            driver.mailbox().recv().await
         };
-        if driver.step(first.map(Arrived::Mail)) == Next::End {
-            let (table, _) = driver.node.sizes();
-            assert_eq!(driver.node.pending(), 0, "a request is left");
+        if driver.step(first) == Next::End {
+            let (table, _) = driver.backend().node().sizes();
+            assert_eq!(driver.pending(), 0, "a request is left");
             driver.end().await;
             return Sizes { nonces_remembered: 0, ..table };
         }

@@ -1,9 +1,5 @@
 use super::world::World;
-use crate::{
-    Nonce,
-    lock_table::{Command, Ended},
-    member::requests::{Answer, Call},
-};
+use crate::{client::call::Answer, lock_table::Command};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -109,14 +105,13 @@ fn a_cancelled_waiter_leaves_nothing_behind() {
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 60_000);
     world.run(50);
-    let nonce = Nonce::from_u128(2);
-    world.call(&follower, |_| Call::Cancel { caller: waiting, key: "k".into(), nonce });
+    world.withdraw(&follower, waiting, 2);
     world.run(50);
     assert_eq!(world.node(&leader).sizes().0.waiters, 0);
     world.must_unlock(&leader, "k", 1);
     world.run(50);
     assert_eq!(world.node(&leader).sizes().0.keys, 0);
-    assert_eq!(world.node(&follower).pending(), 0);
+    assert_eq!(world.pending(&follower), 0);
 }
 
 #[test]
@@ -125,8 +120,7 @@ fn a_lock_granted_to_a_caller_that_has_gone_is_passed_on() {
     let follower = world.follower();
     let caller = world.lock(&follower, "k", 1, 5_000);
     world.run_until(100, "granted", |w| w.granted(caller).is_some());
-    let nonce = Nonce::from_u128(1);
-    world.call(&follower, |_| Call::Cancel { caller, key: "k".into(), nonce });
+    world.withdraw(&follower, caller, 1);
     world.run(50);
     assert_eq!(world.node(&follower).sizes().0.keys, 0);
 }
@@ -139,9 +133,7 @@ fn a_wrong_nonce_is_refused_at_once() {
     let caller = world.unlock(&follower, "k", 99);
     let ms = world.run_until(100, "answered", |w| w.answers.contains_key(&caller));
     assert!(ms < 20, "after {ms} ms");
-    let Answer::Unlocked { was: Ended::Unknown, .. } = world.answers[&caller] else {
-        panic!("it was {:?}", world.answers[&caller]);
-    };
+    assert!(matches!(world.answers[&caller], Answer::Gone), "{:?}", world.answers[&caller]);
     assert_eq!(world.node(&follower).sizes().0.keys, 1, "the holder keeps it");
 }
 

@@ -1,7 +1,7 @@
 //! The pitfalls of the engine, one by one.
 
 use super::world::World;
-use crate::member::{node::Output, wire};
+use crate::member::wire;
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -171,11 +171,7 @@ fn hostile_frames_are_dropped_and_the_cluster_lives() {
         world.run(1);
         let now = world.now;
         world.node(&leader).tick(now, 1);
-        for output in world.node(&leader).flush(now).unwrap() {
-            if let Output::Send { frame, .. } = output {
-                sent.push(frame);
-            }
-        }
+        sent.extend(world.turn(&leader).into_iter().map(|frame| frame.bytes));
     }
     assert!(sent.iter().any(|frame| wire::decode(frame).is_ok()));
     let (from, follower) = (gaggle_channels::NodeName::new(&leader).unwrap(), world.follower());
@@ -186,7 +182,7 @@ fn hostile_frames_are_dropped_and_the_cluster_lives() {
             let now = world.now;
             world.node(&follower).receive(now, &from, &damaged);
             world.node(&follower).receive(now, &from, &damaged[..place]);
-            world.node(&follower).flush(now).unwrap();
+            world.turn(&follower);
         }
     }
     world.run(2_000);

@@ -9,16 +9,18 @@ use gaggle_channels::{Channel, Hub, Memory, NodeName};
 
 use super::hand::Hand;
 use crate::{
-    Clock, Instant, MemberOptions, Nonce,
-    member::{
-        Member, Policy,
-        driver::{Arrived, Driver},
-        requests::{Call, LockCall, Until},
+    Clock, Instant, Lock, MemberOptions, Nonce,
+    client::{
+        backend::Backend as _,
+        call::{Call, LockCall, Until},
+        driver::Driver,
+        mailbox::Mail,
     },
+    member::{Member, Policy, backend::Backend, node::Node},
 };
 
 struct Process {
-    driver: Driver,
+    driver: Driver<Backend>,
     channel: Arc<Memory>,
     turns: u64,
     stopped: bool,
@@ -45,7 +47,7 @@ impl Trio {
         let processes = (0..names.len()).map(process).collect();
         let mut trio = Self { clock, processes };
         trio.run(2_000);
-        assert!(trio.processes.iter().all(|process| process.driver.node.status().ready));
+        assert!(trio.processes.iter().all(|process| process.driver.backend().node().status().ready));
         trio
     }
 
@@ -60,11 +62,11 @@ impl Trio {
     fn turn_all(&mut self) -> bool {
         let (now, mut turned) = (self.clock.now(), false);
         for process in self.processes.iter_mut().filter(|process| !process.stopped) {
-            let first = process.channel.try_receive().map(Arrived::Frame);
-            if first.is_none() && process.driver.next_wake() > now {
+            let arrived = process.driver.backend_mut().arrived().now_or_never().is_some();
+            if !arrived && process.driver.next_wake() > now {
                 continue;
             }
-            process.driver.step(first);
+            process.driver.step(None);
             process.turns += 1;
             turned = true;
         }
@@ -73,29 +75,37 @@ impl Trio {
 
     /// Waits for the key without an end.
     fn ask(&mut self, process: usize, nonce: u128) {
-        let lock = LockCall {
-            key: "k".into(),
-            nonce: Nonce::from_u128(nonce),
-            drawn: true,
-            unused: true,
-            duration_ms: 60_000,
-            until: Until::Never,
-            retries: false,
-            owner: Arc::default(),
-        };
-        let caller = u64::try_from(nonce).unwrap();
-        let call = Call::Lock { caller, lock };
-        self.processes[process].driver.node.call(self.clock.now(), call);
+        self.call(
+            process,
+            Call::Lock(LockCall {
+                id: u64::try_from(nonce).unwrap(),
+                key: "k".into(),
+                nonce: Nonce::from_u128(nonce),
+                lease: Duration::from_secs(60),
+                until: Until::Forever,
+                limit: None,
+                tries: false,
+                owner: Arc::default(),
+            }),
+        );
+    }
+
+    fn call(&mut self, process: usize, call: Call) {
+        self.processes[process].driver.step(Some(Mail::Call { call, reply: None }));
         self.run(200);
+    }
+
+    fn node(&self, process: usize) -> &Node {
+        self.processes[process].driver.backend().node()
     }
 
     fn leader(&self) -> usize {
         let mut living = (0..self.processes.len()).filter(|&at| !self.processes[at].stopped);
-        living.find(|&at| self.processes[at].driver.node.status().leads).expect("one leads")
+        living.find(|&at| self.node(at).status().leads).expect("one leads")
     }
 
     fn term(&self, process: usize) -> u64 {
-        self.processes[process].driver.node.status().term
+        self.node(process).status().term
     }
 }
 
@@ -157,13 +167,13 @@ fn a_leader_that_stood_still_keeps_the_places_of_processes_that_spoke_meanwhile(
     trio.processes[leader].stopped = false;
     trio.run(1_000);
     assert_eq!(trio.leader(), leader);
-    trio.processes[leader].driver.node.call(trio.clock.now(), unlock(1));
-    trio.run(200);
-    let holder = trio.processes[leader].driver.node.inspect("k").expect("two still waited");
+    trio.call(leader, unlock(1));
+    let holder = trio.node(leader).inspect("k").expect("two still waited");
     assert_eq!((holder.nonce, holder.waiters), (Nonce::from_u128(2), 1));
 }
 
 fn unlock(nonce: u128) -> Call {
     let until = Instant::from_origin(Duration::from_secs(3600));
-    Call::Unlock { caller: None, key: "k".into(), nonce: Nonce::from_u128(nonce), until }
+    let lock = Lock::new("k", Nonce::from_u128(nonce), 0, None);
+    Call::Unlock { caller: None, lock, until }
 }

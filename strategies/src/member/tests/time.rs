@@ -4,11 +4,8 @@
 
 use std::time::Duration;
 
-use super::world::World;
-use crate::{
-    Instant, Replicate,
-    member::{requests::Answer, tests::world::LATENCY},
-};
+use super::world::{LATENCY, LEASE, World};
+use crate::{Drift, Instant, Lock, Nonce, Replicate, client::call::Answer, granted_deadline};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -18,10 +15,11 @@ fn ready() -> World {
     world
 }
 
-fn sent(world: &World, caller: u64) -> (Instant, Instant) {
-    match world.answers[&caller] {
-        Answer::Granted { sent, received, .. } => (sent, received),
-        ref other => panic!("it was {other:?}"),
+/// The local deadline of a grant.
+fn deadline(world: &World, call: u64) -> Instant {
+    match &world.answers[&call] {
+        Answer::Granted { lock, .. } => lock.deadline().unwrap(),
+        other => panic!("it was {other:?}"),
     }
 }
 
@@ -42,9 +40,10 @@ fn a_grant_counts_from_before_the_first_send_however_late_and_often_it_was_asked
         let asked = world.now;
         let caller = world.lock(&name, &format!("k{nonce}"), nonce, 5_000);
         world.run_until(2_000, "granted", |w| w.granted(caller).is_some());
-        let (sent, received) = sent(&world, caller);
-        assert!(sent.since(asked) <= LATENCY, "{name} counts from {:?}", sent.since(asked));
-        assert!(received.since(asked) >= Duration::from_millis(80), "{:?}", received.since(asked));
+        assert!(world.now.since(asked) >= Duration::from_millis(80));
+        let (sent, drift) = (asked.after(LATENCY), Drift::default());
+        let latest = granted_deadline(sent, sent, Duration::ZERO, LEASE, drift);
+        assert!(deadline(&world, caller) <= latest, "{name} counts from its answer");
     }
 }
 
@@ -52,12 +51,13 @@ fn a_grant_counts_from_before_the_first_send_however_late_and_often_it_was_asked
 fn an_extend_counts_from_before_the_first_send_however_late_and_often_it_was_asked() {
     let mut world = ready();
     let follower = world.follower();
-    world.must_lock(&follower, "k", 1);
+    let grant = world.must_lock(&follower, "k", 1);
     world.latency = Duration::from_millis(40);
     let asked = world.now;
-    let caller = world.extend(&follower, "k", 1, 20_000);
+    let lock = Lock::new("k", Nonce::from_u128(1), grant.token, None);
+    let caller = world.extend(&follower, lock, 20_000);
     world.run_until(2_000, "answered", |w| w.answers.contains_key(&caller));
-    let Answer::Extended { token: Some(_), sent, .. } = world.answers[&caller] else {
+    let Answer::Extended { sent, .. } = world.answers[&caller] else {
         panic!("it was {:?}", world.answers[&caller]);
     };
     assert!(world.now.since(asked) >= Duration::from_millis(80));

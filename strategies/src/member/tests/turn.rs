@@ -16,9 +16,11 @@ use super::hand::Hand;
 use crate::{
     MemberOptions, Nonce,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
+    client::driver::Driver,
     member::{
         Member, Policy,
-        driver::Driver,
+        backend::Backend,
+        node::Node,
         wire::{self, Body, Header, VERSION},
     },
 };
@@ -71,7 +73,7 @@ const SENDER: u64 = 77;
 
 /// A member that no other speaks to.
 pub(super) struct Alone {
-    pub(super) driver: Driver,
+    pub(super) driver: Driver<Backend>,
     channel: Arc<Silent>,
     pub(super) clock: Arc<Hand>,
     _member: Member,
@@ -82,7 +84,7 @@ impl Alone {
     pub(super) fn leading() -> Self {
         let mut alone = Self::among(&["a"]);
         for _ in 0..1_000 {
-            if alone.driver.node.status().leads {
+            if alone.node().status().leads {
                 return alone;
             }
             alone.turn();
@@ -101,6 +103,10 @@ impl Alone {
         Self { driver, channel, clock, _member }
     }
 
+    pub(super) fn node(&self) -> &Node {
+        self.driver.backend().node()
+    }
+
     pub(super) fn turn(&mut self) {
         self.clock.pass(10);
         self.driver.step(None);
@@ -113,7 +119,7 @@ impl Alone {
 
     /// The same, in the name of `process`.
     fn takes_from(&mut self, process: u64, pause: u64, key: &str, nonce: u128) {
-        let (to, group) = self.driver.node.inside();
+        let (to, group) = self.node().inside();
         let (group, _) = group.unwrap();
         let cluster = "test".into();
         let header = Header { version: VERSION, cluster, from: SENDER, to, group };
@@ -133,7 +139,7 @@ impl Alone {
     }
 
     fn granted_at(&self, key: &str) -> u64 {
-        let table = self.driver.node.group().unwrap().table();
+        let table = self.node().group().unwrap().table();
         table.holder(key).expect("it was granted").granted_at.0
     }
 }
@@ -155,7 +161,7 @@ fn a_request_in_another_processs_name_is_not_appended() {
     alone.takes_from(SENDER + 1, 0, "forged", 1);
     alone.takes_after(0, "own", 2);
     alone.turn();
-    let table = alone.driver.node.group().unwrap().table();
+    let table = alone.node().group().unwrap().table();
     assert!(table.holder("own").is_some());
     assert_eq!(table.holder("forged"), None);
 }

@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) -> Hostilities {
     }
     run.pass(100);
     run.check();
-    let dropped = run.world.nodes.values().map(|node| node.frames_dropped()).sum();
+    let dropped = run.world.all_nodes().map(|(_, node)| node.frames_dropped()).sum();
     let ended = (run.running - run.world.nodes.len()) as u64;
     Hostilities { frames: run.sent, dropped, ended }
 }
@@ -153,13 +153,13 @@ impl Run {
 
     /// A frame in the name of `from` with bodies that are nearly right.
     fn forge(&self, to: &str, from: &str, choices: &mut Choices<'_>) -> Vec<u8> {
-        let all = self.world.nodes.iter().map(|(name, node)| (name.clone(), node.inside().0));
-        let (me, inside) = self.world.nodes[to].inside();
+        let all = self.world.all_nodes().map(|(name, node)| (name.clone(), node.inside().0));
+        let (me, inside) = self.world.nodes[to].node.inside();
         let (group_id, group) = inside.unzip();
         let (last, committed) = group.map_or((0, 0), |group| group.ends_of_log());
         let victim = Victim {
             me,
-            from: self.world.nodes[from].inside().0,
+            from: self.world.nodes[from].node.inside().0,
             group: group_id.unwrap_or(7),
             term: group.map_or(1, |group| group.term()),
             last,
@@ -185,7 +185,7 @@ impl Run {
     }
 
     fn check(&self) {
-        for node in self.world.nodes.values() {
+        for (_, node) in self.world.all_nodes() {
             if let (_, Some((_, group))) = node.inside() {
                 group.table().check();
             }

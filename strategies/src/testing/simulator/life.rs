@@ -9,7 +9,6 @@ use super::{
     clock::SimClock,
     draw::{Draw, mixed},
     executor::TaskId,
-    plan::Plan,
     process::Process,
     world::{MS, World},
 };
@@ -25,7 +24,6 @@ impl World {
         let now = self.now();
         self.slots[slot].runs += 1;
         let run = self.slots[slot].runs;
-        self.slots[slot].name = node_name(&self.plan, slot, run);
         let name = self.slots[slot].name.clone();
         let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
         let (rate, booted) = (self.slots[slot].rate, self.plan.booted(slot));
@@ -152,7 +150,6 @@ impl World {
     }
 }
 
-pub(super) fn node_name(plan: &Plan, slot: usize, run: u64) -> NodeName {
-    let name = if plan.named { format!("m{slot}") } else { format!("m{slot}.{run}") };
-    NodeName::new(name).expect("a short name")
+pub(super) fn node_name(slot: usize) -> NodeName {
+    NodeName::new(format!("m{slot}")).expect("a short name")
 }

@@ -61,7 +61,7 @@ impl World {
         let seed = plan.seed;
         let mut draw = Draw::new(seed, 3);
         let slots = (0..plan.members).map(|slot| Slot {
-            name: node_name(&plan, slot, 1),
+            name: node_name(slot),
             runs: 0,
             rate: rate(&mut draw, plan.clocks, true),
             process: None,

@@ -1,5 +1,8 @@
+//! What a member tells its users about itself and its group.
+
 use gaggle_channels::NodeName;
 
+use super::node::Status;
 use crate::lock_table::Sizes;
 
 /// What a member knows of its group: for operators and tests.
@@ -12,10 +15,17 @@ pub struct MemberStatus {
     pub leader: Option<NodeName>,
     /// Whether this member leads.
     pub leads: bool,
-    /// The group's random id; a group that is formed anew has another.
+    /// The group's random id; a group that replaces a lost one has another.
     pub group: Option<u128>,
     /// The term.
     pub term: u64,
+}
+
+impl From<&Status> for MemberStatus {
+    fn from(status: &Status) -> Self {
+        let Status { ready, leader, leads, group, term, .. } = status.clone();
+        Self { ready, leader, leads, group, term }
+    }
 }
 
 /// How much a member remembers.
@@ -25,12 +35,12 @@ pub struct MemberSizes {
     pub table: Sizes,
     /// Entries in the log.
     pub log: usize,
-    /// Requests of this process under way.
+    /// Pending requests of this process.
     pub pending: usize,
     /// Frames dropped because they did not decode, were for another cluster or incarnation, or
     /// broke a rule.
     pub frames_dropped: u64,
     /// Messages of this member that were not sent because no frame has room for them; 0 unless there
-    /// is a fault in this library.
+    /// is a bug in this library.
     pub overlong: u64,
 }

@@ -1,0 +1,412 @@
+//! Goal: every rule of the asking side holds, whatever the granting side reports.
+//! Method: single facts event by event; then random calls against a small granting side whose
+//! messages are lost, repeated and delayed, in virtual time.
+
+mod random;
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    call::{Answer, Call, CallId, ExtendCall, LockCall, Output, Until},
+    command::{Basis, Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+    core::Core,
+    held::Claim,
+};
+use crate::{Capabilities, Drift, Error, Instant, Lock, Nonce, Owner};
+
+const LEASE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn at(ms: u64) -> Instant {
+    Instant::from_origin(Duration::from_millis(ms))
+}
+
+fn nonce(n: u128) -> Nonce {
+    Nonce::from_u128(n)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("refused")]
+struct Refused;
+
+fn profile(resend: bool) -> Profile {
+    Profile {
+        capabilities: Capabilities::none("test"),
+        queues: true,
+        retry: (Duration::from_millis(5), Duration::from_millis(25)),
+        resend: resend.then_some((Duration::from_millis(100), TIMEOUT)),
+        lease_max: None,
+        request_timeout: TIMEOUT,
+        requests_max: 64,
+        drift: Drift::default(),
+        busy_poll: Duration::ZERO,
+    }
+}
+
+fn core(resend: bool) -> Core {
+    let mut core = Core::new(profile(resend), 7);
+    core.handle(at(0), Event::Up { memory: Memory::Kept });
+    core
+}
+
+/// A LOCK by the call whose id is its nonce.
+fn lock_call(id: CallId, until: Until, limit: Option<Instant>) -> Call {
+    Call::Lock(LockCall {
+        id,
+        key: "k".into(),
+        nonce: nonce(id.into()),
+        lease: LEASE,
+        until,
+        limit,
+        tries: until == Until::Now,
+        owner: Arc::new(Owner::default()),
+    })
+}
+
+fn waits(id: CallId, ms: u64) -> Call {
+    lock_call(id, Until::At(at(ms)), Some(at(ms)))
+}
+
+fn sent(core: &mut Core, now: u64) -> Vec<Command> {
+    let mut commands = Vec::new();
+    core.send_due(at(now), |command| {
+        commands.push(command);
+        Copies::One
+    });
+    commands
+}
+
+fn granted(id: u128) -> Event {
+    let basis = Basis::Stamped { waited: Duration::ZERO, lease: LEASE };
+    Event::Granted { nonce: nonce(id), key: "k".into(), token: 40 + id as u64, basis }
+}
+
+fn failed(of: Subject, fate: Fate) -> Event {
+    Event::Failed { of, fate, cause: Cause::passing(Refused) }
+}
+
+fn answers(core: &mut Core) -> Vec<(CallId, Answer)> {
+    let answers = core.outputs().filter_map(|output| match output {
+        Output::Answer { id, answer } => Some((id, answer)),
+        _ => None,
+    });
+    answers.collect()
+}
+
+/// A lock that call 1 was granted and has read.
+fn take(core: &mut Core, now: u64) -> Lock {
+    core.call(at(now), waits(1, now + 5_000));
+    assert_eq!(sent(core, now).len(), 1);
+    core.handle(at(now), granted(1));
+    match answers(core).as_slice() {
+        [(1, Answer::Granted { lock, claim })] => {
+            assert!(claim.take());
+            lock.clone()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_unlock(command: &Command, of: u128) -> bool {
+    matches!(command, Command::Unlock { nonce: n, .. } if *n == nonce(of))
+}
+
+#[test]
+fn lease_counts_from_before_the_first_send() {
+    let mut core = Core::new(profile(false), 7);
+    core.call(at(0), waits(1, 5_000));
+    assert!(sent(&mut core, 0).is_empty(), "down");
+    core.handle(at(1_000), Event::Up { memory: Memory::Kept });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    core.handle(at(1_500), granted(1));
+    let [(1, Answer::Granted { lock, .. })] = &answers(&mut core)[..] else { panic!() };
+    assert_eq!(lock.deadline(), Some(at(1_000 + 10_000 - 100 - 1)));
+}
+
+#[test]
+fn dropped_wait_is_withdrawn_and_its_late_grant_released() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.call(at(2), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(is_unlock(&sent(&mut core, 2)[0], 1));
+    core.handle(at(3), granted(1));
+    core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
+    assert!(core.is_idle() && sent(&mut core, 3).is_empty());
+    // A second copy of the LOCK is granted after its withdrawal was answered.
+    core.handle(at(4), granted(1));
+    assert!(is_unlock(&sent(&mut core, 4)[0], 1));
+}
+
+#[test]
+fn unsent_wait_is_dropped_without_a_message() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    core.call(at(0), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(sent(&mut core, 0).is_empty() && core.is_idle());
+}
+
+#[test]
+fn nonce_with_a_pending_unlock_is_refused() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(1), Call::Unlock { caller: None, lock, until: at(9_000) });
+    core.call(at(1), waits(1, 5_000));
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Ended)]));
+}
+
+#[test]
+fn wait_without_a_grant_times_out_and_is_withdrawn() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.expire(at(4_999));
+    assert!(answers(&mut core).is_empty());
+    assert_eq!(core.next_wake(), Some(at(5_000)));
+    core.expire(at(5_000));
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::TimedOut))]));
+    assert!(is_unlock(&sent(&mut core, 5_000)[0], 1));
+}
+
+#[test]
+fn silence_to_a_try_is_unknown_and_without_a_send_unavailable() {
+    let mut core = core(false);
+    core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
+    sent(&mut core, 0);
+    core.expire(at(1_000));
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unknown))]));
+    core.handle(at(1_000), Event::Down { cause: None });
+    core.call(at(1_000), lock_call(2, Until::Now, Some(at(2_000))));
+    core.expire(at(2_000));
+    assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unavailable { .. }))]));
+    core.handle(at(2_000), Event::Up { memory: Memory::Kept });
+    assert!(
+        is_unlock(&sent(&mut core, 2_000)[0], 1),
+        "the first is withdrawn, the second is not there"
+    );
+}
+
+#[test]
+fn failed_connection_refuses_tries_and_keeps_waits() {
+    let mut core = core(false);
+    core.handle(at(0), Event::Down { cause: None });
+    core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
+    core.call(at(0), waits(2, 5_000));
+    core.handle(at(5), Event::Down { cause: Some(Cause::passing(Refused)) });
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
+    core.handle(at(10), Event::Up { memory: Memory::Perhaps });
+    assert_eq!(sent(&mut core, 10).len(), 1);
+}
+
+#[test]
+fn unanswered_lock_is_repeated_as_a_copy() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    let first = sent(&mut core, 0);
+    assert!(matches!(first[..], [Command::Lock { copies: false, .. }]));
+    core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::Unanswered));
+    assert!(sent(&mut core, 1).is_empty(), "it backs off");
+    assert!(matches!(sent(&mut core, 7)[..], [Command::Lock { copies: true, .. }]));
+    core.handle(at(8), Event::Held { nonce: nonce(1) });
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Held)]));
+    assert!(matches!(sent(&mut core, 8)[..], [Command::Unlock { copies: true, .. }]));
+}
+
+#[test]
+fn lock_that_fails_after_its_withdrawal_leaves_copies() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(matches!(sent(&mut core, 1)[..], [Command::Unlock { copies: false, .. }]));
+    core.handle(at(2), failed(Subject::Lock(nonce(1)), Fate::Unanswered));
+    core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::Unanswered));
+    assert!(matches!(sent(&mut core, 60)[..], [Command::Unlock { copies: true, .. }]));
+}
+
+#[test]
+fn permanent_failure_ends_a_wait_at_once() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    let cause = Cause::permanent(Refused);
+    core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
+    assert!(core.is_idle());
+}
+
+#[test]
+fn unlock_goes_on_after_its_caller_timed_out() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.call(at(1), Call::Unlock { caller: Some((2, at(1_001))), lock, until: at(9_000) });
+    assert_eq!(sent(&mut core, 1).len(), 1);
+    core.expire(at(1_001));
+    assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unknown))]));
+    assert!(is_unlock(&sent(&mut core, 1_001)[0], 1));
+    core.handle(at(1_002), Event::Unlocked { nonce: nonce(1), held: true });
+    assert!(core.is_idle() && core.held.get(nonce(1)).is_none());
+}
+
+#[test]
+fn unlock_that_was_repeated_may_have_taken_effect() {
+    for (read_at, taken) in [(500, true), (9_899, false)] {
+        let mut core = core(true);
+        let lock = take(&mut core, 0);
+        core.call(at(1), Call::Unlock { caller: Some((2, at(20_000))), lock, until: at(20_000) });
+        sent(&mut core, 1);
+        sent(&mut core, 101);
+        core.handle(at(read_at), Event::Unlocked { nonce: nonce(1), held: false });
+        match &answers(&mut core)[..] {
+            [(2, Answer::Unlocked)] => assert!(taken),
+            [(2, Answer::Failed(Error::Unknown))] => assert!(!taken),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn unlock_by_another_process_is_a_loss() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.handle(at(1), Event::Unlocked { nonce: nonce(1), held: true });
+    let lost: Vec<Output> = core.outputs().collect();
+    assert!(matches!(&lost[..], [Output::Lost { lock: l }] if l == &lock));
+}
+
+#[test]
+fn every_hold_and_waiter_is_checked_after_an_outage() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: Some(TIMEOUT) });
+    core.handle(at(2), Event::Down { cause: None });
+    core.handle(at(3), Event::Up { memory: Memory::Perhaps });
+    let checks = sent(&mut core, 3);
+    assert!(matches!(
+        checks[..],
+        [Command::CheckWaiter { .. }, Command::CheckHold { token: 41, .. }]
+    ));
+    let (nonce1, key) = (nonce(1), lock.key().clone());
+    core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41 });
+    assert!(matches!(core.outputs().next(), Some(Output::Lost { .. })));
+    core.handle(at(4), Event::Forgotten { nonce: nonce(2) });
+    assert!(matches!(sent(&mut core, 4)[..], [Command::Lock { .. }]));
+}
+
+#[test]
+fn checks_that_are_due_soon_leave_together() {
+    let mut core = core(false);
+    for id in 1..=40 {
+        core.call(at(id), waits(id, 60_000));
+        sent(&mut core, id);
+        core.handle(at(id), Event::Queued { nonce: nonce(id.into()), check_in: Some(TIMEOUT) });
+    }
+    assert_eq!(core.next_wake(), Some(at(1_001)));
+    assert_eq!(sent(&mut core, 1_001).len(), 40);
+    assert_eq!(core.next_wake(), Some(at(60_000)), "no check is left");
+}
+
+#[test]
+fn failed_check_is_repeated() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::Unanswered));
+    assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
+}
+
+#[test]
+fn another_granting_side_voids_all_holds_and_restarts_waits() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
+    core.call(at(1), Call::Unlock { caller: Some((3, at(1_001))), lock, until: at(9_000) });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Up { memory: Memory::Gone });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(outputs.iter().any(|output| matches!(output, Output::LostAll { token: 41 })));
+    assert!(
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Answer { id: 3, answer: Answer::Unlocked }))
+    );
+    assert!(matches!(sent(&mut core, 2)[..], [Command::Lock { copies: false, .. }]));
+}
+
+#[test]
+fn extension_of_another_acquisition_is_refused() {
+    for (token, extends) in [(Some(41), true), (Some(42), false), (None, false)] {
+        let mut core = core(true);
+        let lock = take(&mut core, 0);
+        core.call(at(1), Call::Extend(ExtendCall { id: 2, lock, lease: LEASE, limit: at(1_000) }));
+        sent(&mut core, 1);
+        core.handle(at(2), Event::Extended { id: 2, token });
+        let answers = answers(&mut core);
+        match &answers[..] {
+            [(2, Answer::Extended { claim, .. })] => assert!(extends && claim.take()),
+            [(2, Answer::Gone)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn closing_withdraws_waits_and_frees_unread_grants() {
+    let mut core = core(false);
+    let watched = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    core.call(at(1), waits(3, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(2), granted(2));
+    let unread = answers(&mut core);
+    core.call(at(3), Call::Close { until: at(1_003), watched: vec![watched] });
+    assert!(matches!(answers(&mut core)[..], [(3, Answer::Failed(Error::Closed))]));
+    assert_eq!(sent(&mut core, 3).len(), 3, "three unlocks");
+    let [(2, Answer::Granted { claim, .. })] = &unread[..] else { panic!() };
+    assert!(!claim.take(), "closing has it");
+    core.call(at(4), waits(4, 60_000));
+    assert!(matches!(answers(&mut core)[..], [(4, Answer::Failed(Error::Closed))]));
+    for id in [1, 2, 3] {
+        core.handle(at(4), Event::Unlocked { nonce: nonce(id), held: true });
+    }
+    assert!(core.is_idle());
+}
+
+#[test]
+fn full_core_refuses_requests_and_takes_unlocks() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    for id in 2..66 {
+        core.call(at(0), waits(id, 5_000));
+    }
+    core.call(at(0), waits(66, 5_000));
+    assert!(matches!(
+        answers(&mut core)[..],
+        [(66, Answer::Failed(Error::Limit { limit: 64, .. }))]
+    ));
+    core.call(at(0), Call::Unlock { caller: None, lock, until: at(9_000) });
+    assert!(is_unlock(&sent(&mut core, 0)[0], 1), "before the locks");
+}
+
+#[test]
+fn holds_past_their_deadline_are_forgotten() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    core.expire(at(10_000));
+    assert!(core.held.get(nonce(1)).is_none() && core.next_wake().is_none());
+}
+
+#[test]
+fn claim_is_taken_or_revoked_but_not_both() {
+    let (taken, revoked) = (Claim::default(), Claim::default());
+    assert!(taken.take() && taken.take() && !taken.revoke());
+    assert!(revoked.revoke() && !revoked.take());
+}

@@ -1,0 +1,256 @@
+//! A consensus member as the granting side of the client core: a channel, a node, and its ticks.
+
+use std::{sync::Arc, time::Duration};
+
+use gaggle_channels::{Channel, Received};
+use tokio::sync::oneshot;
+
+use super::{
+    node::{Node, Status},
+    options::{MemberOptions, Members},
+    status::MemberSizes,
+    ticks::Ticks,
+};
+use crate::{
+    Capabilities, Clock, Exclusion, Instant, Order, Survives,
+    client::{
+        self,
+        command::{Command, Copies, Event, Profile},
+        driver::Failure,
+    },
+};
+
+/// How many frames one turn takes: enough to gather a batch, few enough to stay prompt.
+const BATCH: usize = 512;
+/// How long a leader that closes tries to transfer leadership.
+const TRANSFER: Duration = Duration::from_millis(100);
+/// The pause before a request that is not answered is sent again, and its limit: channels lose.
+const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Between refusals of plain compare-and-set a caller pauses this long, jittered, so that many do
+/// not ask in step.
+const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
+
+/// What a strategy of the Raft family does with a key that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Waiters queue in the replicated table.
+    Queue,
+    /// A caller that is refused retries with jitter.
+    CompareAndSet,
+}
+
+/// A question to a member that is no locking.
+#[derive(Debug)]
+pub(crate) enum Query {
+    Sizes { reply: oneshot::Sender<MemberSizes> },
+}
+
+/// One member: a node, and the channel to the others.
+pub(crate) struct Backend {
+    node: Node,
+    channel: Arc<dyn Channel>,
+    clock: Arc<dyn Clock>,
+    profile: Profile,
+    ticks: Ticks,
+    arrived: Arrived,
+    /// The turn has had its first flush.
+    ticked: bool,
+    /// Ticks were slept over before this turn.
+    slept: bool,
+    /// Until when this member tries to transfer leadership before it closes.
+    leaving: Option<Instant>,
+}
+
+/// What has arrived and was not taken.
+#[derive(Debug)]
+enum Arrived {
+    Nothing,
+    One(Received),
+    /// The channel was disconnected.
+    End,
+}
+
+impl Backend {
+    /// A member on a connected channel. `seed` decides everything that it draws.
+    pub(crate) fn new(
+        channel: Arc<dyn Channel>,
+        options: &MemberOptions,
+        policy: Policy,
+        seed: u64,
+    ) -> Self {
+        let frame_limit = channel.frame_limit();
+        let now = options.clock.now();
+        Self {
+            node: Node::new(channel.name().clone(), options, frame_limit, seed),
+            clock: options.clock.clone(),
+            profile: profile(options, policy),
+            ticks: Ticks::new(now, options.timing(frame_limit).tick),
+            arrived: Arrived::Nothing,
+            ticked: false,
+            slept: false,
+            leaving: None,
+            channel,
+        }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    #[cfg(test)]
+    pub(super) fn ticks(&self) -> &Ticks {
+        &self.ticks
+    }
+
+    fn take_frame(&mut self, now: Instant, received: Received) {
+        match received {
+            Received::Frame { from, frame } => self.node.receive(now, &from, &frame),
+            Received::Down { peer: Some(peer) } => self.node.unreachable(&peer),
+            Received::Down { peer: None } | Received::Up { .. } => {}
+        }
+    }
+
+    /// How many ticks may be slept over.
+    fn quiet_ticks(&self) -> u32 {
+        if self.leaving.is_some() { 0 } else { self.node.quiet_ticks() }
+    }
+
+    fn run_ticks(&mut self, now: Instant) {
+        let ticks = self.ticks.take(now);
+        if ticks == 0 && self.slept {
+            self.node.attend(now);
+        }
+        for _ in 0..ticks {
+            self.node.tick(now, self.clock.wall_nanos());
+        }
+    }
+}
+
+impl client::backend::Backend for Backend {
+    type Status = Status;
+    type Query = Query;
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    async fn arrived(&mut self) {
+        if matches!(self.arrived, Arrived::Nothing) {
+            self.arrived = self.channel.receive().await.map_or(Arrived::End, Arrived::One);
+        }
+    }
+
+    fn take(&mut self, now: Instant, _: &mut Vec<Event>) -> Result<(), Failure> {
+        // Before what arrived meanwhile: a frame of the leader must set back the count of the time
+        // that passed before it.
+        let quiet = self.ticks.take_quiet(now, self.quiet_ticks());
+        self.slept = quiet > 0;
+        if self.slept {
+            self.node.count(now, quiet);
+        }
+        match std::mem::replace(&mut self.arrived, Arrived::Nothing) {
+            Arrived::Nothing => {}
+            Arrived::One(received) => self.take_frame(now, received),
+            Arrived::End => return Err(Failure::Backend("the channel was disconnected".into())),
+        }
+        for _ in 0..BATCH {
+            let Some(received) = self.channel.try_receive() else { break };
+            self.take_frame(now, received);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, now: Instant, command: Command) -> Copies {
+        self.node.submit(now, command)
+    }
+
+    fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
+        if !std::mem::replace(&mut self.ticked, true) {
+            self.run_ticks(now);
+        }
+        self.node.flush(now, events).map_err(|error| Failure::Backend(error.to_string()))
+    }
+
+    fn end_turn(&mut self, now: Instant) {
+        self.ticked = false;
+        for frame in self.node.end_turn(now) {
+            let sent = match frame.to {
+                Some(to) => self.channel.send(&to, frame.bytes),
+                None => self.channel.broadcast(frame.bytes),
+            };
+            if let Err(error) = sent {
+                tracing::debug!(%error, "a frame was not sent");
+            }
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let tick = self.ticks.next_wake(self.quiet_ticks());
+        self.node.next_wake().into_iter().chain(self.leaving).chain(Some(tick)).min()
+    }
+
+    fn status(&self) -> Status {
+        self.node.status()
+    }
+
+    fn query(&mut self, _: Instant, query: Query, pending: usize) {
+        let Query::Sizes { reply } = query;
+        let (table, log) = self.node.sizes();
+        let (frames_dropped, overlong) = (self.node.frames_dropped(), self.node.overlong());
+        // A caller that is gone needs no answer.
+        let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
+    }
+
+    fn leave(&mut self, now: Instant) -> bool {
+        if !self.node.status().leads {
+            return true;
+        }
+        if let Some(until) = self.leaving {
+            return now >= until;
+        }
+        self.leaving = Some(now.after(TRANSFER));
+        self.node.transfer_leadership();
+        false
+    }
+
+    async fn close(self) {
+        self.channel.disconnect().await;
+    }
+}
+
+/// What the client core must know of a member.
+pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
+    let (strategy, order) = match policy {
+        Policy::Queue => ("gaggle", Order::Fifo),
+        Policy::CompareAndSet => ("raft", Order::None),
+    };
+    let exclusion = match options.members {
+        Members::Named(_) => Exclusion::Always,
+        Members::Sized(_) => Exclusion::WithinOneGroup,
+    };
+    let capabilities = Capabilities {
+        exclusion,
+        order,
+        survives: Survives::Minority,
+        distributed: true,
+        waits_for_leader: true,
+        ..Capabilities::none(strategy)
+    };
+    Profile {
+        capabilities,
+        queues: policy == Policy::Queue,
+        retry: RETRY,
+        resend: Some(RESEND),
+        lease_max: options.outside_max,
+        request_timeout: options.request_timeout,
+        requests_max: options.mailbox,
+        drift: options.drift,
+        busy_poll: options.busy_poll,
+    }
+}

@@ -1,0 +1,91 @@
+//! What the client core of this process asks of its group.
+
+use super::{Body, Event, Instant, Node, ProcessId, admission};
+use crate::{
+    Nonce,
+    client::{
+        call::Until,
+        command::{Command as Request, Copies},
+    },
+    lock_table::{Command, LockRequest, Seen, Wait},
+    wait::whole_ms,
+};
+
+/// Names a LOCK among those of its nonce. There is one: a refused LOCK is repeated under a fresh
+/// nonce.
+const ONLY: u64 = 1;
+
+impl Node {
+    /// Takes a request: a member that leads appends it with the next flush, any other sends it to
+    /// its leader. What this member's own table answers is reported by the next flush.
+    pub(crate) fn submit(&mut self, now: Instant, request: Request) -> Copies {
+        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else {
+            return Copies::Many;
+        };
+        let over_channel = leader != self.incarnation;
+        let process = ProcessId(self.incarnation);
+        let command = match request {
+            Request::Lock { nonce, key, lease, until, owner, .. } => {
+                let seen = Seen::At { group: group.id(), time: group.table().now() };
+                Command::Lock(LockRequest {
+                    key,
+                    nonce,
+                    process,
+                    request: ONLY,
+                    duration_ms: whole_ms(lease),
+                    wait: wait(now, until),
+                    seen,
+                    owner,
+                })
+            }
+            Request::Unlock { nonce, key, copies, ours } => {
+                if !ours && !over_channel {
+                    self.foreign_unlocks.insert(nonce);
+                }
+                Command::Unlock { key, nonce, forget: !copies && !over_channel }
+            }
+            Request::Extend { id, nonce, key, lease, .. } => {
+                Command::Extend { key, nonce, process, request: id, duration_ms: whole_ms(lease) }
+            }
+            Request::CheckHold { nonce, key, token } => {
+                if !self.holds(&key, nonce, token) {
+                    self.events.push(Event::Lost { nonce, key, token });
+                }
+                return Copies::One;
+            }
+            Request::CheckWaiter { nonce, .. } => {
+                // Asked again, its LOCK finds the place that it has.
+                self.events.push(Event::Forgotten { nonce });
+                return Copies::One;
+            }
+            Request::Inspect { id, key } => {
+                let found = self.inspect(&key);
+                self.events.push(Event::Inspected { id, found });
+                return Copies::One;
+            }
+        };
+        if over_channel {
+            self.outbox.post(leader, &Body::Request(command));
+            Copies::Many
+        } else {
+            if admission::is_admissible(&command, self.incarnation, group.lease_max_ms()) {
+                group.submit(leader, command);
+            }
+            Copies::One
+        }
+    }
+
+    /// Whether this member's own table shows this acquisition held.
+    fn holds(&self, key: &str, nonce: Nonce, token: u64) -> bool {
+        let grant = self.group.as_ref().and_then(|group| group.table().grant(key));
+        grant.is_some_and(|grant| (grant.nonce, grant.token) == (nonce, token))
+    }
+}
+
+fn wait(now: Instant, until: Until) -> Wait {
+    match until {
+        Until::Now => Wait::No,
+        Until::Forever => Wait::Forever,
+        Until::At(end) => Wait::Ms(whole_ms(end.since(now)).max(1)),
+    }
+}

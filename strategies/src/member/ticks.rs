@@ -1,0 +1,58 @@
+//! The engine's ticks, as time brings them.
+
+use std::time::Duration;
+
+use crate::Instant;
+
+/// After a stall, the engine is fed at most this many of the ticks it missed, beyond those that
+/// were slept over on purpose: a leader must not depose itself, nor a follower campaign, because
+/// its own process stood still.
+const TICKS_AT_ONCE: u32 = 3;
+
+#[derive(Debug)]
+pub(super) struct Ticks {
+    every: Duration,
+    next: Instant,
+}
+
+impl Ticks {
+    pub(super) fn new(now: Instant, every: Duration) -> Self {
+        Self { every, next: now }
+    }
+
+    /// When the engine must be looked at, if it sleeps over `quiet` ticks.
+    pub(super) fn next_wake(&self, quiet: u32) -> Instant {
+        self.next.after(self.every * quiet)
+    }
+
+    /// Takes the ticks that were slept over on purpose, at most `quiet`.
+    pub(super) fn take_quiet(&mut self, now: Instant, quiet: u32) -> u32 {
+        let ticks = self.expired(now).min(quiet);
+        self.next = self.next.after(self.every * ticks);
+        ticks
+    }
+
+    /// Takes the ticks that have come, some of those that a stall has missed among them.
+    pub(super) fn take(&mut self, now: Instant) -> u32 {
+        let ticks = self.expired(now).min(TICKS_AT_ONCE);
+        if ticks > 0 {
+            let next = self.next.after(self.every * ticks);
+            self.next = if next > now { next } else { now.after(self.every) };
+        }
+        ticks
+    }
+
+    fn expired(&self, now: Instant) -> u32 {
+        if now < self.next {
+            return 0;
+        }
+        let missed = now.since(self.next).as_nanos() / self.every.as_nanos();
+        u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// When the next tick comes.
+    #[cfg(test)]
+    pub(super) fn next(&self) -> Instant {
+        self.next
+    }
+}
