@@ -1,14 +1,15 @@
+//! The guard of a lock: validity, loss, extension, and the unlock on drop.
+
 #[cfg(test)]
 mod interleavings;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Clock, Error, Instant, KeyedMutex, Lock, Nonce, implement::LossWatch, limits::DURATION_MIN,
+    Error, KeyedMutex, Lock, Nonce, implement::LossWatch, limits::DURATION_MIN,
 };
-use tokio::sync::watch;
 
-use crate::keepalive::KeepAlive;
+use crate::{keepalive::KeepAlive, lease::Hold};
 
 /// A lock that this process holds, and that is unlocked when the guard is dropped.
 ///
@@ -31,25 +32,10 @@ pub struct Guard {
     armed: bool,
 }
 
-/// What a guard and its keep-alive share, so that the one sees what the other extends.
-pub(crate) struct Hold {
-    pub(crate) mutex: Arc<dyn KeyedMutex>,
-    pub(crate) clock: Arc<dyn Clock>,
-    state: watch::Sender<State>,
-}
-
-struct State {
-    lock: Lock,
-    lost: bool,
-    /// The guard has given the lock up: that it is gone is no news any more.
-    ended: bool,
-}
-
 impl Guard {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
-        let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state = watch::Sender::new(State { lock, lost: false, ended: false });
-        let hold = Arc::new(Hold { mutex, clock, state });
+        let watch = mutex.watch(&lock);
+        let hold = Arc::new(Hold::new(mutex, lock));
         Self { hold, watch, keepalive: None, armed: true }
     }
 
@@ -62,21 +48,23 @@ impl Guard {
     /// The key that is locked.
     #[must_use]
     pub fn key(&self) -> Arc<str> {
-        Arc::clone(self.hold.state.borrow().lock.key())
+        Arc::clone(self.hold.lock().key())
     }
 
-    /// Grows with every grant of the key, never the same twice. Hand it to the resource, which refuses a
-    /// token smaller than the greatest it has seen. Keep it in a 64-bit integer: only those of `Redis` are
-    /// below 2⁵³, so that JavaScript's numbers do for them.
+    /// Grows with every grant of the key, never the same twice. Hand it to the resource with every request,
+    /// reads included; the resource refuses a token smaller than the greatest it has seen. One that checks
+    /// writes alone lets a paused holder write between the read and the write of the next one, who then
+    /// overwrites it. Keep it in a 64-bit integer: only those of `Redis` are below 2⁵³, so that JavaScript's
+    /// numbers do for them.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.hold.state.borrow().lock.fencing_token()
+        self.hold.lock().fencing_token()
     }
 
     /// The name of this acquisition.
     #[must_use]
     pub fn nonce(&self) -> Nonce {
-        self.hold.state.borrow().lock.nonce()
+        self.hold.lock().nonce()
     }
 
     /// The lock as a plain value, with its present deadline. The guard goes on holding it.
@@ -178,11 +166,7 @@ impl Guard {
     /// already, and nobody hears of a loss that is none.
     fn end(&mut self) -> Lock {
         self.keepalive = None;
-        // Nobody waits for this: what would be woken looks for a loss.
-        self.hold.state.send_if_modified(|state| {
-            state.ended = true;
-            false
-        });
+        self.hold.end();
         self.lock()
     }
 
@@ -209,111 +193,5 @@ impl fmt::Debug for Guard {
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
-    }
-}
-
-impl Hold {
-    pub(crate) fn lock(&self) -> Lock {
-        self.state.borrow().lock.clone()
-    }
-
-    /// The deadline, or `None` once lost.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let state = self.state.borrow();
-        if state.lost { None } else { state.lock.deadline() }
-    }
-
-    /// Says zero only once that is recorded: an extension that is answered at this moment finds the
-    /// lock lost.
-    fn remaining(&self) -> Duration {
-        let now = self.clock.now();
-        let left = |state: &State| match state.lock.deadline() {
-            Some(deadline) if !state.lost => deadline.since(now),
-            _ => Duration::ZERO,
-        };
-        let mut remaining = left(&self.state.borrow());
-        if remaining.is_zero() {
-            self.state.send_if_modified(|state| {
-                remaining = left(state);
-                remaining.is_zero() && !std::mem::replace(&mut state.lost, true)
-            });
-        }
-        remaining
-    }
-
-    /// How the lock is gone, as far as the guard itself knows.
-    fn gone(&self) -> Option<Error> {
-        if !self.remaining().is_zero() {
-            return None;
-        }
-        let now = self.clock.now();
-        let deadline = self.state.borrow().lock.deadline();
-        let passed = deadline.is_none_or(|deadline| deadline <= now);
-        Some(if passed { Error::Expired } else { Error::NotHolder })
-    }
-
-    /// Extends, and records what that taught.
-    pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        let lock = self.lock();
-        match self.mutex.extend(&lock, duration).await {
-            Ok(extended) => self.put_off(extended),
-            // Judged by a deadline that another extension has put off meanwhile: no news of the lock.
-            Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
-            Err(error) => {
-                if matches!(error, Error::NotHolder | Error::Expired | Error::Spent) {
-                    self.lose();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes up a later deadline, unless the present one has passed, or was seen to have: who was
-    /// told `lost` once is never told otherwise.
-    fn put_off(&self, extended: Lock) -> Result<(), Error> {
-        let now = self.clock.now();
-        let mut outcome = Ok(());
-        self.state.send_modify(|state| {
-            if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline) {
-                state.lost = true;
-                outcome = Err(Error::Expired);
-            } else if extended.deadline() > state.lock.deadline() {
-                state.lock = extended;
-            }
-        });
-        outcome
-    }
-
-    pub(crate) fn lose(&self) {
-        let mut news = false;
-        self.state.send_if_modified(|state| {
-            let lost = !std::mem::replace(&mut state.lost, true);
-            news = lost && !state.ended;
-            lost
-        });
-        if news {
-            let lock = self.lock();
-            tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
-        }
-    }
-
-    /// Completes once the deadline has passed or the lock was marked lost.
-    async fn run_out(&self) {
-        let mut changes = self.state.subscribe();
-        loop {
-            changes.borrow_and_update();
-            let Some(deadline) = self.deadline() else { return };
-            tokio::select! {
-                biased;
-                // The sender lives in `self`: a change is the only way for this to complete.
-                _ = changes.changed() => {}
-                () = self.clock.sleep_until(deadline) => {
-                    // An extension may have come in the same turn.
-                    if self.remaining().is_zero() {
-                        return;
-                    }
-                }
-            }
-        }
     }
 }

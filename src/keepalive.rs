@@ -6,7 +6,7 @@ use gaggle_strategies::{Error, Instant, limits::DURATION_MIN};
 use rand::RngExt;
 use tokio::task::AbortHandle;
 
-use crate::guard::Hold;
+use crate::lease::Hold;
 
 /// A lease is extended when a third of it has passed: two thirds remain for retries.
 const EXTEND_AFTER_PARTS: u32 = 3;

@@ -50,8 +50,8 @@
 //! # What it is not
 //!
 //! - Not a substitute for `tokio::sync::Mutex`, which is faster within one process, and has no lease.
-//! - Not reentrant: a second `lock` of the same key waits for the first, whoever asks.
-//! - Not a lock for ever: every lease ends, by default after 10 s, unless it is
+//! - Not reentrant: a second `lock` of the same key waits for the first, also in the same task.
+//! - Not a lock without an end: every lease ends, by default after 10 s, unless it is
 //!   [extended](Guard::extend), by hand or by [`auto_extend`](Acquire::auto_extend).
 //! - Not durable: nothing is on disk. Tokens grow all the same.
 //! - Not secret: channels and Redis are spoken to in plain text.
@@ -59,7 +59,7 @@
 //! # Layout
 //!
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
-//! - [`open`]: from a URL to a strategy; the only file that names every implementation.
+//! - [`open`]: from a URL to a strategy; the only module that names every implementation.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
 //!
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
@@ -68,8 +68,10 @@
 //! `testing` and `planted-bugs` open what our own tests need; they are no stable API. The conformance
 //! suite is the feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
 
+mod acquire;
 mod guard;
 mod keepalive;
+mod lease;
 mod locker;
 mod open;
 mod section;
@@ -80,12 +82,14 @@ pub mod testing;
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
     self as strategies, BootClock, Capabilities, Clock, Error, Exclusion, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, MaxWait, Nonce, Order, Owner, Survives,
+    KeyedMutex, Lock, LockOptions, MaxWait, MemberStatus, Nonce, Order, Owner, Survives,
+    UnavailableKind,
 };
 
 pub use crate::{
+    acquire::Acquire,
     guard::Guard,
-    locker::{Acquire, Locker},
+    locker::Locker,
     open::{OpenError, open},
     section::SectionError,
 };

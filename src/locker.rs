@@ -1,10 +1,12 @@
-use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
+//! The keyed mutex as users hold it: guards over any strategy.
 
-use futures_util::future::BoxFuture;
-use gaggle_strategies::{Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions};
-use tokio::runtime::Handle;
+use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{Guard, SectionError};
+use gaggle_strategies::{
+    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MemberStatus,
+};
+
+use crate::{Acquire, Guard, SectionError};
 
 /// A keyed mutex with guards: the ergonomics over any [`KeyedMutex`].
 ///
@@ -55,12 +57,14 @@ impl Locker {
     ///
     /// Dropping the future gives up the place in the queue and withdraws the request; if the
     /// withdrawal is lost, the key can be taken in this name for at most one lease.
-    pub async fn lock(&self, key: &str) -> Result<Guard, Error> {
+    pub async fn lock(&self, key: impl Into<Arc<str>>) -> Result<Guard, Error> {
         self.lock_with(key, LockOptions::default()).await
     }
 
-    /// Takes `key` as `options` say; await it, or first ask for
-    /// [`auto_extend`](Acquire::auto_extend).
+    /// Takes `key` as `options` say: await it, or first ask for
+    /// [`auto_extend`](Acquire::auto_extend); [`try_now`](Acquire::try_now) does not wait.
+    ///
+    /// The request owns its key and its strategy, so that it can be stored and spawned.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -70,7 +74,8 @@ impl Locker {
     /// let options = gaggle::LockOptions::default()
     ///     .duration(Duration::from_secs(2))
     ///     .max_wait(Duration::from_millis(500));
-    /// let guard = locker.lock_with("report", options).auto_extend(Duration::from_secs(60)).await?;
+    /// let request = locker.lock_with(format!("report/{}", 7), options);
+    /// let guard = request.auto_extend(Duration::from_secs(60)).await?;
     /// # guard.unlock().await?;
     /// # Ok(())
     /// # }
@@ -79,23 +84,8 @@ impl Locker {
     /// # Errors, cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub fn lock_with<'a>(&'a self, key: &'a str, options: LockOptions) -> Acquire<'a> {
-        Acquire { locker: self, key, options, max_hold: None }
-    }
-
-    /// Takes `key` for `duration` if it is free now: one attempt.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Held`] where somebody else holds it; else as [`KeyedMutex::lock`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self, key: &str, duration: Duration) -> Result<Guard, Error> {
-        breathe().await;
-        let lock = self.mutex.try_lock(key, duration).await?;
-        Ok(Guard::new(Arc::clone(&self.mutex), lock))
+    pub fn lock_with(&self, key: impl Into<Arc<str>>, options: LockOptions) -> Acquire {
+        Acquire::new(Arc::clone(&self.mutex), key.into(), options)
     }
 
     /// Runs a critical section under the lock: `section` receives the [`Lock`] (its fencing token
@@ -110,7 +100,7 @@ impl Locker {
     /// # let locker = gaggle::open("local:").await?;
     /// let token = locker
     ///     .with_lock("orders/42", gaggle::LockOptions::default(), |lock| async move {
-    ///         lock.fencing_token() // read, change, write: with the token
+    ///         lock.fencing_token() // the resource sees it on each read and write
     ///     })
     ///     .await?;
     /// assert!(token > 0);
@@ -130,7 +120,7 @@ impl Locker {
     /// driver.
     pub async fn with_lock<F, S>(
         &self,
-        key: &str,
+        key: impl Into<Arc<str>>,
         options: LockOptions,
         section: F,
     ) -> Result<S::Output, SectionError<S::Output>>
@@ -139,6 +129,37 @@ impl Locker {
         S: Future,
     {
         self.lock_with(key, options).run(section).await
+    }
+
+    /// Unlocks a lock that is held as a plain value: one out of [`Guard::into_lock`], or stored.
+    ///
+    /// # Errors, cancel safety
+    ///
+    /// As [`KeyedMutex::unlock`].
+    pub async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
+        self.mutex.unlock(lock).await
+    }
+
+    /// Makes the lease of a lock that is held as a plain value last at least `duration` from now,
+    /// and returns the lock with its new deadline. [`adopt`](Self::adopt) does so and guards it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # let locker = gaggle::open("local:").await?;
+    /// let lock = locker.lock("orders/42").await?.into_lock();
+    /// let lock = locker.extend(&lock, Duration::from_secs(60)).await?;
+    /// locker.unlock(&lock).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors, cancel safety
+    ///
+    /// As [`KeyedMutex::extend`].
+    pub async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
+        self.mutex.extend(lock, duration).await
     }
 
     /// Takes over a lock that another process handed on (see [`Guard::into_lock`]): extends it to
@@ -187,6 +208,25 @@ impl Locker {
         self.mutex.ready().await
     }
 
+    /// What this process knows of its group: leader, term, whether it takes full part. `None` where
+    /// the strategy has no group.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("gaggle+memory://status?name=a&members=a").await?;
+    /// locker.ready().await?;
+    /// let status = locker.group_status().expect("a member has a group");
+    /// assert!(status.ready && status.leads);
+    /// # locker.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn group_status(&self) -> Option<MemberStatus> {
+        self.mutex.group_status()
+    }
+
     /// What the strategy guarantees.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
@@ -210,103 +250,4 @@ impl fmt::Debug for Locker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locker").field("capabilities", &self.capabilities()).finish()
     }
-}
-
-/// A lock about to be asked for: await it for a [`Guard`], or [`run`](Self::run) a section.
-#[must_use = "nothing is asked for until this is awaited"]
-#[derive(Debug)]
-pub struct Acquire<'a> {
-    locker: &'a Locker,
-    key: &'a str,
-    options: LockOptions,
-    max_hold: Option<Duration>,
-}
-
-impl Acquire<'_> {
-    /// Keeps the lease alive in the background while the guard lives; off by default.
-    ///
-    /// When a third of the lease has passed it is extended by `duration` again. Failures are
-    /// retried, with growing random pauses, until the local deadline. A granting side that no
-    /// longer knows the lock makes the guard lost when that is asked next. It ends with the guard, with the
-    /// runtime in which the lock was taken, and `max_hold` after this returned the guard: no extension
-    /// reaches beyond that, so that a hung section cannot keep a key for ever; the lease then simply runs
-    /// out. What the guard is [extended](Guard::extend) further by hand stays.
-    ///
-    /// # Errors
-    ///
-    /// Before anything is sent: [`Error::InvalidOptions`] naming `max_hold`, which is at least `duration`, and
-    /// [`Error::Unavailable`] outside a tokio runtime.
-    pub fn auto_extend(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
-        self
-    }
-
-    /// Runs `section` under the lock, as [`Locker::with_lock`] does.
-    ///
-    /// # Errors, cancel safety
-    ///
-    /// As [`Locker::with_lock`].
-    pub async fn run<F, S>(self, section: F) -> Result<S::Output, SectionError<S::Output>>
-    where
-        F: FnOnce(Lock) -> S,
-        S: Future,
-    {
-        let guard = self.take().await.map_err(SectionError::NotLocked)?;
-        let output = tokio::select! {
-            // First, so that a lost lock ends the section before its next step.
-            biased;
-            () = guard.lost() => return Err(SectionError::Expired),
-            output = section(guard.lock()) => output,
-        };
-        // A section that blocks its thread is not ended by the loss.
-        let in_time = guard.is_valid();
-        match guard.unlock().await {
-            Ok(()) => Ok(output),
-            Err(source) => {
-                let source = if in_time { source } else { Error::Expired };
-                Err(SectionError::NotUnlocked { output, source })
-            }
-        }
-    }
-
-    async fn take(self) -> Result<Guard, Error> {
-        let duration = self.options.duration;
-        self.check_max_hold()?;
-        breathe().await;
-        let mutex = Arc::clone(&self.locker.mutex);
-        let lock = mutex.lock(self.key, self.options).await?;
-        let guard = Guard::new(mutex, lock);
-        Ok(match self.max_hold {
-            Some(max_hold) => guard.keep_alive(duration, max_hold),
-            None => guard,
-        })
-    }
-
-    fn check_max_hold(&self) -> Result<(), Error> {
-        let Some(max_hold) = self.max_hold else { return Ok(()) };
-        if max_hold < self.options.duration {
-            return Err(Error::InvalidOptions {
-                field: "max_hold",
-                value: format!("{max_hold:?}"),
-                limit: format!("at least the duration, {:?}", self.options.duration),
-            });
-        }
-        // Said before anything is sent, rather than by a panic once the lock is held.
-        Handle::try_current().map(drop).map_err(Error::unavailable)
-    }
-}
-
-impl<'a> IntoFuture for Acquire<'a> {
-    type Output = Result<Guard, Error>;
-    type IntoFuture = BoxFuture<'a, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.take())
-    }
-}
-
-/// Where a key is free, and a drop unlocks it, nothing else waits for anything: a task that does
-/// nothing else would never let others run.
-async fn breathe() {
-    tokio::task::consume_budget().await;
 }

@@ -1,35 +1,33 @@
-//! Opening by URL: the one place that documents every URL, and the one file that names every
+//! Opening by URL: the one place that documents every URL, and the one module that names every
 //! strategy and channel. See [`open`].
 
+#[cfg(test)]
+mod effects;
 mod error;
 #[cfg(feature = "raft")]
 mod hubs;
+#[cfg(feature = "raft")]
+mod member;
 mod options;
 mod scheme;
+#[cfg(test)]
+mod secrets;
 #[cfg_attr(
     not(all(feature = "redis", feature = "tcp")),
     allow(dead_code, reason = "every URL is understood, also one that cannot be opened")
 )]
 pub(crate) mod target;
 
-#[cfg(feature = "raft")]
-use std::sync::Arc;
-
 use gaggle_channels::ChannelError;
-#[cfg(feature = "raft")]
-use gaggle_channels::{self as channels, Channel};
-#[cfg(feature = "raft")]
-use gaggle_strategies::{self as strategies, MemberOptions, Replicate};
+#[cfg(any(feature = "raft", feature = "redis"))]
+use gaggle_strategies::UnavailableKind;
 use gaggle_strategies::{Error, Local, Noop};
 #[cfg(feature = "redis")]
 use gaggle_strategies::{Queue, RedisOptions};
+#[cfg(any(feature = "raft", feature = "redis"))]
+use tokio::runtime::Handle;
 
 pub use self::error::OpenError;
-#[cfg(feature = "raft")]
-use self::{
-    scheme::Policy,
-    target::{Group, Link},
-};
 use self::{
     scheme::Scheme,
     target::{Member, Redis, Target},
@@ -43,20 +41,23 @@ use crate::Locker;
 /// | `local:` | [`Local`]: a lock table of its own in this process; clone the [`Locker`] to share it |
 /// | `noop:` | [`Noop`]: grants everybody; for checking that a test can fail only |
 /// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`](gaggle_strategies::Redis): one Redis, port 6379 and database 0 by default |
+/// | `redis+unix:///path/of/socket` | [`Redis`](gaggle_strategies::Redis) over a Unix socket, with the options `db`, `user` and `pass` besides |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that this process' URLs of the same cluster share |
 /// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
 /// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening there: an IP address or `localhost` |
 /// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`] over the same channels, with the same options |
 ///
 /// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for what a
-/// URL cannot hold. Options of `redis:`
+/// URL cannot hold. Options of `redis:` and `redis+unix:`
 ///
 /// | option | default | meaning |
 /// |---|---|---|
+/// | `db` | `0` | number of the database; `redis+unix:` only |
+/// | `user`, `pass` | none | user and password; `redis+unix:` only |
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
 /// | `namespace` | `gaggle` | first part of every key of ours; namespaces know nothing of each other |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
-/// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
+/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |
 ///
 /// Options of `gaggle+…:` and `raft+…:`
 ///
@@ -71,13 +72,19 @@ use crate::Locker;
 /// | `replicate` | `at-once` | `heartbeat`: only with the next heartbeat, as the original's Raft |
 /// | `heartbeat` | `50ms` | how often a leader makes itself heard |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
-/// | `request_timeout` | `1s` | how long unlock, extend and try_lock wait for an answer |
+/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |
 /// | `outside_max` | none | admits locks handed to processes that are no members, each for at most this long; a new group then grants nothing for so long; the same at each member |
 ///
 /// Durations are whole `ms` or `s`. A Redis is reached in plain text: there is no `rediss:`.
 ///
 /// A member forms or joins its cluster in the background; locks wait for it within their
-/// `max_wait`, and [`Locker::ready`] tells when it votes. Needs a tokio runtime with I/O and time.
+/// `max_wait`, and [`Locker::ready`] completes when it votes.
+///
+/// # Runtime
+///
+/// The tasks of a Redis handle or a member run on the tokio runtime on which `open` is polled, which
+/// needs I/O and time. The [`Locker`] belongs to that runtime: any other may call it, and it serves as
+/// long as that one runs. `local:` and `noop:` have no task, and belong to no runtime.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -87,7 +94,7 @@ use crate::Locker;
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),
-///     "option queue: \"lifo\" is not fifo or none; \
+///     "option queue: it is not fifo or none; \
 ///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())
@@ -96,29 +103,35 @@ use crate::Locker;
 ///
 /// # Errors
 ///
-/// [`OpenError`]: what is wrong with the URL, with a right example and never with a password; or
-/// why the strategy did not open.
+/// [`OpenError`]: what is wrong with the URL, with a right example and without any text of the URL,
+/// which may be a part of a password; or
+/// why the strategy did not open. [`Error::Unavailable`] in it outside a tokio runtime.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future opens nothing.
 pub async fn open(url: &str) -> Result<Locker, OpenError> {
     let target = target::parse(url)?;
-    open_target(target).await.map_err(|error| explained(url, error))
+    open_target(target).await.map_err(|error| explained(Scheme::meant(url), error))
 }
 
-/// Values that only the strategy or the channel judges are options of the URL all the same.
-fn explained(url: &str, error: OpenError) -> OpenError {
-    let (option, problem) = match error {
-        OpenError::Strategy(Error::InvalidOptions { field, value, limit }) => {
-            (field, format!("{value}, the limit is {limit}"))
+/// What only the strategy or the channel checks is named as it stands in the URL.
+fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
+    let (field, problem) = match &error {
+        // Without the value: it may be text of the URL.
+        OpenError::Strategy(Error::InvalidOptions { field, limit, .. }) => {
+            (*field, format!("the limit is {limit}"))
         }
-        OpenError::Channel(ChannelError::InvalidOptions { field, problem }) => (field, problem),
-        other => return other,
+        OpenError::Channel(ChannelError::InvalidOptions { field, problem }) => {
+            (*field, problem.clone())
+        }
+        _ => return error,
     };
-    match url.split_once(':').map(|(name, _)| Scheme::named(name)) {
-        Some(Ok(scheme)) => scheme.invalid(option, problem),
-        _ => OpenError::InvalidOption { option, problem, example: "local:" },
+    match field {
+        option if scheme.options.contains(&option) => scheme.invalid(option, problem),
+        "cluster" => scheme.invalid_url(format!("the cluster's name: {problem}")),
+        "url" => scheme.invalid_url(format!("the address of the Redis: {problem}")),
+        _ => error,
     }
 }
 
@@ -131,6 +144,13 @@ async fn open_target(target: Target) -> Result<Locker, OpenError> {
     }
 }
 
+/// An error rather than the panic of the first task that is spawned.
+#[cfg(any(feature = "raft", feature = "redis"))]
+fn check_runtime() -> Result<(), Error> {
+    let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
+    Handle::try_current().map(drop).map_err(misconfigured)
+}
+
 #[cfg(not(feature = "redis"))]
 async fn open_redis(_: Redis) -> Result<Locker, OpenError> {
     Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" })
@@ -138,6 +158,12 @@ async fn open_redis(_: Redis) -> Result<Locker, OpenError> {
 
 #[cfg(feature = "redis")]
 async fn open_redis(redis: Redis) -> Result<Locker, OpenError> {
+    check_runtime()?;
+    Ok(Locker::new(gaggle_strategies::Redis::open(redis_options(redis)).await?))
+}
+
+#[cfg(feature = "redis")]
+fn redis_options(redis: Redis) -> RedisOptions {
     let queue = if redis.fifo { Queue::Fifo } else { Queue::None };
     let mut options =
         RedisOptions::new(redis.server.0).queue(queue).allow_eviction(redis.allow_eviction);
@@ -147,7 +173,7 @@ async fn open_redis(redis: Redis) -> Result<Locker, OpenError> {
     if let Some(timeout) = redis.request_timeout {
         options = options.request_timeout(timeout);
     }
-    Ok(Locker::new(gaggle_strategies::Redis::open(options).await?))
+    options
 }
 
 #[cfg(not(feature = "raft"))]
@@ -157,60 +183,6 @@ async fn open_member(_: Member) -> Result<Locker, OpenError> {
 
 #[cfg(feature = "raft")]
 async fn open_member(member: Member) -> Result<Locker, OpenError> {
-    let channel = open_channel(&member)?;
-    let policy = member.policy;
-    let options = member_options(member);
-    Ok(match policy {
-        Policy::Raft => Locker::new(strategies::Raft::open(channel, options).await?),
-        Policy::Gaggle => Locker::new(strategies::Gaggle::open(channel, options).await?),
-    })
-}
-
-#[cfg(feature = "raft")]
-fn open_channel(member: &Member) -> Result<Arc<dyn Channel>, OpenError> {
-    let name = member.name.clone();
-    match &member.link {
-        Link::Memory => Ok(hubs::channel(&member.cluster, name)),
-        #[cfg(feature = "redis")]
-        Link::Redis { server } => {
-            let options = channels::RedisOptions::new(&server.0, &member.cluster, name);
-            Ok(Arc::new(channels::Redis::new(options)?))
-        }
-        #[cfg(not(feature = "redis"))]
-        Link::Redis { .. } => Err(OpenError::FeatureOff { scheme: "+redis", feature: "redis" }),
-        #[cfg(feature = "tcp")]
-        Link::Tcp { listen, peers, insecure } => {
-            let mut options = channels::TcpOptions::new(name.clone(), *listen).insecure(*insecure);
-            options.peers = peers.clone();
-            // So that one list does for all members.
-            options.peers.remove(&name);
-            Ok(Arc::new(channels::Tcp::new(options)?))
-        }
-        #[cfg(not(feature = "tcp"))]
-        Link::Tcp { .. } => Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" }),
-    }
-}
-
-#[cfg(feature = "raft")]
-fn member_options(member: Member) -> MemberOptions {
-    let mut options = match member.group {
-        Group::Named(names) => MemberOptions::named(&member.cluster, names),
-        Group::Sized(size) => MemberOptions::sized(&member.cluster, size),
-    };
-    if member.at_heartbeat {
-        options = options.replicate(Replicate::AtHeartbeat);
-    }
-    if let Some(heartbeat) = member.heartbeat {
-        options = options.heartbeat(heartbeat);
-    }
-    if let Some((min, max)) = member.election_timeout {
-        options = options.election_timeout(min, max);
-    }
-    if let Some(timeout) = member.request_timeout {
-        options = options.request_timeout(timeout);
-    }
-    if let Some(lease) = member.outside_max {
-        options = options.outside_max(lease);
-    }
-    options
+    check_runtime()?;
+    member::open(member).await
 }

@@ -49,7 +49,7 @@ async fn lease_ends_at_max_hold() {
 async fn failures_are_retried_until_one_succeeds() {
     let stub = Stub::new();
     stub.answer_extends(&[
-        || Err(Error::Unavailable { source: None }),
+        || Err(Error::no_quorum()),
         || Err(Error::Unknown),
         || Err(Error::Limit { what: "requests", limit: 1 }),
     ]);
@@ -63,7 +63,7 @@ async fn failures_are_retried_until_one_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn backend_that_never_answers_well_is_tried_until_the_deadline_and_no_longer() {
     let stub = Stub::new();
-    stub.answer_every_extend(|| Err(Error::Unavailable { source: None }));
+    stub.answer_every_extend(|| Err(Error::no_quorum()));
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     let before = Instant::now();

@@ -73,7 +73,7 @@ async fn extend_that_finds_no_holder_loses_the_guard_and_does_not_unlock() {
 #[tokio::test(start_paused = true)]
 async fn extend_that_fails_otherwise_leaves_the_guard_as_it_was() {
     let stub = Stub::new();
-    stub.answer_extends(&[|| Err(Error::Unknown), || Err(Error::Unavailable { source: None })]);
+    stub.answer_extends(&[|| Err(Error::Unknown), || Err(Error::no_quorum())]);
     let guard = Locker::new(stub).lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unknown)));
     assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unavailable { .. })));
@@ -189,10 +189,45 @@ async fn close_marks_guards_lost() {
     assert!(!guard.is_valid());
 }
 
+#[tokio::test(start_paused = true)]
+async fn request_owns_what_it_needs_and_can_be_spawned() {
+    let locker = Locker::new(Stub::new());
+    let request = locker.lock_with(format!("orders/{}", 42), lease(ms(1000)));
+    drop(locker);
+    let guard = tokio::spawn(request.into_future()).await.unwrap().unwrap();
+    assert_eq!(&*guard.key(), "orders/42");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_now_does_not_wait_and_keeps_the_other_options() {
+    let locker = Locker::new(gaggle::strategies::Local::new());
+    let request = || locker.lock_with("k", lease(ms(900)).label("nightly").max_wait(ms(5000)));
+    let guard = request().auto_extend(ms(60_000)).try_now().await.unwrap();
+    let owner = locker.inspect("k").await.unwrap().unwrap().owner;
+    assert_eq!(owner.label.as_deref(), Some("nightly"));
+    let before = tokio::time::Instant::now();
+    assert!(matches!(request().try_now().await, Err(Error::Held)));
+    assert_eq!(before.elapsed(), ms(0));
+    tokio::time::sleep(ms(5000)).await;
+    assert!(guard.is_valid(), "it is extended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn plain_lock_is_extended_and_unlocked_through_the_locker() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let lock = locker.lock("k").await.unwrap().into_lock();
+    let longer = locker.extend(&lock, ms(60_000)).await.unwrap();
+    assert!(longer.deadline() > lock.deadline());
+    locker.unlock(&longer).await.unwrap();
+    assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(60_000)), Call::Unlock]);
+}
+
 #[test]
 fn bounds() {
     fn is<T: Send + Sync + Unpin + 'static>() {}
     fn future<T: Send>(_: &T) {}
+    fn owned<T: Send + 'static>(_: T) {}
     is::<Guard>();
     is::<Locker>();
     is::<Lock>();
@@ -200,6 +235,9 @@ fn bounds() {
     is::<gaggle::OpenError>();
     let locker = Locker::new(Stub::with_clock(std::sync::Arc::new(gaggle::BootClock)));
     future(&locker.lock("k"));
+    owned(locker.lock_with(String::from("k"), lease(ms(1))));
+    owned(locker.lock_with("k", lease(ms(1))).into_future());
+    owned(locker.lock_with("k", lease(ms(1))).try_now());
     future(&locker.with_lock("k", lease(ms(1)), |_| async {}));
 }
 
@@ -226,7 +264,7 @@ async fn task_that_only_locks_and_drops_lets_others_run() {
         let busy = tokio::spawn(async move {
             loop {
                 drop(match tries {
-                    true => locker.try_lock("k", ms(1000)).await.unwrap(),
+                    true => locker.lock_with("k", lease(ms(1000))).try_now().await.unwrap(),
                     false => locker.lock("k").await.unwrap(),
                 });
             }

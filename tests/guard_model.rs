@@ -93,7 +93,7 @@ impl Model {
 const ANSWERS: [(&str, common::Answer); 6] = [
     ("ok", || Ok(())),
     ("unknown", || Err(Error::Unknown)),
-    ("unavailable", || Err(Error::Unavailable { source: None })),
+    ("unavailable", || Err(Error::no_quorum())),
     ("not holder", || Err(Error::NotHolder)),
     ("expired", || Err(Error::Expired)),
     ("spent", || Err(Error::Spent)),

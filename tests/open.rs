@@ -3,13 +3,15 @@
 //! Method: one lock and unlock through each; a `redis-server` of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use gaggle::{
     Error, Exclusion, LockOptions, Locker, OpenError, Order,
     channels::testing::{RedisServer, free_port},
     open,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 async fn locks(locker: &Locker) {
     let options = LockOptions::default().max_wait(Duration::from_secs(20));
@@ -39,7 +41,7 @@ async fn local_opens_a_table_of_its_own_each_time() {
     let (one, other) = (open("local:").await.unwrap(), open("local:").await.unwrap());
     let guard = one.lock("k").await.unwrap();
     locks(&other).await;
-    let held = one.clone().try_lock("k", Duration::from_secs(1)).await;
+    let held = one.clone().lock_with("k", LockOptions::default()).try_now().await;
     assert!(matches!(held, Err(Error::Held)), "clones share it: {held:?}");
     guard.unlock().await.unwrap();
     assert_eq!(one.capabilities().order, Order::Fifo);
@@ -64,6 +66,102 @@ async fn redis_opens_with_its_options() {
     assert_eq!(other.capabilities().order, Order::None);
     one.close().await;
     other.close().await;
+}
+
+#[tokio::test]
+async fn redis_opens_over_a_unix_socket() {
+    let server = RedisServer::start();
+    let socket = server.socket();
+    let url = |rest: &str| format!("redis+unix://{}?{rest}", socket.display());
+    let (one, other) = (open(&url("db=1")).await.unwrap(), open(&url("db=2")).await.unwrap());
+    let guard = one.lock("k").await.unwrap();
+    locks(&other).await;
+    let same = open(&format!("{}1", server.url())).await.unwrap();
+    let held = same.lock_with("k", LockOptions::default()).try_now().await;
+    assert!(matches!(held, Err(Error::Held)), "the same database over TCP: {held:?}");
+    guard.unlock().await.unwrap();
+    let denied = open(&url("user=nobody&pass=hunter2")).await.unwrap_err();
+    let OpenError::Strategy(error) = denied else { panic!("{denied:?}") };
+    assert!(error.is_permanent(), "user and password are sent: {error:?}");
+    for locker in [one, other, same] {
+        locker.close().await;
+    }
+}
+
+/// The answer of a server that stands still comes after any timeout.
+#[tokio::test]
+async fn request_timeout_of_a_url_bounds_an_unlock() {
+    let server = RedisServer::start();
+    let pid = Pid::from_raw(i32::try_from(server.pid().unwrap()).unwrap()).unwrap();
+    for (option, least, most) in [("request_timeout=150ms", 150, 700), ("", 1000, 3000)] {
+        let locker = open(&format!("{}?{option}", server.url())).await.unwrap();
+        let guard = locker.lock("k").await.unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let before = Instant::now();
+        let unlocked = guard.unlock().await;
+        let took = before.elapsed();
+        kill_process(pid, Signal::CONT).unwrap();
+        assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
+        let range = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(range.contains(&took), "{option:?}: {took:?}");
+        locker.close().await;
+    }
+}
+
+#[tokio::test]
+async fn redis_that_may_evict_is_opened_only_where_the_url_allows_it() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut set = redis::cmd("CONFIG");
+    set.arg("SET").arg("maxmemory-policy").arg("allkeys-lru");
+    set.exec_async(&mut connection).await.unwrap();
+    let refused = open(&server.url()).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Strategy(_)), "no option of the URL: {refused:?}");
+    let allowed = open(&format!("{}?allow_eviction=true", server.url())).await.unwrap();
+    locks(&allowed).await;
+    allowed.close().await;
+}
+
+#[tokio::test]
+async fn outside_max_of_a_url_bounds_the_leases() {
+    let url = "gaggle+memory://outside_max?name=a&members=a&outside_max=2s";
+    let member = open(url).await.unwrap();
+    let lease = |seconds| LockOptions::default().duration(Duration::from_secs(seconds));
+    let refused = member.lock_with("k", lease(3)).await;
+    assert!(matches!(refused, Err(Error::InvalidOptions { field: "duration", .. })), "{refused:?}");
+    let longest = lease(2).max_wait(Duration::from_secs(20));
+    drop(member.lock_with("k", longest).await.unwrap());
+    member.close().await;
+}
+
+#[test]
+fn open_outside_a_runtime_is_an_error() {
+    let server = RedisServer::start();
+    let member = "gaggle+memory://outside?name=a&members=a";
+    for url in [member, server.url().as_str()] {
+        let opened = open(url).now_or_never().expect("nothing to wait for");
+        let Err(OpenError::Strategy(error)) = opened else { panic!("{url}: {opened:?}") };
+        assert!(error.is_permanent(), "{url}: {error:?}");
+    }
+    open("local:").now_or_never().expect("nothing to wait for").unwrap();
+}
+
+#[tokio::test]
+async fn status_of_a_group_is_known_behind_a_locker() {
+    let local = open("local:").await.unwrap();
+    assert_eq!(local.group_status(), None);
+    let urls = ["a", "b"].map(|me| format!("gaggle+memory://status?name={me}&members=a,b"));
+    let (a, b) = (open(&urls[0]).await.unwrap(), open(&urls[1]).await.unwrap());
+    assert!(!a.group_status().unwrap().ready);
+    a.ready().await.unwrap();
+    b.ready().await.unwrap();
+    let (seen_by_a, seen_by_b) = (a.group_status().unwrap(), b.group_status().unwrap());
+    assert!(seen_by_a.ready && seen_by_b.ready && seen_by_a.term > 0);
+    assert_eq!((seen_by_a.leader, seen_by_a.term), (seen_by_b.leader, seen_by_b.term));
+    assert!(seen_by_a.leads != seen_by_b.leads);
+    a.close().await;
+    b.close().await;
 }
 
 #[tokio::test]
@@ -99,7 +197,7 @@ async fn redis_that_is_not_there_is_an_error_without_the_password() {
         let text = match opened {
             Err(error) => format!("{error:?}"),
             Ok(locker) => {
-                let held = locker.try_lock("k", Duration::from_secs(1)).await;
+                let held = locker.lock_with("k", LockOptions::default()).try_now().await;
                 assert!(matches!(held, Err(Error::Unavailable { .. })), "{held:?}");
                 format!("{locker:?} {held:?}")
             }
@@ -112,8 +210,8 @@ async fn redis_that_is_not_there_is_an_error_without_the_password() {
 async fn tcp_beyond_loopback_is_refused_unless_told_insecure() {
     let url = "gaggle+tcp://0.0.0.0:0?cluster=c&name=a&peers=a@127.0.0.1:1";
     let refused = open(url).await.unwrap_err();
-    assert!(matches!(refused, OpenError::InvalidOption { .. }), "{refused:?}");
-    assert!(refused.to_string().contains("insecure"), "{refused}");
+    assert!(matches!(refused, OpenError::InvalidUrl { .. }), "no option is wrong: {refused:?}");
+    assert!(refused.to_string().contains("insecure=true"), "{refused}");
     open(&format!("{url}&insecure=true")).await.unwrap().close().await;
 }
 

@@ -75,6 +75,60 @@ async fn output_of_a_section_survives_a_failed_unlock() {
     }
 }
 
+/// Where the key may still be locked the driver goes on with the unlock, as for a dropped guard.
+#[tokio::test(start_paused = true)]
+async fn failed_unlock_keeps_output_and_cause_and_is_repeated_by_the_driver() {
+    use Call::{Lock, Release, Unlock};
+    let open: &[Call] = &[Lock, Unlock, Release];
+    let settled: &[Call] = &[Lock, Unlock];
+    let table: [(fn() -> Result<(), Error>, &str, &[Call]); 7] = [
+        (|| Err(Error::NotHolder), "NotHolder", settled),
+        (|| Err(Error::Expired), "Expired", settled),
+        (|| Err(Error::Unknown), "Unknown", open),
+        (|| Err(Error::no_quorum()), "Unavailable", open),
+        (|| Err(Error::Limit { what: "requests", limit: 1 }), "Limit", open),
+        (|| Err(Error::Closed), "Closed", open),
+        (|| Err(Error::Failed { source: "broken".into() }), "Failed", open),
+    ];
+    for (answer, name, calls) in table {
+        let stub = Stub::new();
+        stub.answer_unlocks(&[answer]);
+        let locker = Locker::new(stub.clone());
+        let outcome = locker.with_lock("k", LockOptions::default(), |_| async { 42 }).await;
+        let Err(SectionError::NotUnlocked { output: 42, source }) = outcome else {
+            panic!("{name}: {outcome:?}")
+        };
+        assert!(format!("{source:?}").starts_with(name), "{name}: {source:?}");
+        assert_eq!(stub.calls(), calls, "{name}");
+        assert!(stub.holds.is_empty(), "{name}: no watch stays behind");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_dropped_during_its_unlock_leaves_the_unlock_to_the_driver() {
+    let stub = Stub::new();
+    stub.delay_unlocks(ms(500));
+    let locker = Locker::new(stub.clone());
+    let acquire = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000));
+    let section = acquire.run(|_| async { 42 });
+    assert!(timeout(ms(100), section).await.is_err(), "the unlock is not answered yet");
+    assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
+    tokio::time::sleep(ms(5000)).await;
+    assert!(stub.extend_times_ms().is_empty(), "nothing extends what is being unlocked");
+    assert!(stub.holds.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_is_not_run_without_the_lock() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    let acquire = locker.lock_with("k", lease(ms(900))).auto_extend(ms(1));
+    let outcome = acquire.run(|_| async { panic!("it must not run") }).await;
+    let Err(SectionError::NotLocked(error)) = outcome else { panic!("{outcome:?}") };
+    assert!(matches!(error, Error::InvalidOptions { field: "max_hold", .. }), "{error:?}");
+    assert!(stub.calls().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn section_that_panics_is_unlocked() {
     let stub = Stub::new();

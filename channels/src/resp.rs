@@ -5,7 +5,7 @@ mod open;
 
 use redis::{PushInfo, PushKind, Value};
 
-pub use self::open::{Reader, hello, open};
+pub use self::open::{Reader, hello, open, refused_hello};
 pub use crate::writer::Writer;
 
 /// The longest frame in bytes: many times the longest answer to a full command of ours.

@@ -9,7 +9,7 @@
 use std::{future::Future, pin::Pin, sync::atomic::Ordering};
 
 use async_trait::async_trait;
-use gaggle_strategies::{Capabilities, Inspection, LockOptions, implement::Holds};
+use gaggle_strategies::{Capabilities, Clock, Inspection, Instant, LockOptions, implement::Holds};
 use shuttle::{
     Config, Runner,
     future::block_on,
@@ -17,6 +17,7 @@ use shuttle::{
     sync::atomic::AtomicBool,
     thread,
 };
+use tokio::sync::watch;
 
 use super::*;
 use crate::keepalive;

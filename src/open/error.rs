@@ -1,9 +1,12 @@
+//! Why a URL was not opened.
+
 use gaggle_channels::ChannelError;
 use gaggle_strategies::Error;
 
 /// Why a URL was not opened: what is wrong with it, and a right example.
 ///
-/// The URL itself is never in here, because it may hold a password.
+/// No part of the URL is in here but the names of known options: whatever a URL that is not understood
+/// holds may be a part of a password.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -18,12 +21,10 @@ pub enum OpenError {
 
     /// No strategy has this scheme. Nothing was opened.
     #[error(
-        "unknown scheme {scheme:?}, known are local, noop, redis, and raft or gaggle with +memory, \
+        "unknown scheme, known are local, noop, redis, redis+unix, and raft or gaggle with +memory, \
          +redis or +tcp; for example: {example}"
     )]
     UnknownScheme {
-        /// The scheme given.
-        scheme: String,
         /// One that is valid.
         example: &'static str,
     },
@@ -38,11 +39,11 @@ pub enum OpenError {
     },
 
     /// The scheme has no such option. Nothing was opened.
-    #[error("{scheme} has no option {option:?}, {}; for example: {example}", known(allowed))]
+    #[error("unknown option {option}: {scheme} {}; for example: {example}", known(allowed))]
     UnknownOption {
         /// The scheme.
         scheme: &'static str,
-        /// The option given.
+        /// Its name, where another scheme has an option of that name; else its number in the URL.
         option: String,
         /// The options that the scheme has.
         allowed: &'static [&'static str],
@@ -55,7 +56,7 @@ pub enum OpenError {
     InvalidOption {
         /// The option.
         option: &'static str,
-        /// What is wrong, with the value.
+        /// What is wrong, without the value.
         problem: String,
         /// One that is valid.
         example: &'static str,
@@ -83,8 +84,8 @@ pub enum OpenError {
 
 fn known(allowed: &[&str]) -> String {
     match allowed {
-        [] => "it has none".into(),
-        allowed => format!("it has {}", allowed.join(", ")),
+        [] => "has none".into(),
+        allowed => format!("has {}", allowed.join(", ")),
     }
 }
 

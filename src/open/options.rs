@@ -1,3 +1,5 @@
+//! The options behind the question mark of a URL, by name and by type.
+
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use percent_encoding::percent_decode_str;
@@ -15,20 +17,15 @@ impl Options {
     /// Splits `a=1&b=2`. A plus sign is a plus sign.
     pub(super) fn parse(scheme: &'static Scheme, query: &str) -> Result<Self, OpenError> {
         let mut values = BTreeMap::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name).ok_or_else(|| scheme.invalid_url("an option is no UTF-8"))?;
             let Some(option) = scheme.options.iter().find(|option| **option == name) else {
-                return Err(OpenError::UnknownOption {
-                    scheme: scheme.name,
-                    option: name.chars().take(40).collect(),
-                    allowed: scheme.options,
-                    example: scheme.example,
-                });
+                return Err(scheme.unknown_option(&name, number));
             };
-            let value = decode(value).ok_or_else(|| scheme.invalid(option, "is no UTF-8"))?;
+            let value = decode(value).ok_or_else(|| scheme.invalid(option, "it is no UTF-8"))?;
             if values.insert(*option, value.into_owned()).is_some() {
-                return Err(scheme.invalid(option, "is given twice"));
+                return Err(scheme.invalid(option, "it is given twice"));
             }
         }
         Ok(Self { scheme, values })
@@ -42,7 +39,7 @@ impl Options {
     pub(super) fn required(&self, option: &'static str) -> Result<&str, OpenError> {
         match self.text(option) {
             None => Err(self.scheme.missing(option)),
-            Some("") => Err(self.scheme.invalid(option, "is empty")),
+            Some("") => Err(self.scheme.invalid(option, "it is empty")),
             Some(text) => Ok(text),
         }
     }
@@ -63,15 +60,18 @@ impl Options {
             let (last, others) = words.split_last().expect("there is a default");
             let others = others.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
             let words = format!("{others} or {}", last.0);
-            self.scheme.invalid(option, format!("{text:?} is not {words}"))
+            self.scheme.invalid(option, format!("it is not {words}"))
         })
     }
 
-    pub(super) fn number(&self, option: &'static str) -> Result<Option<u32>, OpenError> {
+    /// A whole number from 1 to `most`.
+    pub(super) fn number(&self, option: &'static str, most: u32) -> Result<Option<u32>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
         match text.parse() {
-            Ok(number) if number > 0 => Ok(Some(number)),
-            _ => Err(self.scheme.invalid(option, format!("{text:?} is no whole number from 1"))),
+            Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                Err(self.scheme.invalid(option, format!("it is no whole number from 1 to {most}")))
+            }
         }
     }
 
@@ -81,10 +81,10 @@ impl Options {
         let names: Vec<String> = text.split(',').map(str::to_owned).collect();
         for (index, name) in names.iter().enumerate() {
             if name.is_empty() {
-                return Err(self.scheme.invalid(option, "has an empty name"));
+                return Err(self.scheme.invalid(option, "it has an empty name"));
             }
             if names[..index].contains(name) {
-                return Err(self.scheme.invalid(option, format!("names {name:?} twice")));
+                return Err(self.scheme.invalid(option, "it has a name twice"));
             }
         }
         Ok(Some(names))
@@ -93,8 +93,8 @@ impl Options {
     /// `50ms` or `2s`.
     pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let problem = || format!("{text:?} is no duration such as 50ms or 2s");
-        duration(text).map(Some).ok_or_else(|| self.scheme.invalid(option, problem()))
+        let problem = "it is no duration such as 50ms or 2s";
+        duration(text).map(Some).ok_or_else(|| self.scheme.invalid(option, problem))
     }
 
     /// `150ms..300ms`, the first not longer than the second.
@@ -108,7 +108,7 @@ impl Options {
         match range {
             Some((from, to)) if from <= to => Ok(Some((from, to))),
             _ => {
-                let problem = format!("{text:?} is no range of durations such as 150ms..300ms");
+                let problem = "it is no range of durations such as 150ms..300ms";
                 Err(self.scheme.invalid(option, problem))
             }
         }

@@ -1,3 +1,5 @@
+//! The schemes of URLs: what each opens, which options it has, and an example.
+
 use crate::OpenError;
 
 /// A scheme: its name, the options that it has, and a right example.
@@ -14,8 +16,16 @@ pub(super) struct Scheme {
 pub(super) enum Kind {
     Local,
     Noop,
-    Redis,
+    /// One Redis, over TCP or over a Unix socket.
+    Redis(Reach),
     Member(Policy, Transport),
+}
+
+/// How a Redis is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Tcp,
+    Unix,
 }
 
 /// Which strategy runs on the member.
@@ -66,14 +76,20 @@ const ON_TCP: &[&str] = &[
     "outside_max",
 ];
 
-const SCHEMES: &[Scheme] = &[
+pub(super) const SCHEMES: &[Scheme] = &[
     Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
     Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
     Scheme {
         name: "redis",
-        kind: Kind::Redis,
+        kind: Kind::Redis(Reach::Tcp),
         options: &["queue", "namespace", "allow_eviction", "request_timeout"],
         example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "redis+unix",
+        kind: Kind::Redis(Reach::Unix),
+        options: &["db", "user", "pass", "queue", "namespace", "allow_eviction", "request_timeout"],
+        example: "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
     },
     Scheme {
         name: "gaggle+memory",
@@ -123,11 +139,31 @@ impl Scheme {
         let plain = name.replace("rediss", "redis");
         match SCHEMES.iter().find(|scheme| scheme.name == plain) {
             Some(scheme) => Err(scheme.invalid_url("TLS to Redis (rediss) is not supported")),
-            None => Err(OpenError::UnknownScheme {
-                scheme: name.chars().take(40).collect(),
-                example: nearest(name).example,
-            }),
+            None => Err(OpenError::UnknownScheme { example: Self::nearest(name).example }),
         }
+    }
+
+    /// The scheme that the text was meant to begin with, for a helpful example: the one whose name
+    /// has the most in common with it, else the simplest.
+    pub(super) fn meant(text: &str) -> &'static Self {
+        Self::nearest(&text.split(':').next().unwrap_or_default().to_ascii_lowercase())
+    }
+
+    fn nearest(name: &str) -> &'static Self {
+        let likeness = |scheme: &Self| {
+            let known = scheme.name.bytes();
+            let first = known.clone().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+            let last = known.rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
+            if name == scheme.name { usize::MAX } else { first + last }
+        };
+        // Of those that are equally like it, the first: `max_by_key` would take the last.
+        let nearest = SCHEMES.iter().rev().max_by_key(|scheme| likeness(scheme));
+        nearest.filter(|scheme| likeness(scheme) > 2).unwrap_or(&SCHEMES[0])
+    }
+
+    /// Whether a user and a password may stand before the host.
+    pub(super) fn has_user(&self) -> bool {
+        matches!(self.kind, Kind::Redis(Reach::Tcp) | Kind::Member(_, Transport::Redis))
     }
 
     pub(super) fn invalid_url(&self, problem: impl Into<String>) -> OpenError {
@@ -141,12 +177,17 @@ impl Scheme {
     pub(super) fn missing(&self, option: &'static str) -> OpenError {
         OpenError::MissingOption { scheme: self.name, option, example: self.example }
     }
-}
 
-/// The scheme whose example helps most: the first of the same strategy, else the simplest.
-fn nearest(name: &str) -> &'static Scheme {
-    let strategy = name.split('+').next().unwrap_or(name);
-    SCHEMES.iter().find(|scheme| scheme.name.starts_with(strategy)).unwrap_or(&SCHEMES[0])
+    /// The option that is the `number`th of the URL. Its text is shown only where it is one of ours.
+    pub(super) fn unknown_option(&self, name: &str, number: usize) -> OpenError {
+        let known = SCHEMES.iter().flat_map(|scheme| scheme.options).find(|known| **known == name);
+        OpenError::UnknownOption {
+            scheme: self.name,
+            option: known.map_or_else(|| format!("number {number}"), |known| (*known).to_owned()),
+            allowed: self.options,
+            example: self.example,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +208,10 @@ mod tests {
         for scheme in SCHEMES {
             assert!(table.contains(scheme.name.split('+').next_back().unwrap()));
             for option in scheme.options {
-                assert!(table.contains(&format!("| `{option}`")), "{option} is undocumented");
+                let row = format!("`{option}`");
+                let documented =
+                    table.lines().any(|line| line.starts_with("/// | `") && line.contains(&row));
+                assert!(documented, "{option} is undocumented");
             }
         }
     }

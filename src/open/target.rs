@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use gaggle_channels::NodeName;
-use gaggle_strategies::Nonce;
+use gaggle_strategies::{Nonce, limits::MEMBERS_MAX};
 use url::Url;
 
 use super::{
     options::{Options, decode},
-    scheme::{Kind, Policy, Scheme, Transport},
+    scheme::{Kind, Policy, Reach, Scheme, Transport},
 };
 use crate::OpenError;
 
@@ -72,11 +72,15 @@ impl fmt::Debug for Secret {
 }
 
 pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
-    let url = Url::parse(text).map_err(|error| OpenError::InvalidUrl {
-        // The parser's errors do not quote the text.
-        problem: error.to_string(),
-        example: "local:",
-    })?;
+    let meant = Scheme::meant(text);
+    if meant.has_user() && at_sign_is_late(text) {
+        return Err(meant.invalid_url(
+            "an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, # as %23 and @ as \
+             %40 in a user, a password or an option",
+        ));
+    }
+    // The parser's errors do not quote the text.
+    let url = Url::parse(text).map_err(|error| meant.invalid_url(error.to_string()))?;
     let scheme = Scheme::named(url.scheme())?;
     if url.fragment().is_some() {
         return Err(scheme.invalid_url("it has a fragment (#), which means nothing here"));
@@ -89,8 +93,11 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
             }
             Ok(if scheme.kind == Kind::Local { Target::Local } else { Target::Noop })
         }
-        Kind::Redis => Ok(Target::Redis(Redis {
-            server: redis_server(scheme, &url)?,
+        Kind::Redis(reach) => Ok(Target::Redis(Redis {
+            server: match reach {
+                Reach::Tcp => redis_server(scheme, &url)?,
+                Reach::Unix => redis_socket(scheme, &url, &options)?,
+            },
             fifo: is_fifo(scheme, &options)?,
             namespace: options
                 .text("namespace")
@@ -107,10 +114,16 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
 
 fn is_fifo(scheme: &Scheme, options: &Options) -> Result<bool, OpenError> {
     if options.text("queue") == Some("passing") {
-        let problem = "\"passing\" was removed: write queue=fifo, or leave the option out";
+        let problem = "passing was removed: write queue=fifo, or leave the option out";
         return Err(scheme.invalid("queue", problem));
     }
     options.one_of("queue", &[("fifo", true), ("none", false)])
+}
+
+/// Whether the user and password, which end with an `@`, seem to hold what ends them before it.
+fn at_sign_is_late(text: &str) -> bool {
+    let behind = text.split_once("//").map_or("", |(_, behind)| behind);
+    behind.find(['/', '?', '#']).is_some_and(|end| behind[end..].contains('@'))
 }
 
 fn member(
@@ -128,6 +141,12 @@ fn member(
         }
         Transport::Tcp => {
             let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
+            if !listen.ip().is_loopback() && !insecure {
+                return Err(scheme.invalid_url(
+                    "the address to listen on is beyond loopback, where frames travel in plain text; \
+                     insecure=true allows it",
+                ));
+            }
             let cluster = options.required("cluster")?.to_owned();
             let peers = peers(scheme, options.required("peers")?)?;
             (cluster, Link::Tcp { listen, peers, insecure })
@@ -158,12 +177,11 @@ fn group(
         let name = node_name(scheme, "name", options.required("name")?)?;
         let names: Vec<_> = peers.keys().cloned().collect();
         if !names.contains(&name) {
-            let problem = format!("{:?} is not among the peers", name.as_str());
-            return Err(scheme.invalid("name", problem));
+            return Err(scheme.invalid("name", "it is not among the peers"));
         }
         return Ok((name, Group::Named(names)));
     }
-    match (options.names("members")?, options.number("size")?) {
+    match (options.names("members")?, options.number("size", MEMBERS_MAX as u32)?) {
         (Some(_), Some(_)) => Err(scheme.invalid("size", "give either members or size")),
         (None, None) => Err(scheme.missing("members")),
         (Some(members), None) => {
@@ -171,8 +189,7 @@ fn group(
             let members = members.iter().map(|member| node_name(scheme, "members", member));
             let members = members.collect::<Result<Vec<_>, _>>()?;
             if !members.contains(&name) {
-                let problem = format!("{:?} is not among the members", name.as_str());
-                return Err(scheme.invalid("name", problem));
+                return Err(scheme.invalid("name", "it is not among the members"));
             }
             Ok((name, Group::Named(members)))
         }
@@ -191,8 +208,9 @@ fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeNa
 /// `a@127.0.0.1:7001,b@…`
 fn peers(scheme: &'static Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, OpenError> {
     let mut peers = BTreeMap::new();
-    for peer in text.split(',') {
-        let problem = || scheme.invalid("peers", format!("{peer:?} is not name@host:port"));
+    for (number, peer) in (1..).zip(text.split(',')) {
+        let problem =
+            || scheme.invalid("peers", format!("its entry {number} is not name@host:port"));
         let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
         if host.is_empty() || port.parse::<u16>().is_err() {
@@ -200,7 +218,7 @@ fn peers(scheme: &'static Scheme, text: &str) -> Result<BTreeMap<NodeName, Strin
         }
         let name = node_name(scheme, "peers", name)?;
         if peers.insert(name, address.to_owned()).is_some() {
-            return Err(scheme.invalid("peers", format!("{peer:?} names a peer twice")));
+            return Err(scheme.invalid("peers", "it has a name twice"));
         }
     }
     Ok(peers)
@@ -242,6 +260,31 @@ fn redis_server(scheme: &Scheme, url: &Url) -> Result<Secret, OpenError> {
     server.set_query(None);
     let (_, rest) = server.as_str().split_once(':').expect("a URL has a colon");
     Ok(Secret(format!("redis:{rest}")))
+}
+
+/// The server alone, in the form that redis-rs and redis-cli know:
+/// `redis+unix:///path?db=…&user=…&pass=…`.
+fn redis_socket(scheme: &Scheme, url: &Url, options: &Options) -> Result<Secret, OpenError> {
+    if has_user(url) || !url.host_str().unwrap_or_default().is_empty() {
+        return Err(scheme.invalid_url("only the path of a socket may follow //"));
+    }
+    if !url.path().starts_with('/') || url.path() == "/" {
+        return Err(scheme.invalid_url("the path of the socket is missing behind the ///"));
+    }
+    let database = options.text("db").unwrap_or("0");
+    if database.parse::<u16>().is_err() {
+        return Err(scheme.invalid("db", "it is no number of a database"));
+    }
+    let mut server = url.clone();
+    let mut settings = server.query_pairs_mut();
+    settings.clear().append_pair("db", database);
+    for option in ["user", "pass"] {
+        if let Some(value) = options.text(option) {
+            settings.append_pair(option, value);
+        }
+    }
+    drop(settings);
+    Ok(Secret(server.into()))
 }
 
 fn has_user(url: &Url) -> bool {

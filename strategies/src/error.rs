@@ -1,3 +1,5 @@
+//! The one public error: variants by what a caller can do, the backend's cause in `source()`.
+
 use std::{error::Error as StdError, time::Duration};
 
 /// Why a call did not do what was asked.
@@ -6,7 +8,7 @@ use std::{error::Error as StdError, time::Duration};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` ran out while somebody else held the key, or less than half of the lease remained when
+    /// `max_wait` ran out while another acquisition held the key, or less than half of the lease remained when
     /// it was granted and no extension came in time: also on a free key, with leases of a few
     /// milliseconds.
     ///
@@ -15,7 +17,7 @@ pub enum Error {
     #[error("timed out before the lock was granted")]
     TimedOut,
 
-    /// Somebody else holds the key; only for calls that do not wait.
+    /// Another acquisition holds the key; only for calls that do not wait.
     ///
     /// *Did it take effect?* No. *May I retry?* Yes.
     #[error("another acquisition holds the key")]
@@ -24,7 +26,7 @@ pub enum Error {
     /// At unlock or extend, before the local deadline: this acquisition does not hold the key
     /// (it was unlocked already, or the granting side lost it).
     ///
-    /// *Did it take effect?* No, and nobody else's lock was touched. *May I retry?* No: it cannot succeed.
+    /// *Did it take effect?* No, and no other lock was touched. *May I retry?* No: it cannot succeed.
     #[error("this acquisition does not hold the key")]
     NotHolder,
 
@@ -35,14 +37,15 @@ pub enum Error {
     #[error("the lease has expired")]
     Expired,
 
-    /// The backend cannot serve: no quorum, no leader, the server is down or refuses; or auto-extend
-    /// was asked for outside a tokio runtime.
+    /// The backend cannot serve; `kind` says in which way.
     ///
     /// *Did it take effect?* No, or it was withdrawn; until the withdrawal lands, a key may be taken in the
-    /// caller's name for at most one lease. *May I retry?* Yes, later, unless the source says what does not
-    /// pass by itself (a server that is too old, a right that is missing).
-    #[error("the lock service is unavailable")]
+    /// caller's name for at most one lease. *May I retry?* Yes, later, unless
+    /// [`is_permanent`](Self::is_permanent).
+    #[error("the lock service is unavailable ({kind})")]
     Unavailable {
+        /// What a program can decide by.
+        kind: UnavailableKind,
         /// What the backend said, if it said anything.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
@@ -107,10 +110,71 @@ pub enum Error {
     },
 }
 
+/// Why a backend cannot serve.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnavailableKind {
+    /// There is no connection, it broke, or the server is silent. It may pass by itself.
+    Unreachable,
+    /// This member knows no leader of its group: a majority is missing, or an election is not over.
+    /// It may pass by itself.
+    NoQuorum,
+    /// The server answered that it does not serve now: it is loading its data, busy, read-only or
+    /// out of memory. It may pass by itself.
+    Refused,
+    /// It cannot serve until an operator changes something: a wrong password, a missing right, a server
+    /// that is too old or no lock service at all, no tokio runtime.
+    Misconfigured,
+}
+
+impl std::fmt::Display for UnavailableKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "unreachable",
+            Self::NoQuorum => "no quorum",
+            Self::Refused => "refused",
+            Self::Misconfigured => "misconfigured",
+        })
+    }
+}
+
 impl Error {
     /// `Unavailable` with its cause.
-    pub fn unavailable(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::Unavailable { source: Some(source.into()) }
+    pub fn unavailable(
+        kind: UnavailableKind,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Unavailable { kind, source: Some(source.into()) }
+    }
+
+    /// `Unavailable` where no leader is known.
+    #[must_use]
+    pub fn no_quorum() -> Self {
+        Self::Unavailable { kind: UnavailableKind::NoQuorum, source: None }
+    }
+
+    /// Whether the same call on the same handle cannot succeed, however often it is repeated, until
+    /// something else is changed: the arguments, the handle, or the set-up of the backend.
+    ///
+    /// ```
+    /// # use gaggle_strategies::{Error, UnavailableKind};
+    /// assert!(Error::Closed.is_permanent());
+    /// assert!(!Error::no_quorum().is_permanent());
+    /// assert!(Error::unavailable(UnavailableKind::Misconfigured, "no such user").is_permanent());
+    /// ```
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::TimedOut | Self::Held | Self::Unknown | Self::Limit { .. } => false,
+            Self::Unavailable { kind, .. } => *kind == UnavailableKind::Misconfigured,
+            Self::NotHolder
+            | Self::Expired
+            | Self::Closed
+            | Self::Failed { .. }
+            | Self::Spent
+            | Self::InvalidKey { .. }
+            | Self::InvalidOptions { .. } => true,
+        }
     }
 
     /// `InvalidOptions` for a duration outside `min..=max`.

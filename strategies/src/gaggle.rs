@@ -100,6 +100,10 @@ impl KeyedMutex for Gaggle {
         self.member.ready().await
     }
 
+    fn group_status(&self) -> Option<MemberStatus> {
+        Some(self.status())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.member.profile().capabilities
     }

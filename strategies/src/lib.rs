@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //!
-//! - `mutex`, `lock`, `options`, `error`, `capabilities`: what a user and an implementor see.
+//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: what a user and an implementor see.
 //! - [`limits`]: what options and keys are checked against.
 //! - [`implement`]: what an implementor needs beside the trait: the checks, the arithmetic of leases
 //!   and waits, and the loss signal.
@@ -29,8 +29,8 @@
 //! in production, in tests and in simulation.
 
 mod capabilities;
-#[allow(dead_code, reason = "strategies move onto it one by one")]
 #[cfg(any(feature = "raft", feature = "redis"))]
+#[allow(dead_code, reason = "Redis moves onto it next")]
 mod client;
 mod clock;
 mod deadline;
@@ -62,6 +62,7 @@ mod random;
 mod redis;
 #[cfg(feature = "redis")]
 mod spin;
+mod status;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -77,16 +78,17 @@ pub use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::Drift,
-    error::Error,
+    error::{Error, UnavailableKind},
     local::{Local, LocalOptions},
     lock::{Inspection, Lock, Nonce, Owner},
     mutex::KeyedMutex,
     noop::Noop,
     options::{LockOptions, MaxWait},
+    status::MemberStatus,
 };
 #[cfg(feature = "raft")]
 pub use crate::{
     gaggle::Gaggle,
-    member::{MemberOptions, MemberSizes, MemberStatus, Members, Replicate},
+    member::{MemberOptions, MemberSizes, Members, Replicate},
     raft::Raft,
 };

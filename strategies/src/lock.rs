@@ -97,8 +97,9 @@ impl Lock {
         self.nonce
     }
 
-    /// Grows with every grant of the key. Hand it to the resource, which refuses a smaller token
-    /// than the greatest it has seen: that, and only that, stops a write already in flight.
+    /// Grows with every grant of the key. Hand it to the resource with every request, reads included;
+    /// the resource refuses a smaller token than the greatest it has seen. That, and only that, stops a
+    /// write already in flight.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.fencing_token

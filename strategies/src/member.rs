@@ -36,8 +36,8 @@ mod wire;
 #[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
 pub(crate) mod world;
 
-pub use self::{
-    options::{CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX, MemberOptions, Members, Replicate},
-    status::{MemberSizes, MemberStatus},
-};
 pub(crate) use self::{backend::Policy, handle::Member};
+pub use self::{
+    options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members, Replicate},
+    status::MemberSizes,
+};

@@ -1,8 +1,10 @@
+//! The trait that every strategy implements.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch};
+use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch, MemberStatus};
 
 /// A keyed mutex: many processes, one key, one holder at a time, for a lease.
 ///
@@ -115,6 +117,11 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Dropping the future changes nothing.
     async fn ready(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// What this process knows of its group; `None`, the default, where the strategy has no group.
+    fn group_status(&self) -> Option<MemberStatus> {
+        None
     }
 
     /// What this strategy guarantees.

@@ -89,6 +89,10 @@ impl KeyedMutex for Raft {
         self.member.ready().await
     }
 
+    fn group_status(&self) -> Option<MemberStatus> {
+        Some(self.status())
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.member.profile().capabilities
     }

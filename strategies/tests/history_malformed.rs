@@ -233,7 +233,7 @@ fn outcomes_of_the_library_become_outcomes_of_a_history() {
 
     use gaggle_strategies::Error;
     let lock = Call::Lock { duration: ms(1), max_wait: None };
-    let unavailable = || Error::Unavailable { source: None };
+    let unavailable = || Error::no_quorum();
     let withdrawn = Outcome::Refused(Refusal::Withdrawn);
     for (call, error, outcome) in [
         (lock, Error::TimedOut, Outcome::Refused(Refusal::TimedOut)),

@@ -220,7 +220,10 @@ async fn unavailable<T: std::fmt::Debug>(
     let started = Instant::now();
     let result = call.await;
     assert!(started.elapsed() <= limit + ms(150), "{what} took {:?}", started.elapsed());
-    assert!(matches!(result, Err(Error::Unavailable { source: Some(_) })), "{what}: {result:?}");
+    assert!(
+        matches!(result, Err(Error::Unavailable { source: Some(_), .. })),
+        "{what}: {result:?}"
+    );
 }
 
 #[tokio::test]

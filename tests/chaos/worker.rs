@@ -203,7 +203,7 @@ impl Worker {
                 .duration(Duration::from_millis(self.work.lease_ms))
                 .max_wait(Duration::from_millis(self.work.max_wait_ms));
             say(&Event::Asked { op, at: now() });
-            match self.locker.lock_with(&self.work.key, options).await {
+            match self.locker.lock_with(self.work.key.as_str(), options).await {
                 Ok(guard) => self.hold(op, guard).await,
                 Err(error) => {
                     say(&Event::Refused { op, error: error.to_string() });

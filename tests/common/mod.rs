@@ -46,6 +46,7 @@ struct State {
     extend_always: Option<Answer>,
     extend_delay: Duration,
     unlocks: VecDeque<Answer>,
+    unlock_delay: Duration,
     token: u64,
 }
 
@@ -74,6 +75,11 @@ impl Stub {
 
     pub(crate) fn answer_unlocks(&self, answers: &[Answer]) {
         self.state.lock().unwrap().unlocks.extend(answers);
+    }
+
+    /// Answers unlocks this much later.
+    pub(crate) fn delay_unlocks(&self, delay: Duration) {
+        self.state.lock().unwrap().unlock_delay = delay;
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -109,7 +115,11 @@ impl KeyedMutex for Stub {
 
     async fn unlock(&self, _: &Lock) -> Result<(), Error> {
         self.note(Call::Unlock);
-        let answer = self.state.lock().unwrap().unlocks.pop_front();
+        let (answer, delay) = {
+            let mut state = self.state.lock().unwrap();
+            (state.unlocks.pop_front(), state.unlock_delay)
+        };
+        tokio::time::sleep(delay).await;
         answer.map_or(Ok(()), |answer| answer())
     }
 

@@ -157,5 +157,10 @@ fn client_reply(mode: &str) -> Cmd {
 }
 
 fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ChannelError {
-    ChannelError::Unavailable { source: source.into() }
+    // A `RedisError` says the same as its own source: of the two, the text is enough.
+    let source = match source.into().downcast::<redis::RedisError>() {
+        Ok(error) => error.to_string().into(),
+        Err(other) => other,
+    };
+    ChannelError::Unavailable { source }
 }

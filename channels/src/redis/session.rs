@@ -40,7 +40,10 @@ impl Session {
         let listener = Listener { reader, bytes: Vec::with_capacity(READ_BYTES) };
         let mut session = Self { listener, writer };
         for hello in resp::hello(info.redis_settings()) {
-            session.ask(&hello).await?;
+            session.ask(&hello).await.map_err(|problem| match problem.downcast() {
+                Ok(refused) => resp::refused_hello(&refused).into(),
+                Err(other) => other,
+            })?;
         }
         Ok(session)
     }

@@ -1,6 +1,6 @@
 use std::io;
 
-use redis::{Cmd, ConnectionAddr, RedisConnectionInfo};
+use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use tokio::{io::AsyncRead, net::TcpStream};
 
 use super::Writer;
@@ -54,4 +54,12 @@ pub fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
         all.push(select);
     }
     all
+}
+
+/// The refusal of one of those commands without the server's text: a server that does not know the command
+/// quotes it, password included.
+#[must_use]
+pub fn refused_hello(error: &RedisError) -> RedisError {
+    let code = error.code().unwrap_or("ERR").to_owned();
+    redis::make_extension_error(code, Some("the server refused the handshake".into()))
 }

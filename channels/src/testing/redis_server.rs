@@ -66,6 +66,12 @@ impl RedisServer {
         self.port
     }
 
+    /// The path of its Unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("redis.sock")
+    }
+
     /// Its process id, while it runs: for signals.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
@@ -99,10 +105,11 @@ impl RedisServer {
     fn try_restart(&mut self) -> bool {
         let port = self.port.to_string();
         let directory = self.directory.to_string_lossy().into_owned();
+        let socket = self.socket().to_string_lossy().into_owned();
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--dir", &directory];
         let volatile = ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"];
         let mut command = Command::new(redis_program());
-        command.args(arguments).args(volatile).stdin(Stdio::null());
+        command.args(arguments).args(["--unixsocket", &socket]).args(volatile).stdin(Stdio::null());
         let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
             return false;
         };

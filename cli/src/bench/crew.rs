@@ -108,6 +108,6 @@ pub(super) async fn member(url: &str) -> Result<Arc<Locker>, Failure> {
     }
     let key = format!("gaggle/bench/warm-up/{}", Nonce::random());
     let options = LockOptions::default().max_wait(READY_WITHIN);
-    locker.lock_with(&key, options).await.map_err(failed)?.unlock().await.map_err(failed)?;
+    locker.lock_with(key, options).await.map_err(failed)?.unlock().await.map_err(failed)?;
     Ok(Arc::new(locker))
 }

@@ -103,7 +103,7 @@ async fn run(
     }
     // A first lock opens what opens lazily; it must not count.
     let warm_up = LockOptions::default().max_wait(READY_WITHIN);
-    let guard = locker.lock_with(&job.warm_up_key, warm_up).await.map_err(failed)?;
+    let guard = locker.lock_with(job.warm_up_key.as_str(), warm_up).await.map_err(failed)?;
     guard.unlock().await.map_err(failed)?;
     let _ = events.send(Event::Ready).await;
 
@@ -125,7 +125,8 @@ async fn increment(job: &Job, locker: &Locker, store: &mut Store) -> Result<Span
         .duration(Duration::from_secs(10).max(job.work * 4))
         .max_wait(TURN_WITHIN.max(job.work * 1000));
     let asked = now();
-    let guard = locker.lock_with(&job.key, options).await.map_err(|error| failed("lock", error))?;
+    let guard =
+        locker.lock_with(job.key.as_str(), options).await.map_err(|error| failed("lock", error))?;
     let acquired = now();
 
     let value = store.get(&job.counter).await?;

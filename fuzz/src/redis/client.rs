@@ -300,7 +300,7 @@ impl KeyedMutex for Scripted {
     }
 
     async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
-        Err(Error::Unavailable { source: None })
+        Err(Error::no_quorum())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -83,7 +83,7 @@ impl Acquisition {
         if self.call.tries && self.attempts.may_have_arrived() {
             Error::Unknown
         } else if unreachable || self.call.tries {
-            cause.map_or(Error::Unavailable { source: None }, Cause::to_error)
+            cause.map_or_else(Error::no_quorum, Cause::to_error)
         } else {
             Error::TimedOut
         }

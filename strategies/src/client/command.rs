@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use super::call::{CallId, Until};
-use crate::{Capabilities, Drift, Error, Inspection, Instant, Nonce, Owner};
+use crate::{Capabilities, Drift, Error, Inspection, Instant, Nonce, Owner, UnavailableKind};
 
 /// A request to the granting side. `copies`: an earlier copy of this acquisition's LOCK may still
 /// arrive there.
@@ -177,28 +177,36 @@ pub(crate) enum Basis {
 #[derive(Clone)]
 pub(crate) struct Cause {
     source: Arc<dyn StdError + Send + Sync>,
-    permanent: bool,
+    kind: UnavailableKind,
 }
 
 impl Cause {
+    /// A cause with its public kind.
+    pub(crate) fn new(
+        kind: UnavailableKind,
+        source: impl StdError + Send + Sync + 'static,
+    ) -> Self {
+        Self { source: Arc::new(source), kind }
+    }
+
     /// A cause that may pass by itself.
     pub(crate) fn passing(source: impl StdError + Send + Sync + 'static) -> Self {
-        Self { source: Arc::new(source), permanent: false }
+        Self::new(UnavailableKind::Unreachable, source)
     }
 
     /// A cause that lasts until an operator does something.
     pub(crate) fn permanent(source: impl StdError + Send + Sync + 'static) -> Self {
-        Self { source: Arc::new(source), permanent: true }
+        Self::new(UnavailableKind::Misconfigured, source)
     }
 
     /// Whether repeating the request is of no use.
     pub(crate) fn is_permanent(&self) -> bool {
-        self.permanent
+        self.kind == UnavailableKind::Misconfigured
     }
 
     /// The public error.
     pub(crate) fn to_error(&self) -> Error {
-        Error::unavailable(self.clone())
+        Error::unavailable(self.kind, self.clone())
     }
 }
 

@@ -235,7 +235,7 @@ impl<B: Backend> Client<B> {
         tokio::select! {
             biased;
             answer = reply => answer.map_err(|_| self.end_error()),
-            () = self.clock.sleep_from(now, limit) => Err(Error::Unavailable { source: None }),
+            () = self.clock.sleep_from(now, limit) => Err(Error::no_quorum()),
         }
     }
 

@@ -59,5 +59,5 @@ pub(super) fn unanswered(attempts: &Attempts, down: Option<&Cause>) -> Error {
         return Error::Unknown;
     }
     let cause = attempts.cause().or(down);
-    cause.map_or(Error::Unavailable { source: None }, Cause::to_error)
+    cause.map_or_else(Error::no_quorum, Cause::to_error)
 }

@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use super::{
     backend::{Backend, Policy, Query},
     options::MemberOptions,
-    status::{MemberSizes, MemberStatus},
+    status::MemberSizes,
 };
 use crate::{
-    Error, Owner,
+    Error, MemberStatus, Owner, UnavailableKind,
     client::{driver::Driver, handle::Client},
 };
 
@@ -26,7 +26,8 @@ impl Member {
         policy: Policy,
     ) -> Result<Self, Error> {
         options.validate(channel.name(), channel.frame_limit())?;
-        channel.connect().await.map_err(Error::unavailable)?;
+        let unreachable = |error| Error::unavailable(UnavailableKind::Unreachable, error);
+        channel.connect().await.map_err(unreachable)?;
         let (member, driver) = Self::assemble(channel, options, policy);
         member.run(driver);
         Ok(member)

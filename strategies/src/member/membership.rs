@@ -24,9 +24,10 @@ pub(super) fn next_change(
 
 /// A learner that restarted before it could vote.
 fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
-    let mut gone = group.learners().iter().filter(|id| {
-        group.name_of(**id).is_some_and(|name| peers.is_gone(name, **id, group.id()))
-    });
+    let mut gone = group
+        .learners()
+        .iter()
+        .filter(|id| group.name_of(**id).is_some_and(|name| peers.is_gone(name, **id, group.id())));
     gone.next().map(|&id| MemberChange::Forget { id })
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
-    BootClock, Clock, DURATION_MAX, Drift, Error, Owner, REQUEST_TIMEOUT,
+    BootClock, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner, REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, check_busy_poll},
     lock_table::TableConfig,
     wait::whole_ms,
@@ -14,8 +14,6 @@ use crate::{
 
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
-/// The most members of a cluster. More make no lock safer and every lock slower.
-pub const MEMBERS_MAX: usize = 31;
 
 /// Members are heard with the leader's heartbeats, so that nobody is silent before so many of them.
 const SILENT_HEARTBEATS: u32 = 4;

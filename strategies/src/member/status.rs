@@ -1,25 +1,7 @@
-//! What a member tells its users about itself and its group.
-
-use gaggle_channels::NodeName;
+//! What a member shows of itself and its group.
 
 use super::node::Status;
-use crate::lock_table::Sizes;
-
-/// What a member knows of its group: for operators and tests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberStatus {
-    /// This member votes, in a group that has a leader and is not in the middle of changing its
-    /// members: the next one may be restarted.
-    pub ready: bool,
-    /// The leader's name, as far as this member knows.
-    pub leader: Option<NodeName>,
-    /// Whether this member leads.
-    pub leads: bool,
-    /// The group's random id; a group that replaces a lost one has another.
-    pub group: Option<u128>,
-    /// The term.
-    pub term: u64,
-}
+use crate::{MemberStatus, lock_table::Sizes};
 
 impl From<&Status> for MemberStatus {
     fn from(status: &Status) -> Self {

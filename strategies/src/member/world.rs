@@ -333,7 +333,8 @@ impl World {
         let now = self.now;
         self.node(to).receive(now, &name_of(from), frame);
         let frames = self.turn(to).into_iter();
-        let answers = frames.filter(|frame| frame.to.as_ref().is_some_and(|to| to.as_str() == from));
+        let answers =
+            frames.filter(|frame| frame.to.as_ref().is_some_and(|to| to.as_str() == from));
         answers.filter_map(|frame| Some(wire::decode(&frame.bytes).ok()?.1)).flatten().collect()
     }
 

@@ -177,7 +177,7 @@ impl Call<'_> {
 
     /// Whether a failed request is worth another.
     fn judge(&self, trouble: &Trouble, tries: u32) -> Result<(), Error> {
-        let unavailable = || Error::unavailable(trouble.clone());
+        let unavailable = || Error::from(trouble.clone());
         if !trouble.is_passing() {
             return Err(unavailable());
         }
@@ -217,7 +217,7 @@ impl Call<'_> {
 
     /// The wait is over: somebody else held the key, unless Redis does not even answer.
     fn timed_out(&self) -> Error {
-        self.shared.link.failing().map_or(Error::TimedOut, Error::unavailable)
+        self.shared.link.failing().map_or(Error::TimedOut, Error::from)
     }
 
     /// Makes the lock, unless less than half of its lease remains: then the lease is extended
@@ -255,7 +255,7 @@ impl Call<'_> {
                     tell(ended);
                     return Ok(Err(UsedUp));
                 }
-                Err(trouble) if !trouble.is_passing() => return Err(Error::unavailable(trouble)),
+                Err(trouble) if !trouble.is_passing() => return Err(trouble.into()),
                 Err(_) => {
                     tries += 1;
                     ticket.pause(back_off(tries), self.limit).await?;

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::{script, shared::Shared, trouble::Trouble};
-use crate::Error;
+use crate::{Error, UnavailableKind};
 
 /// The oldest server whose `PEXPIRE` knows `GT`.
 const VERSION_MIN: u32 = 7;
@@ -18,18 +18,17 @@ struct TooOld {
 impl Shared {
     /// Connects, and checks the server.
     pub(super) async fn greet(&self) -> Result<(), Error> {
-        let unavailable = |trouble: Trouble| Error::unavailable(trouble);
-        self.demand(&["PING"]).await.map_err(unavailable)?;
-        let server = text(self.demand(&["INFO", "server"]).await.map_err(unavailable)?);
-        let memory = text(self.demand(&["INFO", "memory"]).await.map_err(unavailable)?);
+        self.demand(&["PING"]).await?;
+        let server = text(self.demand(&["INFO", "server"]).await?);
+        let memory = text(self.demand(&["INFO", "memory"]).await?);
         check_version(&server)?;
         if !self.options.allow_eviction {
             check_policy(&memory)?;
         }
-        let time = self.demand(&["TIME"]).await.map_err(unavailable)?;
-        self.saw(micros(&time).map_err(unavailable)?);
+        let time = self.demand(&["TIME"]).await?;
+        self.saw(micros(&time)?);
         for script in script::all() {
-            self.demand(&["SCRIPT", "LOAD", script.text()]).await.map_err(unavailable)?;
+            self.demand(&["SCRIPT", "LOAD", script.text()]).await?;
         }
         Ok(())
     }
@@ -51,7 +50,8 @@ fn check_version(info: &str) -> Result<(), Error> {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match major {
         Some(major) if major < VERSION_MIN => {
-            Err(Error::unavailable(TooOld { found: version.to_owned() }))
+            let too_old = TooOld { found: version.to_owned() };
+            Err(Error::unavailable(UnavailableKind::Misconfigured, too_old))
         }
         _ => Ok(()),
     }

@@ -172,7 +172,7 @@ impl Shared {
         match self.open() {
             Err(closed) => closed,
             Ok(()) if unanswered => Error::Unknown,
-            Ok(()) => Error::unavailable(trouble),
+            Ok(()) => trouble.into(),
         }
     }
 }

@@ -104,9 +104,10 @@ impl Wire {
         for hello in resp::hello(info.redis_settings()) {
             match wire.request(&hello).await {
                 Ok(_) => {}
-                Err(Trouble::Refused(error) | Trouble::Dropped(error)) => {
-                    return Err(Trouble::Unreachable(error));
+                Err(Trouble::Refused(error)) => {
+                    return Err(Trouble::Unreachable(Arc::new(resp::refused_hello(&error))));
                 }
+                Err(Trouble::Dropped(error)) => return Err(Trouble::Unreachable(error)),
                 Err(trouble) => return Err(trouble),
             }
         }

@@ -70,7 +70,7 @@
 //!
 //! # Layout
 //!
-//! - `fixture`, `report`, `suite`: what a user of the suite sees.
+//! - `fixture`, `report`, `suite`: what a user of the suite sees; `watchdog` ends a run that hangs.
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
@@ -94,6 +94,7 @@ pub mod resource;
 #[cfg(feature = "raft")]
 pub mod simulator;
 mod suite;
+mod watchdog;
 
 #[cfg(feature = "raft")]
 pub(crate) use self::simulator::digest;

@@ -7,6 +7,7 @@ use super::{
     CaseReport, Fixture, Outcome, Report,
     cases::{basic, fences, identity, limits, queue, time},
     context::{Context, Stop, Verdict},
+    watchdog::Watchdog,
 };
 
 /// The environment variable that makes [`run`] run one case alone: its number.
@@ -107,7 +108,11 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
     report
 }
 
-/// Runs one case.
+/// Runs one case, whose name it prints.
+///
+/// A case that exceeds [`Fixture::time_limit`] has failed. One that has not ended after twice as
+/// much real time ends the process with status 101 and a message on stderr that names it: a strategy
+/// that never yields blocks the runtime, and nothing in it can report that.
 ///
 /// # Panics
 ///
@@ -115,11 +120,13 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
 pub async fn run_case(fixture: &dyn Fixture, number: u8) -> CaseReport {
     let found = CASES.iter().find(|(case, _)| case.number == number);
     let (case, run) = found.expect("cases are numbered 1 to 42");
+    println!("conformance case {number} {}", case.name);
+    let limit = fixture.time_limit();
+    let _watchdog = Watchdog::start(format!("{number} {}", case.name), limit * 2);
     fixture.settle().await;
 
     let context = Context::new(fixture, number);
     let started = Instant::now();
-    let limit = fixture.time_limit();
     let outcome = match timeout(limit, AssertUnwindSafe(run(&context)).catch_unwind()).await {
         Ok(Ok(Ok(()))) => Outcome::Passed,
         Ok(Ok(Err(stop))) => stop.into(),

@@ -1,8 +1,6 @@
 use gaggle_channels::NodeName;
 
-use super::{
-    Body, Group, Instant, Node, RaftMessage, Standing, admission, wire, wire::Header,
-};
+use super::{Body, Group, Instant, Node, RaftMessage, Standing, admission, wire, wire::Header};
 use crate::client::command::{Event, Subject};
 
 /// Incarnations that frames of the group may come from, members or not: who sends under ever new ids

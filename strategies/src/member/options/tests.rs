@@ -129,9 +129,8 @@ fn the_core_counts_time_in_fifths_of_a_heartbeat() {
 
 #[test]
 fn nobody_is_silent_before_four_heartbeats_have_passed() {
-    let silence = |heartbeat, ttl| {
-        abc().heartbeat(ms(heartbeat)).waiter_ttl(ms(ttl)).timing(4000).waiter_ttl
-    };
+    let silence =
+        |heartbeat, ttl| abc().heartbeat(ms(heartbeat)).waiter_ttl(ms(ttl)).timing(4000).waiter_ttl;
     assert_eq!(silence(50, 3_000), ms(3_000));
     assert_eq!(silence(50, 100), ms(200));
     assert_eq!(silence(2_000, 3_000), ms(8_000));

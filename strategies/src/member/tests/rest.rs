@@ -47,7 +47,9 @@ impl Trio {
         let processes = (0..names.len()).map(process).collect();
         let mut trio = Self { clock, processes };
         trio.run(2_000);
-        assert!(trio.processes.iter().all(|process| process.driver.backend().node().status().ready));
+        assert!(
+            trio.processes.iter().all(|process| process.driver.backend().node().status().ready)
+        );
         trio
     }
 

@@ -15,8 +15,8 @@ use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 use super::hand::Hand;
 use crate::{
     MemberOptions, Nonce,
-    lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     client::driver::Driver,
+    lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::{
         Member, Policy,
         backend::Backend,

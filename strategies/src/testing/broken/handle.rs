@@ -81,12 +81,12 @@ impl Handle {
         }
         if self.is(Fault::NeverReconnects) {
             self.disconnected.store(true, Ordering::Relaxed);
-            return Err(Error::Unavailable { source: None });
+            return Err(Error::no_quorum());
         }
         let limit = if self.is(Fault::HangsWhenDown) { Duration::MAX } else { limit };
         match timeout(limit, up.wait_for(|up| *up)).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::Unavailable { source: None }),
+            Err(_) => Err(Error::no_quorum()),
         }
     }
 
@@ -134,7 +134,7 @@ impl Handle {
             sleep(OVERRUN).await;
         }
         let up = *self.server.up.borrow();
-        Err(if up { Error::TimedOut } else { Error::Unavailable { source: None } })
+        Err(if up { Error::TimedOut } else { Error::no_quorum() })
     }
 
     fn lock_of(&self, request: &Request, token: u64, waited: Duration, sent: Instant) -> Lock {

@@ -105,8 +105,11 @@ pub(in crate::testing) async fn a_resource_rejects_the_stale_write(cx: &Context<
     let waiter = cx.start(&second, &key, waiter);
     let fresh = waiter.granted(cx.lease() + cx.slack(), "a waiter at the lease's end").await?;
     given_up(&first, &stale)?;
-    ensure!(resource.write(fresh.fencing_token(), 2).is_ok(), "the new holder was refused");
+    let fresh_token = fresh.fencing_token();
+    ensure!(resource.read(fresh_token) == Ok(1), "the new holder was refused");
     ensure!(resource.write(stale.fencing_token(), 3).is_err(), "the stale write went through");
-    ensure!(resource.read() == 2, "the resource holds {}", resource.read());
+    ensure!(resource.write(fresh_token, 2).is_ok(), "the new holder was refused");
+    let read = resource.read(fresh_token);
+    ensure!(read == Ok(2), "the resource answers {read:?}");
     unlocked(second.unlock(&fresh).await, "unlock by the second holder")
 }

@@ -1,0 +1,165 @@
+//! A lock request before it is sent: options, auto-extend, and the ways to run it.
+
+use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, UnavailableKind};
+use tokio::runtime::Handle;
+
+use crate::{Guard, SectionError};
+
+/// A lock request that is not sent yet: await it for a [`Guard`], [`try_now`](Self::try_now)
+/// without waiting, or [`run`](Self::run) a section.
+///
+/// It borrows nothing: it can be stored, moved to another task and spawned.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locker = gaggle::open("local:").await?;
+/// let requests: Vec<gaggle::Acquire> = (0..3)
+///     .map(|number| locker.lock_with(format!("orders/{number}"), gaggle::LockOptions::default()))
+///     .collect();
+/// for request in requests {
+///     tokio::spawn(request.into_future()).await??.unlock().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is sent until this is awaited"]
+pub struct Acquire {
+    mutex: Arc<dyn KeyedMutex>,
+    key: Arc<str>,
+    options: LockOptions,
+    max_hold: Option<Duration>,
+}
+
+impl Acquire {
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, key: Arc<str>, options: LockOptions) -> Self {
+        Self { mutex, key, options, max_hold: None }
+    }
+
+    /// Keeps the lease alive in the background while the guard lives; off by default.
+    ///
+    /// When a third of the lease has passed it is extended by `duration` again. Failures are
+    /// retried, with growing random pauses, until the local deadline. A granting side that no
+    /// longer knows the lock makes the guard lost at the next extension. The background task ends with
+    /// the guard, with the runtime in which the lock was taken, and `max_hold` after this returned
+    /// the guard: no extension reaches beyond that, so that a hung section cannot keep a key
+    /// indefinitely; the lease then simply expires. What the guard is
+    /// [extended](Guard::extend) further by hand stays.
+    ///
+    /// # Errors
+    ///
+    /// Before anything is sent: [`Error::InvalidOptions`] naming `max_hold`, which is at least
+    /// `duration`, and [`Error::Unavailable`] outside a tokio runtime.
+    pub fn auto_extend(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Takes the key only if it is free now: one attempt, whatever `max_wait` says.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use gaggle::{Error, LockOptions};
+    /// # let locker = gaggle::open("local:").await?;
+    /// let nightly = || locker.lock_with("nightly", LockOptions::default().label("report"));
+    /// let guard = nightly().try_now().await?;
+    /// assert!(matches!(nightly().try_now().await, Err(Error::Held)));
+    /// # guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Held`] where another acquisition holds it; else as [`KeyedMutex::lock`]. Ends by the
+    /// strategy's request timeout (1 s by default).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Locker::lock`](crate::Locker::lock).
+    pub async fn try_now(mut self) -> Result<Guard, Error> {
+        self.options = self.options.max_wait(Duration::ZERO);
+        self.take().await
+    }
+
+    /// Runs `section` under the lock, as [`Locker::with_lock`](crate::Locker::with_lock) does.
+    ///
+    /// # Errors, cancel safety
+    ///
+    /// As [`Locker::with_lock`](crate::Locker::with_lock).
+    pub async fn run<F, S>(self, section: F) -> Result<S::Output, SectionError<S::Output>>
+    where
+        F: FnOnce(Lock) -> S,
+        S: Future,
+    {
+        let guard = self.take().await.map_err(SectionError::NotLocked)?;
+        let output = tokio::select! {
+            // First, so that a lost lock ends the section before its next step.
+            biased;
+            () = guard.lost() => return Err(SectionError::Expired),
+            output = section(guard.lock()) => output,
+        };
+        // A section that blocks its thread is not ended by the loss.
+        let in_time = guard.is_valid();
+        match guard.unlock().await {
+            Ok(()) => Ok(output),
+            Err(source) => {
+                let source = if in_time { source } else { Error::Expired };
+                Err(SectionError::NotUnlocked { output, source })
+            }
+        }
+    }
+
+    async fn take(self) -> Result<Guard, Error> {
+        let Self { mutex, key, options, max_hold } = self;
+        let duration = options.duration;
+        if let Some(max_hold) = max_hold {
+            check_max_hold(max_hold, duration)?;
+        }
+        // A free key is granted, and a drop unlocks it, without any wait: a task that does nothing
+        // else would never let others run.
+        tokio::task::consume_budget().await;
+        let lock = mutex.lock(&key, options).await?;
+        let guard = Guard::new(mutex, lock);
+        Ok(match max_hold {
+            Some(max_hold) => guard.keep_alive(duration, max_hold),
+            None => guard,
+        })
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Guard, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.take())
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire")
+            .field("key", &self.key)
+            .field("options", &self.options)
+            .field("max_hold", &self.max_hold)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checked before anything is sent, rather than by a panic once the lock is held.
+fn check_max_hold(max_hold: Duration, duration: Duration) -> Result<(), Error> {
+    if max_hold < duration {
+        return Err(Error::InvalidOptions {
+            field: "max_hold",
+            value: format!("{max_hold:?}"),
+            limit: format!("at least the duration, {duration:?}"),
+        });
+    }
+    let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
+    Handle::try_current().map(drop).map_err(misconfigured)
+}

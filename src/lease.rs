@@ -1,0 +1,142 @@
+//! The lease that a guard and its keep-alive share: the lock, its deadline, and whether it is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock};
+use tokio::sync::watch;
+
+/// What a guard and its keep-alive share, so that the one sees what the other extends.
+pub(crate) struct Hold {
+    pub(crate) mutex: Arc<dyn KeyedMutex>,
+    pub(crate) clock: Arc<dyn Clock>,
+    state: watch::Sender<State>,
+}
+
+struct State {
+    lock: Lock,
+    lost: bool,
+    /// The guard has given the lock up: a loss is not reported any more.
+    ended: bool,
+}
+
+impl Hold {
+    /// A lock that `mutex` has just granted.
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
+        let clock = mutex.clock();
+        let state = watch::Sender::new(State { lock, lost: false, ended: false });
+        Self { mutex, clock, state }
+    }
+
+    pub(crate) fn lock(&self) -> Lock {
+        self.state.borrow().lock.clone()
+    }
+
+    /// The deadline, or `None` once lost.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let state = self.state.borrow();
+        if state.lost { None } else { state.lock.deadline() }
+    }
+
+    /// Says zero only once that is recorded: an extension that is answered at this moment finds the
+    /// lock lost.
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.clock.now();
+        let left = |state: &State| match state.lock.deadline() {
+            Some(deadline) if !state.lost => deadline.since(now),
+            _ => Duration::ZERO,
+        };
+        let mut remaining = left(&self.state.borrow());
+        if remaining.is_zero() {
+            self.state.send_if_modified(|state| {
+                remaining = left(state);
+                remaining.is_zero() && !std::mem::replace(&mut state.lost, true)
+            });
+        }
+        remaining
+    }
+
+    /// Why the lock is gone, as far as the local clock and state say.
+    pub(crate) fn gone(&self) -> Option<Error> {
+        if !self.remaining().is_zero() {
+            return None;
+        }
+        let now = self.clock.now();
+        let deadline = self.state.borrow().lock.deadline();
+        let passed = deadline.is_none_or(|deadline| deadline <= now);
+        Some(if passed { Error::Expired } else { Error::NotHolder })
+    }
+
+    /// Extends, and records the new deadline or the loss.
+    pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
+        let lock = self.lock();
+        match self.mutex.extend(&lock, duration).await {
+            Ok(extended) => self.put_off(extended),
+            // Judged by a deadline that another extension has put off meanwhile: no news of the lock.
+            Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
+            Err(error) => {
+                if matches!(error, Error::NotHolder | Error::Expired | Error::Spent) {
+                    self.lose();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes up a later deadline, unless the present one has passed, or was seen to have: a lock that
+    /// was reported lost stays lost.
+    fn put_off(&self, extended: Lock) -> Result<(), Error> {
+        let now = self.clock.now();
+        let mut outcome = Ok(());
+        self.state.send_modify(|state| {
+            if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline) {
+                state.lost = true;
+                outcome = Err(Error::Expired);
+            } else if extended.deadline() > state.lock.deadline() {
+                state.lock = extended;
+            }
+        });
+        outcome
+    }
+
+    pub(crate) fn lose(&self) {
+        let mut news = false;
+        self.state.send_if_modified(|state| {
+            let lost = !std::mem::replace(&mut state.lost, true);
+            news = lost && !state.ended;
+            lost
+        });
+        if news {
+            let lock = self.lock();
+            tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
+        }
+    }
+
+    /// Records that the guard has given the lock up: a loss is not reported from then on.
+    pub(crate) fn end(&self) {
+        // A waiter that this woke would look for a loss, and find none.
+        self.state.send_if_modified(|state| {
+            state.ended = true;
+            false
+        });
+    }
+
+    /// Completes once the deadline has passed or the lock was marked lost.
+    pub(crate) async fn run_out(&self) {
+        let mut changes = self.state.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let Some(deadline) = self.deadline() else { return };
+            tokio::select! {
+                biased;
+                // The sender lives in `self`: a change is the only way for this to complete.
+                _ = changes.changed() => {}
+                () = self.clock.sleep_until(deadline) => {
+                    // An extension may have come in the same turn.
+                    if self.remaining().is_zero() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

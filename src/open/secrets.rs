@@ -1,0 +1,111 @@
+//! Goal: no error and no `Debug` shows a part of a URL that may be a secret, whatever the URL.
+//! Method: a generated secret, with all characters that end a part of a URL, at every position of every
+//! form; and as user and password of the URLs that are right.
+
+use std::error::Error as _;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use proptest::prelude::*;
+
+use super::{
+    scheme::SCHEMES,
+    target::{Link, Target, parse},
+};
+use crate::OpenError;
+
+/// What a secret consists of; no URL form, option or message has one of them.
+const PARTS: [&str; 4] = ["hunter", "zyxwvu", "Tr0ub", "9q8w7"];
+
+fn secret() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(&PARTS[..]);
+    let between = "[:/?#@&=+,;%!. \\[\\]]{1,2}|%3F|%|1:2@|";
+    (part.clone(), between, part.clone(), between, part)
+        .prop_map(|(one, first, two, second, three)| format!("{one}{first}{two}{second}{three}"))
+}
+
+fn assert_hidden(shown: &str, url: &str) -> Result<(), TestCaseError> {
+    let lower = shown.to_lowercase();
+    for part in PARTS {
+        prop_assert!(!lower.contains(&part.to_lowercase()), "{url}: {shown}");
+    }
+    Ok(())
+}
+
+/// All that a program may print of an error.
+fn shown(error: &OpenError) -> String {
+    let mut shown = format!("{error:?} {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        shown += &format!(" {cause:?} {cause}");
+        source = cause.source();
+    }
+    shown
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn parse_errors_show_no_secret_at_any_position(secret in secret()) {
+        for scheme in SCHEMES {
+            let form = scheme.example;
+            for at in 0..=form.len() {
+                // Inserted, and in place of all that follows.
+                let (before, after) = form.split_at(at);
+                for url in [format!("{before}{secret}{after}"), format!("{before}{secret}")] {
+                    if let Err(error) = parse(&url) {
+                        assert_hidden(&shown(&error), &url)?;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn options_made_from_a_url_show_no_user_or_password(
+        user in secret(),
+        pass in secret(),
+        escaped in any::<bool>(),
+    ) {
+        let [user, pass] = [user, pass].map(|text| match escaped {
+            true => utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string(),
+            false => text,
+        });
+        for form in [
+            format!("redis://{user}:{pass}@127.0.0.1:1/2?queue=none"),
+            format!("redis+unix:///run/r.sock?user={user}&pass={pass}"),
+            format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
+        ] {
+            match parse(&form) {
+                Err(error) => {
+                    prop_assert!(!escaped, "{form}: {error}");
+                    assert_hidden(&shown(&error), &form)?;
+                }
+                Ok(target) => {
+                    assert_hidden(&format!("{target:?}"), &form)?;
+                    let options = match target {
+                        Target::Redis(redis) => format!("{:?}", super::redis_options(redis)),
+                        Target::Member(member) => {
+                            let Link::Redis { server } = &member.link else { unreachable!() };
+                            let channel = super::member::channel_options(&member, server);
+                            format!("{channel:?} {:?}", super::member::member_options(member))
+                        }
+                        other => format!("{other:?}"),
+                    };
+                    assert_hidden(&options, &form)?;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unescaped_question_mark_in_a_password_is_named() {
+    for url in
+        ["redis://:1?secret@h", "redis://token?secret@h", "raft+redis://u:1?secret@h?cluster=c"]
+    {
+        let error = parse(url).expect_err(url);
+        assert!(error.to_string().contains("? as %3F"), "{url}: {error}");
+        assert!(!shown(&error).contains("secret"), "{url}: {error:?}");
+    }
+}

@@ -1,0 +1,19 @@
+//! What a member of a group knows of it.
+
+use gaggle_channels::NodeName;
+
+/// What a member knows of its group: for operators and tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// This member votes, in a group that has a leader and is not in the middle of changing its
+    /// members: the next one may be restarted.
+    pub ready: bool,
+    /// The leader's name, as far as this member knows.
+    pub leader: Option<NodeName>,
+    /// Whether this member leads.
+    pub leads: bool,
+    /// The group's random id; a group that is formed anew has another.
+    pub group: Option<u128>,
+    /// The term.
+    pub term: u64,
+}

@@ -1,0 +1,158 @@
+//! Goal: what a failed or doubtful `open` reports names the condition, and never a password.
+//! Method: all events of the thread are recorded; servers that are not there, refuse, or quote the
+//! request in their refusal.
+#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+
+use std::{
+    fmt::{self, Write as _},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use gaggle::{LockOptions, Locker, OpenError, channels::testing::free_port, open};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// Every event of the thread that set it, as text.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl Events {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("gaggle")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// All that a program may print of it; no error of the chain repeats the text of its cause.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = format!("{error:?} {error}");
+    if let Some(source) = error.source() {
+        assert!(!error.to_string().contains(&source.to_string()), "{error}: {source}");
+        text += &chain(source);
+    }
+    text
+}
+
+async fn shown(opened: Result<Locker, OpenError>) -> String {
+    match opened {
+        Err(error) => chain(&error),
+        Ok(locker) => {
+            let held = locker.lock_with("k", LockOptions::default()).try_now().await;
+            let text = format!("{locker:?} {}", chain(&held.unwrap_err()));
+            locker.close().await;
+            text
+        }
+    }
+}
+
+/// A server that refuses each request, and quotes all of it.
+async fn quoting_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut request).await {
+                    let quoted = String::from_utf8_lossy(&request[..read]).replace("\r\n", " ");
+                    let reply =
+                        format!("-ERR unknown command, with args beginning with: {quoted}\r\n");
+                    if stream.write_all(reply.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn connection_errors_and_events_show_no_password() {
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let server = gaggle::channels::testing::RedisServer::start();
+    let quoting = quoting_server().await;
+    for port in [free_port(), server.port(), quoting] {
+        for url in [
+            format!("redis://user:hunter2@127.0.0.1:{port}/"),
+            format!("gaggle+redis://user:hunter2@127.0.0.1:{port}/?cluster=c&name=a&members=a"),
+        ] {
+            let shown = shown(open(&url).await).await;
+            assert!(!shown.contains("hunter2"), "{url}: {shown}");
+        }
+    }
+    let url = "redis+unix:///nowhere/redis.sock?user=u&pass=hunter2";
+    let shown = shown(open(url).await).await;
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let events = events.take().join("\n");
+    assert!(!events.contains("hunter2"), "{events}");
+}
+
+#[tokio::test]
+async fn own_peers_entry_beside_the_listening_address_is_a_warning() {
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let (port, other) = (free_port(), free_port());
+    let opened_with = |listen: &str, entry: String| {
+        let rest = "insecure=true&cluster=c&name=a";
+        format!("gaggle+tcp://{listen}:{port}?{rest}&peers=a@{entry},b@127.0.0.1:{other}")
+    };
+    for (listen, entry, warned) in [
+        ("127.0.0.1", format!("127.0.0.1:{port}"), false),
+        ("127.0.0.1", format!("localhost:{port}"), false),
+        ("127.0.0.1", format!("db.example:{port}"), false),
+        ("0.0.0.0", format!("10.0.0.1:{port}"), false),
+        ("127.0.0.1", format!("127.0.0.1:{other}"), true),
+        ("127.0.0.1", format!("127.0.0.2:{port}"), true),
+        ("0.0.0.0", format!("10.0.0.1:{other}"), true),
+    ] {
+        let url = opened_with(listen, entry);
+        let locker = open(&url).await.unwrap();
+        let warnings = events.take();
+        let found = warnings
+            .iter()
+            .any(|event| event.starts_with("WARN") && event.contains("own entry in peers differs"));
+        assert_eq!(found, warned, "{url}: {warnings:?}");
+        tokio::time::timeout(Duration::from_secs(10), locker.close()).await.unwrap();
+    }
+}
