@@ -69,7 +69,6 @@ use crate::Locker;
 /// | `size` | this or `members` with `+memory` and `+redis` | that many processes find each other; for demonstrations |
 /// | `peers` | needed with `+tcp` | the members and where they listen, `a@127.0.0.1:7001,b@…` |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
-/// | `replicate` | `at-once` | `heartbeat`: only with the next heartbeat, as the original's Raft |
 /// | `heartbeat` | `50ms` | how often a leader makes itself heard |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |

@@ -169,7 +169,7 @@ async fn members_meet_over_memory_tcp_and_redis() {
     let names = ["a", "b", "c"];
     let memory = |name| format!("gaggle+memory://meet?name={name}&members=a,b,c");
     cluster(&names.map(memory)).await;
-    cluster(&names.map(|_| "raft+memory://any?size=3&replicate=heartbeat".to_owned())).await;
+    cluster(&names.map(|_| "raft+memory://any?size=3".to_owned())).await;
 
     let ports = names.map(|_| free_port());
     let peers =

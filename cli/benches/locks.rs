@@ -22,7 +22,7 @@ use common::{Cluster, Over, beside, redis, runtime};
 use criterion::{
     BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main, measurement::WallTime,
 };
-use gaggle::strategies::{Local, Replicate};
+use gaggle::strategies::Local;
 use gaggle_channels::testing::RedisServer;
 use gaggle_cli::workloads::{self, Bare, Contender, NoLock, Workload};
 use tokio::runtime::Runtime;
@@ -89,11 +89,9 @@ fn headline(criterion: &mut Criterion) {
         let cluster = runtime.block_on(Cluster::gaggle(MEMBERS, over));
         both(&mut group, &format!("gaggle-{}", over.name()), &cluster.members);
         runtime.block_on(cluster.close());
-        for (when, replicate) in [("", Replicate::AtOnce), ("-heartbeat", Replicate::AtHeartbeat)] {
-            let cluster = runtime.block_on(Cluster::raft(MEMBERS, over, replicate));
-            both(&mut group, &format!("raft{when}-{}", over.name()), &cluster.members);
-            runtime.block_on(cluster.close());
-        }
+        let cluster = runtime.block_on(Cluster::raft(MEMBERS, over));
+        both(&mut group, &format!("raft-{}", over.name()), &cluster.members);
+        runtime.block_on(cluster.close());
     }
     group.finish();
 }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A value for each option, and what it shows as in the options that are opened with.
-const EFFECTS: [(&str, &str, &str); 17] = [
+const EFFECTS: [(&str, &str, &str); 16] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
@@ -26,7 +26,6 @@ const EFFECTS: [(&str, &str, &str); 17] = [
     ("size", "17", "Sized(17)"),
     ("peers", "a@127.0.0.1:7001,x@127.0.0.1:7009", "\"127.0.0.1:7009\""),
     ("insecure", "true", "insecure: true"),
-    ("replicate", "heartbeat", "replicate: AtHeartbeat"),
     ("heartbeat", "20ms", "heartbeat: 20ms"),
     ("election_timeout", "700ms..900ms", "election_timeout: (700ms, 900ms)"),
     ("outside_max", "7s", "outside_max: Some(7s)"),

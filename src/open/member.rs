@@ -10,7 +10,7 @@ use std::{
 #[cfg(feature = "tcp")]
 use gaggle_channels::NodeName;
 use gaggle_channels::{self as channels, Channel};
-use gaggle_strategies::{Gaggle, MemberOptions, Raft, Replicate};
+use gaggle_strategies::{Gaggle, MemberOptions, Raft};
 
 #[cfg(feature = "redis")]
 use super::target::Secret;
@@ -97,9 +97,6 @@ pub(super) fn member_options(member: Member) -> MemberOptions {
         Group::Named(names) => MemberOptions::named(&member.cluster, names),
         Group::Sized(size) => MemberOptions::sized(&member.cluster, size),
     };
-    if member.at_heartbeat {
-        options = options.replicate(Replicate::AtHeartbeat);
-    }
     if let Some(heartbeat) = member.heartbeat {
         options = options.heartbeat(heartbeat);
     }

@@ -43,22 +43,13 @@ pub(super) enum Transport {
     Tcp,
 }
 
-const ON_MEMORY: &[&str] = &[
-    "name",
-    "members",
-    "size",
-    "replicate",
-    "heartbeat",
-    "election_timeout",
-    "request_timeout",
-    "outside_max",
-];
+const ON_MEMORY: &[&str] =
+    &["name", "members", "size", "heartbeat", "election_timeout", "request_timeout", "outside_max"];
 const ON_REDIS: &[&str] = &[
     "cluster",
     "name",
     "members",
     "size",
-    "replicate",
     "heartbeat",
     "election_timeout",
     "request_timeout",
@@ -69,7 +60,6 @@ const ON_TCP: &[&str] = &[
     "name",
     "peers",
     "insecure",
-    "replicate",
     "heartbeat",
     "election_timeout",
     "request_timeout",

@@ -89,6 +89,6 @@ pub use crate::{
 #[cfg(feature = "raft")]
 pub use crate::{
     gaggle::Gaggle,
-    member::{MemberOptions, MemberSizes, Members, Replicate},
+    member::{MemberOptions, MemberSizes, Members},
     raft::Raft,
 };

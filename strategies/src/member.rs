@@ -38,6 +38,6 @@ pub(crate) mod world;
 
 pub(crate) use self::{backend::Policy, handle::Member};
 pub use self::{
-    options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members, Replicate},
+    options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members},
     status::MemberSizes,
 };

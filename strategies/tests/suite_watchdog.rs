@@ -11,7 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use gaggle_strategies::{
-    BootClock, Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, implement::LossWatch,
+    BootClock, Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions,
+    implement::LossWatch,
     testing::{self, Fixture},
 };
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gaggle::{
     Locker,
-    strategies::{Local, Queue, Redis, RedisOptions, Replicate},
+    strategies::Local,
 };
 use gaggle_channels::testing::RedisServer;
 use gaggle_cli::workloads::{self, Bare, Contender, NoLock, Workload};
@@ -225,15 +225,7 @@ impl Round<'_> {
             cluster.close().await;
         }
         self.over(Over::Memory).await?;
-        self.over(Over::Tcp).await?;
-        let lock = "Raft, Memory, at the heartbeat";
-        if self.settings.wants(&[lock], SEEDS) {
-            let members = MEMBERS as usize;
-            let cluster = Cluster::raft(members, Over::Memory, Replicate::AtHeartbeat).await;
-            self.cases(lock, true, &cluster.members, SEEDS).await?;
-            cluster.close().await;
-        }
-        Ok(())
+        self.over(Over::Tcp).await
     }
 
     /// The seed's cases by five members over one channel.
@@ -252,7 +244,7 @@ impl Round<'_> {
         }
         let lock = format!("Raft, {channel}");
         if self.settings.wants(&[&lock], SEEDS) {
-            let cluster = Cluster::raft(members, over, Replicate::AtOnce).await;
+            let cluster = Cluster::raft(members, over).await;
             self.cases(&lock, true, &cluster.members, SEEDS).await?;
             cluster.close().await;
         }

@@ -23,7 +23,6 @@ fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> 
         name: name(me),
         group,
         link,
-        at_heartbeat: false,
         heartbeat: None,
         election_timeout: None,
         request_timeout: None,
@@ -83,9 +82,8 @@ fn right_urls_mean_what_the_table_says() {
             Target::Member(member(Policy::Gaggle, "my demo", "x", Group::Sized(5), Link::Memory)),
         ),
         (
-            "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b&replicate=heartbeat",
+            "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b",
             Target::Member(Member {
-                at_heartbeat: true,
                 ..member(
                     Policy::Raft,
                     "c/1",
@@ -183,8 +181,8 @@ fn wrong_urls_are_answered_with_what_is_wrong() {
         ("gaggle+memory://d?size=many", "option size: it is no whole number from 1 to 31"),
         ("gaggle+memory://d?size=1&cluster=c", "unknown option cluster: gaggle+memory has name, "),
         (
-            "gaggle+memory://d?size=1&replicate=later",
-            "option replicate: it is not at-once or heartbeat",
+            "gaggle+memory://d?size=1&replicate=at-once",
+            "option replicate: was removed: leave it out, a leader replicates at once",
         ),
         ("gaggle+memory://d?size=1&heartbeat=50", "option heartbeat: it is no duration"),
         ("gaggle+memory://d?size=1&heartbeat=0ms", "option heartbeat: it is no duration"),

@@ -58,16 +58,6 @@ impl Members {
     }
 }
 
-/// When a leader replicates what it appends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Replicate {
-    /// In the turn in which it was proposed.
-    #[default]
-    AtOnce,
-    /// With the next heartbeat, as the original's Raft did: fewer frames, more latency.
-    AtHeartbeat,
-}
-
 /// How a member of the Raft family is run.
 ///
 /// ```
@@ -85,7 +75,6 @@ pub struct MemberOptions {
     pub(crate) election_timeout: (Duration, Duration),
     pub(crate) heartbeat: Duration,
     pub(crate) request_timeout: Duration,
-    pub(crate) replicate: Replicate,
     pub(crate) drift: Drift,
     pub(crate) resign_grace: Duration,
     pub(crate) outside_max: Option<Duration>,
@@ -121,7 +110,6 @@ impl MemberOptions {
             election_timeout: (Duration::from_millis(150), Duration::from_millis(300)),
             heartbeat: Duration::from_millis(50),
             request_timeout: REQUEST_TIMEOUT,
-            replicate: Replicate::AtOnce,
             drift: Drift::default(),
             resign_grace: Duration::from_secs(1),
             outside_max: None,
@@ -163,13 +151,6 @@ impl MemberOptions {
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
-        self
-    }
-
-    /// When the leader replicates; at once by default.
-    #[must_use]
-    pub fn replicate(mut self, replicate: Replicate) -> Self {
-        self.replicate = replicate;
         self
     }
 
@@ -323,7 +304,6 @@ impl MemberOptions {
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
             resign_grace: self.resign_grace,
             waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
-            replicate: self.replicate,
             compact_after: self.compact_after,
             compact_keep: self.compact_keep,
             table: TableConfig {
@@ -344,7 +324,6 @@ pub(crate) struct Timing {
     pub(crate) election_ticks: (usize, usize),
     pub(crate) resign_grace: Duration,
     pub(crate) waiter_ttl: Duration,
-    pub(crate) replicate: Replicate,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,

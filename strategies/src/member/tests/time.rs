@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::world::{LATENCY, LEASE, World};
-use crate::{Drift, Instant, Lock, Nonce, Replicate, client::call::Answer, granted_deadline};
+use crate::{Drift, Instant, Lock, Nonce, client::call::Answer, granted_deadline};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -138,30 +138,6 @@ fn a_leader_alone_wakes_for_the_end_of_a_lease_that_somebody_waits_for() {
     assert!(after <= LATENCY * 4, "it is told {after:?} after the leader was to wake");
 }
 
-/// What the original's Raft did: fewer frames, more latency.
-#[test]
-fn replicating_at_the_heartbeat_requests_are_appended_with_it_and_not_between() {
-    let mut world = World::with(&THREE, |options| options.replicate(Replicate::AtHeartbeat));
-    world.run_until_ready();
-    let leader = world.leader().unwrap();
-    let last = |world: &World| world.group(&leader).view().last.0;
-    let (mut before, mut appended) = (last(&world), Vec::new());
-    for nonce in 1..500 {
-        if nonce % 7 == 0 {
-            world.lock(&leader, &format!("k{nonce}"), nonce, 5_000);
-        }
-        world.run(1);
-        if last(&world) > before {
-            before = last(&world);
-            appended.push(world.now);
-        }
-    }
-    assert!((9..=10).contains(&appended.len()), "{appended:?}");
-    let beats = |two: &[Instant]| two[1].since(two[0]) == Duration::from_millis(50);
-    assert!(appended.windows(2).all(beats), "{appended:?}");
-    assert_eq!(world.node(&leader).next_wake(), None, "between them there is nothing to do");
-}
-
 /// So that followers seldom stand at one time, and a seed replays.
 #[test]
 fn elections_come_after_150_to_300_milliseconds_all_over_that_span_and_the_same_for_a_seed() {
@@ -250,10 +226,6 @@ fn only_a_member_of_a_group_that_is_whole_and_led_sleeps_over_ticks() {
     world.kill(&leader);
     world.run_until(1_000, "no leader", |w| w.status(&follower).leader.is_none());
     assert!(!quiet(&mut world, &follower));
-    let mut world = World::with(&THREE, |options| options.replicate(Replicate::AtHeartbeat));
-    world.run_until_ready();
-    world.run(100);
-    assert!(THREE.iter().all(|name| !quiet(&mut world, name)), "each counts towards the heartbeat");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::{fmt, time::Duration};
 
 use super::draw::{Draw, mixed};
-use crate::{Drift, MemberOptions, Replicate, lock_table::TableConfig, member::Policy};
+use crate::{Drift, MemberOptions, lock_table::TableConfig, member::Policy};
 
 const MS: u64 = 1_000_000;
 
@@ -57,7 +57,6 @@ pub(super) struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
     pub(super) heartbeat_ms: u64,
-    pub(super) at_heartbeat: bool,
     pub(super) compact_after: u64,
     pub(super) compact_keep: u64,
     pub(super) frame_limit: usize,
@@ -144,7 +143,6 @@ impl Plan {
         let compact_after = draw.spread(8, 512);
         let mut options = Timing {
             heartbeat_ms,
-            at_heartbeat: draw.chance(60_000),
             compact_after,
             compact_keep: draw.between(0, compact_after - 1) / 2,
             frame_limit: [4096, 4096, 16 * 1024, 1 << 20][draw.index(4)],
@@ -154,14 +152,6 @@ impl Plan {
             nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
             outside_ms: 0,
         };
-        if options.at_heartbeat {
-            // A LOCK takes several heartbeats to commit: a short memory would refuse each as stale.
-            // Frames were long here, too, for a fault of the library that was taken for one of the plan.
-            if seed < SLOW_TURNS_FROM {
-                options.frame_limit = 1 << 20;
-            }
-            options.nonce_memory_ms = options.nonce_memory_ms.max(5 * heartbeat_ms);
-        }
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
         let mut aside = Draw::new(seed, 8);
@@ -261,9 +251,6 @@ impl Plan {
             .compaction(self.options.compact_after, self.options.compact_keep)
             .waiter_ttl(Duration::from_millis(self.options.waiter_ttl_ms))
             .drift(Drift::default());
-        if self.options.at_heartbeat {
-            options = options.replicate(Replicate::AtHeartbeat);
-        }
         if self.options.outside_ms > 0 {
             options = options.outside_max(Duration::from_millis(self.options.outside_ms));
         }
