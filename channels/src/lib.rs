@@ -19,8 +19,6 @@ mod outgoing;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis")]
-pub mod resp;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(any(test, feature = "testing"))]

@@ -2,6 +2,7 @@
 pub(crate) mod decoders;
 mod link;
 mod options;
+mod resp;
 mod session;
 mod topics;
 

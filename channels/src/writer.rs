@@ -4,7 +4,7 @@ use tokio::net::tcp;
 
 /// The side of a connection that is written to, without waiting.
 #[derive(Debug)]
-pub enum Writer {
+pub(crate) enum Writer {
     /// Of a TCP connection.
     Tcp(tcp::OwnedWriteHalf),
     /// Of a Unix socket.
@@ -18,7 +18,7 @@ impl Writer {
     /// # Errors
     ///
     /// [`io::ErrorKind::WouldBlock`] when it takes none now; others when it will take no more.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             #[cfg(unix)]
@@ -31,7 +31,7 @@ impl Writer {
     /// # Errors
     ///
     /// As there.
-    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write_vectored(pieces),
             #[cfg(unix)]
@@ -48,7 +48,7 @@ impl Writer {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn writable(&self) -> io::Result<()> {
+    pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
             #[cfg(unix)]

@@ -36,8 +36,8 @@ fn opened_with(url: &str) -> String {
     match parse(url).unwrap_or_else(|error| panic!("{url}: {error}")) {
         Target::Local | Target::Noop => String::new(),
         Target::Redis(redis) => {
-            let options = super::redis_options(redis);
-            format!("{} {options:?}", options.url)
+            let url = redis.server.0.clone();
+            format!("{url} {:?}", super::redis_options(redis))
         }
         Target::Member(member) => {
             let channel = match &member.link {

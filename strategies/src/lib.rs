@@ -14,7 +14,7 @@
 //! - [`limits`]: what options and keys are checked against.
 //! - [`implement`]: what an implementor needs beside the trait: the checks, the arithmetic of leases
 //!   and waits, and the loss signal.
-//! - `spin`: when to stay awake for an answer.
+//! - `client`: a call of every remote strategy: one pure core, one driver, one `lock`.
 //! - `sync`: the mutex of what threads share, which tests can put in order.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
@@ -30,7 +30,6 @@
 
 mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
-#[allow(dead_code, reason = "Redis moves onto it next")]
 mod client;
 mod clock;
 mod deadline;
@@ -60,8 +59,6 @@ mod raft;
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis")]
-mod spin;
 mod status;
 mod sync;
 #[cfg(any(test, feature = "testing"))]

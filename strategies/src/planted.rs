@@ -60,6 +60,10 @@ bugs! {
     NoScriptFallback = "no-script-fallback",
     /// A connection that comes back is not subscribed again.
     SubscriptionLost = "subscription-lost",
+    /// Of two replies that arrive one after the other each is credited to the other's request.
+    ReplyMiscredited = "reply-miscredited",
+    /// Waiters are never checked, so that a lost publication is never noticed.
+    CheckSkipped = "check-skipped",
     /// A caller that goes away leaves its place in the queue behind.
     CancelLeavesWaiter = "cancel-leaves-waiter",
     /// The holder counts its lease from when the answer came.

@@ -101,6 +101,7 @@ impl<W: Copy + Ord, T: Copy + Ord> Timeline<W, T> {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.line.len() - self.left + self.others.len()
     }

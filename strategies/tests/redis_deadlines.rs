@@ -10,7 +10,7 @@ mod redis_support;
 use std::{sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Drift, Error, Instant, KeyedMutex, Lock, LockOptions, Nonce, Redis, RedisOptions,
+    Drift, Error, Instant, KeyedMutex, Lock, LockOptions, Redis, RedisOptions,
 };
 use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
 
@@ -99,26 +99,6 @@ async fn a_grant_of_which_less_than_half_can_be_relied_on_is_extended() {
     }
 }
 
-/// Redis keeps the lease of the LOCK that queued, and not of the one that did not wait.
-#[tokio::test]
-async fn of_two_leases_asked_for_with_one_nonce_the_one_that_redis_keeps_is_relied_on() {
-    let server = Server::start().await;
-    let (first, second) = (server.open().await, server.open().await);
-    let clock = second.clock();
-    let held = take(&first, "k", secs(20)).await;
-    let nonce = Nonce::random();
-    let longer = LockOptions::default().nonce(nonce).duration(secs(20)).max_wait(ms(0));
-    let shorter = LockOptions::default().nonce(nonce).duration(secs(1)).max_wait(secs(20));
-    let (refused, lock, freed) =
-        tokio::join!(second.lock("k", longer), second.lock("k", shorter), async {
-            server.queued("k", 1).await;
-            first.unlock(&held).await.unwrap();
-            clock.now()
-        });
-    assert!(matches!(refused, Err(Error::Held)), "{refused:?}");
-    ends_with_its_lease(&lock.unwrap(), freed, secs(1));
-}
-
 /// Its nonce was withdrawn, and that is forgotten by the time the LOCK arrives.
 #[tokio::test]
 async fn a_lock_that_was_under_way_for_longer_than_its_withdrawal_is_remembered_grants_nothing() {
@@ -129,9 +109,8 @@ async fn a_lock_that_was_under_way_for_longer_than_its_withdrawal_is_remembered_
     // It knows the server's time.
     let known = redis.try_lock("other", secs(1)).await.unwrap();
     redis.unlock(&known).await.unwrap();
-    let nonce = Nonce::random();
     proxy.hold_next_script(secs(3));
-    let lost = redis.lock("k", patient().nonce(nonce).max_wait(ms(150))).await;
+    let lost = redis.lock("k", patient().max_wait(ms(150))).await;
     assert!(matches!(lost, Err(Error::TimedOut | Error::Unknown | Error::Unavailable { .. })));
     tokio::time::sleep(ms(2_000)).await;
     assert!(server.keys().await.iter().all(|key| !key.ends_with("}:x")), "it is forgotten");

@@ -1,7 +1,7 @@
 //! The decoders of what Redis says and of what is published, fed with bytes.
 
+use super::resp;
 use super::topics;
-use crate::resp;
 
 /// Feeds `bytes` as a payload and as a stream of frames. Returns how many things they were.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {

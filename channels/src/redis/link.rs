@@ -14,14 +14,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     RedisOptions, Shared, Topics,
+    resp::{Frame, Malformed, Writer},
     session::{Listener, Problem, Session},
     topics,
 };
-use crate::{
-    ChannelError, Received,
-    outgoing::Outgoing,
-    resp::{Frame, Malformed, Writer},
-};
+use crate::{ChannelError, Received, outgoing::Outgoing};
 
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// A connection that lasted for so long is worth another at once.

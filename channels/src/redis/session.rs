@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::resp::{self, Frame, Malformed, Reader, Writer};
+use super::resp::{self, Frame, Malformed, Reader, Writer};
 
 /// A connection on which nothing is heard for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(3);

@@ -69,7 +69,7 @@ mod tests {
     use redis::Value;
 
     use super::*;
-    use crate::resp::{self, Frame};
+    use crate::redis::resp::{self, Frame};
 
     fn name(name: &str) -> NodeName {
         NodeName::new(name).unwrap()

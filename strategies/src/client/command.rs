@@ -189,16 +189,6 @@ impl Cause {
         Self { source: Arc::new(source), kind }
     }
 
-    /// A cause that may pass by itself.
-    pub(crate) fn passing(source: impl StdError + Send + Sync + 'static) -> Self {
-        Self::new(UnavailableKind::Unreachable, source)
-    }
-
-    /// A cause that lasts until an operator does something.
-    pub(crate) fn permanent(source: impl StdError + Send + Sync + 'static) -> Self {
-        Self::new(UnavailableKind::Misconfigured, source)
-    }
-
     /// Whether repeating the request is of no use.
     pub(crate) fn is_permanent(&self) -> bool {
         self.kind == UnavailableKind::Misconfigured

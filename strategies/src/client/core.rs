@@ -1,6 +1,6 @@
 //! The pure state machine of every call: what is pending, what is held, and when each is looked at.
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -286,7 +286,7 @@ impl Core {
     /// Takes a LOCK out of the schedule of sends or checks, and out of the number of those queued.
     pub(super) fn unschedule(&mut self, lock: &mut Acquisition) {
         let (id, nonce) = (lock.call.id, lock.call.nonce);
-        if mem::take(&mut lock.queued) {
+        if lock.queued {
             self.queued -= 1;
             self.checks.remove((id, nonce), &mut lock.due);
         } else {

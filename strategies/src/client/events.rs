@@ -112,6 +112,7 @@ impl Core {
         let Some(mut lock) = self.locks.remove(&nonce) else { return };
         if lock.queued {
             self.unschedule(&mut lock);
+            lock.queued = false;
             if !lock.call.until.is_over(now) {
                 self.due.set(Item::Lock(lock.call.id, nonce), &mut lock.due, now);
             }

@@ -112,13 +112,14 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::UnavailableKind;
 
     #[derive(Debug, thiserror::Error)]
     #[error("refused")]
     struct Refused;
 
     fn cause() -> Cause {
-        Cause::passing(Refused)
+        Cause::new(UnavailableKind::Refused, Refused)
     }
 
     #[test]

@@ -40,10 +40,6 @@ impl<T: Copy + Ord> Schedule<T> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_time.len()
-    }
-
     /// When the earliest item is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|((at, _), ())| at)

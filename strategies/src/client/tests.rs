@@ -12,7 +12,7 @@ use super::{
     core::Core,
     held::Claim,
 };
-use crate::{Capabilities, Drift, Error, Instant, Lock, Nonce, Owner};
+use crate::{Capabilities, Drift, Error, Instant, Lock, Nonce, Owner, UnavailableKind};
 
 const LEASE: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ fn granted(id: u128) -> Event {
 }
 
 fn failed(of: Subject, fate: Fate) -> Event {
-    Event::Failed { of, fate, cause: Cause::passing(Refused) }
+    Event::Failed { of, fate, cause: Cause::new(UnavailableKind::Refused, Refused) }
 }
 
 fn answers(core: &mut Core) -> Vec<(CallId, Answer)> {
@@ -194,7 +194,7 @@ fn failed_connection_refuses_tries_and_keeps_waits() {
     core.handle(at(0), Event::Down { cause: None });
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     core.call(at(0), waits(2, 5_000));
-    core.handle(at(5), Event::Down { cause: Some(Cause::passing(Refused)) });
+    core.handle(at(5), Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, Refused)) });
     assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
     core.handle(at(10), Event::Up { memory: Memory::Perhaps });
     assert_eq!(sent(&mut core, 10).len(), 1);
@@ -231,7 +231,7 @@ fn permanent_failure_ends_a_wait_at_once() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    let cause = Cause::permanent(Refused);
+    let cause = Cause::new(UnavailableKind::Misconfigured, Refused);
     core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
     assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
     assert!(core.is_idle());

@@ -1,28 +1,22 @@
 //! Every decoder of the Redis strategy, fed with bytes.
 
-use gaggle_channels::resp::{self, Frame};
-
-use super::reply::{self, Granted, Reply};
+use super::protocol;
 use crate::Nonce;
 
-/// Feeds every decoder: publications, and replies both as bytes of the protocol and, whatever they
-/// are, as an answer to each verb. Returns how many took the bytes.
+/// Feeds every decoder: publications, and replies as an answer to each verb, whatever they are.
+/// Returns how many took the bytes.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
-    let mut taken = 0;
-    if let Some((bucket, granted)) = Granted::published(bytes) {
-        let Granted { nonce, token, enqueued, granted: at } = granted;
-        let again = format!("1 {bucket} {nonce} {token} {enqueued} {at}");
-        let back = Granted::published(again.as_bytes());
-        assert_eq!(back, Some((bucket, granted)), "a publication comes back as it went");
-        taken += 1;
-    }
-    let Ok(Some((Frame::Answer(value), _))) = resp::frame(bytes) else { return taken };
-    let nonces = [Nonce::from_u128(1), Nonce::from_u128(2)];
-    let read = || Reply::read(value.clone()).ok();
-    taken += u32::from(reply::only_queued(&value).is_some());
-    taken += u32::from(read().is_some_and(|mut reply| reply.answer().is_ok()));
-    taken += u32::from(read().is_some_and(|mut reply| reply.held().is_ok()));
-    taken += u32::from(read().is_some_and(|mut reply| reply.found(&nonces).is_ok()));
-    taken += u32::from(read().is_some_and(|mut reply| reply.inspection().is_ok()));
-    taken
+    let published = protocol::published(bytes).is_some();
+    let Ok(value) = redis::parse_redis_value(bytes) else { return u32::from(published) };
+    let groups = [vec![Nonce::from_u128(1), Nonce::from_u128(2)]];
+    let taken = [
+        published,
+        protocol::locked(value.clone()).is_ok(),
+        protocol::unlocked(value.clone()).is_ok(),
+        protocol::extended(value.clone()).is_ok(),
+        protocol::found(value.clone(), &groups).is_ok(),
+        protocol::time(&value).is_some(),
+        protocol::inspected(value).is_ok(),
+    ];
+    taken.into_iter().map(u32::from).sum()
 }

@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
-    spin::{SPIN, check_spin},
+    client::busy_poll::{BUSY_POLL, check_busy_poll},
 };
 
 /// How the waiters of a key are served.
@@ -25,51 +25,28 @@ pub enum Queue {
 /// let options = RedisOptions::new("redis://127.0.0.1:6379/0")
 ///     .namespace("orders")
 ///     .request_timeout(Duration::from_millis(500));
-/// # assert_eq!(options.queue, Queue::Fifo);
+/// # let _ = options.queue(Queue::Fifo);
 /// ```
-#[non_exhaustive]
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// Where the server is: `redis://[user:password@]host[:port][/db]`.
-    pub url: String,
-    /// The first part of every key and topic, `gaggle` by default: 1 to 128 bytes without braces.
-    /// Locks of different namespaces know nothing of each other.
-    pub namespace: String,
-    /// How waiters are served, [`Queue::Fifo`] by default.
-    pub queue: Queue,
-    /// Within what time `unlock`, `extend`, `try_lock` and `inspect` end, and after which a
-    /// request without an answer makes a connection suspect: 1 ms to 1 h, 1 s by default.
-    pub request_timeout: Duration,
-    /// How long one attempt to connect may take: 1 ms to 1 h, 1 s by default.
-    pub connect_timeout: Duration,
-    /// After what silence of their process waiters are dropped: 100 ms to 1 h, 3 s by default.
-    pub waiter_ttl: Duration,
-    /// How long Redis remembers a nonce that has ended while a copy of its LOCK may be under way,
-    /// and how old the newest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
-    pub nonce_memory: Duration,
-    /// The bound on how far the clock rates of Redis and this process differ, 1 % by default.
-    pub drift: Drift,
-    /// Whether a Redis that may evict keys is accepted; it can then lose locks. `false` by default.
-    pub allow_eviction: bool,
-    /// How many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the queue's
-    /// memory, some 200 bytes a waiter.
-    pub waiters_max: u64,
-    /// How many ended nonces are remembered in each of the [`BUCKETS`](super::keys::BUCKETS)
-    /// buckets: 1 to 10,000,000, by default 65,536. It bounds the memory for them, some 120 bytes
-    /// each.
-    pub nonces_max: u64,
-    /// How long `lock`, `try_lock` and `unlock` stay awake for an answer, when no other request is under
-    /// way, before they sleep: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken
-    /// later than a Redis nearby answers; other tasks of the runtime run meanwhile. Where answers come
-    /// later, ever fewer requests stay awake, down to one of 64; so does none of a process that has
-    /// given the key it had last to another process.
-    pub spin: Duration,
-    /// Where local time is read, [`BootClock`] by default.
-    pub clock: Arc<dyn Clock>,
+    pub(super) url: String,
+    pub(super) namespace: String,
+    pub(super) queue: Queue,
+    pub(super) request_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) waiter_ttl: Duration,
+    pub(super) nonce_memory: Duration,
+    pub(super) drift: Drift,
+    pub(super) allow_eviction: bool,
+    pub(super) waiters_max: u64,
+    pub(super) nonces_max: u64,
+    pub(super) busy_poll: Duration,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl RedisOptions {
-    /// The defaults for this server.
+    /// The defaults for the server at `redis://[user:password@]host[:port][/db]`, or on the Unix
+    /// socket `redis+unix:///path[?db=0]`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -84,89 +61,99 @@ impl RedisOptions {
             allow_eviction: false,
             waiters_max: 65_536,
             nonces_max: 65_536,
-            spin: SPIN,
+            busy_poll: BUSY_POLL,
             clock: Arc::new(BootClock),
         }
     }
 
-    /// Sets the first part of every key.
+    /// Sets the first part of every key and topic, `gaggle` by default: 1 to 128 bytes without
+    /// braces. Locks of different namespaces know nothing of each other.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Sets how waiters are served.
+    /// Sets how waiters are served, [`Queue::Fifo`] by default.
     #[must_use]
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Sets the limit of calls that do not wait.
+    /// Sets within what time `unlock`, `extend`, `try_lock` and `inspect` end, and after which
+    /// silence a connection is dropped: 1 ms to 1 h, 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// Sets the limit of one attempt to connect.
+    /// Sets how long one attempt to connect may take: 1 ms to 1 h, 1 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the silence after which waiters are dropped.
+    /// Sets after what silence of their process waiters are dropped: 100 ms to 1 h, 3 s by default.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
         self.waiter_ttl = ttl;
         self
     }
 
-    /// Sets how long ended nonces are remembered.
+    /// Sets how long Redis remembers a nonce that has ended while a copy of its LOCK may arrive, and
+    /// how old the latest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
     #[must_use]
     pub fn nonce_memory(mut self, memory: Duration) -> Self {
         self.nonce_memory = memory;
         self
     }
 
-    /// Sets the bound on clock rates.
+    /// Sets the bound on how far the clock rates of Redis and this process differ, 1 % by default.
     #[must_use]
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// Accepts a Redis that may evict keys.
+    /// Sets whether a Redis that may evict keys is accepted; it can then lose locks. `false` by
+    /// default.
     #[must_use]
     pub fn allow_eviction(mut self, allow: bool) -> Self {
         self.allow_eviction = allow;
         self
     }
 
-    /// Sets how many may wait for one key.
+    /// Sets how many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the queue's
+    /// memory, some 200 bytes a waiter.
     #[must_use]
     pub fn waiters_max(mut self, most: u64) -> Self {
         self.waiters_max = most;
         self
     }
 
-    /// Sets how many ended nonces are remembered in a bucket.
+    /// Sets how many ended nonces are remembered in each of the 16 buckets: 1 to 10,000,000, by
+    /// default 65,536. It bounds the memory for them, some 120 bytes
+    /// each.
     #[must_use]
     pub fn nonces_max(mut self, most: u64) -> Self {
         self.nonces_max = most;
         self
     }
 
-    /// Sets how long a call stays awake for its answer.
+    /// Sets for how long the handle polls for an answer before it sleeps, when no other request is
+    /// in flight: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken later
+    /// than a Redis nearby answers; other tasks of the runtime run meanwhile. Where answers come
+    /// later, ever fewer requests are polled for, down to one of 64.
     #[must_use]
-    pub fn spin(mut self, limit: Duration) -> Self {
-        self.spin = limit;
+    pub fn busy_poll(mut self, limit: Duration) -> Self {
+        self.busy_poll = limit;
         self
     }
 
-    /// Sets where local time is read.
+    /// Sets where local time is read, [`BootClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -188,7 +175,7 @@ impl RedisOptions {
         within("connect_timeout", self.connect_timeout, ms, hour)?;
         within("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
         within("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
-        check_spin(self.spin)?;
+        check_busy_poll(self.busy_poll)?;
         count("waiters_max", self.waiters_max)?;
         count("nonces_max", self.nonces_max)
     }
@@ -222,7 +209,7 @@ impl fmt::Debug for RedisOptions {
             .field("allow_eviction", &self.allow_eviction)
             .field("waiters_max", &self.waiters_max)
             .field("nonces_max", &self.nonces_max)
-            .field("spin", &self.spin)
+            .field("busy_poll", &self.busy_poll)
             .finish_non_exhaustive()
     }
 }
@@ -242,7 +229,7 @@ mod tests {
             ("connect_timeout", base().connect_timeout(Duration::from_secs(3601))),
             ("waiter_ttl", base().waiter_ttl(Duration::from_millis(99))),
             ("nonce_memory", base().nonce_memory(Duration::from_millis(999))),
-            ("spin", base().spin(Duration::from_micros(1001))),
+            ("busy_poll", base().busy_poll(Duration::from_micros(1001))),
             ("waiters_max", base().waiters_max(0)),
             ("nonces_max", base().nonces_max(10_000_001)),
         ];

@@ -2,8 +2,6 @@
 
 use std::sync::LazyLock;
 
-use redis::Cmd;
-
 use crate::planted::{Bug, planted};
 
 /// One script: its text, and the hash by which the server knows it once it was loaded.
@@ -52,18 +50,9 @@ impl Script {
         &self.text
     }
 
-    /// Begins `EVALSHA`, which a server that does not know the script answers with `NOSCRIPT`.
-    pub(super) fn by_hash(&self) -> Cmd {
-        let mut cmd = Cmd::with_capacity(20, 512);
-        cmd.arg("EVALSHA").arg(&self.hash);
-        cmd
-    }
-
-    /// Begins `EVAL`, which teaches the server the script.
-    pub(super) fn by_text(&self) -> Cmd {
-        let mut cmd = Cmd::new();
-        cmd.arg("EVAL").arg(&self.text);
-        cmd
+    /// The name by which a server that was taught the script knows it.
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
     }
 }
 

@@ -12,7 +12,7 @@ pub fn examples() -> Vec<Vec<u8>> {
     examples.push(crate::member::decoders::example_table().snapshot());
     let nonce = "000000000000000000000000000000aa";
     let text = [
-        format!("1 3 {nonce} 9 100 200"),
+        format!("1 3 {nonce} 9 100 200 5000"),
         ":1
 "
         .to_owned(),
@@ -21,10 +21,10 @@ pub fn examples() -> Vec<Vec<u8>> {
 :9
 *1
 ${}
-{nonce} 7 8 9
+{nonce} 7 8 9 5000
 +held
 ",
-            nonce.len() + 6
+            nonce.len() + 11
         ),
         "*3
 :9

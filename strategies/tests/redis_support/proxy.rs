@@ -1,6 +1,7 @@
 //! A TCP proxy before the server, which loses what a test tells it to lose.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,14 +12,16 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     task::JoinHandle,
+    time::{Instant, sleep_until},
 };
 
 #[derive(Default)]
 struct Faults {
     /// The next script is forwarded, and its connection ends in place of the answer.
     lose_answer: AtomicBool,
-    /// What the server sends on connections that subscribe is lost.
+    /// Publications are lost.
     lose_publications: AtomicBool,
     /// What clients send is lost, and what they send later on the same connection.
     swallow: AtomicBool,
@@ -103,16 +106,29 @@ async fn deliver_late(mut server: TcpStream, bytes: Vec<u8>, hold: u64) {
     }
 }
 
-async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>) {
+async fn carry(client: TcpStream, server: TcpStream, faults: Arc<Faults>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let (late, mut delayed) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    // Answers overlap on their way: the delay is that of a distance, not of a slow server.
+    let deliver = async move {
+        while let Some((at, bytes)) = delayed.recv().await {
+            sleep_until(at).await;
+            if to_client.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut deliver = pin!(deliver);
     let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
-    let (mut subscribed, mut cut, mut lost) = (false, false, false);
+    let (mut cut, mut lost) = (false, false);
     loop {
         tokio::select! {
-            read = client.read(&mut up) => {
+            () = &mut deliver => return,
+            read = from_client.read(&mut up) => {
                 let Ok(1..) = read else { return };
                 let bytes = &up[..read.unwrap_or(0)];
-                let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
-                subscribed |= has(b"SUBSCRIBE");
+                let has = |word: &[u8]| find(bytes, word).is_some();
                 if has(b"EVALSHA") && faults.lose_answer.swap(false, Ordering::SeqCst) {
                     cut = true;
                 }
@@ -123,29 +139,46 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>
                 if has(b"EVALSHA") {
                     let hold = faults.hold.swap(0, Ordering::SeqCst);
                     if hold > 0 {
+                        let server = from_server.reunite(to_server).unwrap();
                         return deliver_late(server, bytes.to_vec(), hold).await;
                     }
                 }
-                if server.write_all(bytes).await.is_err() {
+                if to_server.write_all(bytes).await.is_err() {
                     return;
                 }
             }
-            read = server.read(&mut down) => {
+            read = from_server.read(&mut down) => {
                 let Ok(1..) = read else { return };
                 if cut {
                     return;
                 }
-                let bytes = &down[..read.unwrap_or(0)];
-                let push = bytes.windows(7).any(|part| part == b"message");
-                if subscribed && push && faults.lose_publications.load(Ordering::SeqCst) {
-                    continue;
+                let mut bytes = down[..read.unwrap_or(0)].to_vec();
+                if faults.lose_publications.load(Ordering::SeqCst) {
+                    remove_publications(&mut bytes);
                 }
                 let delay = faults.answer_delay.load(Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(delay)).await;
-                if client.write_all(bytes).await.is_err() {
-                    return;
-                }
+                let _ = late.send((Instant::now() + Duration::from_millis(delay), bytes));
             }
         }
     }
+}
+
+/// Removes every publication: a push of the word, a topic and a payload. None is cut in two, because
+/// the server writes them whole and they are short.
+fn remove_publications(bytes: &mut Vec<u8>) {
+    let head = b">3\r\n$7\r\nmessage\r\n";
+    while let Some(begin) = find(bytes, head) {
+        let mut end = begin + head.len();
+        for _ in 0..2 {
+            let line = end + find(&bytes[end..], b"\r\n").unwrap();
+            let length: usize =
+                std::str::from_utf8(&bytes[end + 1..line]).unwrap().parse().unwrap();
+            end = line + 2 + length + 2;
+        }
+        bytes.drain(begin..end);
+    }
+}
+
+fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
+    bytes.windows(word.len()).position(|part| part == word)
 }

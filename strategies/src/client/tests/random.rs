@@ -246,7 +246,7 @@ impl World {
             }
             self.core.handle(at(now), failed(of, Fate::Unanswered));
         }
-        let cause = self.draw.one_in(2).then(|| Cause::passing(Refused));
+        let cause = self.draw.one_in(2).then(|| Cause::new(UnavailableKind::Refused, Refused));
         self.core.handle(at(now), Event::Down { cause });
     }
 

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use gaggle_channels::{Channel, Hub, Memory, NodeName};
+use gaggle_channels::{Channel, Hub, NodeName};
 
 use super::hand::Hand;
 use crate::{
@@ -21,7 +21,6 @@ use crate::{
 
 struct Process {
     driver: Driver<Backend>,
-    channel: Arc<Memory>,
     turns: u64,
     stopped: bool,
     _member: Member,
@@ -41,8 +40,8 @@ impl Trio {
             channel.connect().now_or_never().expect("nothing to wait for").unwrap();
             let options = MemberOptions::named("test", names.clone());
             let options = options.clock(clock.clone()).seed(seed as u64);
-            let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
-            Process { driver, channel, turns: 0, stopped: false, _member }
+            let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
+            Process { driver, turns: 0, stopped: false, _member }
         };
         let processes = (0..names.len()).map(process).collect();
         let mut trio = Self { clock, processes };

@@ -5,8 +5,8 @@ mod open;
 
 use redis::{PushInfo, PushKind, Value};
 
-pub use self::open::{Reader, hello, open, refused_hello};
-pub use crate::writer::Writer;
+pub(super) use self::open::{Reader, hello, open, refused_hello};
+pub(super) use crate::writer::Writer;
 
 /// The longest frame in bytes: many times the longest answer to a full command of ours.
 const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -15,7 +15,7 @@ const DEPTH_MAX: u32 = 8;
 
 /// Something whole that the server said.
 #[derive(Debug, PartialEq)]
-pub enum Frame<'a> {
+pub(super) enum Frame<'a> {
     /// Answers the oldest command that is not answered yet. May be an error of the server.
     Answer(Value),
     /// What was published to a topic that this connection is subscribed to.
@@ -32,7 +32,7 @@ pub enum Frame<'a> {
 /// The server said what the protocol does not know: the connection is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("redis said something else: {0}")]
-pub struct Malformed(pub &'static str);
+pub(super) struct Malformed(pub(super) &'static str);
 
 /// The first frame of `bytes`, and how many of them it took; `None` while it is not whole. A frame
 /// has at most 16 MiB and is nested 8 deep.
@@ -40,7 +40,7 @@ pub struct Malformed(pub &'static str);
 /// # Errors
 ///
 /// [`Malformed`]; nothing after these bytes can be trusted.
-pub fn frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
+pub(super) fn frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     let mut parser = Parser { bytes, at: 0 };
     match parser.frame() {
         Ok(frame) => Ok(Some((frame, parser.at))),

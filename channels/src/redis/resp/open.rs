@@ -6,7 +6,7 @@ use tokio::{io::AsyncRead, net::TcpStream};
 use super::Writer;
 
 /// The side of a connection on which the server is heard.
-pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Opens a socket; no limit of time, and nothing is said on it yet.
 ///
@@ -18,7 +18,7 @@ pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// # Cancel safety
 ///
 /// Dropping the future leaves nothing open.
-pub async fn open(address: &ConnectionAddr) -> io::Result<(Reader, Writer)> {
+pub(crate) async fn open(address: &ConnectionAddr) -> io::Result<(Reader, Writer)> {
     match address {
         ConnectionAddr::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -41,7 +41,7 @@ pub async fn open(address: &ConnectionAddr) -> io::Result<(Reader, Writer)> {
 /// The commands that a connection begins with: the third protocol, which tells publications from
 /// answers, the user, the database.
 #[must_use]
-pub fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
+pub(crate) fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
     if let Some(password) = settings.password() {
@@ -59,7 +59,7 @@ pub fn hello(settings: &RedisConnectionInfo) -> Vec<Cmd> {
 /// The refusal of one of those commands without the server's text: a server that does not know the command
 /// quotes it, password included.
 #[must_use]
-pub fn refused_hello(error: &RedisError) -> RedisError {
+pub(in crate::redis) fn refused_hello(error: &RedisError) -> RedisError {
     let code = error.code().unwrap_or("ERR").to_owned();
     redis::make_extension_error(code, Some("the server refused the handshake".into()))
 }

@@ -1,0 +1,397 @@
+//! Redis as the granting side of the client core.
+
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use redis::{IntoConnectionInfo, RedisError, ServerError, Value};
+
+use super::{
+    Queue, RedisOptions,
+    connection::{Change, Connection, Settings},
+    dial::Dial,
+    error::{ConnectionError, Refusal, RequestError, server_reason},
+    handshake::Handshake,
+    protocol::{self, Locked, Malformed, Reply},
+    request::{By, Encoder, Request},
+    waiters::Waiters,
+};
+use crate::{
+    Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives,
+    client::{
+        backend::Backend as ClientBackend,
+        call::Until,
+        command::{Basis, Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+        driver::Failure,
+    },
+    planted::{Bug, planted},
+    random::Ids,
+};
+
+/// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
+const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
+/// How many requests of a handle may be pending, some kilobytes each.
+const REQUESTS_MAX: usize = 1 << 20;
+
+/// One Redis, as one handle uses it.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    options: RedisOptions,
+    encoder: Encoder,
+    connection: Connection,
+    waiters: Waiters,
+    /// What could not be sent.
+    unsent: Vec<Event>,
+    /// The newest time of the server that any reply has shown, in microseconds.
+    seen: u64,
+    /// Whether the last change of the connection was for the worse, and logged.
+    is_failing: bool,
+}
+
+impl Backend {
+    /// Begins to connect. `dial` replaces the sockets that the URL names, where it is given; `seed`
+    /// decides everything that is drawn.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`].
+    pub(crate) fn new(
+        options: RedisOptions,
+        dial: Option<Box<dyn Dial>>,
+        seed: u64,
+        now: Instant,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let wrong = |error: RedisError| Error::InvalidOptions {
+            field: "url",
+            // Never the URL itself: it may hold a password.
+            value: error.to_string(),
+            limit: "redis://[user:password@]host[:port][/db]".into(),
+        };
+        let info = options.url.as_str().into_connection_info().map_err(wrong)?;
+        let dial = dial.unwrap_or_else(|| Box::new(info.addr().clone()));
+        let mut draws = Ids::new(seed);
+        let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));
+        let handshake = Handshake {
+            address: dial.address(),
+            topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
+            allow_eviction: options.allow_eviction,
+        };
+        let settings = Settings::new(&info, handshake, &options);
+        let connection = Connection::new(dial, settings, Ids::new(draws.draw()), now);
+        let waiters = Waiters::new(options.waiter_ttl, draws);
+        Ok(Self {
+            options,
+            encoder,
+            connection,
+            waiters,
+            unsent: Vec::new(),
+            seen: 0,
+            is_failing: false,
+        })
+    }
+
+    /// Completes with the first attempt to connect.
+    pub(crate) async fn connect(&mut self, clock: &dyn Clock) -> Result<(), ConnectionError> {
+        let limit = self.connection.next_wake().unwrap_or_default();
+        tokio::select! {
+            biased;
+            () = ClientBackend::arrived(self) => {}
+            () = clock.sleep_until(limit) => {}
+        }
+        self.connection.outcome().unwrap_or_else(|| Err(self.connection.timeout()))
+    }
+
+    fn send(&mut self, now: Instant, request: Request, by: By) {
+        let cmd = self.encoder.encode(&request, by, now, self.seen);
+        if let Err(request) = self.connection.send(now, request, cmd) {
+            let address = self.connection.address().to_owned();
+            let reason = "not connected".into();
+            let cause = ConnectionError::Lost { address, reason }.cause();
+            fail(&request, Fate::Unsent, &cause, &mut self.unsent);
+        }
+    }
+
+    fn published(&mut self, payload: &[u8], events: &mut Vec<Event>) {
+        match protocol::published(payload) {
+            Some(grant) => events.extend(self.waiters.granted(grant)),
+            None if payload == protocol::HELLO.as_bytes() => {}
+            None => tracing::warn!(bytes = payload.len(), "malformed publication from redis"),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Instant,
+        request: Request,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Option<ConnectionError> {
+        if let Value::ServerError(error) = value {
+            return self.refused(now, request, &error, events);
+        }
+        let read = match &request {
+            Request::Command(Command::Lock { nonce, key, lease, .. }) => protocol::locked(value)
+                .map(|reply| {
+                    let answer = self.learn(reply, events);
+                    events.extend(self.locked(*nonce, key, *lease, answer));
+                }),
+            Request::Command(Command::Unlock { nonce, .. }) => {
+                protocol::unlocked(value).map(|reply| {
+                    let held = self.learn(reply, events);
+                    events.push(Event::Unlocked { nonce: *nonce, held });
+                })
+            }
+            Request::Command(Command::Extend { id, token, .. }) => {
+                protocol::extended(value).map(|reply| {
+                    let held = self.learn(reply, events);
+                    events.push(Event::Extended { id: *id, token: held.then_some(*token) });
+                })
+            }
+            Request::Command(Command::Inspect { id, .. }) => {
+                protocol::inspected(value).map(|reply| {
+                    let found = self.learn(reply, events);
+                    events.push(Event::Inspected { id: *id, found });
+                })
+            }
+            Request::Poll(poll) => protocol::found(value, &poll.nonces).map(|reply| {
+                let found = self.learn(reply, events);
+                self.waiters.polled(poll, &found, events);
+            }),
+            Request::Ping | Request::Command(_) => Ok(()),
+        };
+        if let Err(what) = read {
+            self.malformed(&request, what, events);
+        }
+        None
+    }
+
+    /// Takes what every reply has, and returns its answer.
+    fn learn<T>(&mut self, reply: Reply<T>, events: &mut Vec<Event>) -> T {
+        self.seen = self.seen.max(reply.now.unwrap_or_default());
+        let waiters = &mut self.waiters;
+        events.extend(reply.grants.into_iter().filter_map(|grant| waiters.granted(grant)));
+        reply.answer
+    }
+
+    fn locked(
+        &mut self,
+        nonce: Nonce,
+        key: &Arc<str>,
+        lease: Duration,
+        answer: Locked,
+    ) -> Option<Event> {
+        let granted = |token, lease| {
+            let basis = Basis::Stamped { waited: Duration::ZERO, lease };
+            Event::Granted { nonce, key: key.clone(), token, basis }
+        };
+        let event = match answer {
+            Locked::Queued { remaining } => return self.waiters.queued(nonce, remaining),
+            Locked::Now { token } => granted(token, lease),
+            // Measured after the LOCK was first sent, so that it counts from there.
+            Locked::Again { token, remaining } => granted(token, remaining),
+            Locked::Held => Event::Held { nonce },
+            Locked::Ended => Event::Ended { nonce },
+            Locked::Stale => Event::Stale { nonce },
+            Locked::Limit { what, limit } => Event::Limit { of: Subject::Lock(nonce), what, limit },
+        };
+        self.waiters.remove(nonce);
+        Some(event)
+    }
+
+    /// The server answered with an error. Returns one that ends the connection.
+    fn refused(
+        &mut self,
+        now: Instant,
+        request: Request,
+        error: &ServerError,
+        events: &mut Vec<Event>,
+    ) -> Option<ConnectionError> {
+        let refusal = Refusal::of(error);
+        if refusal == Refusal::NoScript && !planted(Bug::NoScriptFallback) {
+            self.send(now, request, By::Text);
+            return None;
+        }
+        let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
+        let permanent = refusal == Refusal::Permanent;
+        let error =
+            RequestError::Refused { address: address.clone(), reason: reason.clone(), permanent };
+        if permanent {
+            tracing::warn!(%error, "redis refused a request");
+        }
+        self.forget(&request);
+        fail(&request, Fate::Refused, &error.cause(), events);
+        let of_connection = refusal == Refusal::OfConnection;
+        of_connection.then_some(ConnectionError::Lost { address, reason })
+    }
+
+    fn malformed(&mut self, request: &Request, what: Malformed, events: &mut Vec<Event>) {
+        let address = self.connection.address().to_owned();
+        let error = RequestError::Malformed { address, what };
+        tracing::warn!(%error, "redis answered what no script of ours answers");
+        fail(request, Fate::Unanswered, &error.cause(), events);
+    }
+
+    /// A LOCK that was refused waits for nothing.
+    fn forget(&mut self, request: &Request) {
+        if let Request::Command(Command::Lock { nonce, .. }) = request {
+            self.waiters.remove(*nonce);
+        }
+    }
+
+    fn changed(&mut self, change: Change, events: &mut Vec<Event>) {
+        match change {
+            Change::Up { time, first } => {
+                self.seen = self.seen.max(time);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!(address = self.connection.address(), "redis available again");
+                }
+                let memory = if first { Memory::Kept } else { Memory::Perhaps };
+                events.push(Event::Up { memory });
+            }
+            Change::Failed(error) => {
+                self.is_down(&error);
+                events.push(Event::Down { cause: Some(error.cause()) });
+            }
+        }
+    }
+
+    fn is_down(&mut self, error: &ConnectionError) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::warn!(%error, "redis unavailable");
+        }
+    }
+}
+
+impl ClientBackend for Backend {
+    type Status = bool;
+    type Query = Infallible;
+
+    fn profile(&self) -> Profile {
+        let queues = self.options.queue == Queue::Fifo;
+        Profile {
+            capabilities: Capabilities {
+                exclusion: Exclusion::WhileServerKeepsMemory,
+                order: if queues { Order::Fifo } else { Order::None },
+                survives: Survives::AnyClient,
+                distributed: true,
+                ..Capabilities::none("redis")
+            },
+            queues,
+            retry: RETRY,
+            // A connection loses nothing without breaking.
+            resend: None,
+            lease_max: None,
+            request_timeout: self.options.request_timeout,
+            requests_max: REQUESTS_MAX,
+            drift: self.options.drift,
+            busy_poll: self.options.busy_poll,
+        }
+    }
+
+    fn arrived(&mut self) -> impl Future<Output = ()> + Send {
+        poll_fn(
+            |context| {
+                if self.connection.poll(context) { Poll::Ready(()) } else { Poll::Pending }
+            },
+        )
+    }
+
+    fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if let Some(change) = self.connection.take(now) {
+            self.changed(change, events);
+        }
+        let (published, replies) = self.connection.received(now);
+        for payload in published {
+            self.published(&payload, events);
+        }
+        let mut broken = None;
+        for (request, value) in replies {
+            broken = self.answered(now, request, value, events).or(broken);
+        }
+        if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
+            self.is_down(&error);
+            let cause = error.cause();
+            for (request, fate) in self.connection.drop_it(now) {
+                fail(&request, fate, &cause, events);
+            }
+            // Without a cause, since the next attempt to connect begins at once.
+            events.push(Event::Down { cause: None });
+        } else if self.connection.is_to_be_tested(now) {
+            self.send(now, Request::Ping, By::Hash);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, now: Instant, command: Command) -> Copies {
+        match command {
+            Command::CheckWaiter { nonce, key } => {
+                self.waiters.check(key, nonce, None);
+                return Copies::One;
+            }
+            Command::CheckHold { nonce, key, token } => {
+                self.waiters.check(key, nonce, Some(token));
+                return Copies::One;
+            }
+            Command::Lock { nonce, ref key, lease, until, .. } if until != Until::Now => {
+                self.waiters.insert(nonce, key.clone(), lease);
+            }
+            Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
+            _ => {}
+        }
+        self.send(now, Request::Command(command), By::Hash);
+        Copies::One
+    }
+
+    fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
+        for poll in self.waiters.polls() {
+            if !planted(Bug::CheckSkipped) {
+                self.send(now, Request::Poll(poll), By::Hash);
+            }
+        }
+        events.append(&mut self.unsent);
+        Ok(false)
+    }
+
+    fn end_turn(&mut self, _: Instant) {
+        self.connection.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.connection.next_wake()
+    }
+
+    fn status(&self) -> bool {
+        self.connection.is_up()
+    }
+
+    fn query(&mut self, _: Instant, query: Infallible, _: usize) {
+        match query {}
+    }
+
+    async fn close(self) {}
+}
+
+/// Reports a request that came to nothing.
+fn fail(request: &Request, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
+    let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
+    match request {
+        Request::Command(command) => push(match command {
+            Command::Lock { nonce, .. } => Subject::Lock(*nonce),
+            Command::Unlock { nonce, .. } => Subject::Unlock(*nonce),
+            Command::Extend { id, .. } => Subject::Extend(*id),
+            Command::Inspect { id, .. } => Subject::Inspect(*id),
+            Command::CheckWaiter { nonce, .. } | Command::CheckHold { nonce, .. } => {
+                Subject::Check(*nonce)
+            }
+        }),
+        Request::Poll(poll) => {
+            poll.nonces.iter().flatten().for_each(|nonce| push(Subject::Check(*nonce)));
+        }
+        Request::Ping => {}
+    }
+}

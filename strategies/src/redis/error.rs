@@ -1,0 +1,136 @@
+//! Why Redis cannot serve: the private errors behind [`Error`](crate::Error)'s `source()`.
+
+use std::{io, time::Duration};
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::{Error, UnavailableKind, client::command::Cause};
+
+/// Why there is no usable connection.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("cannot reach Redis at {address}: {reason}")]
+    Unreachable { address: String, reason: String },
+    #[error("cannot reach Redis at {address}: no connection within {timeout:?}")]
+    Timeout { address: String, timeout: Duration },
+    /// The server answered the handshake with an error.
+    #[error("Redis at {address} refused {command}: {reason}")]
+    Refused { address: String, command: &'static str, reason: String, permanent: bool },
+    #[error("Redis at {address} has version {found}: {oldest}.0 is the oldest supported")]
+    TooOld { address: String, found: String, oldest: u32 },
+    #[error("Redis at {address} may evict locks: its maxmemory-policy is {policy}, not noeviction")]
+    Evicts { address: String, policy: String },
+    #[error("lost the connection to Redis at {address}: {reason}")]
+    Lost { address: String, reason: String },
+    #[error("Redis at {address} has not answered for {timeout:?}")]
+    Silent { address: String, timeout: Duration },
+}
+
+/// Why a request failed on a connection that works.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("Redis at {address} refused the request: {reason}")]
+    Refused { address: String, reason: String, permanent: bool },
+    #[error("malformed reply from Redis at {address}: {what}")]
+    Malformed { address: String, what: &'static str },
+}
+
+impl ConnectionError {
+    pub(super) fn cause(&self) -> Cause {
+        let kind = match self {
+            Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
+            Self::Refused { .. } | Self::TooOld { .. } | Self::Evicts { .. } => {
+                UnavailableKind::Misconfigured
+            }
+            _ => UnavailableKind::Unreachable,
+        };
+        Cause::new(kind, self.clone())
+    }
+
+    /// The error of an `open` that met it.
+    pub(super) fn to_open_error(&self) -> Error {
+        match self {
+            Self::Evicts { policy, .. } => Error::InvalidOptions {
+                field: "maxmemory-policy",
+                value: policy.clone(),
+                limit: "noeviction, or a client with allow_eviction".into(),
+            },
+            other => other.cause().to_error(),
+        }
+    }
+}
+
+impl RequestError {
+    pub(super) fn cause(&self) -> Cause {
+        let kind = match self {
+            Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
+            _ => UnavailableKind::Misconfigured,
+        };
+        Cause::new(kind, self.clone())
+    }
+}
+
+/// What a server's error means for the request and its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The server does not know the script.
+    NoScript,
+    /// The same request may succeed later.
+    Passing,
+    /// It may succeed on another connection: another server may be behind the same name.
+    OfConnection,
+    /// Somebody has to change the server or the request.
+    Permanent,
+}
+
+impl Refusal {
+    pub(super) fn of(error: &ServerError) -> Self {
+        Self::of_code(error.code())
+    }
+
+    fn of_code(code: &str) -> Self {
+        match code {
+            "NOSCRIPT" => Self::NoScript,
+            "READONLY" | "MASTERDOWN" => Self::OfConnection,
+            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM" | "NOREPLICAS" | "MISCONF" => {
+                Self::Passing
+            }
+            _ => Self::Permanent,
+        }
+    }
+}
+
+/// Sorts an error of the client library that ended an attempt to connect.
+pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
+    let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
+    if !refused && error.kind() != ErrorKind::RESP3NotSupported {
+        return ConnectionError::Unreachable { address, reason: reason(error) };
+    }
+    let permanent = error.code().is_none_or(|code| Refusal::of_code(code) == Refusal::Permanent);
+    ConnectionError::Refused { address, command: "HELLO", reason: reason(error), permanent }
+}
+
+/// The condition, in the words that an operator searches for.
+pub(super) fn reason(error: &RedisError) -> String {
+    match std::error::Error::source(error).and_then(|source| source.downcast_ref()) {
+        Some(io) => io_reason(io),
+        None => error.to_string(),
+    }
+}
+
+pub(super) fn io_reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        // Without the number that the system's own text ends with.
+        Some(_) if !error.kind().to_string().starts_with("uncategorized") => {
+            error.kind().to_string()
+        }
+        _ => error.to_string(),
+    }
+}
+
+pub(super) fn server_reason(error: &ServerError) -> String {
+    match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
+    }
+}

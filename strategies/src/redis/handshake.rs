@@ -1,0 +1,141 @@
+//! The first commands on a connection: whether the server can hold locks, and what time it has.
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+
+use super::{
+    error::{ConnectionError, Refusal, reason, server_reason},
+    protocol, script,
+};
+
+/// The oldest server whose `PEXPIRE` knows `GT`.
+const VERSION_MIN: u32 = 7;
+
+/// What the handshake needs of the options.
+#[derive(Clone, Debug)]
+pub(super) struct Handshake {
+    pub(super) address: String,
+    /// Where grants are published; `None` if no call of this handle queues.
+    pub(super) topic: Option<String>,
+    pub(super) allow_eviction: bool,
+}
+
+impl Handshake {
+    /// Subscribes, checks the server and loads the scripts, in one write. Returns the server's time
+    /// in microseconds.
+    ///
+    /// It is the same for every connection: a server can be replaced, and its settings and rights
+    /// can change.
+    pub(super) async fn perform(
+        &self,
+        connection: &MultiplexedConnection,
+    ) -> Result<u64, ConnectionError> {
+        let mut commands: Vec<(&str, Cmd)> = vec![
+            ("INFO", command(&["INFO", "server"])),
+            ("INFO", command(&["INFO", "memory"])),
+            ("TIME", command(&["TIME"])),
+        ];
+        if let Some(topic) = &self.topic {
+            commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
+            // A script that may not publish would fail after it has changed who holds the key.
+            commands.push(("PUBLISH", command(&["PUBLISH", topic, protocol::HELLO])));
+        }
+        let load =
+            |script: &script::Script| ("SCRIPT LOAD", command(&["SCRIPT", "LOAD", script.text()]));
+        commands.extend(script::all().map(load));
+        let ask = async |(name, cmd): &(&'static str, Cmd)| {
+            let answer = connection.clone().send_packed_command(cmd).await;
+            self.answer(name, answer)
+        };
+        let mut answers = join_all(commands.iter().map(ask)).await.into_iter();
+        let mut answer = || answers.next().expect("an answer to each command");
+        self.check_version(&protocol::text(answer()?))?;
+        self.check_policy(&protocol::text(answer()?))?;
+        let time = protocol::time(&answer()?);
+        answers.try_for_each(|answer| answer.map(drop))?;
+        time.ok_or_else(|| self.refused("TIME", "no time".into(), true))
+    }
+
+    fn answer(
+        &self,
+        command: &'static str,
+        answer: redis::RedisResult<Value>,
+    ) -> Result<Value, ConnectionError> {
+        match answer {
+            Ok(Value::ServerError(error)) => {
+                let permanent = Refusal::of(&error) == Refusal::Permanent;
+                Err(self.refused(command, server_reason(&error), permanent))
+            }
+            Ok(value) => Ok(value),
+            Err(error) => Err(ConnectionError::Unreachable {
+                address: self.address.clone(),
+                reason: reason(&error),
+            }),
+        }
+    }
+
+    fn refused(&self, command: &'static str, reason: String, permanent: bool) -> ConnectionError {
+        ConnectionError::Refused { address: self.address.clone(), command, reason, permanent }
+    }
+
+    fn check_version(&self, info: &str) -> Result<(), ConnectionError> {
+        // Valkey says which Redis it is compatible with under the same name.
+        let found = field(info, "redis_version").unwrap_or_default();
+        let major = found.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        match major {
+            Some(major) if major < VERSION_MIN => Err(ConnectionError::TooOld {
+                address: self.address.clone(),
+                found: found.to_owned(),
+                oldest: VERSION_MIN,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_policy(&self, info: &str) -> Result<(), ConnectionError> {
+        let policy = field(info, "maxmemory_policy").unwrap_or("unknown");
+        if self.allow_eviction || policy == "noeviction" {
+            return Ok(());
+        }
+        let (address, policy) = (self.address.clone(), policy.to_owned());
+        Err(ConnectionError::Evicts { address, policy })
+    }
+}
+
+fn command(words: &[&str]) -> Cmd {
+    let mut cmd = Cmd::new();
+    for word in words {
+        cmd.arg(word);
+    }
+    cmd
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_or_evicting_server_is_refused() {
+        let handshake = Handshake { address: "here".into(), topic: None, allow_eviction: false };
+        let policy = |policy: &str| {
+            handshake.check_policy(&format!("used:1\r\nmaxmemory_policy:{policy}\r\n"))
+        };
+        policy("noeviction").unwrap();
+        for evicting in ["allkeys-lru", "volatile-ttl"] {
+            let refused = policy(evicting);
+            assert!(
+                matches!(refused, Err(ConnectionError::Evicts { policy, .. }) if policy == evicting)
+            );
+        }
+        handshake.check_policy("").unwrap_err();
+        let allows = Handshake { allow_eviction: true, ..handshake.clone() };
+        allows.check_policy("maxmemory_policy:allkeys-lru\r\n").unwrap();
+        handshake.check_version("redis_version:7.0.15\r\n").unwrap();
+        handshake.check_version("redis_version:7.2.4\r\nserver_name:valkey\r\n").unwrap();
+        handshake.check_version("redis_version:6.2.14\r\n").unwrap_err();
+    }
+}

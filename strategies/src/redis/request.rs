@@ -1,0 +1,162 @@
+//! The only place that knows the argument order of the scripts.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use redis::{Cmd, RedisWrite as _};
+
+use super::{
+    RedisOptions,
+    keys::{self, BUCKETS, Names},
+    script::{self, Script},
+};
+use crate::{
+    Instant, Nonce, Owner,
+    client::{call::Until, command::Command},
+    wait::whole_ms,
+};
+
+/// What is sent to Redis and answered once.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    /// Anything but a check.
+    Command(Command),
+    Poll(Poll),
+    /// Finds out whether an idle connection still works.
+    Ping,
+}
+
+/// Checks of one bucket that leave in one script.
+#[derive(Clone, Debug)]
+pub(super) struct Poll {
+    pub(super) keys: Vec<Arc<str>>,
+    /// The nonces of each key.
+    pub(super) nonces: Vec<Vec<Nonce>>,
+    /// For each nonce in turn the token that it is believed to hold the key with, if it is.
+    pub(super) holds: Vec<Option<u64>>,
+}
+
+/// How a script is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A server that does not know it answers with `NOSCRIPT`.
+    Hash,
+    /// Teaches it to the server.
+    Text,
+}
+
+/// Encodes requests.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    names: Names,
+    /// Names this handle among all processes: its waiters live and die together.
+    process: String,
+    /// The options that every script gets, by bucket.
+    settings: Vec<String>,
+    /// "pid host".
+    owner: String,
+    nonce_memory_us: u64,
+}
+
+impl Encoder {
+    pub(super) fn new(options: &RedisOptions, process: Nonce) -> Self {
+        let names = Names::new(&options.namespace);
+        let owner = Owner::this_process(None);
+        // One word, so that the label after it can be anything.
+        let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
+        let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
+        let RedisOptions { waiters_max, nonces_max, .. } = options;
+        let settings = |bucket| {
+            format!("{memory} {bucket} {ttl} {waiters_max} {nonces_max} {}", names.topics())
+        };
+        Self {
+            settings: (0..BUCKETS).map(settings).collect(),
+            process: process.to_string(),
+            owner: format!("{} {host}", owner.pid),
+            nonce_memory_us: memory.saturating_mul(1000),
+            names,
+        }
+    }
+
+    /// The topic on which this process hears of its grants.
+    pub(super) fn topic(&self) -> String {
+        format!("{}{}", self.names.topics(), self.process)
+    }
+
+    /// `seen` is the newest time of the server that is known here, in microseconds.
+    pub(super) fn encode(&self, request: &Request, by: By, now: Instant, seen: u64) -> Cmd {
+        let mut cmd = Cmd::with_capacity(20, 512);
+        match request {
+            Request::Command(Command::Lock { nonce, key, lease, until, owner, copies }) => {
+                self.begin(&mut cmd, &script::LOCK, by, [&**key].into_iter());
+                // When the server's time is later, it refuses the LOCK as too old.
+                cmd.write_arg_fmt(seen.saturating_add(self.nonce_memory_us));
+                cmd.write_arg_fmt(nonce);
+                cmd.write_arg_fmt(whole_ms(*lease));
+                match until {
+                    Until::Now => cmd.arg(0),
+                    // A millisecond at least, for it does queue.
+                    Until::At(until) => cmd.arg(whole_ms(until.since(now)).max(1)),
+                    Until::Forever => cmd.arg(-1),
+                };
+                cmd.arg(flag(*copies));
+                match &owner.label {
+                    None => cmd.write_arg_fmt(format_args!("{} -", self.owner)),
+                    Some(label) => cmd.write_arg_fmt(format_args!("{} +{label}", self.owner)),
+                }
+            }
+            Request::Command(Command::Unlock { nonce, key, copies, .. }) => {
+                self.begin(&mut cmd, &script::UNLOCK, by, [&**key].into_iter());
+                cmd.write_arg_fmt(nonce);
+                cmd.arg(flag(*copies));
+            }
+            Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
+                self.begin(&mut cmd, &script::EXTEND, by, [&**key].into_iter());
+                cmd.write_arg_fmt(nonce);
+                cmd.arg(whole_ms(*lease)).arg(*token);
+            }
+            Request::Command(Command::Inspect { key, .. }) => {
+                self.begin(&mut cmd, &script::INSPECT, by, [&**key].into_iter());
+            }
+            Request::Command(Command::CheckWaiter { .. } | Command::CheckHold { .. }) => {
+                unreachable!("checks leave as polls")
+            }
+            Request::Poll(poll) => {
+                let keys = poll.keys.iter().map(|key| &**key);
+                self.begin(&mut cmd, &script::POLL, by, keys);
+                for nonces in &poll.nonces {
+                    cmd.arg(nonces.len());
+                    nonces.iter().for_each(|nonce| cmd.write_arg_fmt(nonce));
+                }
+            }
+            Request::Ping => {
+                cmd.arg("PING");
+            }
+        }
+        cmd
+    }
+
+    /// Adds what every script begins with: its name, its keys, the process and the options.
+    fn begin<'a>(
+        &self,
+        cmd: &mut Cmd,
+        script: &Script,
+        by: By,
+        mut keys: impl ExactSizeIterator<Item = &'a str> + Clone,
+    ) {
+        match by {
+            By::Hash => cmd.arg("EVALSHA").arg(script.hash()),
+            By::Text => cmd.arg("EVAL").arg(script.text()),
+        };
+        let bucket = keys::bucket(keys.clone().next().unwrap_or_default());
+        self.names.add(cmd, bucket, keys.by_ref());
+        cmd.arg(&self.process).arg(&self.settings[bucket]);
+    }
+}
+
+/// Whether copies of the nonce's LOCK may still arrive.
+fn flag(copies: bool) -> &'static str {
+    if copies { "c" } else { "-" }
+}
