@@ -74,7 +74,7 @@ impl Hold {
             // Judged by a deadline that another extension has put off meanwhile: no news of the lock.
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
-                if matches!(error, Error::NotHolder | Error::Expired | Error::Spent) {
+                if matches!(error, Error::NotHolder | Error::Expired) {
                     self.lose();
                 }
                 Err(error)

@@ -90,13 +90,12 @@ impl Model {
     }
 }
 
-const ANSWERS: [(&str, common::Answer); 6] = [
+const ANSWERS: [(&str, common::Answer); 5] = [
     ("ok", || Ok(())),
     ("unknown", || Err(Error::Unknown)),
     ("unavailable", || Err(Error::no_quorum())),
     ("not holder", || Err(Error::NotHolder)),
     ("expired", || Err(Error::Expired)),
-    ("spent", || Err(Error::Spent)),
 ];
 
 fn word(outcome: &Result<(), Error>) -> &'static str {
@@ -106,7 +105,6 @@ fn word(outcome: &Result<(), Error>) -> &'static str {
         Err(Error::Unavailable { .. }) => "unavailable",
         Err(Error::NotHolder) => "not holder",
         Err(Error::Expired) => "expired",
-        Err(Error::Spent) => "spent",
         Err(_) => "another",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{self, File},
     io::{BufWriter, Write as _},
     panic::resume_unwind,
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use std::{
 };
 
 use gaggle_strategies::testing::simulator::{
-    Batch, Clocks, FRESH_FROM, Judged, Run, STANDSTILL, Settings, simulate,
+    Batch, Clocks, Judged, Plan, Run, STANDSTILL, Settings, simulate,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -28,11 +28,16 @@ const JOBS_MAX: u64 = 1_024;
 /// Below this many seeds a batch need not have reached every rare event.
 const COMPLETE: u64 = 2_000;
 
-/// What only a batch has. Also of what needs `--seed`: that alone is not asked for beside an option
-/// that `--seed` excludes.
+/// What only a batch has. Also of what needs one run: that alone is not asked for beside an option
+/// that one run excludes.
 const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
 
+/// The plans of failing runs that a batch saves.
+const SAVED_MAX: usize = 10;
+
 #[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("one").args(["seed", "plan"]))]
 pub(crate) struct Args {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -43,13 +48,21 @@ pub(crate) struct Args {
     /// Run this one seed and show what it did.
     #[arg(long, conflicts_with_all = OF_BATCH)]
     seed: Option<u64>,
-    /// With --seed: print every event.
-    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH)]
+    /// Run the plan in this file, as a failing run saves it, and show what it did.
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_BATCH)]
+    #[arg(conflicts_with_all = ["seed", "beyond_bound"])]
+    plan: Option<PathBuf>,
+    /// With --seed or --plan: print every event.
+    #[arg(long, requires = "one", conflicts_with_all = OF_BATCH)]
     trace: bool,
-    /// With --seed: write the history of all calls to this file, one JSON object a line, for the
-    /// example `check_history`.
-    #[arg(long, requires = "seed", conflicts_with_all = OF_BATCH, value_name = "FILE")]
+    /// With --seed or --plan: write the history of all calls to this file, one JSON object a line, for
+    /// the example `check_history`.
+    #[arg(long, requires = "one", conflicts_with_all = OF_BATCH, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// Where plans of failing runs are saved, the first ten of a batch; the directory for temporary
+    /// files, if not given.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "plan")]
+    save: Option<PathBuf>,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
@@ -69,10 +82,36 @@ impl Args {
     /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are more
     /// than there are.
     fn first(&self) -> Result<u64, Failure> {
-        let drawn = || FRESH_FROM + (u64::from(rand::random::<u32>()) << 8);
+        let drawn = || u64::from(rand::random::<u32>()) << 8;
         let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
         let beyond = || format!("--from {from} and --seeds {seeds}: their sum must fit in 64 bits");
         from.checked_add(seeds).map(|_| from).ok_or_else(|| Failure::new(beyond()))
+    }
+
+    const fn clocks(&self) -> Clocks {
+        if self.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound }
+    }
+
+    /// The one plan that is to run, if it is not a batch.
+    fn plan(&self) -> Result<Option<Plan>, Failure> {
+        let Some(file) = &self.plan else {
+            return Ok(self.seed.map(|seed| Plan::draw(seed, self.clocks())));
+        };
+        let failure = || Failure::new(format!("no plan can be read from {}", file.display()));
+        let text = fs::read(file).map_err(|error| failure().because(&error))?;
+        let plan = serde_json::from_slice(&text).map_err(|error| failure().because(&error))?;
+        Ok(Some(plan))
+    }
+
+    /// Saves a plan whose run failed. Returns the arguments that replay it.
+    fn save(&self, plan: &Plan) -> Result<String, Failure> {
+        let directory = self.save.clone().unwrap_or_else(std::env::temp_dir);
+        let file = directory.join(format!("gaggle-plan-{}.json", plan.seed()));
+        let text = serde_json::to_string_pretty(plan).expect("a plan is plain numbers");
+        fs::write(&file, text + "\n").map_err(|error| {
+            Failure::new(format!("cannot write {}", file.display())).because(&error)
+        })?;
+        Ok(format!("gaggle simulate --plan {} --trace", file.display()))
     }
 
     /// How many threads: one that no seed is left for would only be started.
@@ -88,19 +127,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
-    let clocks = if args.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound };
-    match args.seed {
-        Some(seed) => one(
-            seed,
-            Settings { clocks, trace: args.trace, history: false },
-            args.history.as_deref(),
-        ),
-        None => many(args, clocks),
+    match args.plan()? {
+        Some(plan) => one(args, plan),
+        None => many(args),
     }
 }
 
-fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode, Failure> {
-    let run = simulate(seed, &Settings { history: history.is_some(), ..settings });
+fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
+    let settings = Settings { trace: args.trace, history: args.history.is_some() };
+    let run = simulate(plan.clone(), &settings);
     if let Some(trace) = &run.trace {
         say(trace.trim_end());
     }
@@ -111,10 +146,14 @@ fn one(seed: u64, settings: Settings, history: Option<&Path>) -> Result<ExitCode
     if run.undecided > 0 {
         say(format_args!("{} searches were not decided, which is no pass", run.undecided));
     }
-    if let Some(file) = history {
+    if let Some(file) = &args.history {
         write_history(file, &run)?;
     }
-    Ok(ExitCode::from(u8::from(run.violation.is_some() || run.undecided > 0)))
+    let failed = run.violation.is_some() || run.undecided > 0;
+    if failed && args.plan.is_none() {
+        say(format_args!("replay: {}", args.save(&plan)?));
+    }
+    Ok(ExitCode::from(u8::from(failed)))
 }
 
 /// Writes what the history checker judged, and says how to judge it once more.
@@ -150,8 +189,8 @@ fn is_of_history(violation: &str) -> bool {
     ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
 }
 
-fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
-    let from = args.first()?;
+fn many(args: &Args) -> Result<ExitCode, Failure> {
+    let (from, clocks) = (args.first()?, args.clocks());
     let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
     if !args.json {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
@@ -179,7 +218,6 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
         });
         let workers = (0..args.threads()).map(|_| {
             scope.spawn(|| {
-                let settings = Settings { clocks, ..Settings::default() };
                 while !stop() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= args.seeds {
@@ -187,7 +225,7 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
                     }
                     let seed = from + number;
                     locked(&under_way).insert(seed, bar.elapsed());
-                    let run = simulate(seed, &settings);
+                    let run = simulate(Plan::draw(seed, clocks), &Settings::default());
                     locked(&under_way).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
@@ -216,7 +254,15 @@ fn many(args: &Args, clocks: Clocks) -> Result<ExitCode, Failure> {
     if args.json {
         say(json(&batch, from, took, &missing));
     } else {
-        show(&batch, took, &missing, flags);
+        show(&batch, took, &missing);
+    }
+    let undecided = batch.undecided_seeds.iter();
+    let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
+    for seed in failed.take(SAVED_MAX) {
+        let replay = args.save(&Plan::draw(*seed, clocks))?;
+        if !args.json {
+            say(format_args!("replay: {replay}"));
+        }
     }
     let sound = batch.violations_found == 0 && missing.is_empty() && batch.undecided == 0;
     Ok(ExitCode::from(u8::from(!sound)))
@@ -235,20 +281,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn show(batch: &Batch, took: Duration, missing: &[&str], flags: &str) {
+fn show(batch: &Batch, took: Duration, missing: &[&str]) {
     let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
     say(batch);
     say(format_args!("{took:.1?}: {times:.0} times real time"));
-    for (seed, _) in batch.violations.iter().take(10) {
-        say(format_args!("replay: gaggle simulate --seed {seed}{flags} --trace"));
-    }
     if batch.seeds < COMPLETE {
         say(format_args!(
             "below {COMPLETE} seeds nobody asks whether every fault and rare event was among them"
         ));
     }
-    for seed in batch.undecided_seeds.iter().take(10) {
-        say(format_args!("not decided, which is no pass: gaggle simulate --seed {seed}{flags}"));
+    if batch.undecided > 0 {
+        say(format_args!("{} searches were not decided, which is no pass", batch.undecided));
     }
     for what in missing {
         say(format_args!("never happened: {what}"));

@@ -25,7 +25,7 @@ fn assert_refused(output: &Output, reason: &str) {
 
 #[test]
 fn what_cannot_run_is_refused_with_2_and_a_reason() {
-    let table: [(&[&str], &str); 11] = [
+    let table: [(&[&str], &str); 15] = [
         (&["--jobs", "100000"], "'--jobs <JOBS>': 100000 is not in 1..=1024"),
         (&["--jobs", "0"], "'--jobs <JOBS>': 0 is not in 1..=1024"),
         (&["--seeds", "0"], "'--seeds <SEEDS>': 0 is not in 1.."),
@@ -35,11 +35,16 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
         (&["--from", "18446744073709551616"], "'--from <FROM>'"),
         (&["--seed", "1", "--seconds", "5"], "cannot be used with '--seconds <SECONDS>'"),
         (&["--seed", "1", "--json"], "cannot be used with '--json'"),
+        (&["--seed", "1", "--plan", "F"], "'--seed <SEED>' cannot be used with '--plan <FILE>'"),
+        (&["--plan", "F", "--json"], "cannot be used with '--json'"),
+        (&["--plan", "F", "--beyond-bound"], "cannot be used with '--beyond-bound'"),
+        (&["--plan", "/nowhere/F"], "no plan can be read from /nowhere/F"),
         (&["--trace"], "'--trace' cannot be used with '--seeds <SEEDS>'"),
         (&["--history", "F"], "'--history <FILE>' cannot be used with '--seeds <SEEDS>'"),
     ];
     for (arguments, reason) in table {
-        let is_batch = !arguments.iter().any(|option| ["--seed", "--seeds"].contains(option));
+        let is_batch =
+            !arguments.iter().any(|option| ["--seed", "--seeds", "--plan"].contains(option));
         let seeds: &[&str] = if is_batch { &["--seeds", "3"] } else { &[] };
         assert_refused(&gaggle(&[arguments, seeds].concat()).output().unwrap(), reason);
     }
@@ -66,6 +71,21 @@ mod planted {
             assert_refused(&output, "GAGGLE_BUG=nonsense: there is no such bug");
             assert_refused(&output, "granted-twice, cluster-time-falls");
         }
+    }
+
+    #[test]
+    fn a_saved_plan_replays_its_violation() {
+        let directory = std::env::temp_dir().join(format!("gaggle-plans-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let save = directory.to_str().unwrap();
+        let batch = found(&["--from", "0", "--seeds", "40", "--json", "--save", save]);
+        let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
+        let first = &batch["violations"][0];
+        let file = directory.join(format!("gaggle-plan-{}.json", first["seed"]));
+        let out = found(&["--plan", file.to_str().unwrap()]);
+        let violation = first["what"].as_str().unwrap();
+        assert!(out.contains(violation), "no {violation:?} in {out}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     /// Answers that were never committed: clients' histories break by it, and other invariants too.

@@ -7,8 +7,7 @@
 //!   what may not happen stands in `rules`.
 //!
 //! Everything runs in a current-thread runtime with paused time, and the strategies draw from seeds.
-//! Where a call names no nonce, the strategy draws one that no seed decides; nothing that is
-//! compared depends on it.
+//! `Local` and `Redis` generate nonces that no seed decides; nothing that is compared depends on them.
 //!
 //! A short input stands for a long schedule where its first byte says so: an engine that begins with
 //! four bytes, and lengthens them by and by, would run hardly a call in its first minute.

@@ -73,11 +73,6 @@ pub enum Error {
         source: Box<dyn StdError + Send + Sync>,
     },
 
-    /// The nonce given names an acquisition that has ended: it was unlocked, withdrawn, or its
-    /// lease ran out. *Did it take effect?* No. *May I retry?* With a new nonce.
-    #[error("this nonce's acquisition has ended")]
-    Spent,
-
     /// The key is empty or too long. Nothing was sent.
     #[error("key is {bytes} bytes long, the limit is 1 to {limit} bytes")]
     InvalidKey {
@@ -171,7 +166,6 @@ impl Error {
             | Self::Expired
             | Self::Closed
             | Self::Failed { .. }
-            | Self::Spent
             | Self::InvalidKey { .. }
             | Self::InvalidOptions { .. } => true,
         }

@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, LossWatch, Nonce, Order, Survives, check_duration, check_key,
+    KeyedMutex, Lock, LockOptions, LossWatch, Order, Survives, check_duration, check_key,
     check_request, extended, gone,
     lock_table::{Bound, Command, Effect, Known, ProcessId, Sizes, TableConfig},
     sync::Mutex,
@@ -42,10 +42,6 @@ use crate::{
 /// At most one live lease per key, always; granting side and holder read the same clock. Waiters
 /// are granted in FIFO order. Nothing survives the process. Fencing tokens begin at the wall
 /// clock's nanoseconds, so they grow across restarts unless the wall clock was set back.
-///
-/// A nonce that this strategy drew is forgotten at its unlock; one that was
-/// [given](LockOptions::nonce) is remembered for 30 s, and asking with it again is
-/// [`Error::Spent`].
 ///
 /// # Examples
 ///
@@ -192,16 +188,6 @@ impl Local {
         let answer = ask(&mut state, now);
         state.move_news(news);
         answer
-    }
-
-    /// Whether another part knows this nonce, which then names an acquisition of another key.
-    fn is_known_elsewhere(&self, key: &str, nonce: Nonce, news: &mut News) -> bool {
-        self.shards.others(key).any(|part| {
-            self.with_part(part, news, |state, now| {
-                state.step(now, &Command::Noop);
-                state.table.knows(nonce).is_some()
-            })
-        })
     }
 
     /// Brings the part of this key the room that other parts do not use. Returns whether there was

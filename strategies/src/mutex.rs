@@ -33,7 +33,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::TimedOut`], [`Error::Held`] (only where `max_wait` is zero),
-    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Spent`], [`Error::Closed`],
+    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`],
     /// [`Error::Failed`], [`Error::InvalidKey`], [`Error::InvalidOptions`], [`Error::Limit`].
     ///
     /// # Cancel safety

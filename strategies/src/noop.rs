@@ -63,7 +63,7 @@ impl KeyedMutex for Noop {
         let deadline =
             granted_deadline(now, now, Duration::ZERO, options.duration, Drift::default());
         let token = self.last_token.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Lock::new(key, options.nonce.unwrap_or_else(Nonce::random), token, Some(deadline)))
+        Ok(Lock::new(key, Nonce::random(), token, Some(deadline)))
     }
 
     async fn unlock(&self, _lock: &Lock) -> Result<(), Error> {

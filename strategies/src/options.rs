@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Error, Nonce};
+use crate::Error;
 
 /// The longest key, in bytes of UTF-8. It bounds an entry, a frame and a table row.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -51,12 +51,6 @@ pub struct LockOptions {
     pub duration: Duration,
     /// How long to wait, 5 s by default.
     pub max_wait: MaxWait,
-    /// Names this acquisition; a fresh one is drawn if `None`. Giving the same nonce again, from
-    /// whichever process, asks after the same acquisition: while it holds, the answer is the same
-    /// grant and token; while it waits, the same place; after it ended, [`Error::Spent`]. A call
-    /// that is dropped, or ends otherwise than by [`Error::Held`] or [`Error::Limit`], withdraws its nonce,
-    /// unless somebody else holds or waits with it.
-    pub nonce: Option<Nonce>,
     /// Shown by an inspection beside host and process id; at most 256 bytes.
     pub label: Option<String>,
 }
@@ -66,7 +60,6 @@ impl Default for LockOptions {
         Self {
             duration: Duration::from_secs(10),
             max_wait: MaxWait::AtMost(Duration::from_secs(5)),
-            nonce: None,
             label: None,
         }
     }
@@ -84,13 +77,6 @@ impl LockOptions {
     #[must_use]
     pub fn max_wait(mut self, max_wait: impl Into<MaxWait>) -> Self {
         self.max_wait = max_wait.into();
-        self
-    }
-
-    /// Names the acquisition.
-    #[must_use]
-    pub fn nonce(mut self, nonce: Nonce) -> Self {
-        self.nonce = Some(nonce);
         self
     }
 

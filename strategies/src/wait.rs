@@ -29,9 +29,8 @@ pub fn lasts(deadline: Instant, now: Instant, duration: Duration) -> bool {
     deadline.since(now).saturating_mul(2) >= duration
 }
 
-/// The local deadline of a grant that was found rather than made: the nonce was given by the
-/// caller, so the LOCK that took the place may have been sent by an earlier call, perhaps of
-/// another process, and the arithmetic of [`granted_deadline`] has nothing to count from.
+/// The local deadline of a grant that was found rather than made: an earlier copy of the LOCK was
+/// granted, and only what then remained of the lease is known.
 ///
 /// `sent` is read before the request that was answered; `remaining` is what the lease had left on
 /// the granting side when it answered.
@@ -40,14 +39,14 @@ pub fn found_deadline(sent: Instant, remaining: Duration, drift: Drift) -> Insta
     granted_deadline(sent, sent, Duration::ZERO, remaining, drift)
 }
 
-/// The error for a LOCK that a table refused; `None` for a stale one, which its sender repeats.
+/// The error for a LOCK that a table refused. `None` for one that its sender sends again: a stale one as
+/// it is, one whose nonce has ended under a fresh nonce.
 #[must_use]
 pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
     match reason {
         Refusal::Held => Some(Error::Held),
-        Refusal::Spent(_) => Some(Error::Spent),
         Refusal::Limit { what, limit } => Some(Error::Limit { what: what.name(), limit }),
-        Refusal::Stale { .. } => None,
+        Refusal::Spent(_) | Refusal::Stale { .. } => None,
     }
 }
 
@@ -96,9 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_as_what_it_is_and_a_stale_lock_is_repeated() {
+    fn only_final_refusals_are_errors() {
         assert!(matches!(refusal(Refusal::Held), Some(Error::Held)));
-        assert!(matches!(refusal(Refusal::Spent(Ended::Expired)), Some(Error::Spent)));
         for (what, name) in [
             (Bound::WaitersPerKey, "waiters per key"),
             (Bound::Keys, "keys held"),
@@ -110,5 +108,6 @@ mod tests {
             }
         }
         assert!(refusal(Refusal::Stale { group: 1, now: ClusterTime(5) }).is_none());
+        assert!(refusal(Refusal::Spent(Ended::Expired)).is_none());
     }
 }

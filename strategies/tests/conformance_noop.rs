@@ -52,14 +52,14 @@ impl Fixture for Nothing {
 /// Derived by running. What passes does so because nobody is in the way: a key that is free for
 /// everybody is granted at once (5, 17), bad input is refused (15), and tokens rise without
 /// exclusion (28, 29, 30).
-const FAILED: [u8; 33] = [
-    1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33,
-    34, 35, 36, 37, 38, 39, 42,
+const FAILED: [u8; 29] = [
+    1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, 20, 21, 22, 23, 28, 29, 30, 31, 32, 33,
+    34, 35, 38,
 ];
 
 #[tokio::test(start_paused = true)]
 async fn noop_fails_the_conformance_suite_in_these_cases() {
     let report = testing::run(&Nothing { noop: Mutex::new(fresh()) }).await;
     report.assert_failed(&FAILED);
-    report.assert_not_applicable(&[31, 40, 41]);
+    report.assert_not_applicable(&[27, 36, 37]);
 }

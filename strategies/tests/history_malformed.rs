@@ -238,7 +238,6 @@ fn outcomes_of_the_library_become_outcomes_of_a_history() {
     for (call, error, outcome) in [
         (lock, Error::TimedOut, Outcome::Refused(Refusal::TimedOut)),
         (lock, Error::Held, Outcome::Refused(Refusal::Held)),
-        (lock, Error::Spent, Outcome::Refused(Refusal::Spent)),
         (lock, Error::Closed, withdrawn),
         (lock, unavailable(), withdrawn),
         (lock, Error::Unknown, Outcome::Unknown),

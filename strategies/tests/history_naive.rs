@@ -179,7 +179,7 @@ impl Naive<'_> {
                 let holder = Some(Holder { until, told: true, ..holder });
                 Some(Life { holder, ..life })
             }
-            (_, Outcome::Refused(Refusal::NotHolder | Refusal::Spent)) => (!holds).then_some(life),
+            (_, Outcome::Refused(Refusal::NotHolder)) => (!holds).then_some(life),
             (_, Outcome::Refused(Refusal::Expired)) => {
                 let first = self
                     .of_nonce(nonce)

@@ -45,12 +45,13 @@ impl Client {
     async fn run(mut self, turns: u32) {
         for _ in 0..turns {
             self.pause(200).await;
+            // Names this acquisition in the history.
             let nonce = Nonce::from_u128(self.rng.random());
             let duration = Duration::from_millis(self.rng.random_range(20..300));
             let tries = self.rng.random_bool(0.2);
             let wait = if tries { 0 } else { self.rng.random_range(1..400) };
             let max_wait = Duration::from_millis(wait);
-            let options = LockOptions::default().nonce(nonce).duration(duration);
+            let options = LockOptions::default().duration(duration);
             let options = LockOptions { max_wait: MaxWait::AtMost(max_wait), ..options };
             let call = Call::Lock { duration, max_wait: Some(max_wait) };
             self.invoke(nonce, call);

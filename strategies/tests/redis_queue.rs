@@ -273,9 +273,9 @@ async fn calls(server: &Server, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn the_bounds_on_waiters_and_nonces_are_typed() {
+async fn the_bound_on_waiters_is_typed() {
     let server = Server::start().await;
-    let options = server.options().waiters_max(2).nonces_max(1);
+    let options = server.options().waiters_max(2);
     let redis = Arc::new(Redis::open(options).await.unwrap());
     let held = take(&redis, "k", secs(20)).await;
     for place in 1..=2 {

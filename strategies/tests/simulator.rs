@@ -1,7 +1,7 @@
 //! Goal: whole clusters of the code that ships keep the contract under faults, and the simulator
 //! that says so can be trusted.
-//! Method: a slice of what `gaggle simulate` runs: the seeds that once failed, a fixed range, and
-//! fresh seeds that are printed. Two runs of a seed, in this process and in another, have the same
+//! Method: a slice of what `gaggle simulate` runs: the plans that once failed (`tests/plans`), a fixed range of
+//! seeds, and fresh seeds that are printed. Two runs of a seed, in this process and in another, have the same
 //! trace. Clocks beyond the drift bound must be seen to break what the bound protects.
 //!
 //! A failure prints its seed; `cargo run --release --features simulator -- simulate --seed N --trace`
@@ -10,65 +10,38 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
+    fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::Write as _,
+    path::Path,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use gaggle_strategies::testing::{
     history::{self, History},
-    simulator::{Batch, Clocks, FRESH_FROM, Run, STANDSTILL, Settings, simulate},
+    simulator::{Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate},
 };
 
-/// Seeds in which something was found once, by what it was. They always run. A trace changes with the
-/// library, and with it which seed shows a mistake: those of the first have their mistake planted and
-/// are held to fail with it by `scripts/planted`; of the next each failed with its mistake put back
-/// when `docs/proof.md` says so; those of the last part have lost theirs, and are plain seeds now.
-const REGRESSIONS: [(u64, &str); 26] = [
-    // A mistake of the library that is kept: `answer-to-any-copy`.
-    (2_391, "a lease counted from a later send than that of the LOCK that was granted"),
-    (7_187, "the same"),
-    // Mistakes of the library.
-    (905, "a leader that alone commits repeated a stale LOCK for ever within one turn"),
-    (7_253, "a joint configuration that had lost one half stood still"),
-    // Mistakes of the judge.
-    (5_756, "an unlock answered as expired, of which a repeated frame had taken effect"),
-    (7_283, "a waiter whose turn ran out before it heard of it"),
-    (111, "a lock told lost while its unlock was under way"),
-    (1_014, "a lock told lost after its holder had let go of it, before its unlock was asked for"),
-    (7_040, "a frame held up until after all had healed brought a nonce to remember"),
-    (50_000_310_361, "a burst of entries that nobody could have compacted yet"),
-    (50_000_480_147, "the same"),
-    (50_000_723_867, "the same"),
-    (2_199_023_264_002, "a client that handed on a lock of which it had been told that it is gone"),
-    (2_310_000_003_187, "a nonce granted anew by a group that knows nothing of the former one"),
-    // Plain seeds.
-    (1_103, "a lease counted from a later send than that of the LOCK that was granted"),
-    (2_310_000_016_956, "a lock lost between the answer to an extension and the watch that asks"),
-    (1_007, "a LOCK of a nonce whose memory had passed"),
-    (1_366, "a late copy of a refused LOCK that was granted to nobody"),
-    (2_911, "a nonce that was forgotten before it was asked for again"),
-    (200_021_281, "appends at heartbeats, put together to more than a frame holds, and dropped"),
-    (11_073_312, "a nameless member that started over, whose former incarnation kept its place"),
-    (201_008_799, "an extend that was read after the extended lease"),
-    (2_005_347, "a snapshot in pieces, whose receiver had forgotten what it acknowledged"),
-    (201_005_365, "a nameless learner that died before it could vote, and kept its place"),
-    (112_534, "a call that overran its deadline, by the simulator's own count of standstill"),
-    (201_888, "a waiter whose place was lost, and who queued again"),
-];
+fn run(seed: u64, settings: &Settings) -> Run {
+    simulate(Plan::draw(seed, Clocks::WithinBound), settings)
+}
 
 fn assert_sound(seed: u64) -> Run {
-    let run = simulate(seed, &Settings::default());
+    let run = run(seed, &Settings::default());
     assert!(run.violation.is_none(), "{run}\nreplay: gaggle simulate --seed {seed} --trace");
     run
 }
 
 #[test]
-fn seeds_that_once_failed_are_sound() {
-    for (seed, what) in REGRESSIONS {
-        println!("seed {seed}: {what}");
-        assert_sound(seed);
+fn saved_plans_are_sound() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
+    for file in fs::read_dir(directory).unwrap() {
+        let file = file.unwrap().path();
+        let plan: Plan = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let run = simulate(plan, &Settings::default());
+        let file = file.display();
+        assert!(run.violation.is_none(), "{run}\nreplay: gaggle simulate --plan {file} --trace");
     }
 }
 
@@ -81,13 +54,7 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     let line = format!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
-    // From the last bounds on, beyond which a plan may be anything.
-    let beyond = 1 << 36;
-    (0..160)
-        .chain(beyond..beyond + 40)
-        .chain(FRESH_FROM..FRESH_FROM + 40)
-        .chain(fresh..fresh + count)
-        .for_each(|seed| batch.add(&assert_sound(seed)));
+    (0..240).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
     assert_eq!(batch.undecided, 0, "a history was not decided");
@@ -113,7 +80,7 @@ fn a_batch_counts_violations_beyond_those_that_it_names() {
 fn a_history_read_from_its_file_is_judged_alike() {
     let settings = Settings { history: true, ..Settings::default() };
     for seed in 80..90 {
-        let run = simulate(seed, &settings);
+        let run = run(seed, &settings);
         let judged = run.judged.unwrap();
         let mut file = Vec::new();
         judged.history.write(&mut file).unwrap();
@@ -129,8 +96,8 @@ fn a_history_read_from_its_file_is_judged_alike() {
 #[test]
 fn two_runs_of_a_seed_have_one_trace() {
     let settings = Settings { trace: true, ..Settings::default() };
-    for seed in (40..60).chain(FRESH_FROM + 40..FRESH_FROM + 50) {
-        let (one, other) = (simulate(seed, &settings), simulate(seed, &settings));
+    for seed in 40..70 {
+        let (one, other) = (run(seed, &settings), run(seed, &settings));
         assert!(one.trace == other.trace && one.digest == other.digest, "seed {seed} differs");
     }
 }
@@ -143,12 +110,12 @@ fn two_processes_have_one_trace_of_a_seed() {
     let settings = Settings { trace: true, ..Settings::default() };
     // Of the numbers of its events, and of every byte of its text.
     let digest = |seed| {
-        let run = simulate(seed, &settings);
+        let run = run(seed, &settings);
         let mut text = DefaultHasher::new();
         run.trace.unwrap().hash(&mut text);
         format!("{:016x} {:016x}", run.digest, text.finish())
     };
-    let digests = || (60..80).chain(FRESH_FROM + 60..FRESH_FROM + 70).map(digest);
+    let digests = || (60..90).map(digest);
     if std::env::var_os(CHILD).is_some() {
         let text: String = digests().map(|digest| format!("digest {digest}\n")).collect();
         std::io::stdout().write_all(text.as_bytes()).unwrap();
@@ -171,11 +138,9 @@ fn two_processes_have_one_trace_of_a_seed() {
 /// live lease and rising tokens still hold, as the invariants assert.
 #[test]
 fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
-    let settings = Settings { clocks: Clocks::BeyondBound, ..Settings::default() };
     let (mut believed, mut stood_still) = (0, 0);
-    // In the last an unlock is answered by its deadline alone; the judge once took that for an effect.
-    for seed in (0..60).chain([5_358_645_071_286]) {
-        let run = simulate(seed, &settings);
+    for seed in 0..60 {
+        let run = simulate(Plan::draw(seed, Clocks::BeyondBound), &Settings::default());
         assert!(
             run.violation.is_none(),
             "{run}\nreplay: gaggle simulate --seed {seed} --beyond-bound"

@@ -5,7 +5,7 @@ use std::{
 
 use arbitrary::{Result, Unstructured};
 use gaggle_channels::Faults;
-use gaggle_strategies::{Clock, KeyedMutex, Lock, LockOptions, Nonce};
+use gaggle_strategies::{Clock, KeyedMutex, Lock, LockOptions};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -17,8 +17,6 @@ use super::{
 const CLIENTS_MAX: usize = 4;
 const ACTS_MAX: usize = 12;
 const KEYS: [&str; 2] = ["a", "b"];
-/// Nonces that clients give; each belongs to the key of its number.
-const GIVEN: u128 = 4;
 
 /// What each client does, and what happens meanwhile.
 #[derive(Clone, Debug)]
@@ -33,7 +31,6 @@ enum Act {
         key: usize,
         lease: Duration,
         wait: Duration,
-        given: Option<u128>,
     },
     /// As `Lock`, but the call is dropped.
     Dropped {
@@ -94,12 +91,7 @@ fn act(u: &mut Unstructured<'_>) -> Result<Act> {
     let key = u.int_in_range(0..=KEYS.len() - 1)?;
     let of = usize::from(u.arbitrary::<u8>()?.leading_zeros() as u8 / 3);
     Ok(match u.int_in_range(0..=15)? {
-        0..=5 => Act::Lock { key, lease: lease(u)?, wait: wait(u)?, given: None },
-        6 | 7 => {
-            let given = u.int_in_range(0..=GIVEN - 1)?;
-            let key = usize::try_from(given).expect("a few") % KEYS.len();
-            Act::Lock { key, lease: lease(u)?, wait: wait(u)?, given: Some(given) }
-        }
+        0..=7 => Act::Lock { key, lease: lease(u)?, wait: wait(u)? },
         8 => Act::Dropped { key, wait: wait(u)?, after: ms(u, 1_000)? },
         9..=11 => Act::Unlock { of },
         12 => Act::Extend { of, lease: lease(u)? },
@@ -178,7 +170,7 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> History {
         let (handle, clock) = (backend.handle(number).clone(), backend.clock.clone());
         let mut last = Client { number, handle, clock, locks: Vec::new(), events: events.clone() };
         let lease = Duration::from_secs(1);
-        last.lock(key, lease, Duration::ZERO, None, None).await;
+        last.lock(key, lease, Duration::ZERO, None).await;
         assert_eq!(last.locks.len(), 1, "{key} is free in the end: {:?}", take(&events).last());
         last.unlock(0).await;
     }
@@ -201,12 +193,9 @@ impl Client {
     async fn run(mut self, acts: Vec<Act>) {
         for act in acts {
             match act {
-                Act::Lock { key, lease, wait, given } => {
-                    let nonce = given.map(|given| Nonce::from_u128(1 + given));
-                    self.lock(KEYS[key], lease, wait, nonce, None).await;
-                }
+                Act::Lock { key, lease, wait } => self.lock(KEYS[key], lease, wait, None).await,
                 Act::Dropped { key, wait, after } => {
-                    self.lock(KEYS[key], Duration::from_secs(2), wait, None, Some(after)).await;
+                    self.lock(KEYS[key], Duration::from_secs(2), wait, Some(after)).await;
                 }
                 Act::Unlock { of } => self.unlock(of).await,
                 Act::Extend { of, lease } => self.extend(of, lease).await,
@@ -220,15 +209,13 @@ impl Client {
         key: &str,
         lease: Duration,
         wait: Duration,
-        nonce: Option<Nonce>,
         dropped: Option<Duration>,
     ) {
-        let options = LockOptions { nonce, ..LockOptions::default() };
-        let options = options.duration(lease).max_wait(wait);
+        let options = LockOptions::default().duration(lease).max_wait(wait);
         let invoked = self.clock.now();
         let locking = self.handle.lock(key, options);
         let locked = timeout(dropped.unwrap_or(Duration::MAX / 4), locking).await;
-        let (mut nonce, mut granted) = (nonce, None);
+        let (mut nonce, mut granted) = (None, None);
         let outcome = match &locked {
             Ok(Ok(lock)) => {
                 nonce = Some(lock.nonce());

@@ -27,7 +27,7 @@ impl fmt::Display for History {
 pub(super) struct Event {
     pub(super) client: usize,
     pub(super) key: String,
-    /// `None` where the strategy drew one and has not shown it.
+    /// `None` where the strategy has not shown it.
     pub(super) nonce: Option<Nonce>,
     pub(super) what: What,
     /// `Ok`, `dropped`, or the error's name.
@@ -85,7 +85,6 @@ fn outcome_is_legal(event: &Event, faulty: bool) -> Verdict {
         What::Lock { wait, .. } => match event.outcome {
             "Ok" | "dropped" | "TimedOut" => true,
             "Held" => wait.is_zero(),
-            "Spent" => event.nonce.is_some(),
             "Unavailable" | "Unknown" => faulty,
             _ => false,
         },
@@ -121,12 +120,7 @@ fn not_holder_has_a_cause(event: &Event, events: &[Event]) -> Verdict {
 
 /// Whether the call may have ended the acquisition of `nonce`.
 fn gives_up(event: &Event, nonce: Option<Nonce>) -> bool {
-    event.nonce == nonce
-        && match event.what {
-            What::Unlock { .. } => true,
-            What::Lock { .. } => event.outcome != "Ok",
-            What::Extend { .. } => false,
-        }
+    event.nonce == nonce && matches!(event.what, What::Unlock { .. })
 }
 
 /// One acquisition, from when its first holder knew to when its last could not rely on it.
@@ -138,8 +132,6 @@ struct Hold {
     token: u64,
     from: Instant,
     until: Instant,
-    /// Somebody gave its nonce up before a caller was told of the grant.
-    void: bool,
 }
 
 fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
@@ -148,7 +140,7 @@ fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
         let What::Lock { granted: Some((token, deadline)), .. } = event.what else { continue };
         let nonce = event.nonce.expect("a grant shows its nonce");
         let (key, from) = (event.key.clone(), event.returned);
-        let hold = Hold { key, nonce, token, from, until: deadline, void: false };
+        let hold = Hold { key, nonce, token, from, until: deadline };
         let known = holds.entry(nonce).or_insert_with(|| hold.clone());
         require(known.token == token, || format!("one nonce, two tokens: {known:?}, {hold:?}"))?;
         known.from = known.from.min(hold.from);
@@ -163,8 +155,6 @@ fn holds(events: &[Event]) -> Result<Vec<Hold>, String> {
     for event in events {
         let Some(hold) = event.nonce.and_then(|nonce| holds.get_mut(&nonce)) else { continue };
         if gives_up(event, event.nonce) {
-            // Its withdrawal may be under way for longer than the call: it frees whoever holds.
-            hold.void |= event.invoked < hold.from;
             hold.until = hold.until.min(event.invoked.max(hold.from));
         }
     }
@@ -183,24 +173,16 @@ fn tokens_rise(events: &[Event]) -> Verdict {
         for (other, later) in grants().filter(|(other, _)| other.key == one.key) {
             let apart = one.nonce != other.nonce;
             require(!apart || earlier != later, || format!("one token twice: {one:?}, {other:?}"))?;
-            let after = apart && one.returned < other.invoked && !asked_before(events, other, one);
+            let after = apart && one.returned < other.invoked;
             require(!after || earlier < later, || format!("tokens fall: {one:?}, {other:?}"))?;
         }
     }
     Ok(())
 }
 
-/// Whether the nonce of `event` was asked for before `one` was granted: then its grant may be older.
-fn asked_before(events: &[Event], event: &Event, one: &Event) -> bool {
-    events.iter().any(|other| {
-        let lock = matches!(other.what, What::Lock { .. });
-        lock && other.nonce == event.nonce && other.invoked <= one.returned
-    })
-}
-
 /// No two holders at one time, each by its own local deadline.
 fn exclusion(holds: &[Hold]) -> Verdict {
-    let mut relied_on: Vec<_> = holds.iter().filter(|hold| !hold.void).collect();
+    let mut relied_on: Vec<_> = holds.iter().collect();
     // One that was given up in its first moment is before others of that moment.
     relied_on.sort_by_key(|hold| (hold.from, hold.until));
     for (at, one) in relied_on.iter().enumerate() {

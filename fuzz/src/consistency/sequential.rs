@@ -1,15 +1,14 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use arbitrary::{Result, Unstructured};
-use gaggle_strategies::{Error, Lock, LockOptions, Nonce};
+use gaggle_strategies::{Error, Lock, LockOptions};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::backend::Backend;
 
 /// Calls in one schedule at most.
 const OPS_MAX: usize = 24;
-/// A schedule ends by then: nonces are remembered for 30 s, and nothing here tells the last of them
-/// from the first after.
+/// A schedule ends by then: no withdrawn nonce is forgotten before, which is after 30 s.
 const LASTS: Duration = Duration::from_secs(24);
 /// The longest lease in whole seconds.
 const LEASE_MAX: u64 = 4;
@@ -19,11 +18,10 @@ const KEYS: [&str; 3] = ["a", "orders/42", "\u{1f512} "];
 /// strategy takes longer than another stays below the distance.
 const GRID: Duration = Duration::from_secs(1);
 
-/// One call. `of` counts the acquisitions, or the nonces given, from the newest back.
+/// One call. `of` counts the acquisitions from the newest back.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    Lock { client: usize, key: usize, lease: u64, wait: u64, given: bool },
-    Again { client: usize, of: usize, lease: u64, wait: u64 },
+    Lock { client: usize, key: usize, lease: u64, wait: u64 },
     Dropped { client: usize, key: usize, wait: u64, after: u64 },
     Unlock { client: usize, of: usize },
     Extend { client: usize, of: usize, lease: u64 },
@@ -53,16 +51,9 @@ pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Vec<Op>> {
             Ok(usize::from(u.arbitrary::<u8>()?.leading_zeros() as u8 / 2))
         };
         ops.push(match u.int_in_range(0..=15)? {
-            0..=5 => Op::Lock {
+            0..=7 => Op::Lock {
                 client,
                 key: u.int_in_range(0..=KEYS.len() - 1)?,
-                lease: u.int_in_range(1..=LEASE_MAX)?,
-                wait: u.int_in_range(0..=4)?,
-                given: u.arbitrary()?,
-            },
-            6 | 7 => Op::Again {
-                client,
-                of: of(u)?,
                 lease: u.int_in_range(1..=LEASE_MAX)?,
                 wait: u.int_in_range(0..=4)?,
             },
@@ -86,8 +77,7 @@ pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Vec<Op>> {
 ///
 /// When something is left in the end, or a key is not free.
 pub(super) async fn run(backend: Backend, ops: Vec<Op>) -> Trace {
-    let mut run =
-        Run { backend, began: Instant::now(), locks: Vec::new(), given: Vec::new(), trace: vec![] };
+    let mut run = Run { backend, began: Instant::now(), locks: Vec::new(), trace: Vec::new() };
     for op in &ops {
         if run.began.elapsed() >= LASTS {
             break;
@@ -111,7 +101,6 @@ struct Run {
     backend: Backend,
     began: Instant,
     locks: Vec<Lock>,
-    given: Vec<(Nonce, usize)>,
     trace: Trace,
 }
 
@@ -119,27 +108,23 @@ fn lease(seconds: u64) -> Duration {
     Duration::from_millis(seconds * 1000 + 400)
 }
 
-fn options(seconds: u64, wait: u64, nonce: Option<Nonce>) -> LockOptions {
+fn options(seconds: u64, wait: u64) -> LockOptions {
     // Zero does not wait.
     let wait = Duration::from_millis(if wait == 0 { 0 } else { wait * 1000 - 400 });
-    LockOptions { nonce, ..LockOptions::default().duration(lease(seconds)).max_wait(wait) }
+    LockOptions::default().duration(lease(seconds)).max_wait(wait)
 }
 
 impl Run {
     async fn step(&mut self, op: &Op) {
         match *op {
-            Op::Lock { client, key, lease, wait, given } => {
-                let nonce = given.then(|| Nonce::from_u128(1 + self.trace.len() as u128));
-                self.given.extend(nonce.map(|nonce| (nonce, key)));
-                self.lock(client, key, lease, wait, nonce).await;
+            Op::Lock { client, key, lease, wait } => {
+                let handle = self.backend.handle(client).clone();
+                let locked = handle.lock(KEYS[key], options(lease, wait)).await;
+                self.answered(client, lease, locked).await;
             }
-            Op::Again { client, of, lease, wait } => match newest(&self.given, of) {
-                Some((nonce, key)) => self.lock(client, key, lease, wait, Some(nonce)).await,
-                None => self.note(Outcome::NothingToDo).await,
-            },
             Op::Dropped { client, key, wait, after } => {
                 let handle = self.backend.handle(client).clone();
-                let locking = handle.lock(KEYS[key], options(1, wait, None));
+                let locking = handle.lock(KEYS[key], options(1, wait));
                 let limit = Duration::from_millis(after * 1000 + 800);
                 match timeout(limit, locking).await {
                     Ok(locked) => self.answered(client, 1, locked).await,
@@ -161,24 +146,6 @@ impl Run {
         }
     }
 
-    async fn lock(
-        &mut self,
-        client: usize,
-        key: usize,
-        lease: u64,
-        wait: u64,
-        nonce: Option<Nonce>,
-    ) {
-        let handle = self.backend.handle(client).clone();
-        let locked = handle.lock(KEYS[key], options(lease, wait, nonce)).await;
-        if matches!(locked, Err(Error::TimedOut)) {
-            // Whether it is remembered as withdrawn is open where nothing of it was left: `Raft`,
-            // which does not queue, judges it anew.
-            self.given.retain(|(given, _)| Some(*given) != nonce);
-        }
-        self.answered(client, lease, locked).await;
-    }
-
     async fn answered(
         &mut self,
         client: usize,
@@ -186,14 +153,10 @@ impl Run {
         locked: std::result::Result<Lock, Error>,
     ) {
         let waited = Instant::now() - self.began;
-        let granted = locked.as_ref().map(Lock::nonce).ok();
-        let again = granted.is_some_and(|nonce| self.locks.iter().any(|l| l.nonce() == nonce));
+        let granted = locked.is_ok();
         let outcome = self.locked(locked);
         self.note(outcome).await;
-        if again {
-            // How much of a lease that is found a holder relies on is open: no longer now.
-            self.extend(client, 0, LEASE_MAX).await;
-        } else if granted.is_some() && !on_grid(waited) {
+        if granted && !on_grid(waited) {
             // A grant after a wait ends off the grid.
             self.extend(client, 0, lease).await;
         }
@@ -279,7 +242,6 @@ pub(super) fn name(error: &Error) -> &'static str {
         Error::Unknown => "Unknown",
         Error::Closed => "Closed",
         Error::Failed { .. } => "Failed",
-        Error::Spent => "Spent",
         Error::InvalidKey { .. } => "InvalidKey",
         Error::InvalidOptions { .. } => "InvalidOptions",
         Error::Limit { .. } => "Limit",

@@ -157,7 +157,7 @@ impl Scripted {
                 call.nonce.to_string(),
                 whole_ms(call.duration).to_string(),
                 wait.clone(),
-                copies(call.given),
+                copies(call.copies),
                 "1 host -".into(),
             ];
             let reply = self.eval(Verb::Lock, call.key, arguments);
@@ -185,8 +185,8 @@ impl Scripted {
         }
     }
 
-    fn free(&self, key: &str, nonce: Nonce, given: bool) -> bool {
-        let reply = self.eval(Verb::Unlock, key, vec![nonce.to_string(), copies(given)]);
+    fn free(&self, key: &str, nonce: Nonce, may_repeat: bool) -> bool {
+        let reply = self.eval(Verb::Unlock, key, vec![nonce.to_string(), copies(may_repeat)]);
         match &reply[..] {
             [Answer::Int(1)] => true,
             [was] => &*word(was) == "held",
@@ -251,14 +251,14 @@ impl KeyedMutex for Scripted {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
         let until = wait_until(self.now(), options.max_wait);
-        let mut nonce = options.nonce.unwrap_or_else(Nonce::random);
         loop {
+            let nonce = Nonce::random();
             hold(&self.callers).entry(nonce).or_insert((0, false)).0 += 1;
             let call = Call {
                 client: self,
                 key,
                 nonce,
-                given: options.nonce.is_some(),
+                copies: nonce.as_u128().is_multiple_of(3),
                 duration: Duration::from_millis(whole_ms(options.duration)),
                 once: options.max_wait == MaxWait::AtMost(Duration::ZERO),
                 until,
@@ -268,13 +268,9 @@ impl KeyedMutex for Scripted {
             if let Some(lock) = call.run().await? {
                 return Ok(lock);
             }
-            if options.nonce.is_some() {
-                return Err(Error::Spent);
-            }
             if until.is_some_and(|until| self.now() >= until) {
                 return Err(Error::TimedOut);
             }
-            nonce = Nonce::random();
         }
     }
 
@@ -325,8 +321,8 @@ impl KeyedMutex for Scripted {
     }
 }
 
-fn copies(given: bool) -> String {
-    if given { "c" } else { "-" }.to_owned()
+fn copies(may_repeat: bool) -> String {
+    if may_repeat { "c" } else { "-" }.to_owned()
 }
 
 fn word(answer: &Answer) -> std::borrow::Cow<'_, str> {

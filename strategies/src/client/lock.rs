@@ -48,7 +48,8 @@ impl<B: Backend> Client<B> {
                         pending.disarm();
                         return Ok(lock);
                     }
-                    // It was lost before it was read.
+                    // It was lost before it was read: with the handle, or with what granted it.
+                    self.check_open()?;
                     ENDED_RETRY
                 }
                 Answer::Held if !request.tries => self.profile.retry,

@@ -1,8 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Local,
-    shards::{self, lock},
+    Local, shards,
     signal::Signal,
     state::{News, State, instant, stamp},
 };
@@ -54,8 +53,8 @@ impl<'a> Call<'a> {
         Self {
             local,
             key: key.into(),
-            nonce: options.nonce.unwrap_or_else(Nonce::random),
-            given: options.nonce.is_some(),
+            nonce: Nonce::random(),
+            given: false,
             number: 0,
             duration: Duration::from_millis(whole_ms(options.duration)),
             started: false,
@@ -80,15 +79,7 @@ impl<'a> Call<'a> {
         options: &LockOptions,
         news: &mut News,
     ) -> Result<Begun<'a>, Error> {
-        let mut call = Self::new(local, key, options);
-        if call.given {
-            // What comes before the table is asked may take its time.
-            call.starts(local.clock.now(), options);
-        }
-        let _alone = call.given.then(|| lock(&local.shards.given));
-        if call.given && local.is_known_elsewhere(key, call.nonce, news) {
-            return Err(Error::Spent);
-        }
+        let call = Self::new(local, key, options);
         let mut asked = call.ask(key, options, news)?;
         loop {
             match asked {
@@ -320,7 +311,7 @@ impl Place<'_> {
     }
 
     fn look(&mut self, state: &mut State, now: Instant) -> Result<Look, Error> {
-        let Call { key, nonce, given, number, until, .. } = &self.call;
+        let Call { key, nonce, number, until, .. } = &self.call;
         let waits =
             self.signal.ended().is_none() && state.table.knows(*nonce) == Some(Known::Waits);
         if waits && until.is_some_and(|until| until <= now) {
@@ -329,9 +320,8 @@ impl Place<'_> {
         state.step(now, &Command::Noop);
         match self.signal.ended() {
             Some(Ended::Waited) => return Err(Error::TimedOut),
-            Some(Ended::Expired) if !given => return Ok(Look::RanOut),
-            // The caller's nonce ran out, or another call with it took the lock and ended it.
-            Some(_) => return Err(Error::Spent),
+            // It expired, or was unlocked by its nonce, before this call saw it.
+            Some(_) => return Ok(Look::RanOut),
             None => {}
         }
         let hold = state.table.grant(key).expect("what has not ended holds its key or waits");

@@ -21,8 +21,6 @@ pub(super) struct Shards {
     parts: Box<[Mutex<State>]>,
     /// Held while room moves between parts, so that no two look for the same.
     pub(super) moving: Mutex<()>,
-    /// Held while a nonce that came from a caller is asked for: any part may know it.
-    pub(super) given: Mutex<()>,
 }
 
 impl Shards {
@@ -35,7 +33,7 @@ impl Shards {
             Mutex::new(State::new(config, owner.clone(), holds.clone()))
         };
         let parts = (0..SHARDS).map(part).collect();
-        Self { parts, moving: Mutex::new(()), given: Mutex::new(()) }
+        Self { parts, moving: Mutex::new(()) }
     }
 
     /// Where a key is.

@@ -1,8 +1,4 @@
-use super::{
-    ClusterTime,
-    row::{Row, Waiter},
-    slab::Slot,
-};
+use super::{ClusterTime, claim::Waiter, row::Row, slab::Slot};
 use crate::timeline::Timeline;
 
 /// A time and the place of the claim to which something happens then: the order of what is due.

@@ -45,6 +45,7 @@
 //! goes with the last of its rows: where most keys have gone, the others keep what is left of their
 //! blocks until new keys fill them.
 mod check;
+mod claim;
 mod command;
 mod config;
 mod index;

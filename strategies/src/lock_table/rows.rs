@@ -111,10 +111,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::lock_table::{
-        ClusterTime, LockRequest, Wait,
-        row::{Claim, Hold},
-        tests::request,
-        waiters::Line,
+        ClusterTime, LockRequest, Wait, claim::Claim, row::Hold, tests::request, waiters::Line,
     };
 
     fn row(key: &str) -> Row {

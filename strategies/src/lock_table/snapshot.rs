@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ClusterTime, Ended, LockTable, TableConfig,
+    claim::{Claim, Waiter},
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     key::digest,
     nonces::{Nonces, Place},
-    row::{Claim, Hold, Row, Waiter},
+    row::{Hold, Row},
     rows::Rows,
     waiters::{Line, Waiters},
 };

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use super::{
     Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal, TableConfig,
+    claim::{Claim, Waiter, lease_ms},
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     nonces::{Nonces, Place},
-    row::{Claim, Hold, Row, Waiter, lease_ms},
+    row::{Hold, Row},
     rows::Rows,
     slab::Slot,
     waiters::{Line, Waiters},

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     ProcessId,
-    row::Waiter,
+    claim::Waiter,
     slab::{Slab, Slot},
 };
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::{
         Nonce,
-        lock_table::{ClusterTime, LockRequest, Wait, row::Claim, tests::request},
+        lock_table::{ClusterTime, LockRequest, Wait, claim::Claim, tests::request},
     };
 
     fn waiter(place: u64, process: u64) -> Waiter {

@@ -31,7 +31,7 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
 /// What a strategy of the Raft family does with a key that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Policy {
     /// Waiters queue in the replicated table.
     Queue,

@@ -16,6 +16,7 @@ use crate::{
     Instant, Lock, MemberOptions, Nonce, Owner,
     client::{
         call::{Answer, Call, CallId, ExtendCall, LockCall, Output, Until},
+        command::earlier,
         core::Core,
     },
     lock_table::Grant,
@@ -153,6 +154,12 @@ impl World {
 
     pub(super) fn node(&mut self, name: &str) -> &mut Node {
         &mut self.nodes.get_mut(name).expect("it runs").node
+    }
+
+    /// When a turn of this process must come although nothing arrives, besides ticks.
+    pub(super) fn next_wake(&self, name: &str) -> Option<Instant> {
+        let Process { node, core } = &self.nodes[name];
+        earlier(node.next_wake(), core.next_wake())
     }
 
     /// How many requests of this process are pending.

@@ -108,26 +108,6 @@ fn a_call_dropped_while_it_is_granted_passes_the_lock_on() {
 }
 
 #[test]
-fn one_nonce_that_is_asked_for_on_two_keys_at_one_time_takes_one() {
-    explore("one_nonce_that_is_asked_for_on_two_keys_at_one_time_takes_one", || {
-        let local = local();
-        let threads = ["orders/1", "orders/2", "orders/3"].map(|key| {
-            let local = local.clone();
-            thread::spawn(move || {
-                let options = forever().nonce(Nonce::from_u128(7));
-                match block_on(local.lock(key, options)) {
-                    Ok(_) => 1,
-                    Err(Error::Spent) => 0,
-                    Err(other) => panic!("{other}"),
-                }
-            })
-        });
-        let granted: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        assert_eq!(granted, 1);
-    });
-}
-
-#[test]
 fn closing_ends_every_wait() {
     explore("closing_ends_every_wait", || {
         let local = local();

@@ -65,12 +65,12 @@ pub trait Fixture: Send + Sync {
         Duration::from_secs(180)
     }
 
-    /// How many waiters case 36 queues on one key, 1,000 by default. Say why if you lower it.
+    /// How many waiters case 32 queues on one key, 1,000 by default. Say why if you lower it.
     fn waiters(&self) -> usize {
         1_000
     }
 
-    /// How many keys case 39 locks, 100,000 by default. Say why if you lower it.
+    /// How many keys case 35 locks, 100,000 by default. Say why if you lower it.
     fn keys(&self) -> usize {
         100_000
     }

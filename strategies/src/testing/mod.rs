@@ -1,4 +1,4 @@
-//! The conformance suite: what a lock must do on every strategy, as 42 cases anyone can run.
+//! The conformance suite: what a lock must do on every strategy, as 38 cases anyone can run.
 //!
 //! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
 //! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for

@@ -1,20 +1,21 @@
 //! A deterministic simulator: whole clusters of the code that ships, in virtual time, under faults.
 //!
-//! A seed decides everything. Each process runs a [`Raft`](crate::Raft) or
+//! A plan decides everything, and a seed draws the plan. Each process runs a [`Raft`](crate::Raft) or
 //! [`Gaggle`](crate::Gaggle) as users hold it, with its driver, its node, the engine and the lock
 //! table; what is simulated is what lies around them: the channel, the clock, and who runs when.
 //!
 //! ```
-//! use gaggle_strategies::testing::simulator::{Settings, simulate};
+//! use gaggle_strategies::testing::simulator::{Clocks, Plan, Settings, simulate};
 //!
-//! let run = simulate(7, &Settings::default());
+//! let run = simulate(Plan::draw(7, Clocks::WithinBound), &Settings::default());
 //! assert!(run.violation.is_none(), "{run}");
 //! ```
 //!
-//! - `plan`: what a seed draws before it begins: sizes, options, which faults and how hard.
-//! - `world`: what each event does; `agenda`: when it comes; `life`: how processes begin and end,
+//! - `plan`: what is drawn before a run begins: sizes, options, which faults and how hard. A failing
+//!   run is kept as its plan, in a file.
+//! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
-//!   `faults`: what goes wrong; `heal`: what must come right afterwards.
+//!   `faults`: what goes wrong, and `fault_schedule` when; `heal`: what must come right afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they saw.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: what must hold after every event, one a file.
@@ -28,7 +29,9 @@ mod client;
 mod clock;
 mod coverage;
 mod draw;
+mod event;
 mod executor;
+mod fault_schedule;
 mod faults;
 mod heal;
 mod invariants;
@@ -47,7 +50,7 @@ pub(crate) use self::trace::digest;
 pub use self::{
     batch::Batch,
     calls::Judged,
-    coverage::{Coverage, FAULTS, HANDED_ON, SOMETIMES, STANDSTILL},
-    plan::{Clocks, FRESH_FROM},
+    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
+    plan::{Clocks, Plan},
     run::{Run, Settings, simulate},
 };

@@ -12,7 +12,8 @@ pub(super) struct Call<'a> {
     pub(super) client: &'a Scripted,
     pub(super) key: &'a str,
     pub(super) nonce: Nonce,
-    pub(super) given: bool,
+    /// Whether it says that copies of its LOCK may be in flight.
+    pub(super) copies: bool,
     pub(super) duration: Duration,
     pub(super) once: bool,
     pub(super) until: Option<Instant>,
@@ -43,17 +44,15 @@ impl Call<'_> {
         let sent = client.now();
         loop {
             let asked = client.now();
-            let (token, deadline, found) = match client.ask(&self) {
-                Reply::Granted(token) => (token, self.deadline(sent, Duration::ZERO), false),
-                Reply::Again(token, left) => {
-                    (token, found_deadline(asked, left, Drift::default()), self.given)
-                }
+            let (token, deadline) = match client.ask(&self) {
+                Reply::Granted(token) => (token, self.deadline(sent, Duration::ZERO)),
+                Reply::Again(token, left) => (token, found_deadline(asked, left, Drift::default())),
                 Reply::Queued(left) => {
                     self.there = true;
                     match client.wait(&self, left).await {
                         None => return Err(Error::TimedOut),
                         Some(Waited::Granted(told)) => {
-                            (told.token, self.deadline(sent, told.waited), false)
+                            (told.token, self.deadline(sent, told.waited))
                         }
                         Some(Waited::Spent) => {
                             self.there = false;
@@ -70,7 +69,7 @@ impl Call<'_> {
                 Reply::Limit(limit) => return Err(Error::Limit { what: "nonces", limit }),
             };
             self.there = true;
-            return self.keep(token, deadline, found);
+            return self.keep(token, deadline);
         }
     }
 
@@ -78,12 +77,7 @@ impl Call<'_> {
         granted_deadline(sent, self.client.now(), waited, self.duration, Drift::default())
     }
 
-    fn keep(
-        mut self,
-        token: u64,
-        mut deadline: Instant,
-        found: bool,
-    ) -> Result<Option<Lock>, Error> {
+    fn keep(mut self, token: u64, mut deadline: Instant) -> Result<Option<Lock>, Error> {
         let (client, drift) = (self.client, Drift::default());
         loop {
             let now = client.now();
@@ -94,7 +88,7 @@ impl Call<'_> {
             let fresh = extended_deadline(None, now, self.duration, drift);
             let over = self.until.is_some_and(|until| now >= until) && !self.once;
             if !lasts(fresh, now, self.duration) || over {
-                self.leave(found);
+                self.leave(false);
                 return Err(Error::TimedOut);
             }
             if !client.prolong(self.key, self.nonce, token, self.duration) {
@@ -120,7 +114,7 @@ impl Call<'_> {
         };
         self.there = false;
         if last {
-            self.client.free(self.key, self.nonce, self.given);
+            self.client.free(self.key, self.nonce, self.copies);
         }
         self.left = true;
     }

@@ -58,28 +58,6 @@ fn a_deadline_is_never_later_than_the_end_of_the_lease() {
     }
 }
 
-/// On a clock that stands still while a call runs, this went well by itself.
-#[tokio::test]
-async fn a_call_that_does_not_wait_extends_what_its_nonce_holds() {
-    #[derive(Debug, Default)]
-    struct Ticking(Mutex<Duration>);
-    impl Clock for Ticking {
-        fn now(&self) -> Instant {
-            let mut now = self.0.lock().unwrap();
-            *now += Duration::from_nanos(1);
-            Instant::from_origin(*now)
-        }
-    }
-    let clock = Arc::new(Ticking::default());
-    let local = Local::with_clock(clock.clone());
-    let named = |duration, wait| options(duration, wait).nonce(Nonce::from_u128(7));
-    let first = local.lock("k", named(10_000, 5000)).await.unwrap();
-    *clock.0.lock().unwrap() += ms(6000);
-    let again = local.lock("k", named(10_000, 0)).await.unwrap();
-    assert_eq!(again.fencing_token(), first.fencing_token());
-    assert!(again.deadline().unwrap() > first.deadline().unwrap().after(ms(5000)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_step_that_ends_very_many_leases_leaves_no_room_for_them_behind() {
     let local = local();

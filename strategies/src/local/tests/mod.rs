@@ -84,7 +84,6 @@ mod cancelling;
 mod clocks;
 mod closing;
 mod ending;
-mod nonces;
 mod parts;
 mod random;
 mod waits;

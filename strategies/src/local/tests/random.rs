@@ -26,7 +26,7 @@ impl<'a> Run<'a> {
         match self.dice.random_range(0..12) {
             0..4 => {
                 let key = KEYS[self.dice.random_range(0..KEYS.len())];
-                let options = self.options(key);
+                let options = self.options();
                 self.pending.push(Box::pin(self.local.lock(key, options)));
             }
             4..7 if !self.pending.is_empty() => {
@@ -64,16 +64,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn options(&mut self, key: &str) -> LockOptions {
+    fn options(&mut self) -> LockOptions {
         let options = options(self.dice.random_range(1..60), self.dice.random_range(0..80));
         match self.dice.random_range(0..8) {
             0 => options.max_wait(MaxWait::Forever),
-            1 | 2 => options.nonce(Nonce::from_u128(self.dice.random_range(0..6))),
-            // Also one that was drawn: whoever sees a lock sees its nonce.
-            3 => match self.local.shards.of(key).lock().unwrap().table.holder(key) {
-                Some(holder) => options.nonce(holder.nonce),
-                None => options,
-            },
             _ => options,
         }
     }
@@ -88,7 +82,7 @@ impl<'a> Run<'a> {
                 *greatest = lock.fencing_token();
                 self.locks.push(lock);
             }
-            Err(Error::TimedOut | Error::Held | Error::Spent) => {}
+            Err(Error::TimedOut | Error::Held) => {}
             Err(other) => panic!("unexpected {other:?}"),
         }
     }

@@ -48,7 +48,7 @@ fn first_leaves(due: &mut Timeline<(ClusterTime, u64), Slot>) {
 }
 
 /// Who is next for the key `k`.
-fn head(table: &mut LockTable) -> &mut row::Waiter {
+fn head(table: &mut LockTable) -> &mut claim::Waiter {
     let head = row(table, "k").queue.first().unwrap();
     &mut table.waiters[head]
 }

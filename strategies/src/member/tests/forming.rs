@@ -208,30 +208,6 @@ fn a_survivor_rests_for_its_grace_before_it_pledges() {
     assert!((1_000..1_500).contains(&rested), "after {rested} ms");
 }
 
-/// A member that was replaced while it could not be heard held locks that others may get.
-#[test]
-fn a_member_that_was_replaced_in_its_absence_loses_its_locks_and_rests() {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    ["p", "q", "r"].iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    let (leader, victim) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&victim, "k", 1);
-    world.cut_off(&victim);
-    world.start("s");
-    world.cut_one_way("s", &victim);
-    world.cut_one_way(&victim, "s");
-    world.run_until(15_000, "the newcomer votes", |w| w.status("s").ready);
-    assert!(world.lost.iter().all(|(name, _)| *name != leader));
-    world.heal();
-    world.run_until(5_000, "the absent one learns of it", |w| !w.status(&victim).ready);
-    world.run_until(5_000, "its locks are lost", |w| {
-        w.lost.contains(&(victim.clone(), crate::Nonce::from_u128(1)))
-    });
-    world.run(500);
-    let standing = world.node(&victim).forming();
-    assert!(standing.contains("Resting"), "others may hold what it held: {standing}");
-}
-
 #[test]
 fn a_minority_grants_nothing() {
     let mut world = World::new(&FIVE);

@@ -22,6 +22,8 @@ use crate::{
 struct Process {
     driver: Driver<Backend>,
     turns: u64,
+    /// When its next turn must come although nothing arrives.
+    wake: Instant,
     stopped: bool,
     _member: Member,
 }
@@ -41,7 +43,7 @@ impl Trio {
             let options = MemberOptions::named("test", names.clone());
             let options = options.clock(clock.clone()).seed(seed as u64);
             let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
-            Process { driver, turns: 0, stopped: false, _member }
+            Process { driver, turns: 0, wake: Instant::default(), stopped: false, _member }
         };
         let processes = (0..names.len()).map(process).collect();
         let mut trio = Self { clock, processes };
@@ -64,10 +66,11 @@ impl Trio {
         let (now, mut turned) = (self.clock.now(), false);
         for process in self.processes.iter_mut().filter(|process| !process.stopped) {
             let arrived = process.driver.backend_mut().arrived().now_or_never().is_some();
-            if !arrived && process.driver.next_wake() > now {
+            if !arrived && process.wake > now {
                 continue;
             }
             process.driver.step(None);
+            process.wake = process.driver.next_wake();
             process.turns += 1;
             turned = true;
         }

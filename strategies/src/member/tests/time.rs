@@ -238,7 +238,7 @@ fn who_waits_for_an_answer_wakes_to_ask_again_although_it_sleeps_over_ticks() {
     world.run(1);
     let asked = world.now;
     for pause in [100, 300] {
-        let wakes = world.node(&follower).next_wake();
+        let wakes = world.next_wake(&follower);
         assert_eq!(wakes, Some(asked.after(Duration::from_millis(pause))));
         world.run(pause - world.now.since(asked).as_millis() as u64);
     }

@@ -1,7 +1,6 @@
 use std::{
-    collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -36,8 +35,6 @@ pub struct Handle {
     holds: Holds,
     closed: watch::Sender<bool>,
     disconnected: AtomicBool,
-    /// When a nonce that the caller gave was first sent: its deadline counts from there.
-    sent: Mutex<BTreeMap<Nonce, Instant>>,
 }
 
 impl Handle {
@@ -50,16 +47,11 @@ impl Handle {
             holds: Holds::default(),
             closed,
             disconnected: AtomicBool::new(false),
-            sent: Mutex::default(),
         }
     }
 
     fn now(&self) -> Instant {
         self.server.clock.now()
-    }
-
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<Nonce, Instant>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is(&self, fault: Fault) -> bool {
@@ -101,7 +93,6 @@ impl Handle {
                 Answer::Granted { token, waited } => {
                     return Ok(self.lock_of(request, token, waited, sent));
                 }
-                Answer::Spent => return Err(Error::Spent),
                 Answer::Held if self.is(Fault::TryWaits) => {
                     sleep(LAZY).await;
                     return Err(Error::Held);
@@ -182,14 +173,12 @@ impl KeyedMutex for Handle {
         if self.is(Fault::NeverGrants) || !waits && self.is(Fault::ZeroWaitNeverTries) {
             return Err(Error::Held);
         }
-        let given = options.nonce.filter(|_| !self.is(Fault::ForgetsNonces));
-        let nonce = given.unwrap_or_else(Nonce::random);
-        let sent = *self.sent().entry(nonce).or_insert(now);
+        let nonce = Nonce::random();
         let until = match options.max_wait {
             MaxWait::AtMost(wait) if waits => Some(now.after(wait)),
             _ => None,
         };
-        let told = self.server.join(key, nonce).unwrap_or_else(|| Arc::new(Notify::new()));
+        let told = Arc::new(Notify::new());
         let duration = options.duration;
         let (process, label) = (self.process, options.label);
         let request =
@@ -202,17 +191,11 @@ impl KeyedMutex for Handle {
             _ = closed.wait_for(|closed| *closed), if !self.is(Fault::CloseForgetsWaiters) => {
                 Err(Error::Closed)
             }
-            result = self.granted(&request, sent) => result,
+            result = self.granted(&request, now) => result,
         };
-        match &result {
-            Ok(_) => withdrawal.disarm(),
-            Err(error) => {
-                self.sent().remove(&nonce);
-                // A refusal is no outcome of the nonce: there is nothing to withdraw.
-                if matches!(error, Error::Held | Error::Spent) && !waits {
-                    withdrawal.disarm();
-                }
-            }
+        // A refused attempt leaves nothing to withdraw.
+        if result.is_ok() || (!waits && matches!(result, Err(Error::Held))) {
+            withdrawal.disarm();
         }
         result
     }
@@ -220,7 +203,6 @@ impl KeyedMutex for Handle {
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         self.check_open()?;
         self.served(REQUEST_TIMEOUT).await?;
-        self.sent().remove(&lock.nonce());
         let held = self.server.unlock(lock.key(), lock.nonce());
         if held || self.is(Fault::UnlockAlwaysSucceeds) {
             return Ok(());
@@ -276,7 +258,6 @@ impl KeyedMutex for Handle {
 
     fn release(&self, lock: &Lock) {
         if !self.is(Fault::ReleaseDoesNothing) {
-            self.sent().remove(&lock.nonce());
             self.server.unlock(lock.key(), lock.nonce());
         }
     }

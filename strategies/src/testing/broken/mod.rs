@@ -50,12 +50,6 @@ pub enum Fault {
     ExtendCreates,
     /// An extend by another nonce lengthens the holder's lease.
     ExtendIgnoresNonce,
-    /// A repeated nonce is taken for a new request.
-    ForgetsNonces,
-    /// A finished nonce is not remembered.
-    ForgetsFinished,
-    /// A repeated nonce joins the queue again, at the tail.
-    RepeatLosesPlace,
     /// The holder's own client enters again.
     Reentrant,
     /// Every token is 1.
@@ -92,7 +86,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 35] = [
         Self::NeverGrants,
         Self::RefusesContended,
         Self::OneLockForAll,
@@ -112,9 +106,6 @@ impl Fault {
         Self::ExtendShortens,
         Self::ExtendCreates,
         Self::ExtendIgnoresNonce,
-        Self::ForgetsNonces,
-        Self::ForgetsFinished,
-        Self::RepeatLosesPlace,
         Self::Reentrant,
         Self::ConstantTokens,
         Self::TokensPerTableRow,

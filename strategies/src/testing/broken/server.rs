@@ -9,8 +9,6 @@ use tokio::sync::{Notify, watch};
 use super::{Fault, Handle};
 use crate::{Clock, Inspection, Instant, Nonce, Owner, TokioClock};
 
-/// How long finished nonces are remembered, as in the contract.
-const NONCE_MEMORY: Duration = Duration::from_secs(30);
 /// [`Fault::ExpiresLate`].
 const LATE: Duration = Duration::from_secs(5);
 
@@ -28,8 +26,6 @@ pub struct Server {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: BTreeMap<String, Row>,
-    /// Finished nonces, and when they ended.
-    finished: BTreeMap<Nonce, Instant>,
     token: u64,
     grants: u64,
 }
@@ -90,7 +86,6 @@ pub(super) enum Answer {
         expires: Option<Instant>,
     },
     Held,
-    Spent,
 }
 
 impl Server {
@@ -174,11 +169,7 @@ impl Server {
         let now = self.clock.now();
         let key = self.row_of(&request.key);
         let mut table = self.table();
-        table.finished.retain(|_, ended| now.since(*ended) < NONCE_MEMORY);
         self.settle(&mut table, &key, now);
-        if table.finished.contains_key(&request.nonce) && !self.is(Fault::ForgetsFinished) {
-            return Answer::Spent;
-        }
         let row = table.rows.entry(key.clone()).or_default();
         if let Some(holder) = row.holder.as_ref().filter(|holder| {
             holder.nonce == request.nonce
@@ -211,25 +202,12 @@ impl Server {
         }
     }
 
-    /// A second call of a nonce in the queue: both are told.
-    pub(super) fn join(&self, key: &str, nonce: Nonce) -> Option<Arc<Notify>> {
-        let mut table = self.table();
-        let row = table.rows.get_mut(&self.row_of(key))?;
-        let place = row.waiters.iter().position(|waiter| waiter.nonce == nonce)?;
-        if self.is(Fault::RepeatLosesPlace) {
-            let waiter = row.waiters.remove(place);
-            row.waiters.push(waiter);
-        }
-        row.waiters.iter().find(|waiter| waiter.nonce == nonce).map(|waiter| waiter.told.clone())
-    }
-
     /// Frees the acquisition, or takes it out of the queue. Says whether it held.
     pub(super) fn unlock(&self, key: &str, nonce: Nonce) -> bool {
         let now = self.clock.now();
         let key = self.row_of(key);
         let mut table = self.table();
         self.settle(&mut table, &key, now);
-        table.finished.insert(nonce, now);
         let Some(row) = table.rows.get_mut(&key) else { return false };
         row.waiters.retain(|waiter| waiter.nonce != nonce);
         let any = self.is(Fault::UnlockIgnoresNonce);
@@ -307,10 +285,9 @@ impl Server {
 
     /// Ends what is due and grants the key to the next live waiter.
     fn settle(&self, table: &mut Table, key: &str, now: Instant) {
-        let Table { rows, finished, token, grants } = table;
+        let Table { rows, token, grants } = table;
         let Some(row) = rows.get_mut(key) else { return };
-        if let Some(holder) = row.holder.as_ref().filter(|holder| now >= self.end_of(holder)) {
-            finished.insert(holder.nonce, now);
+        if row.holder.as_ref().is_some_and(|holder| now >= self.end_of(holder)) {
             row.holder = None;
         }
         row.waiters.retain(|waiter| waiter.until.is_none_or(|until| now <= until));

@@ -99,14 +99,11 @@ pub(in crate::testing) async fn one_attempt_on_a_held_key_is_refused_at_once(
         refused!(handle.lock(&key, at_once).await, Error::Held, "max_wait 0 on a held key");
         took(started, Instant::now(), Duration::ZERO, cx.slack(), "two refusals")?;
     }
-    let nonce = Nonce::random();
-    let named = LockOptions::default().nonce(nonce).max_wait(Duration::ZERO);
-    refused!(second.lock(&key, named.clone()).await, Error::Held, "the same by a given nonce");
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
-    // A refused attempt has left nobody in the queue, and is no outcome of its nonce.
+    // A refused attempt leaves no waiter in the queue.
     cx.must_show_free(&second, &key, "after refusals and an unlock").await?;
-    let lock = granted(second.lock(&key, named).await, "lock by a nonce that was refused")?;
-    unlocked(second.unlock(&lock).await, "unlock by a nonce that was refused")
+    let lock = granted(second.try_lock(&key, LONG).await, "lock by a handle that was refused")?;
+    unlocked(second.unlock(&lock).await, "unlock by a handle that was refused")
 }
 
 pub(in crate::testing) async fn dropping_a_guard_unlocks(cx: &Context<'_>) -> Verdict {

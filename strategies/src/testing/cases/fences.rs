@@ -1,4 +1,4 @@
-//! Cases 28 to 32: fencing tokens rise, whatever happens between two grants.
+//! Cases 24 to 28: fencing tokens rise, whatever happens between two grants.
 
 use tokio::time::{Instant, sleep};
 

@@ -1,4 +1,4 @@
-//! Cases 38 to 42: keys, memory, failure and closing.
+//! Cases 34 to 38: keys, memory, failure and closing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    Error, KEY_BYTES_MAX, Lock, LockOptions, Nonce, REQUEST_TIMEOUT,
+    Error, KEY_BYTES_MAX, Lock, LockOptions, REQUEST_TIMEOUT,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, refused, unlocked,
     },
@@ -95,7 +95,7 @@ pub(in crate::testing) async fn keys_are_kept_apart_and_checked(cx: &Context<'_>
     Ok(())
 }
 
-/// How many requests of case 39 are under way at once: enough to fill a pipeline, few enough to
+/// How many requests of case 35 are under way at once: enough to fill a pipeline, few enough to
 /// stay below any limit on requests.
 const AT_ONCE: usize = 500;
 
@@ -266,7 +266,7 @@ pub(in crate::testing) async fn closing_answers_every_waiter(cx: &Context<'_>) -
 }
 
 async fn every_call_is_closed(handle: &Handle, key: &str, lock: &Lock) -> Verdict {
-    let options = LockOptions::default().nonce(Nonce::random());
+    let options = LockOptions::default();
     refused!(handle.lock(key, options).await, Error::Closed, "lock on a closed handle");
     refused!(handle.try_lock(key, LONG).await, Error::Closed, "try_lock on a closed handle");
     refused!(handle.unlock(lock).await, Error::Closed, "unlock on a closed handle");

@@ -1,4 +1,4 @@
-//! Cases 33 to 37: who waits is served, and who has gone is not.
+//! Cases 29 to 33: who waits is served, and who has gone is not.
 
 use std::{
     collections::BTreeSet,

@@ -91,8 +91,6 @@ pub enum Refusal {
     /// A lock that ended for another reason, and was withdrawn (`Unavailable`, `Closed`,
     /// `Failed`): as after [`TimedOut`](Self::TimedOut).
     Withdrawn,
-    /// The nonce has ended. No effect.
-    Spent,
     /// At unlock or extend, before the local deadline: the nonce does not hold. No effect.
     NotHolder,
     /// At unlock or extend, from the local deadline on. No effect.
@@ -117,7 +115,6 @@ impl Call {
         let refusal = match error {
             Error::TimedOut => Refusal::TimedOut,
             Error::Held => Refusal::Held,
-            Error::Spent => Refusal::Spent,
             Error::NotHolder => Refusal::NotHolder,
             Error::Expired => Refusal::Expired,
             Error::InvalidKey { .. } | Error::InvalidOptions { .. } | Error::Limit { .. } => {
@@ -138,15 +135,12 @@ impl Call {
         match (self, outcome) {
             (_, Outcome::Unknown | Outcome::Refused(Refusal::NoEffect))
             | (Self::Lock { .. }, Outcome::Granted { .. })
-            | (
-                Self::Lock { .. },
-                Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn | Refusal::Spent),
-            )
+            | (Self::Lock { .. }, Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn))
             | (Self::Unlock, Outcome::Done)
             | (Self::Extend { .. }, Outcome::Extended { .. })
             | (
                 Self::Unlock | Self::Extend { .. },
-                Outcome::Refused(Refusal::NotHolder | Refusal::Expired | Refusal::Spent),
+                Outcome::Refused(Refusal::NotHolder | Refusal::Expired),
             ) => true,
             (Self::Lock { max_wait, .. }, Outcome::Refused(Refusal::Held)) => {
                 *max_wait == Some(Duration::ZERO)
@@ -221,7 +215,6 @@ impl fmt::Display for Refusal {
             Self::Held => "held by another",
             Self::TimedOut => "timed out",
             Self::Withdrawn => "withdrawn",
-            Self::Spent => "nonce spent",
             Self::NotHolder => "not the holder",
             Self::Expired => "expired",
             Self::NoEffect => "without effect",

@@ -151,9 +151,7 @@ impl Timeline {
                     Action::Extend { acquisition, until: certain(to, until, drift) }
                 }
                 (_, Outcome::Refused(Refusal::Held)) => Action::Held { acquisition },
-                (_, Outcome::Refused(Refusal::Spent | Refusal::NotHolder)) => {
-                    Action::NotHolder { acquisition }
-                }
+                (_, Outcome::Refused(Refusal::NotHolder)) => Action::NotHolder { acquisition },
                 // From the deadline on, the caller's own clock says this without asking.
                 (_, Outcome::Refused(Refusal::Expired))
                     if nonce.first_until.is_some_and(|until| to < certain(from, until, drift)) =>
@@ -308,7 +306,7 @@ impl Nonce {
                     nonce.matters = true;
                 }
                 // It cannot itself be the other that was seen, nor hold when it was seen not to.
-                Outcome::Refused(Refusal::Held | Refusal::NotHolder | Refusal::Spent) => {
+                Outcome::Refused(Refusal::Held | Refusal::NotHolder) => {
                     nonce.matters = true;
                 }
                 _ if call.is_ghost() => {

@@ -1,9 +1,6 @@
-use std::{cmp::Reverse, collections::BinaryHeap, task::Waker};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use bytes::Bytes;
-use gaggle_channels::{NodeName, Received};
-
-use super::{draw::mixed, faults::Fault, network::Ways};
+use super::{draw::mixed, event::Event};
 
 /// What is to happen, in the order of virtual time; events of one moment come in an order that the
 /// seed decides.
@@ -23,21 +20,6 @@ pub(super) struct Agenda {
 /// A virtual time, and a number for the order among events of that time: no two have the same, as
 /// mixing loses nothing.
 type When = (u64, u64);
-
-pub(super) enum Event {
-    Frame { to: usize, from: usize, name: NodeName, frame: Bytes },
-    Link { to: usize, received: Received },
-    Turn { slot: usize, run: u64 },
-    Wake { slot: usize },
-    Sleeper(Waker),
-    Fault(Fault),
-    Cut(Ways),
-    Mend(Ways),
-    Slow { slot: usize, times: u64 },
-    Resume { slot: usize, run: u64 },
-    Start { slot: usize },
-    Rate { slot: usize, rate: u64 },
-}
 
 impl Agenda {
     pub(super) fn new(seed: u64, slots: usize) -> Self {

@@ -1,8 +1,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, HANDED_ON, OUTSIDE, SOMETIMES, STANDSTILL},
-    plan::{FRESH_FROM, HANDED_FROM},
+    coverage::{Coverage, FAULTS, OUTSIDE, SOMETIMES, STANDSTILL},
     run::Run,
 };
 
@@ -11,10 +10,6 @@ use super::{
 pub struct Batch {
     /// Seeds run.
     pub seeds: u64,
-    /// Those of them in which clients hand locks on.
-    pub handing_on: u64,
-    /// And of those, in which some may hold locks outside the members.
-    pub outside: u64,
     /// Seeds in which an invariant broke.
     pub violations_found: u64,
     /// The first thousand of them, with what broke.
@@ -45,9 +40,7 @@ pub struct Batch {
     pub coverage: Coverage,
 }
 
-/// So many seeds reach everything that only those can reach in which clients hand locks on.
-const HANDING_ON_MIN: u64 = 40;
-/// And everything that needs locks held outside the members.
+/// A batch of this size reaches everything that needs locks held outside the members.
 const OUTSIDE_MIN: u64 = 1_000;
 /// Violations, and undecided seeds, kept by name.
 const VIOLATIONS_MAX: usize = 1_000;
@@ -56,8 +49,6 @@ impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
         self.seeds += 1;
-        self.handing_on += u64::from(run.seed >= HANDED_FROM);
-        self.outside += u64::from(run.seed >= FRESH_FROM);
         self.violations_found += u64::from(run.violation.is_some());
         if let Some(violation) = &run.violation
             && self.violations.len() < VIOLATIONS_MAX
@@ -87,10 +78,7 @@ impl Batch {
         if self.searches == 0 {
             missing.push("a search of the history checker");
         }
-        if self.handing_on >= HANDING_ON_MIN {
-            missing.extend(HANDED_ON.into_iter().filter(|what| self.coverage.count(what) == 0));
-        }
-        if self.outside >= OUTSIDE_MIN {
+        if self.seeds >= OUTSIDE_MIN {
             missing.extend(OUTSIDE.into_iter().filter(|what| self.coverage.count(what) == 0));
         }
         missing
@@ -125,9 +113,7 @@ impl fmt::Display for Batch {
             writeln!(f, "  {STANDSTILL:<42}{:>12}", self.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
-        let handed_on = if self.handing_on > 0 { &HANDED_ON[..] } else { &[] };
-        let outside = if self.outside > 0 { &OUTSIDE[..] } else { &[] };
-        for what in SOMETIMES.iter().chain(handed_on).chain(outside) {
+        for what in SOMETIMES.iter().chain(&OUTSIDE) {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
         }
         Ok(())

@@ -4,12 +4,15 @@ use std::{
     time::Duration,
 };
 
-use super::plan::{Clocks, Plan};
+use super::{
+    plan::{Clocks, Plan},
+    recorder::Op,
+};
 use crate::{
-    Drift, Lock, Nonce,
+    Drift, Nonce,
     member::Policy,
     testing::history::{
-        self, Call, History, Malformed, ModelKind, Operation, Outcome, Recorder, Refusal, Report,
+        self, Call, History, Malformed, ModelKind, Outcome, Recorder, Refusal, Report,
     },
 };
 
@@ -17,9 +20,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     recorder: Recorder,
-    /// Whose LOCK of the nonce has no answer so far.
-    asking: BTreeMap<Nonce, u32>,
-    nonces: BTreeMap<u32, Nonce>,
+    /// Whose LOCK has no answer so far, with the nonce that is in a queue for it.
+    asking: BTreeMap<Op, (u32, Option<Nonce>)>,
+    ops: BTreeMap<u32, Op>,
     /// Counts those that gave up without a word.
     silent: u32,
 }
@@ -28,19 +31,12 @@ pub(super) struct Calls {
 const BUDGET: u64 = 200_000;
 
 impl Calls {
-    pub(super) fn invoke(
-        &mut self,
-        now: u64,
-        client: u32,
-        key: Arc<str>,
-        nonce: Nonce,
-        call: Call,
-    ) {
+    pub(super) fn invoke(&mut self, now: u64, client: u32, key: Arc<str>, op: Op, call: Call) {
         if call.is_lock() {
-            self.asking.insert(nonce, client);
-            self.nonces.insert(client, nonce);
+            self.asking.insert(op, (client, None));
+            self.ops.insert(client, op);
         }
-        self.recorder.invoke(client, Duration::from_nanos(now), key, nonce, call);
+        self.recorder.invoke(client, Duration::from_nanos(now), key, op.nonce(), call);
     }
 
     pub(super) fn complete(&mut self, now: u64, client: u32, outcome: Outcome) {
@@ -48,75 +44,75 @@ impl Calls {
         self.recorder.complete(client, Duration::from_nanos(now), outcome);
     }
 
-    /// The nonce has a place in a queue.
-    pub(super) fn queued(&mut self, now: u64, nonce: Nonce) {
-        if let Some(client) = self.asking.get(&nonce) {
+    /// The operation waits in a queue under this nonce.
+    pub(super) fn queued(&mut self, now: u64, op: Op, nonce: Nonce) {
+        if let Some((client, position)) = self.asking.get_mut(&op) {
+            *position = Some(nonce);
             self.recorder.queued(*client, Duration::from_nanos(now));
         }
     }
 
-    /// The nonce has lost its place.
-    pub(super) fn dropped(&mut self, nonce: Nonce) {
-        if let Some(client) = self.asking.get(&nonce) {
+    /// The nonce has lost its position. The operation may wait under another.
+    pub(super) fn dropped(&mut self, op: Op, nonce: Nonce) {
+        if let Some((client, position)) = self.asking.get(&op)
+            && *position == Some(nonce)
+        {
             self.recorder.dropped(*client);
         }
     }
 
     /// All queues were lost together with their group.
     pub(super) fn all_dropped(&mut self) {
-        self.asking.values().for_each(|client| self.recorder.dropped(*client));
+        self.asking.values().for_each(|(client, _)| self.recorder.dropped(*client));
     }
 
     /// The client will never have its answer.
     pub(super) fn forget(&mut self, client: u32) {
-        if let Some(nonce) = self.nonces.remove(&client) {
-            self.asking.remove(&nonce);
+        if let Some(op) = self.ops.remove(&client) {
+            self.asking.remove(&op);
         }
     }
 
     /// Holders that no longer hold, whatever becomes of their leases: told of a loss, or dead.
-    pub(super) fn gave_up(&mut self, now: u64, locks: &[Lock]) {
+    pub(super) fn gave_up(&mut self, now: u64, locks: &[(Op, Arc<str>)]) {
         let at = Duration::from_nanos(now);
-        for lock in locks {
+        for (op, key) in locks {
             self.silent += 1;
             let client = u32::MAX - self.silent;
-            self.recorder.invoke(client, at, lock.key().clone(), lock.nonce(), Call::Unlock);
+            self.recorder.invoke(client, at, key.clone(), op.nonce(), Call::Unlock);
             self.recorder.complete(client, at, Outcome::Unknown);
         }
     }
 
     /// What the history checker judges: every call, with what the log knows of it.
     ///
-    /// Calls that nobody answered are what makes a search endless; here the log knows their fate:
-    /// what concerns a nonce that was never `granted` had no effect. One that was granted `anew` by a
-    /// group that knows nothing of a former one names another acquisition from that call on.
+    /// Calls without an answer are what makes a search endless; here the log knows their fate:
+    /// an operation that was never `granted` had no effect.
     ///
     /// Beyond the drift bound an unlock may say that it freed the key although its lease was over: of
     /// an answer that left that open its caller's own deadline decides. There `freed` decides, every
-    /// nonce that the log saw hold until its unlock; within the bound the answer itself is judged.
+    /// operation whose lock the log saw held until its unlock; within the bound the answer itself is judged.
     pub(super) fn history(
         self,
-        granted: &BTreeMap<Nonce, u128>,
-        anew: &BTreeSet<(Nonce, u64)>,
-        freed: Option<&BTreeSet<Nonce>>,
+        granted: &BTreeSet<Op>,
+        freed: Option<&BTreeSet<Op>>,
     ) -> Result<History, Malformed> {
+        let granted: BTreeSet<Nonce> = granted.iter().map(|op| op.nonce()).collect();
+        let freed: Option<BTreeSet<Nonce>> =
+            freed.map(|freed| freed.iter().map(|op| op.nonce()).collect());
         let mut operations = self.recorder.finish()?.operations().to_vec();
-        // By the names that the log knows.
-        let was: Vec<bool> = operations.iter().map(|o| granted.contains_key(&o.nonce)).collect();
         for operation in &mut operations {
+            let was_granted = granted.contains(&operation.nonce);
             let done = operation.outcome == Outcome::Done;
-            if done && freed.is_some_and(|freed| !freed.contains(&operation.nonce)) {
+            if done && freed.as_ref().is_some_and(|freed| !freed.contains(&operation.nonce)) {
                 operation.outcome = Outcome::Refused(Refusal::NoEffect);
             }
-        }
-        part_acquisitions(&mut operations, anew);
-        for (operation, was_granted) in operations.iter_mut().zip(was) {
             let open = matches!(
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
             );
-            // A late copy of a LOCK that was refused may be granted to nobody, for as long as it
-            // takes to pass it on: a refusal says nothing of who among the callers held.
+            // A late copy of a LOCK that was refused may be granted to no caller, for as long as it
+            // takes to unlock it: a refusal says nothing of who among the callers held.
             if matches!(operation.outcome, Outcome::Refused(Refusal::Held)) {
                 operation.outcome = match was_granted {
                     true => Outcome::Unknown,
@@ -130,21 +126,6 @@ impl Calls {
             }
         }
         History::new(operations)
-    }
-}
-
-/// Gives a nonce another name from each grant of `anew` on. The operations are in the order of their
-/// calls.
-fn part_acquisitions(operations: &mut [Operation], anew: &BTreeSet<(Nonce, u64)>) {
-    let mut names: BTreeMap<Nonce, Nonce> = BTreeMap::new();
-    for operation in operations {
-        let nonce = operation.nonce;
-        if let Outcome::Granted { token, .. } = operation.outcome
-            && anew.contains(&(nonce, token))
-        {
-            names.insert(nonce, Nonce::from_u128(nonce.as_u128() ^ u128::from(token)));
-        }
-        operation.nonce = names.get(&nonce).copied().unwrap_or(nonce);
     }
 }
 

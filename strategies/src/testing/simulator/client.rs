@@ -12,11 +12,10 @@ use futures_util::{pending, poll};
 use super::{
     draw::Draw,
     plan::WorkPlan,
-    recorder::{Answered, Observation, Recorder},
+    recorder::{Answered, Observation, Op, Recorder},
 };
 use crate::{
-    Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, Nonce,
-    REQUEST_TIMEOUT,
+    Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, REQUEST_TIMEOUT,
     testing::history::{Call, Outcome},
 };
 
@@ -29,8 +28,6 @@ pub(super) struct Client {
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) draw: Draw,
-    /// Decides what seeds from [`HANDED_FROM`](super::plan::HANDED_FROM) on do besides.
-    pub(super) aside: Draw,
     pub(super) handed: Arc<Handed>,
     /// What it holds was granted to another client.
     pub(super) adopting: bool,
@@ -42,19 +39,19 @@ pub(super) struct Client {
 
 /// Locks on their way from one client to another, as plain values without their deadlines.
 #[derive(Debug, Default)]
-pub(super) struct Handed(Mutex<VecDeque<Lock>>);
+pub(super) struct Handed(Mutex<VecDeque<(Op, Lock)>>);
 
 impl Handed {
-    fn locks(&self) -> MutexGuard<'_, VecDeque<Lock>> {
+    fn locks(&self) -> MutexGuard<'_, VecDeque<(Op, Lock)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, lock: &Lock) {
+    fn put(&self, op: Op, lock: &Lock) {
         let lock = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token(), None);
-        self.locks().push_back(lock);
+        self.locks().push_back((op, lock));
     }
 
-    fn take(&self) -> Option<Lock> {
+    fn take(&self) -> Option<(Op, Lock)> {
         self.locks().pop_front()
     }
 }
@@ -90,12 +87,11 @@ impl Client {
     }
 
     async fn attempt(&mut self) {
-        if self.work.hand_on > 0
-            && self.aside.chance(500_000)
-            && let Some(lock) = self.handed.take()
+        if self.draw.chance(500_000)
+            && let Some((op, lock)) = self.handed.take()
         {
             self.adopting = true;
-            self.adopt(&lock).await;
+            self.adopt(op, &lock).await;
             self.adopting = false;
             return;
         }
@@ -109,37 +105,32 @@ impl Client {
         } else {
             MaxWait::AtMost(Duration::from_millis(self.draw.spread(1, self.work.wait_ms_max)))
         };
-        // A nonce that the caller gives may be asked for again.
-        let nonce = self.draw.nonce();
-        let again = self.draw.chance(self.work.retry);
-        let options = LockOptions { max_wait, ..LockOptions::default() }
-            .duration(Duration::from_millis(duration_ms))
-            .nonce(nonce);
-        for _ in 0..=usize::from(again) * 2 {
-            match self.lock(&key, &options).await {
-                Some(Ok(lock)) => return self.hold(lock, &options).await,
-                Some(Err(Error::Closed)) => return self.sleep(Duration::from_millis(50)).await,
-                Some(Err(Error::Spent)) => {
-                    return self.note(Observation::Reached("a spent nonce is refused"));
-                }
-                // Until others have gone, the same again would only be refused again.
-                Some(Err(Error::Limit { .. })) => {
-                    return self.sleep(Duration::from_millis(100)).await;
-                }
-                Some(Err(_)) | None => {}
-            }
+        let duration = Duration::from_millis(duration_ms);
+        let op = self.recorder.next_op();
+        let options = LockOptions { max_wait, ..LockOptions::default() };
+        let options = options.duration(duration).label(op.label());
+        match self.lock(op, &key, &options).await {
+            Some(Ok(lock)) => self.hold(op, lock, duration).await,
+            Some(Err(Error::Closed)) => self.sleep(Duration::from_millis(50)).await,
+            // Until others have gone, the next would be refused as well.
+            Some(Err(Error::Limit { .. })) => self.sleep(Duration::from_millis(100)).await,
+            Some(Err(_)) | None => {}
         }
     }
 
     /// One call of lock; `None` where it was cancelled.
-    async fn lock(&mut self, key: &Arc<str>, options: &LockOptions) -> Option<Result<Lock, Error>> {
-        let nonce = options.nonce.expect("every nonce of a simulation is known");
+    async fn lock(
+        &mut self,
+        op: Op,
+        key: &Arc<str>,
+        options: &LockOptions,
+    ) -> Option<Result<Lock, Error>> {
         let wait = match options.max_wait {
             MaxWait::AtMost(wait) => Some(wait),
             MaxWait::Forever => None,
         };
         let call = Call::Lock { duration: options.duration, max_wait: wait };
-        self.called(key, nonce, call);
+        self.called(op, key, call);
         let limit = wait.map(|wait| if wait.is_zero() { REQUEST_TIMEOUT } else { wait });
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
@@ -159,15 +150,15 @@ impl Client {
         outcome
     }
 
-    async fn hold(&mut self, mut lock: Lock, options: &LockOptions) {
+    async fn hold(&mut self, op: Op, mut lock: Lock, duration: Duration) {
         let (watch, own) = (self.watch(&lock), self.watch(&lock));
         let lost = watch.is_lost();
         let nonce = lock.nonce();
-        self.note(Observation::Holds { client: self.id, lock: lock.clone(), watch });
+        self.note(Observation::Holds { client: self.id, op, lock: lock.clone(), watch });
         if lost {
             self.note(Observation::Reached("a lock is lost before its caller has it"));
         }
-        let lease = crate::whole_ms(options.duration);
+        let lease = crate::whole_ms(duration);
         let mut gone = false;
         for _ in 0..3 {
             // Some stay past their lease: nothing may be theirs then.
@@ -178,7 +169,7 @@ impl Client {
                 break;
             }
             let duration = Duration::from_millis(self.draw.spread(1, lease * 2));
-            match self.extend(&lock, duration).await {
+            match self.extend(op, &lock, duration).await {
                 Some(Ok(extended)) => lock = extended,
                 Some(Err(Error::Expired | Error::NotHolder)) => {
                     gone = true;
@@ -188,47 +179,37 @@ impl Client {
             }
         }
         // Nobody hands on what he was told is gone, which by an answer that he read late it need not be.
-        let hands_on = self.work.hand_on > 0 && self.aside.chance(self.work.hand_on);
+        let hands_on = self.draw.chance(self.work.hand_on);
         let hands_on = hands_on && !gone && !own.is_lost();
         if hands_on || self.draw.chance(self.work.abandon) {
             // Goes without a word: the end of the lease frees the key, if nobody takes it over.
             self.note(Observation::LetsGo { client: self.id, nonce });
-            self.called(lock.key(), nonce, Call::Unlock);
+            self.called(op, lock.key(), Call::Unlock);
             if hands_on {
-                self.handed.put(&lock);
+                self.handed.put(op, &lock);
                 return self.answered(Answered::Unheard);
             }
             return self.answered(Answered::Cancelled);
         }
         self.note(Observation::LetsGo { client: self.id, nonce });
         if self.draw.chance(self.work.release) {
-            self.called(lock.key(), nonce, Call::Unlock);
+            self.called(op, lock.key(), Call::Unlock);
             self.note(Observation::Releases { nonce, token: lock.fencing_token() });
             self.strategy.release(&lock);
             return self.answered(Answered::Cancelled);
         }
-        self.unlock(&lock, &own).await;
-        if self.work.repeats_ended && self.draw.chance(self.work.retry / 4) {
-            // A LOCK of a nonce that is over, while copies of the first may be under way.
-            let options =
-                LockOptions { max_wait: MaxWait::AtMost(Duration::ZERO), ..options.clone() };
-            if let Some(Ok(lock)) = self.lock(&lock.key().clone(), &options).await {
-                let watch = self.watch(&lock);
-                self.note(Observation::Holds { client: self.id, lock, watch });
-            }
-        }
+        self.unlock(op, &lock, &own).await;
     }
 
     /// Takes over what another client holds.
-    async fn adopt(&mut self, lock: &Lock) {
+    async fn adopt(&mut self, op: Op, lock: &Lock) {
         let (low, high) = self.work.lease_ms;
-        let duration = Duration::from_millis(self.aside.spread(low, high));
+        let duration = Duration::from_millis(self.draw.spread(low, high));
         for _ in 0..3 {
-            match self.extend(lock, duration).await {
+            match self.extend(op, lock, duration).await {
                 Some(Ok(lock)) => {
                     self.note(Observation::Reached("handed lock adopted"));
-                    let options = LockOptions::default().duration(duration).nonce(lock.nonce());
-                    return self.hold(lock, &options).await;
+                    return self.hold(op, lock, duration).await;
                 }
                 Some(Err(Error::Expired | Error::NotHolder)) => {
                     return self.note(Observation::Reached("handed lock gone"));
@@ -238,9 +219,14 @@ impl Client {
         }
     }
 
-    async fn extend(&mut self, lock: &Lock, duration: Duration) -> Option<Result<Lock, Error>> {
+    async fn extend(
+        &mut self,
+        op: Op,
+        lock: &Lock,
+        duration: Duration,
+    ) -> Option<Result<Lock, Error>> {
         let call = Call::Extend { duration };
-        self.called(lock.key(), lock.nonce(), call);
+        self.called(op, lock.key(), call);
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome =
@@ -264,8 +250,8 @@ impl Client {
         outcome
     }
 
-    async fn unlock(&mut self, lock: &Lock, watch: &LossWatch) {
-        self.called(lock.key(), lock.nonce(), Call::Unlock);
+    async fn unlock(&mut self, op: Op, lock: &Lock, watch: &LossWatch) {
+        self.called(op, lock.key(), Call::Unlock);
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
@@ -330,10 +316,10 @@ impl Client {
 
     /// For how long this caller does not look at the first news of its call, if it does not.
     fn late(&mut self) -> Option<Duration> {
-        if self.work.late == 0 || !self.aside.chance(self.work.late) {
+        if !self.draw.chance(self.work.late) {
             return None;
         }
-        Some(Duration::from_nanos(self.aside.between(0, self.work.late_max)))
+        Some(Duration::from_nanos(self.draw.between(0, self.work.late_max)))
     }
 
     /// Polls a call, but when it is first woken only after this time, which is then noted in `slept`.
@@ -367,8 +353,8 @@ impl Client {
         self.draw.chance(chance).then(|| Duration::from_nanos(patience))
     }
 
-    fn called(&self, key: &Arc<str>, nonce: Nonce, call: Call) {
-        self.note(Observation::Called { client: self.id, key: key.clone(), nonce, call });
+    fn called(&self, op: Op, key: &Arc<str>, call: Call) {
+        self.note(Observation::Called { client: self.id, key: key.clone(), op, call });
     }
 
     fn answered(&self, outcome: Answered) {

@@ -1,7 +1,5 @@
 //! Seeded randomness, one stream for each purpose, so that a new fault does not shift all others.
 
-use crate::Nonce;
-
 /// One step of splitmix64.
 pub(super) const fn mixed(state: u64) -> u64 {
     let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -46,9 +44,5 @@ impl Draw {
         let (small, large) = (u64::from(low.max(1).ilog2()), u64::from(high.max(1).ilog2()));
         let top = 1_u64 << self.between(small, large);
         self.between(top.clamp(low, high), (top * 2 - 1).clamp(low, high))
-    }
-
-    pub(super) fn nonce(&mut self) -> Nonce {
-        Nonce::from_u128((u128::from(self.next()) << 64) | u128::from(self.next()))
     }
 }

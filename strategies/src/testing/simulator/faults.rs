@@ -1,85 +1,13 @@
 use super::{
-    agenda::Event,
-    draw::Draw,
+    event::{Event, Fault},
     network::Ways,
-    plan::{Clocks, FaultPlan, Plan},
+    plan::{Clocks, FaultPlan},
     world::{MS, World, rate},
 };
 
-/// The kinds of faults that come at times of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Partition,
-    Slow,
-    Pause,
-    Crash,
-    CrashAll,
-    Leave,
-    Transfer,
-    Drift,
-    Restore,
-    ClientDeath,
-}
-
-const ALL: [Fault; 10] = [
-    Fault::Partition,
-    Fault::Slow,
-    Fault::Pause,
-    Fault::Crash,
-    Fault::CrashAll,
-    Fault::Leave,
-    Fault::Transfer,
-    Fault::Drift,
-    Fault::Restore,
-    Fault::ClientDeath,
-];
-
-/// When which fault comes next.
-#[derive(Debug)]
-pub(super) struct Faults {
-    plan: FaultPlan,
-    over: bool,
-    draw: Draw,
-}
-
-impl Faults {
-    pub(super) fn new(plan: &Plan) -> Self {
-        Self { plan: plan.faults.clone(), over: false, draw: Draw::new(plan.seed, 5) }
-    }
-
-    const fn mean(&self, fault: Fault) -> u64 {
-        let plan = &self.plan;
-        match fault {
-            Fault::Partition => plan.partition,
-            Fault::Slow => plan.slow,
-            Fault::Pause => plan.pause,
-            Fault::Crash => plan.crash,
-            Fault::CrashAll => plan.crash_all,
-            Fault::Leave => plan.leave,
-            Fault::Transfer => plan.transfer,
-            Fault::Drift => plan.drift,
-            Fault::Restore => plan.restore,
-            Fault::ClientDeath => plan.client_death,
-        }
-    }
-
-    pub(super) const fn are_over(&self) -> bool {
-        self.over
-    }
-
-    pub(super) fn first(&mut self) -> Vec<(u64, Fault)> {
-        ALL.into_iter().filter_map(|fault| Some((self.pause(fault)?, fault))).collect()
-    }
-
-    fn pause(&mut self, fault: Fault) -> Option<u64> {
-        let mean = self.mean(fault);
-        (mean > 0 && !self.over).then(|| self.draw.between(mean / 4, mean * 7 / 4))
-    }
-}
-
 impl World {
     pub(super) fn inject(&mut self, fault: Fault) {
-        let Some(pause) = self.faults.pause(fault) else { return };
+        let Some(pause) = self.faults.next(fault) else { return };
         let now = self.now();
         self.schedule(now + pause, Event::Fault(fault));
         self.trace.note(now, &[8, fault as u64], format_args!("fault: {fault:?}"));
@@ -157,7 +85,7 @@ impl World {
 
     fn pause(&mut self, slot: usize) {
         let now = self.now();
-        let long = self.faults.draw.spread(MS, self.faults.plan.pause_max);
+        let long = self.faults.draw.spread(MS, self.faults.pause_max());
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.paused_until.is_some() {
             return;
@@ -256,7 +184,7 @@ impl World {
     /// Faults stop: nothing is cut, lost, slow, paused or dead any more, and all clocks run within
     /// the bound.
     pub(super) fn calm(&mut self) {
-        self.faults.over = true;
+        self.faults.stop();
         self.plan.faults = FaultPlan::default();
         let plan = self.plan.calm_network();
         self.network.calm(plan);

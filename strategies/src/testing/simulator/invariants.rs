@@ -19,10 +19,10 @@ use self::{
     ledger::Ledger,
     log::{LogMatching, Mirror},
 };
-use super::{coverage::Coverage, draw::mixed};
+use super::{coverage::Coverage, draw::mixed, recorder::Op};
 use crate::{
-    Instant, Lock, Nonce,
-    lock_table::{Effect, Ended, LockTable, Sizes},
+    Instant, Nonce,
+    lock_table::{Command, Effect, Ended, LockTable, Sizes},
     member::machine::{GroupView, Machine},
 };
 
@@ -39,15 +39,15 @@ pub(super) struct Invariants {
     believed: BTreeSet<Nonce>,
     /// Every nonce that a client unlocked without waiting, with its process and token.
     released: BTreeSet<(usize, Nonce, u64)>,
-    /// Waiters that were seen to get a place in a queue, or to lose it.
-    queued: Vec<(Nonce, bool)>,
+    /// Which operation a nonce was sent for, by the label of its committed LOCK.
+    ops: BTreeMap<Nonce, Op>,
+    /// Operations that were enqueued, each with its nonce, or lost their position.
+    queued: Vec<(Op, Nonce, bool)>,
     formed_anew: bool,
-    /// Every nonce that was granted, with the group that granted it last.
-    granted: BTreeMap<Nonce, u128>,
-    /// The grants of those that another group had granted before: none knows what another remembered.
-    granted_anew: BTreeSet<(Nonce, u64)>,
-    /// Every nonce that held until its unlock.
-    freed: BTreeSet<Nonce>,
+    /// Every operation of which a LOCK was granted.
+    granted: BTreeSet<Op>,
+    /// Every operation whose lock was held until its unlock.
+    freed: BTreeSet<Op>,
     /// What was committed and what it did, if somebody reads it.
     pub(super) told: Option<Vec<String>>,
     pub(super) coverage: Coverage,
@@ -158,21 +158,29 @@ impl Invariants {
             if let (Some(told), Some(stamped)) = (&mut self.told, &entry.commands) {
                 told.push(format!("commit {} {stamped:?}: {effects:?}", entry.index));
             }
+            for (_, command) in entry.stamped() {
+                if let Command::Lock(request) = command
+                    && let Some(op) = Op::of_label(request.owner.label.as_deref())
+                {
+                    self.ops.insert(request.nonce, op);
+                }
+            }
+            let op = |nonce: &Nonce| self.ops.get(nonce).copied();
             for effect in &effects {
                 match effect {
-                    Effect::Queued { nonce, .. } => self.queued.push((*nonce, true)),
+                    Effect::Queued { nonce, .. } => {
+                        self.queued.extend(op(nonce).map(|op| (op, *nonce, true)));
+                    }
                     // A turn that ran out before its waiter heard of it was its turn.
                     Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
-                        self.queued.push((*nonce, false));
+                        self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
                     }
-                    Effect::Granted(grant) => {
-                        let before = self.granted.insert(grant.nonce, view.id);
-                        if before.is_some_and(|before| before != view.id) {
-                            self.granted_anew.insert((grant.nonce, grant.token));
-                        }
-                    }
-                    Effect::Unlocked { nonce, was: Ended::Held, .. } => {
-                        self.freed.insert(*nonce);
+                    Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
+                    // What a member unlocks for a caller that is gone was held by none.
+                    Effect::Unlocked { nonce, was: Ended::Held, .. }
+                        if self.believed.contains(nonce) =>
+                    {
+                        self.freed.extend(op(nonce));
                     }
                     _ => {}
                 }
@@ -273,12 +281,12 @@ impl Invariants {
     }
 
     /// The client is no more. Returns the locks that it held.
-    pub(super) fn client_gone(&mut self, client: u32) -> Vec<Lock> {
+    pub(super) fn client_gone(&mut self, client: u32) -> Vec<(Op, Arc<str>)> {
         self.beliefs.forget(|belief| belief.client == client)
     }
 
     /// The process is no more. Returns the locks that it held.
-    pub(super) fn process_gone(&mut self, slot: usize) -> Vec<Lock> {
+    pub(super) fn process_gone(&mut self, slot: usize) -> Vec<(Op, Arc<str>)> {
         self.members.remove(&slot);
         self.released.retain(|(other, ..)| *other != slot);
         (0..self.beliefs.outside(Some(slot)))
@@ -288,7 +296,11 @@ impl Invariants {
 
     /// The locks of a process that it was told to have lost since the last call. None of them lives in
     /// its `group`, if it is in one and stays, but what it gave up itself.
-    pub(super) fn take_lost(&mut self, slot: usize, group: impl Fn() -> Option<u128>) -> Vec<Lock> {
+    pub(super) fn take_lost(
+        &mut self,
+        slot: usize,
+        group: impl Fn() -> Option<u128>,
+    ) -> Vec<(Op, Arc<str>)> {
         for Belief { lock, lost, .. } in self.beliefs.lost_early(slot) {
             self.coverage.reach("lock lost before its deadline");
             let table = || Some(&self.groups.get(&group()?)?.table);
@@ -300,8 +312,8 @@ impl Invariants {
         self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost())
     }
 
-    /// The waiters that got a place in a queue, or lost it, since the last call.
-    pub(super) fn take_queued(&mut self) -> Vec<(Nonce, bool)> {
+    /// The operations that were enqueued, or lost their position, since the last call.
+    pub(super) fn take_queued(&mut self) -> Vec<(Op, Nonce, bool)> {
         std::mem::take(&mut self.queued)
     }
 
@@ -310,18 +322,13 @@ impl Invariants {
         std::mem::take(&mut self.formed_anew)
     }
 
-    /// Every nonce that was granted in any group.
-    pub(super) const fn granted(&self) -> &BTreeMap<Nonce, u128> {
+    /// Every operation that was granted in any group.
+    pub(super) const fn granted(&self) -> &BTreeSet<Op> {
         &self.granted
     }
 
-    /// Every grant of a nonce that another group had granted before.
-    pub(super) const fn granted_anew(&self) -> &BTreeSet<(Nonce, u64)> {
-        &self.granted_anew
-    }
-
-    /// Every nonce that an unlock found holding.
-    pub(super) const fn freed(&self) -> &BTreeSet<Nonce> {
+    /// Every operation whose lock an unlock found held.
+    pub(super) const fn freed(&self) -> &BTreeSet<Op> {
         &self.freed
     }
 }

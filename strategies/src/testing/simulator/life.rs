@@ -3,11 +3,11 @@ use std::sync::Arc;
 use gaggle_channels::{NodeName, Received};
 
 use super::{
-    agenda::Event,
     channel::SimChannel,
     client::Client,
     clock::SimClock,
     draw::{Draw, mixed},
+    event::Event,
     executor::TaskId,
     process::Process,
     world::{MS, World},
@@ -90,7 +90,6 @@ impl World {
             work: self.plan.work.clone(),
             keys,
             draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
-            aside: Draw::new(self.plan.seed, mixed(9_000_000 + u64::from(id))),
             handed: self.handed.clone(),
             adopting: false,
             outside: self.plan.options.outside_ms > 0,
@@ -148,8 +147,4 @@ impl World {
         self.recorder.take();
         self.request_turn(slot);
     }
-}
-
-pub(super) fn node_name(slot: usize) -> NodeName {
-    NodeName::new(format!("m{slot}")).expect("a short name")
 }

@@ -16,9 +16,9 @@ impl World {
             let line = format_args!("{observation:?}");
             self.trace.note(now, &[6, slot as u64], line);
             let beyond = match observation {
-                Observation::Called { client, key, nonce, call } => {
+                Observation::Called { client, key, op, call } => {
                     self.tally.operations += 1;
-                    self.calls.invoke(now, client, key, nonce, call);
+                    self.calls.invoke(now, client, key, op, call);
                     Ok(())
                 }
                 Observation::Answered { client, outcome } => {
@@ -26,12 +26,12 @@ impl World {
                     self.calls.complete(now, client, outcome);
                     Ok(())
                 }
-                Observation::Holds { client, lock, watch } => {
+                Observation::Holds { client, op, lock, watch } => {
                     let process = self.slots[slot].process.as_ref().expect("it was just polled");
                     let clock = process.clock.clone();
                     let lost = watch.is_lost();
                     let outside = self.plan.options.outside_ms > 0;
-                    let belief = Belief { client, slot, clock, lock, watch, lost, outside };
+                    let belief = Belief { client, slot, op, clock, lock, watch, lost, outside };
                     self.invariants.believe(belief)
                 }
                 Observation::Extends { client, nonce, deadline } => {
@@ -96,11 +96,11 @@ impl World {
         if self.invariants.take_formed_anew() {
             self.calls.all_dropped();
         }
-        for (nonce, queued) in self.invariants.take_queued() {
+        for (op, nonce, queued) in self.invariants.take_queued() {
             if queued {
-                self.calls.queued(now, nonce);
+                self.calls.queued(now, op, nonce);
             } else {
-                self.calls.dropped(nonce);
+                self.calls.dropped(op, nonce);
             }
         }
     }

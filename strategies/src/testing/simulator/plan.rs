@@ -1,28 +1,16 @@
 use std::{fmt, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::draw::{Draw, mixed};
 use crate::{Drift, MemberOptions, lock_table::TableConfig, member::Policy};
 
 const MS: u64 = 1_000_000;
 
-/// From this seed on machines have booted at different times: clocks differ by more than their
-/// rates. Seeds below it were run before, and stay what they were.
-const OWN_ORIGINS_FROM: u64 = 1 << 32;
-/// From this seed on clusters may have six members, a slow node is slow in its turns too, not in its
-/// links alone, and members that append at heartbeats may have short frames. Seeds below it stay what
-/// they were.
-const SLOW_TURNS_FROM: u64 = 1 << 36;
-/// From this seed on clients hand locks to others, and look late at what they were answered. Seeds below it
-/// stay what they were.
-pub(super) const HANDED_FROM: u64 = 1 << 41;
-/// From this seed on some clients hold their locks outside the members, which no news reaches and which outlive
-/// them: the last of such bounds, beyond which everything is drawn that can be. Seeds below it stay what
-/// they were.
-pub const FRESH_FROM: u64 = 1 << 42;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Clocks {
     /// Rates differ by no more than the drift bound, as the contract asks.
     #[default]
@@ -32,10 +20,14 @@ pub enum Clocks {
     BeyondBound,
 }
 
-/// Everything that a seed decides before a run begins: swarm testing, in which each seed draws
+/// Everything that is decided before a run begins: swarm testing, in which each seed draws
 /// which faults are on and how hard they are.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
+///
+/// A plan that fails is kept as a file: its numbers stay, whatever later versions draw from its seed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Decides everything that is drawn during the run.
     pub(super) seed: u64,
     pub(super) clocks: Clocks,
     pub(super) policy: Policy,
@@ -54,7 +46,8 @@ pub(super) struct Plan {
 }
 
 /// The members' options that are drawn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Timing {
     pub(super) heartbeat_ms: u64,
     pub(super) compact_after: u64,
@@ -69,7 +62,8 @@ pub(super) struct Timing {
 }
 
 /// What the network does to frames; times in nanoseconds, chances in a million.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct NetworkPlan {
     pub(super) delay: (u64, u64),
     /// Order is kept per pair, as on a connection.
@@ -83,7 +77,8 @@ pub(super) struct NetworkPlan {
 
 /// What happens to processes: the mean time between two faults of a kind, in nanoseconds; zero
 /// where the kind is off.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct FaultPlan {
     pub(super) partition: u64,
     pub(super) slow: u64,
@@ -102,7 +97,8 @@ pub(super) struct FaultPlan {
 }
 
 /// What clients do; times in nanoseconds, chances in a million.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct WorkPlan {
     pub(super) think_max: u64,
     pub(super) lease_ms: (u64, u64),
@@ -110,13 +106,10 @@ pub(super) struct WorkPlan {
     pub(super) try_lock: u64,
     pub(super) forever: u64,
     pub(super) cancel: u64,
-    pub(super) retry: u64,
     pub(super) extend: u64,
     pub(super) abandon: u64,
     pub(super) release: u64,
     pub(super) overstay: u64,
-    /// Whether nonces are asked for again after their end: only where the table remembers them.
-    pub(super) repeats_ended: bool,
     /// How often a lock is handed to another client, wherever that runs.
     pub(super) hand_on: u64,
     /// How often a caller does not look at its answer for a while, and for how long at most.
@@ -128,16 +121,13 @@ impl Plan {
     /// Draws a plan. Of every sixteen seeds eight have every fault on (but the loss of connections,
     /// which a network that keeps no order does not have), one has none but calls that are given up,
     /// and the others draw which are on.
-    pub(super) fn draw(seed: u64, clocks: Clocks) -> Self {
+    #[must_use]
+    pub fn draw(seed: u64, clocks: Clocks) -> Self {
         let mut draw = Draw::new(seed, 1);
         let all = seed.is_multiple_of(2);
         let none = seed % 16 == 1 && clocks == Clocks::WithinBound;
         let policy = if draw.chance(650_000) { Policy::Queue } else { Policy::CompareAndSet };
-        let sizes = match seed < SLOW_TURNS_FROM {
-            true => [1, 2, 3, 3, 3, 3, 4, 5, 5, 7],
-            false => [1, 2, 3, 3, 3, 4, 5, 5, 6, 7],
-        };
-        let members = sizes[draw.index(sizes.len())];
+        let members = [1, 2, 3, 3, 3, 4, 5, 5, 6, 7][draw.index(10)];
         let clients = draw.spread(1, 16) as usize;
         let heartbeat_ms = [50, 50, 100, 100, 200][draw.index(5)];
         let compact_after = draw.spread(8, 512);
@@ -154,8 +144,6 @@ impl Plan {
         };
         let lease_low = draw.spread(10, 200);
         let lease_high = draw.spread(lease_low, 2_500);
-        let mut aside = Draw::new(seed, 8);
-        let mut newer = |value| if seed < HANDED_FROM { 0 } else { aside.between(0, value) };
         let mut work = WorkPlan {
             think_max: draw.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),
@@ -163,17 +151,15 @@ impl Plan {
             try_lock: draw.between(0, 300_000),
             forever: draw.between(0, 60_000),
             cancel: draw.between(0, 250_000),
-            retry: draw.between(0, 600_000),
             extend: draw.between(0, 500_000),
             abandon: draw.between(0, 120_000),
             release: draw.between(0, 400_000),
             overstay: draw.between(0, 200_000),
-            repeats_ended: options.nonce_memory_ms >= 15_000,
-            hand_on: newer(300_000),
-            late: newer(200_000),
-            late_max: newer(2 * lease_high) * MS,
+            hand_on: draw.between(0, 300_000),
+            late: draw.between(0, 200_000),
+            late_max: draw.between(0, 2 * lease_high) * MS,
         };
-        if seed >= FRESH_FROM && aside.chance(125_000) {
+        if draw.chance(125_000) {
             // Clients extend to twice the longest. Leases are longer than a group takes to be formed.
             let outside = (2 * lease_high).max(2_000);
             options.outside_ms = outside;
@@ -235,6 +221,12 @@ impl Plan {
         }
     }
 
+    /// The seed that it was drawn from.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The options of a member of this plan.
     pub(super) fn member_options(&self, names: &[gaggle_channels::NodeName]) -> MemberOptions {
         let Timing { heartbeat_ms, .. } = self.options;
@@ -264,15 +256,7 @@ impl Plan {
 
     /// How long before virtual time began the machine of a slot did, in nanoseconds.
     pub(super) fn booted(&self, slot: usize) -> u64 {
-        if self.seed < OWN_ORIGINS_FROM {
-            return 0;
-        }
         Draw::new(self.seed, mixed(5_000 + slot as u64)).spread(1, YEAR)
-    }
-
-    /// Whether a slow node's turns take as many times as long as its frames do.
-    pub(super) const fn has_slow_turns(&self) -> bool {
-        self.seed >= SLOW_TURNS_FROM
     }
 
     /// What a calm network does: the plan's own delays, nothing else.

@@ -68,3 +68,7 @@ impl Process {
         (goes_on, self.clock.end_turn())
     }
 }
+
+pub(super) fn node_name(slot: usize) -> NodeName {
+    NodeName::new(format!("m{slot}")).expect("a short name")
+}

@@ -1,6 +1,6 @@
 use std::sync::{
     Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use crate::{
@@ -13,6 +13,28 @@ use crate::{
 pub(super) struct Recorder {
     seen: Mutex<Vec<Observation>>,
     stopped: AtomicBool,
+    ops: AtomicU64,
+}
+
+/// Names one call of `lock`, and what is done with the lock that it got. The nonce is the library's own: the call
+/// carries this name as its owner's label, by which the log knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Op(u64);
+
+impl Op {
+    pub(super) fn label(self) -> String {
+        format!("op {}", self.0)
+    }
+
+    /// The operation that took a lock under this label; none for a probe.
+    pub(super) fn of_label(label: Option<&str>) -> Option<Self> {
+        label?.strip_prefix("op ")?.parse().ok().map(Self)
+    }
+
+    /// How a history names it.
+    pub(super) const fn nonce(self) -> Nonce {
+        Nonce::from_u128(self.0 as u128)
+    }
 }
 
 /// A call, or what a client believes.
@@ -21,7 +43,7 @@ pub(super) enum Observation {
     Called {
         client: u32,
         key: Arc<str>,
-        nonce: Nonce,
+        op: Op,
         call: Call,
     },
     Answered {
@@ -31,6 +53,7 @@ pub(super) enum Observation {
     /// The client relies on the lock from now on until its deadline, unless the watch fires.
     Holds {
         client: u32,
+        op: Op,
         lock: Lock,
         watch: LossWatch,
     },
@@ -82,6 +105,11 @@ impl Recorder {
     pub(super) fn take(&self) -> Vec<Observation> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.is_empty() { Vec::new() } else { std::mem::take(&mut seen) }
+    }
+
+    /// The name of the next call of `lock`.
+    pub(super) fn next_op(&self) -> Op {
+        Op(self.ops.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Clients begin nothing new.

@@ -12,23 +12,21 @@ use super::{
 };
 use crate::testing::history::Report;
 
-/// How seeds are run.
+/// What is kept of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Which clocks.
-    pub clocks: Clocks,
     /// Keep the trace as text, a line for each event.
     pub trace: bool,
     /// Keep the history of all calls.
     pub history: bool,
 }
 
-/// What came of one seed.
+/// What came of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// The seed.
+    /// The seed of its plan.
     pub seed: u64,
-    /// What was drawn from it.
+    /// The plan, as text.
     pub plan: String,
     /// The invariant that broke, if one did.
     pub violation: Option<String>,
@@ -62,13 +60,12 @@ pub struct Run {
     pub judged: Option<Judged>,
 }
 
-/// Runs one seed: faults, then healing, with every invariant checked after every event.
+/// Runs one plan: faults, then healing, with every invariant checked after every event.
 ///
 /// A broken invariant is returned, not thrown.
 #[must_use]
-pub fn simulate(seed: u64, settings: &Settings) -> Run {
-    let plan = Plan::draw(seed, settings.clocks);
-    let text = plan.to_string();
+pub fn simulate(plan: Plan, settings: &Settings) -> Run {
+    let (seed, text) = (plan.seed, plan.to_string());
     let mut world = World::new(plan, settings.trace);
     let mut settled_after = Duration::ZERO;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -79,8 +76,8 @@ pub fn simulate(seed: u64, settings: &Settings) -> Run {
     let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
     let invariants = &world.invariants;
-    let freed = (settings.clocks == Clocks::BeyondBound).then(|| invariants.freed());
-    let history = calls.history(invariants.granted(), invariants.granted_anew(), freed);
+    let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
+    let history = calls.history(invariants.granted(), freed);
     let judged = history.map(|history| Judged::new(history, &world.plan));
     // What an invariant stopped half-way is no history to judge.
     let (violation, report) = match (violation, &judged) {

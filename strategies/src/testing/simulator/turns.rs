@@ -2,7 +2,7 @@ use bytes::Bytes;
 use gaggle_channels::NodeName;
 
 use super::{
-    agenda::Event,
+    event::Event,
     executor::TaskId,
     process::Turn,
     world::{MS, World},
@@ -14,7 +14,7 @@ impl World {
     pub(super) fn request_turn(&mut self, slot: usize) {
         let now = self.now();
         let plan = &self.plan.faults;
-        let slowness = if self.plan.has_slow_turns() { self.network.slowness(slot) } else { 1 };
+        let slowness = self.network.slowness(slot);
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.turn.is_some() || process.paused_until.is_some() {
             return;

@@ -3,19 +3,19 @@ use std::{collections::BTreeMap, sync::Arc};
 use gaggle_channels::Received;
 
 use super::{
-    agenda::{Agenda, Event},
+    agenda::Agenda,
     calls::Calls,
     client::Handed,
     clock::{TRUE_RATE, VirtualTime},
     coverage::STANDSTILL,
     draw::Draw,
+    event::Event,
     executor::{Executor, TaskId},
-    faults::Faults,
+    fault_schedule::FaultSchedule,
     invariants::Invariants,
-    life::node_name,
     network::Network,
     plan::{Clocks, Plan},
-    process::{Process, Slot},
+    process::{Process, Slot, node_name},
     recorder::Recorder,
     trace::{Trace, digest},
 };
@@ -40,7 +40,7 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) draw: Draw,
     pub(super) stalls: Draw,
-    pub(super) faults: Faults,
+    pub(super) faults: FaultSchedule,
     pub(super) clients: u32,
     /// Every call, for the history checker.
     pub(super) calls: Calls,
@@ -80,7 +80,7 @@ impl World {
             trace: Trace::new(text),
             draw,
             stalls: Draw::new(seed, 4),
-            faults: Faults::new(&plan),
+            faults: FaultSchedule::new(&plan),
             clients: 0,
             calls: Calls::default(),
             tally: Tally::default(),

@@ -88,7 +88,7 @@ fn check_refusal(
         operation.invoked > grant.completed && completed < end
     };
     match refusal {
-        Refusal::NotHolder | Refusal::Spent
+        Refusal::NotHolder
             if (rules.no_expiry && held(Duration::MAX)) || (rules.leases && held(nonce.until)) =>
         {
             found.note(key, Rule::HolderRefused, &[grant.operation, number]);

@@ -1,6 +1,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{Clock, Instant, Lock, LossWatch, Nonce, testing::simulator::clock::SimClock};
+use crate::{
+    Clock, Instant, Lock, LossWatch, Nonce,
+    testing::simulator::{clock::SimClock, recorder::Op},
+};
 
 /// No two holders of a key both believe in their lock (contract, rules 1 and 2): each by its own
 /// clock, deadline and loss signal, whatever the granting side knows.
@@ -15,6 +18,7 @@ pub(super) struct Beliefs {
 pub(in crate::testing::simulator) struct Belief {
     pub(in crate::testing::simulator) client: u32,
     pub(in crate::testing::simulator) slot: usize,
+    pub(in crate::testing::simulator) op: Op,
     pub(in crate::testing::simulator) clock: Arc<SimClock>,
     pub(in crate::testing::simulator) lock: Lock,
     pub(in crate::testing::simulator) watch: LossWatch,
@@ -83,7 +87,7 @@ impl Beliefs {
     fn check(all: &[Belief]) -> Result<(), TwoBelieve> {
         let mut valid = all.iter().filter(|belief| belief.is_valid());
         let Some(first) = valid.next() else { return Ok(()) };
-        // A nonce that was granted anew is another acquisition.
+        // Clients to which one lock was handed share it.
         match valid.find(|other| other.acquisition() != first.acquisition()) {
             None => Ok(()),
             Some(other) => Err(TwoBelieve {
@@ -113,15 +117,15 @@ impl Beliefs {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
     }
 
-    /// Those for which this holds believe no more. Returns their locks.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<Lock> {
+    /// Those for which this holds believe no more. Returns what they held.
+    pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<(Op, Arc<str>)> {
         self.lapsed.retain(|belief| !gone(belief));
         let mut locks = Vec::new();
         for all in self.keys.values_mut() {
             all.retain(|belief| {
                 let gone = gone(belief);
                 if gone {
-                    locks.push(belief.lock.clone());
+                    locks.push((belief.op, belief.lock.key().clone()));
                 }
                 !gone
             });
@@ -135,7 +139,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::simulator::clock::{TRUE_RATE, VirtualTime};
+    use crate::testing::simulator::{
+        clock::{TRUE_RATE, VirtualTime},
+        recorder::Recorder,
+    };
 
     fn belief(client: u32, clock: &Arc<SimClock>, ms: u64) -> Belief {
         let deadline = clock.now().after(Duration::from_millis(ms));
@@ -143,6 +150,7 @@ mod tests {
         Belief {
             client,
             slot: 0,
+            op: Recorder::default().next_op(),
             clock: clock.clone(),
             lock,
             watch: LossWatch::never(),

@@ -1,0 +1,55 @@
+//! What can happen in a simulation.
+
+use std::task::Waker;
+
+use bytes::Bytes;
+use gaggle_channels::{NodeName, Received};
+
+use super::network::Ways;
+
+/// One event, with what it needs when its time comes.
+pub(super) enum Event {
+    Frame { to: usize, from: usize, name: NodeName, frame: Bytes },
+    Link { to: usize, received: Received },
+    Turn { slot: usize, run: u64 },
+    Wake { slot: usize },
+    Sleeper(Waker),
+    Fault(Fault),
+    Cut(Ways),
+    Mend(Ways),
+    Slow { slot: usize, times: u64 },
+    Resume { slot: usize, run: u64 },
+    Start { slot: usize },
+    Rate { slot: usize, rate: u64 },
+}
+
+/// The kinds of faults that come at times of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Partition,
+    Slow,
+    Pause,
+    Crash,
+    CrashAll,
+    Leave,
+    Transfer,
+    Drift,
+    Restore,
+    ClientDeath,
+}
+
+impl Fault {
+    /// All kinds.
+    pub(super) const ALL: [Self; 10] = [
+        Self::Partition,
+        Self::Slow,
+        Self::Pause,
+        Self::Crash,
+        Self::CrashAll,
+        Self::Leave,
+        Self::Transfer,
+        Self::Drift,
+        Self::Restore,
+        Self::ClientDeath,
+    ];
+}
