@@ -1,5 +1,8 @@
 //! Redis as the granting side of the client core.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     convert::Infallible,
     future::poll_fn,

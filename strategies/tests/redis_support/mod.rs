@@ -131,7 +131,12 @@ impl Server {
 
     /// Waits until `count` nonces wait for `key`.
     pub(crate) async fn queued(&self, key: &str, count: u64) {
-        let limit = Instant::now() + Duration::from_secs(20);
+        self.queued_within(key, count, secs(20)).await;
+    }
+
+    /// As [`queued`](Self::queued), within another time.
+    pub(crate) async fn queued_within(&self, key: &str, count: u64, limit: Duration) {
+        let limit = Instant::now() + limit;
         loop {
             let mut waiting = 0;
             for name in self.keys().await {

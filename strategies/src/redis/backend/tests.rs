@@ -1,0 +1,442 @@
+//! The backend over a stream in memory and a clock of the test's own: no runtime, no server.
+
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+
+use super::{
+    super::dial::{Dialing, Stream},
+    *,
+};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What becomes of attempts to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    Refused,
+    Silent,
+}
+
+type Ends = Arc<Mutex<(Way, VecDeque<DuplexStream>)>>;
+
+struct FakeDial(Ends);
+
+impl Dial for FakeDial {
+    fn dial(&mut self) -> Dialing {
+        let mut ends = self.0.lock().unwrap();
+        match ends.0 {
+            Way::Silent => Box::pin(std::future::pending()),
+            Way::Refused => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
+            Way::Open => {
+                let (ours, theirs) = duplex(1 << 20);
+                ends.1.push_back(theirs);
+                Box::pin(async { Ok(Box::new(ours) as Box<dyn Stream>) })
+            }
+        }
+    }
+
+    fn address(&self) -> String {
+        "here:1".into()
+    }
+}
+
+/// A backend, its time, and a server that answers the handshake.
+struct Lab {
+    backend: Backend,
+    ends: Ends,
+    /// The server's end of the present connection, and what it has read of it.
+    server: Option<DuplexStream>,
+    bytes: Vec<u8>,
+    policy: &'static str,
+    now: Instant,
+}
+
+impl Lab {
+    fn new(way: Way) -> Self {
+        let ends: Ends = Arc::new(Mutex::new((way, VecDeque::new())));
+        let options = RedisOptions::new("redis://elsewhere")
+            .request_timeout(REQUEST_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT);
+        let (dial, now) = (Box::new(FakeDial(ends.clone())), at(0));
+        let backend = Backend::new(options, Some(dial), 7, now).unwrap();
+        Self { backend, ends, server: None, bytes: Vec::new(), policy: "noeviction", now }
+    }
+
+    /// A lab whose backend is up.
+    fn up() -> Self {
+        let mut lab = Self::new(Way::Open);
+        let events = lab.connect();
+        assert!(matches!(events[..], [Event::Up { memory: Memory::Kept }]), "{events:?}");
+        lab
+    }
+
+    fn way(&self, way: Way) {
+        self.ends.lock().unwrap().0 = way;
+    }
+
+    /// One turn, without a wait before it.
+    fn turn(&mut self) -> Vec<Event> {
+        let unwoken = &mut Context::from_waker(Waker::noop());
+        let _ = self.backend.connection.poll(unwoken);
+        let mut events = Vec::new();
+        self.backend.take(self.now, &mut events).unwrap();
+        self.backend.flush(self.now, &mut events).unwrap();
+        self.backend.end_turn(self.now);
+        events
+    }
+
+    fn after(&mut self, by: Duration) -> Vec<Event> {
+        self.now = self.now.after(by);
+        self.turn()
+    }
+
+    fn submit(&mut self, command: Command) {
+        self.backend.submit(self.now, command);
+    }
+
+    /// Accepts a connection, and answers its handshake.
+    fn connect(&mut self) -> Vec<Event> {
+        let mut events = self.turn();
+        self.server = self.ends.lock().unwrap().1.pop_front();
+        self.bytes.clear();
+        // The login, what follows it, and the turn that takes the outcome.
+        for _ in 0..3 {
+            for command in self.commands() {
+                let answer = self.answer(&command);
+                self.say(&answer);
+            }
+            events.extend(self.turn());
+        }
+        events
+    }
+
+    fn answer(&self, command: &[String]) -> String {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        match words[..] {
+            ["HELLO", "3"] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
+            ["INFO", "server"] => bulk("redis_version:7.2.0\r\n"),
+            ["INFO", "memory"] => bulk(&format!("maxmemory_policy:{}\r\n", self.policy)),
+            ["TIME"] => "*2\r\n$1\r\n5\r\n$1\r\n0\r\n".into(),
+            ["SUBSCRIBE", topic] => format!(">3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(topic)),
+            ["PUBLISH", topic, payload] => {
+                format!(">3\r\n$7\r\nmessage\r\n{}{}:1\r\n", bulk(topic), bulk(payload))
+            }
+            ["SCRIPT", "LOAD", _] => bulk("hash"),
+            _ => panic!("unexpected command {words:?}"),
+        }
+    }
+
+    /// What the server has received since it was last asked.
+    fn commands(&mut self) -> Vec<Vec<String>> {
+        let unwoken = &mut Context::from_waker(Waker::noop());
+        let Some(server) = &mut self.server else { return Vec::new() };
+        let mut piece = vec![0; 1 << 20];
+        let mut buffer = ReadBuf::new(&mut piece);
+        while Pin::new(&mut *server).poll_read(unwoken, &mut buffer).is_ready() {
+            if buffer.filled().is_empty() {
+                break;
+            }
+            self.bytes.extend_from_slice(buffer.filled());
+            buffer.clear();
+        }
+        let text = String::from_utf8(std::mem::take(&mut self.bytes)).unwrap();
+        let mut lines = text.split("\r\n");
+        let mut commands = Vec::new();
+        while let Some(count) = lines.next().and_then(|line| line.strip_prefix('*')) {
+            let words = (0..count.parse().unwrap()).map(|_| {
+                let length: usize = lines.next().unwrap()[1..].parse().unwrap();
+                let mut word = lines.next().unwrap().to_owned();
+                while word.len() < length {
+                    word = format!("{word}\r\n{}", lines.next().unwrap());
+                }
+                word
+            });
+            commands.push(words.collect());
+        }
+        commands
+    }
+
+    fn say(&mut self, bytes: &str) {
+        let unwoken = &mut Context::from_waker(Waker::noop());
+        let server = self.server.as_mut().unwrap();
+        let written = Pin::new(server).poll_write(unwoken, bytes.as_bytes());
+        assert!(matches!(written, Poll::Ready(Ok(count)) if count == bytes.len()));
+    }
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_origin(Duration::from_millis(ms))
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+fn nonce(number: u128) -> Nonce {
+    Nonce::from_u128(number)
+}
+
+fn lock(number: u128, until: Until) -> Command {
+    Command::Lock {
+        nonce: nonce(number),
+        key: "k".into(),
+        lease: Duration::from_secs(5),
+        until,
+        owner: Arc::new(crate::Owner::this_process(None)),
+        copies: false,
+    }
+}
+
+/// The subject and fate of each failure, and whether the cause is permanent.
+fn failures(events: &[Event]) -> Vec<(Subject, Fate, bool)> {
+    let failure = |event: &Event| match event {
+        Event::Failed { of, fate, cause } => Some((*of, *fate, cause.is_permanent())),
+        _ => None,
+    };
+    events.iter().filter_map(failure).collect()
+}
+
+#[test]
+fn grant_by_the_reply_counts_its_whole_lease() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    assert!(lab.turn().is_empty());
+    let commands = lab.commands();
+    assert!(matches!(&commands[..], [command] if command[0] == "EVALSHA"), "{commands:?}");
+    lab.say(":7\r\n");
+    let events = lab.turn();
+    let [Event::Granted { nonce: of, token: 7, basis, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    let lease = Duration::from_secs(5);
+    assert_eq!((*of, *basis), (nonce(1), Basis::Stamped { waited: Duration::ZERO, lease }));
+}
+
+#[test]
+fn requests_are_answered_in_their_order() {
+    let mut lab = Lab::up();
+    for number in 1..=3 {
+        lab.submit(lock(number, Until::Now));
+    }
+    lab.turn();
+    assert_eq!(lab.commands().len(), 3);
+    lab.say(":11\r\n:12\r\n:13\r\n");
+    let granted: Vec<_> = lab
+        .turn()
+        .iter()
+        .map(|event| match event {
+            Event::Granted { nonce, token, .. } => (nonce.as_u128(), *token),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(granted, [(1, 11), (2, 12), (3, 13)]);
+}
+
+#[test]
+fn publication_grants_a_waiter_once() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Forever));
+    lab.turn();
+    lab.say("$10\r\nqueued 5 9\r\n");
+    let events = lab.turn();
+    let [Event::Queued { check_in: Some(_), .. }] = events[..] else { panic!("{events:?}") };
+    let grant = format!("1 3 {} 9 100 400 3000", nonce(1));
+    let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grant));
+    lab.say(&push.repeat(2));
+    let events = lab.turn();
+    let [Event::Granted { token: 9, basis, .. }] = &events[..] else { panic!("{events:?}") };
+    let (waited, lease) = (Duration::from_micros(300), Duration::from_secs(3));
+    assert_eq!(*basis, Basis::Stamped { waited, lease });
+}
+
+#[test]
+fn unknown_script_is_sent_as_text_without_an_event() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    let by_hash = lab.commands();
+    lab.say("-NOSCRIPT No matching script.\r\n");
+    assert!(lab.turn().is_empty());
+    let by_text = lab.commands();
+    assert_eq!((by_hash[0][0].as_str(), by_text[0][0].as_str()), ("EVALSHA", "EVAL"));
+    assert_eq!(by_hash[0][2..], by_text[0][2..]);
+    lab.say(":7\r\n");
+    let events = lab.turn();
+    assert!(matches!(events[..], [Event::Granted { token: 7, .. }]), "{events:?}");
+}
+
+#[test]
+fn refusals_are_sorted_by_what_helps() {
+    for (error, permanent, drops) in [
+        ("-OOM command not allowed", false, false),
+        ("-LOADING Redis is loading", false, false),
+        ("-READONLY You can't write", false, true),
+        ("-MASTERDOWN Link with MASTER is down", false, true),
+        ("-NOPERM no permissions", true, false),
+        ("-ERR Error running script", true, false),
+    ] {
+        let mut lab = Lab::up();
+        lab.submit(lock(1, Until::Now));
+        lab.turn();
+        lab.say(&format!("{error}\r\n"));
+        let events = lab.turn();
+        let expected = (Subject::Lock(nonce(1)), Fate::Refused, permanent);
+        assert_eq!(failures(&events), [expected], "{error}");
+        let down = events.iter().any(|event| matches!(event, Event::Down { .. }));
+        assert_eq!((down, lab.backend.status()), (drops, !drops), "{error}");
+    }
+}
+
+#[test]
+fn malformed_reply_is_of_unknown_fate() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    lab.say("+what\r\n");
+    let failed = (Subject::Lock(nonce(1)), Fate::Unanswered, true);
+    assert_eq!(failures(&lab.turn()), [failed]);
+}
+
+#[test]
+fn lost_connection_tells_the_fate_of_each_request() {
+    let mut lab = Lab::up();
+    for number in 1..=1_030 {
+        lab.submit(lock(number, Until::Now));
+    }
+    lab.turn();
+    lab.server = None;
+    let events = lab.turn();
+    let failures = failures(&events);
+    let with = |fate| failures.iter().filter(|(_, of, _)| *of == fate).count();
+    assert_eq!((with(Fate::Unanswered), with(Fate::Unsent)), (1_024, 6));
+    assert!(matches!(events.last(), Some(Event::Down { cause: None })), "{events:?}");
+    // A pause, then another connection: what was granted may be forgotten.
+    assert!(lab.turn().is_empty());
+    let mut events = lab.after(Duration::from_millis(5));
+    events.extend(lab.connect());
+    assert!(matches!(events[..], [Event::Up { memory: Memory::Perhaps }]), "{events:?}");
+}
+
+#[test]
+fn silence_drops_a_connection_by_the_clock_alone() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    let sent = lab.now;
+    let almost = REQUEST_TIMEOUT - Duration::from_millis(1);
+    assert!(lab.after(almost).is_empty());
+    // An answer shows that it lives, and the next one has its own time.
+    lab.submit(lock(2, Until::Now));
+    lab.say(":7\r\n");
+    assert_eq!(lab.turn().len(), 1);
+    assert_eq!(lab.backend.next_wake(), Some(sent.after(almost + REQUEST_TIMEOUT)));
+    assert!(lab.after(almost).is_empty());
+    let events = lab.after(Duration::from_millis(1));
+    assert_eq!(failures(&events), [(Subject::Lock(nonce(2)), Fate::Unanswered, false)]);
+    assert!(matches!(events.last(), Some(Event::Down { cause: None })));
+}
+
+#[test]
+fn idle_connection_is_tested() {
+    let mut lab = Lab::up();
+    let ttl = Duration::from_secs(3);
+    assert_eq!(lab.backend.next_wake(), Some(lab.now.after(ttl)));
+    assert!(lab.after(ttl).is_empty());
+    assert_eq!(lab.commands(), [["PING"]]);
+    lab.say("+PONG\r\n");
+    assert!(lab.turn().is_empty());
+    assert!(lab.after(ttl).is_empty());
+    assert_eq!(lab.commands(), [["PING"]]);
+    let events = lab.after(REQUEST_TIMEOUT);
+    assert!(matches!(events[..], [Event::Down { .. }]), "{events:?}");
+}
+
+/// What the next failed attempt to connect is reported as.
+fn down_cause(events: &[Event]) -> &Cause {
+    match events {
+        [Event::Down { cause: Some(cause) }] => cause,
+        _ => panic!("{events:?}"),
+    }
+}
+
+#[test]
+fn failed_attempts_name_the_address_and_the_condition() {
+    let mut lab = Lab::new(Way::Refused);
+    let events = lab.turn();
+    assert_eq!(down_cause(&events).to_string(), "cannot reach Redis at here:1: connection refused");
+    let mut lab = Lab::new(Way::Silent);
+    assert!(lab.after(CONNECT_TIMEOUT - Duration::from_millis(1)).is_empty());
+    let events = lab.after(Duration::from_millis(1));
+    assert_eq!(
+        down_cause(&events).to_string(),
+        "cannot reach Redis at here:1: no connection within 500ms"
+    );
+}
+
+#[test]
+fn pauses_between_attempts_grow_to_their_limit() {
+    let mut lab = Lab::new(Way::Refused);
+    let ms = Duration::from_millis;
+    for most in [5, 10, 20, 40, 80, 160, 250, 250] {
+        let events = lab.turn();
+        assert!(!down_cause(&events).is_permanent());
+        let pause = lab.backend.next_wake().unwrap().since(lab.now);
+        assert!((ms(most) / 2..=ms(most)).contains(&pause), "{pause:?} of {most}");
+        assert!(lab.after(pause).is_empty());
+    }
+    // A connection ends the series.
+    lab.way(Way::Open);
+    lab.turn();
+    let pause = lab.backend.next_wake().unwrap().since(lab.now);
+    lab.after(pause);
+    assert!(matches!(lab.connect()[..], [Event::Up { .. }]));
+}
+
+#[test]
+fn server_is_checked_on_every_connection() {
+    let mut lab = Lab::up();
+    lab.policy = "allkeys-lru";
+    lab.server = None;
+    assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
+    lab.after(Duration::from_millis(5));
+    let events = lab.connect();
+    let cause = down_cause(&events);
+    assert!(cause.is_permanent() && cause.to_string().contains("allkeys-lru"), "{cause}");
+    lab.policy = "noeviction";
+    lab.after(Duration::from_secs(1));
+    assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Perhaps }]));
+}
+
+#[test]
+fn checks_of_one_turn_leave_together() {
+    let mut lab = Lab::up();
+    for number in 1..=40 {
+        let key = format!("k{}", number % 20);
+        lab.submit(Command::CheckWaiter { nonce: nonce(number), key: key.into() });
+    }
+    lab.turn();
+    // In the turn after which it sleeps, one script for each bucket that has a key.
+    let commands = lab.commands();
+    let buckets = (0..20).map(|key| super::super::keys::bucket(&format!("k{key}")));
+    let buckets: std::collections::BTreeSet<_> = buckets.collect();
+    assert_eq!(commands.len(), buckets.len());
+}
+
+#[test]
+fn same_seed_sends_the_same_bytes() {
+    let run = || {
+        let mut lab = Lab::up();
+        lab.submit(lock(1, Until::Forever));
+        lab.turn();
+        (lab.commands(), lab.backend.encoder.topic())
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,122 @@
+//! Goal: a server or a runtime that cannot serve is named at once, on the first connection and on
+//! every later one, and a handle recovers when its reason is gone.
+//! Method: a `redis-server` of the test's own whose settings, users and rights are changed.
+// A test that meets an error has failed, and it reads the clock to say how long things took.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod redis_support;
+
+use std::{
+    error::Error as _,
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Instant,
+};
+
+use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
+use redis::Value;
+use redis_support::{Server, ms, secs, take};
+
+/// The kind and the cause of what must be `Unavailable`.
+fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> (UnavailableKind, String) {
+    match result {
+        Err(error @ Error::Unavailable { kind, .. }) => (kind, error.source().unwrap().to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn set_policy(server: &Server, policy: &str) {
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory-policy", policy]).await;
+}
+
+/// Ends the connections of handles, which are subscribed.
+async fn cut(server: &Server) {
+    server.kill("pubsub").await;
+}
+
+#[tokio::test]
+async fn unreachable_server_is_named_with_its_condition() {
+    let port = gaggle_channels::testing::free_port();
+    let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
+    let (kind, cause) = unavailable(opened);
+    let expected = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
+    assert_eq!((kind, cause), (UnavailableKind::Unreachable, expected));
+}
+
+#[tokio::test]
+async fn wrong_password_is_permanent_and_not_shown() {
+    let server = Server::start().await;
+    let url = format!("redis://someone:Xq7Zr2@127.0.0.1:{}", server.port());
+    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
+    assert_eq!(kind, UnavailableKind::Misconfigured);
+    assert!(cause.contains("WRONGPASS") || cause.contains("password"), "{cause}");
+    assert!(!cause.contains("Xq7Zr2"), "{cause}");
+}
+
+#[tokio::test]
+async fn missing_right_to_publish_is_refused_before_any_lock() {
+    let server = Server::start().await;
+    let user = ["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"];
+    let _: Value = server.command(&user).await;
+    let url = format!("redis://mute:pw@127.0.0.1:{}", server.port());
+    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
+    assert_eq!(kind, UnavailableKind::Misconfigured);
+    assert!(cause.contains("PUBLISH") && cause.contains("NOPERM"), "{cause}");
+}
+
+#[tokio::test]
+async fn eviction_is_refused_on_a_later_connection_too() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    set_policy(&server, "allkeys-lru").await;
+    // On the connection that there is, nothing has changed.
+    let held = take(&redis, "k", secs(10)).await;
+    cut(&server).await;
+    let limit = Instant::now() + secs(5);
+    let (kind, cause) = loop {
+        match redis.try_lock("other", secs(1)).await {
+            Ok(lock) => redis.unlock(&lock).await.unwrap(),
+            refused => break unavailable(refused),
+        }
+        assert!(Instant::now() < limit, "never refused");
+    };
+    assert_eq!(kind, UnavailableKind::Misconfigured);
+    assert!(cause.contains("maxmemory-policy is allkeys-lru"), "{cause}");
+    set_policy(&server, "noeviction").await;
+    while let Err(error) = redis.unlock(&held).await {
+        assert!(Instant::now() < limit, "{error:?}");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+#[test]
+fn handle_whose_runtime_has_ended_is_closed() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let server = second.block_on(Server::start());
+    let options = server.options();
+    let redis = Arc::new(first.block_on(Redis::open(options)).unwrap());
+    let held = first.block_on(take(&redis, "k", secs(20)));
+    let watch = redis.watch(&held);
+    first.shutdown_background();
+    second.block_on(async {
+        tokio::time::timeout(secs(5), watch.lost()).await.unwrap();
+        let locked = redis.try_lock("other", secs(1)).await;
+        assert!(matches!(locked, Err(Error::Closed)), "{locked:?}");
+        let unlocked = redis.unlock(&held).await;
+        assert!(matches!(unlocked, Err(Error::Closed)), "{unlocked:?}");
+        assert!(matches!(redis.inspect("k").await, Err(Error::Closed)));
+        redis.close().await;
+    });
+}
+
+#[test]
+fn open_outside_a_runtime_is_an_error() {
+    let opened = pin!(Redis::open(RedisOptions::new("redis://127.0.0.1:1")));
+    let Poll::Ready(opened) = opened.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it waits")
+    };
+    assert_eq!(unavailable(opened).0, UnavailableKind::Misconfigured);
+}
