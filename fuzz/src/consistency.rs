@@ -4,7 +4,7 @@
 //!   their rank. Times lie on a grid, so that no strategy's few milliseconds decide anything.
 //! - *At once* (`concurrent`): clients run as tasks; `Raft` and `Gaggle` meet loss, delay, repeats,
 //!   reordering, cuts and isolation, the scripts of `Redis` lose publications. Who wins is open;
-//!   what may not happen stands in `rules`.
+//!   the history checker says what may not happen.
 //!
 //! Everything runs in a current-thread runtime with paused time, and the strategies draw from seeds.
 //! `Local` and `Redis` generate nonces that no seed decides; nothing that is compared depends on them.
@@ -14,7 +14,6 @@
 
 mod backend;
 mod concurrent;
-mod rules;
 mod sequential;
 
 use arbitrary::{Result, Unstructured};
@@ -88,11 +87,10 @@ impl Schedule {
             }
             What::Concurrent(plan) => {
                 for kind in [Kind::Local, Kind::Redis, Kind::Gaggle, Kind::Raft] {
-                    let history = self.on(kind, |backend| concurrent::run(backend, plan.clone()));
+                    let record = self.on(kind, |backend| concurrent::run(backend, plan.clone()));
                     let faulty = kind.is_member() && plan.has_faults();
-                    rules::judge(&history, faulty).unwrap_or_else(|broken| {
-                        panic!("{kind:?}: {broken}\nin\n{history}\nof {plan:?}")
-                    });
+                    concurrent::judge(record, faulty)
+                        .unwrap_or_else(|broken| panic!("{kind:?}: {broken}\nof {plan:?}"));
                 }
             }
         }
@@ -152,13 +150,12 @@ mod tests {
                 (0..300_u32).map(|at| (at * 167 + 13 * u32::from(seed)) as u8 ^ seed).collect();
             let plan = concurrent::decode(&mut Unstructured::new(&bytes)).expect("bytes enough");
             let schedule = Schedule { members: 3, seed: 1, what: What::Concurrent(plan.clone()) };
-            let history = schedule.on(Kind::Noop, |backend| concurrent::run(backend, plan.clone()));
-            broken.extend(rules::judge(&history, false).err());
-            let history =
-                schedule.on(Kind::Local, |backend| concurrent::run(backend, plan.clone()));
-            rules::judge(&history, false).expect("Local keeps them");
+            let record = schedule.on(Kind::Noop, |backend| concurrent::run(backend, plan.clone()));
+            broken.extend(concurrent::judge(record, false).err());
+            let record = schedule.on(Kind::Local, |backend| concurrent::run(backend, plan.clone()));
+            concurrent::judge(record, false).expect("Local keeps them");
         }
         assert!(broken.len() >= 15, "in nearly every plan: {broken:?}");
-        assert!(broken.iter().any(|rule| rule.contains("two holders")), "{broken:?}");
+        assert!(broken.iter().any(|rule| rule.contains("two hold at once")), "{broken:?}");
     }
 }

@@ -33,48 +33,6 @@ async fn cluster(hub: &Hub) -> Vec<Arc<Gaggle>> {
     members
 }
 
-#[tokio::test(start_paused = true)]
-async fn increments_under_the_lock_lose_nothing() {
-    let members = cluster(&Hub::new()).await;
-    let counter = Arc::new(std::sync::Mutex::new(0));
-    let mut tasks = Vec::new();
-    for member in &members {
-        let (member, counter) = (member.clone(), counter.clone());
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..20 {
-                let lock = member.lock("counter", LockOptions::default()).await.unwrap();
-                let read = *counter.lock().unwrap();
-                sleep(Duration::from_millis(3)).await;
-                *counter.lock().unwrap() = read + 1;
-                member.unlock(&lock).await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(*counter.lock().unwrap(), 60);
-}
-
-#[tokio::test(start_paused = true)]
-async fn plain_raft_grants_by_retry() {
-    let hub = Hub::new();
-    let mut members = Vec::new();
-    for (name, seed) in names().into_iter().zip(1..) {
-        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
-        members.push(Raft::open(channel, options(seed)).await.unwrap());
-    }
-    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
-    assert!(matches!(members[1].try_lock("k", Duration::from_secs(1)).await, Err(Error::Held)));
-    let waiting = members[1].lock("k", LockOptions::default());
-    let unlock = async {
-        sleep(Duration::from_millis(200)).await;
-        members[0].unlock(&lock).await.unwrap();
-    };
-    let (second, ()) = tokio::join!(waiting, unlock);
-    assert!(second.unwrap().fencing_token() > lock.fencing_token());
-}
-
 fn slow(by: Duration) -> Faults {
     Faults { delay: (by, by), ..Faults::default() }
 }
@@ -136,52 +94,6 @@ async fn a_lease_too_short_for_the_way_is_never_handed_out() {
     hub.set_faults(Faults::default());
     sleep(Duration::from_millis(500)).await;
     assert_eq!(member.inspect("k").await.unwrap(), None, "withdrawn");
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_quorum_calls_end_unavailable_by_their_deadline() {
-    let hub = Hub::new();
-    let members = cluster(&hub).await;
-    names().iter().for_each(|name| hub.isolate(name));
-    sleep(Duration::from_secs(1)).await;
-    let started = Instant::now();
-    let outcome = members[0].lock("k", LockOptions::default()).await;
-    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
-    assert_eq!(started.elapsed().as_secs(), 5);
-    hub.heal();
-    members[0].lock("k", LockOptions::default()).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn close_answers_every_waiter_and_frees_what_was_held() {
-    let members = cluster(&Hub::new()).await;
-    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
-    let watch = members[0].watch(&lock);
-    let waiter = members[0].clone();
-    let waiting = tokio::spawn(async move { waiter.lock("k", LockOptions::default()).await });
-    sleep(Duration::from_millis(100)).await;
-    members[0].close().await;
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
-    assert!(watch.is_lost());
-    assert!(matches!(members[0].unlock(&lock).await, Err(Error::Closed)));
-    let next = members[1].lock("k", LockOptions::default()).await.unwrap();
-    assert!(next.fencing_token() > lock.fencing_token());
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_a_waiting_future_leaves_nothing_behind() {
-    let members = cluster(&Hub::new()).await;
-    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
-    for wait_ms in 0..20 {
-        let waiting = members[1].lock("k", LockOptions::default());
-        let _ = tokio::time::timeout(Duration::from_millis(wait_ms), waiting).await;
-    }
-    members[0].unlock(&lock).await.unwrap();
-    sleep(Duration::from_millis(200)).await;
-    for member in &members {
-        let sizes = member.sizes().await.unwrap();
-        assert_eq!((sizes.table.keys, sizes.table.waiters, sizes.pending), (0, 0, 0));
-    }
 }
 
 /// A clock that breaks the turn in which it is asked for the wall time.
@@ -346,24 +258,6 @@ async fn capabilities_tell_a_cluster_of_names_from_one_of_a_size() {
     assert!(named.distributed && named.waits_for_leader);
     let sized = open(MemberOptions::sized("test", 3), "a").await.unwrap().capabilities();
     assert_eq!(sized.exclusion, Exclusion::WithinOneGroup);
-}
-
-/// Contract, the trait: after `close` calls get `Closed`, and what is still reached is told.
-#[tokio::test(start_paused = true)]
-async fn a_closed_member_says_so_at_once() {
-    let members = cluster(&Hub::new()).await;
-    let lock = members[0].lock("k", LockOptions::default()).await.unwrap();
-    assert_eq!(members[0].sizes().await.unwrap().table.keys, 1);
-    assert!(members[0].inspect("k").await.unwrap().is_some());
-    members[0].close().await;
-    for outcome in [
-        members[0].lock("k", LockOptions::default()).await.err(),
-        members[0].unlock(&lock).await.err(),
-        members[0].extend(&lock, Duration::from_secs(1)).await.err(),
-        members[0].inspect("k").await.err(),
-    ] {
-        assert!(matches!(outcome, Some(Error::Closed)), "{outcome:?}");
-    }
 }
 
 /// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before

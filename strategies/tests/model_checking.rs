@@ -21,9 +21,9 @@ use std::{
 
 use gaggle_strategies::lock_table::Wait;
 use model::{
+    account::seen,
     bounds::{Bounds, Fault},
     cluster::Cluster,
-    ledger::seen,
     properties as rules,
 };
 use stateright::{Checker, HasDiscoveries, Model};

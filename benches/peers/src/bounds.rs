@@ -87,13 +87,6 @@ fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), Failed> {
     })
 }
 
-/// The child that takes them and says what they are.
-pub(crate) fn floors_child(peers: [&str; 2], window_ms: &str) -> Result<(), Failed> {
-    let (quorum, trip) = floors(peers, Duration::from_millis(window_ms.parse()?))?;
-    println!("{quorum} {trip}");
-    Ok(())
-}
-
 /// To both, until the first answers.
 async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency, Failed> {
     let (mut trips, begun) = (Latency::default(), Instant::now());

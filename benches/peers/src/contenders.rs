@@ -267,39 +267,6 @@ impl Contender for Rslock {
     }
 }
 
-/// redlock over one Redis. It blocks, so it runs where blocking is allowed.
-pub(crate) struct Redlock(&'static redlock::RedLock);
-
-impl Redlock {
-    pub(crate) fn new(url: &str) -> Self {
-        // Its locks borrow it. One a run: nothing that grows.
-        Self(Box::leak(Box::new(redlock::RedLock::new(vec![url]))))
-    }
-}
-
-impl Contender for Redlock {
-    type Hold = redlock::Lock<'static>;
-
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
-        let (manager, key) = (self.0, key.as_bytes().to_vec());
-        let lock = move || {
-            loop {
-                match manager.lock(&key, LEASE.as_millis() as usize) {
-                    Ok(Some(lock)) => return Ok(lock),
-                    Ok(None) => {}
-                    Err(error) => return Err(error.to_string()),
-                }
-            }
-        };
-        Ok(tokio::task::spawn_blocking(lock).await??)
-    }
-
-    async fn unlock(&self, lock: Self::Hold) -> Result<(), Failed> {
-        let manager = self.0;
-        Ok(tokio::task::spawn_blocking(move || manager.unlock(&lock)).await?)
-    }
-}
-
 /// A session of PostgreSQL: an advisory lock belongs to one, so each task has its own.
 pub(crate) struct PostgresSession {
     client: tokio_postgres::Client,

@@ -2,13 +2,12 @@
 //! there is a lock. Beside them Gaggle in the same place.
 
 mod gaggle_here;
-mod raft_lite;
 mod raft_rs;
 
 use gaggle_cli::workloads::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::{contenders::Failed, data::Data, machine, servers::Directory, settings::Settings};
+use crate::{contenders::Failed, data::Data, machine, settings::Settings};
 
 /// What one engine came to.
 #[derive(Default, Serialize, Deserialize)]
@@ -30,7 +29,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     // What is held against each other takes turns, and short ones: a core that others share changes its speed
     // by half from one second to the next.
     let turns = [["raft", "gaggle"]; 4];
-    for name in turns.into_iter().flatten().chain(["raft-lite"]) {
+    for name in turns.into_iter().flatten() {
         let (_role, line) = crate::bounds::Role::start(&["engine", name, &seconds])?;
         let outcome: Outcome = serde_json::from_str(&line)?;
         data.figure(&format!("{name}_p50_us"), outcome.p50_us);
@@ -55,14 +54,6 @@ pub(crate) fn child(name: &str, seconds: &str) -> Result<(), Failed> {
         "gaggle-fan64" => one_thread()?.block_on(gaggle_here::alone(Workload::fan(64), window))?,
         "gaggle-hot8" => {
             one_thread()?.block_on(gaggle_here::alone(Workload::handoff(8), window))?
-        }
-        "raft-lite" => {
-            let directory = Directory::new("raft-lite")?;
-            let runtime = machine::runtime();
-            let outcome = runtime.block_on(raft_lite::measure(window, &directory.0))?;
-            // It cannot be stopped: its tasks panic when their handles go, so none goes.
-            std::mem::forget(runtime);
-            outcome
         }
         _ => return Err(format!("no engine {name}").into()),
     };

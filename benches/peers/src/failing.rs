@@ -62,7 +62,7 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
 }
 
 /// Three of them, with the ports that they listen at.
-pub(crate) fn three() -> Result<([String; 3], Vec<Member>), Failed> {
+fn three() -> Result<([String; 3], Vec<Member>), Failed> {
     let ports = NAMES.map(|_| free_port().to_string());
     let members: Result<_, _> = NAMES.iter().map(|name| Member::start(name, &ports)).collect();
     Ok((ports, members?))
@@ -70,7 +70,7 @@ pub(crate) fn three() -> Result<([String; 3], Vec<Member>), Failed> {
 
 /// The term, and who leads in it, once all are ready. Who stood still may believe for a while that it leads:
 /// the greatest term does.
-pub(crate) fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
+fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
     for member in &mut *members {
         member.ask("ready")?;
     }
@@ -85,8 +85,8 @@ pub(crate) fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
 }
 
 /// A process with one member, that ends with its owner.
-pub(crate) struct Member {
-    pub(crate) process: Child,
+struct Member {
+    process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -105,7 +105,7 @@ impl Member {
         Ok(Self { process, input, output: BufReader::new(output) })
     }
 
-    pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
+    fn ask(&mut self, what: &str) -> Result<String, Failed> {
         writeln!(self.input, "{what}")?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -159,27 +159,9 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
                     tokio::spawn(async move { unlocking.unlock(&lock).await });
                     "granted".into()
                 }
-                told if told.starts_with("solo ") => {
-                    let window = Duration::from_millis(told["solo ".len()..].parse()?);
-                    tokio::spawn(solo(member.clone(), window)).await??.us(0.5).to_string()
-                }
                 _ => return Ok(()),
             };
             println!("{answer}");
         }
     })
-}
-
-/// One task, one key: how long each lock took, after a warm-up of half as long.
-async fn solo(member: Arc<Gaggle>, window: Duration) -> Result<Latency, Failed> {
-    let (mut locks, begun) = (Latency::default(), Instant::now());
-    while begun.elapsed() < window * 3 / 2 {
-        let asked = Instant::now();
-        let lock = member.lock("solo", LockOptions::default()).await?;
-        if begun.elapsed() > window / 2 {
-            locks.record(u64::try_from(asked.elapsed().as_nanos())?);
-        }
-        member.unlock(&lock).await?;
-    }
-    Ok(locks)
 }

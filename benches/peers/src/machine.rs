@@ -38,8 +38,7 @@ fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
     // Where a dependency uses an older one too, ours comes last.
     let mut found = Vec::new();
-    let names =
-        ["rslock", "redlock", "tokio-postgres", "etcd-client", "dashmap", "raft", "raft-lite"];
+    let names = ["rslock", "tokio-postgres", "etcd-client", "dashmap", "raft"];
     for name in names {
         let entry = format!("name = \"{name}\"\nversion = \"");
         let version = lock.rsplit_once(&entry).and_then(|(_, rest)| rest.split('"').next());

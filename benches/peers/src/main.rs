@@ -18,7 +18,6 @@ mod engines;
 mod failing;
 mod machine;
 mod ours;
-mod pinned;
 mod readme;
 mod report;
 mod rest;
@@ -42,7 +41,6 @@ fn main() -> ExitCode {
         ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
         ["engine", name, seconds] => engines::child(name, seconds),
         ["candidate", name, ports @ ..] => failing::child(name, ports),
-        ["floors", first, second, window_ms] => bounds::floors_child([first, second], window_ms),
         ["beats", first, second] => rest::beats_child([first, second]),
         ["member", url, threads] => rest::member_child(url, threads),
         ["pairs", count, place] => rest::pairs_child(count, place),

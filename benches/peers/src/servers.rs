@@ -22,7 +22,7 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const STOP_WITHIN_MS: u64 = 5_000;
 
 /// A directory that goes with its owner. On tmpfs: what is measured beside it is volatile too.
-pub(crate) struct Directory(pub(crate) PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     pub(crate) fn new(what: &str) -> Result<Self, Failed> {

@@ -15,7 +15,7 @@ pub(crate) struct Target {
 }
 
 /// How many a whole run has.
-pub(crate) const COUNT: usize = 42;
+pub(crate) const COUNT: usize = 40;
 const MEMBERS: f64 = 5.0;
 const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
@@ -260,20 +260,6 @@ impl Table<'_> {
         let what = format!(
             "Gaggle over TCP: a follower's lock p50 − the leader's, in round trips to a process ({trip:.0} µs)"
         );
-        self.most(&what, more, "", 1.0, "≤ 1: one round trip");
-        self.pinned();
-    }
-
-    /// The same once more where who asks has one core, and those it asks the other.
-    fn pinned(&mut self) {
-        let get = |what: &str| self.data.get(&format!("pinned_{what}_p50_us"));
-        let (Some(floor), Some(trip)) = (get("quorum_floor"), get("round_trip")) else { return };
-        let (leader, follower) = (get("leader_lock"), get("follower_lock"));
-        let what = format!("the same, kept on cores: at the leader ÷ quorum floor ({floor:.0} µs)");
-        self.most(&what, leader.map(|us| us / floor), "", 1.5, "≤ 1.5");
-        let more = follower.zip(leader).map(|(far, near)| (far - near) / trip);
-        let what =
-            format!("the same, kept on cores: a follower's more, in round trips ({trip:.0} µs)");
         self.most(&what, more, "", 1.0, "≤ 1: one round trip");
     }
 

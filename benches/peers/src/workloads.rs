@@ -13,11 +13,10 @@ use crate::{
     apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
-        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Redlock, Rslock, Token,
-        excluding,
+        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Rslock, Token, excluding,
     },
     data::Data,
-    ours, pinned,
+    ours,
     servers::{Etcd, Postgres},
     settings::Settings,
     targets::{BARE, SCRIPTS, TOKEN},
@@ -31,7 +30,6 @@ const ON_REDIS: &[&str] = &[
     TOKEN,
     "Redis",
     "rslock",
-    "redlock",
     ours::REDIS_PROCESSES,
     apart::RSLOCK,
     apart::TOKEN,
@@ -65,7 +63,6 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
     if settings.wants(&[ours::PROCESSES], ALL) {
         // Beside what it bounds: it changes most with how awake the cores are.
         bounds::all(settings, round.data).await?;
-        pinned::all(settings, round.data).await?;
         ours::processes(settings, round.data).await?;
     }
     Ok(())
@@ -178,9 +175,6 @@ impl Round<'_> {
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
         self.cases("rslock", false, &rslock, SEEDS).await?;
-        let redlock = [Arc::new(Redlock::new(&url))];
-        self.cases("redlock", false, &redlock, ALL).await?;
-        self.cases("redlock", false, &redlock, SEEDS).await?;
         if self.settings.wants(&[ours::REDIS_PROCESSES], &["hot8"]) {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }

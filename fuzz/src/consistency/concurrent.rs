@@ -1,22 +1,23 @@
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use arbitrary::{Result, Unstructured};
 use gaggle_channels::Faults;
-use gaggle_strategies::{Clock, KeyedMutex, Lock, LockOptions};
+use gaggle_strategies::{
+    Clock, Drift, Error, KeyedMutex, Lock, LockOptions, Nonce, REQUEST_TIMEOUT,
+    testing::history::{Call, History, ModelKind, Operation, Outcome, Refusal, Settings, check},
+};
 use tokio::time::{sleep, timeout};
 
-use super::{
-    backend::Backend,
-    rules::{Event, History, What},
-    sequential::name,
-};
+use super::backend::Backend;
 
 const CLIENTS_MAX: usize = 4;
 const ACTS_MAX: usize = 12;
 const KEYS: [&str; 2] = ["a", "b"];
+/// What a call may take beyond its limit: a turn of the member.
+const SLACK: Duration = Duration::from_millis(50);
 
 /// What each client does, and what happens meanwhile.
 #[derive(Clone, Debug)]
@@ -130,18 +131,47 @@ fn fault(u: &mut Unstructured<'_>) -> Result<Fault> {
     })
 }
 
-/// Runs all clients at once, heals, and sees that nothing is left.
+/// Every call that was made, and those that cannot end as they did.
+#[derive(Default)]
+pub(super) struct Record {
+    operations: Vec<Operation>,
+    /// The error of a call that ended too late, or with an outcome that no call of its kind has.
+    illegal: Vec<String>,
+    /// Calls that ended as only faults explain.
+    unserved: Vec<String>,
+}
+
+/// Judges all calls by the history checker; `faulty` where frames were lost or delayed.
+pub(super) fn judge(record: Record, faulty: bool) -> Result<(), String> {
+    let unserved = if faulty { &[][..] } else { &record.unserved[..] };
+    if let Some(illegal) = record.illegal.iter().chain(unserved).next() {
+        return Err(illegal.clone());
+    }
+    // One clock for all: deadlines are exact.
+    let drift = Drift::from_ppm(0).expect("no drift is a drift");
+    let settings = Settings { drift, ..Settings::default() };
+    let history = History::new(record.operations).map_err(|malformed| malformed.to_string())?;
+    let report = check(&history, &[ModelKind::Fenced, ModelKind::Leased], &settings);
+    if report.passed() { Ok(()) } else { Err(format!("{report}\nin\n{history:#?}")) }
+}
+
+/// Runs all clients at once, heals, and checks that nothing is left.
 ///
 /// # Panics
 ///
 /// When something is left in the end, or a key is not free.
-pub(super) async fn run(backend: Backend, plan: Plan) -> History {
-    let events = Arc::new(Mutex::new(Vec::new()));
+pub(super) async fn run(backend: Backend, plan: Plan) -> Record {
+    let record = Arc::new(Mutex::new(Record::default()));
+    let client = |number: usize| Client {
+        number: u32::try_from(number).expect("a few clients"),
+        handle: backend.handle(number).clone(),
+        clock: backend.clock.clone(),
+        locks: Vec::new(),
+        record: record.clone(),
+    };
     let mut clients = Vec::new();
     for (number, acts) in plan.clients.into_iter().enumerate() {
-        let (handle, clock) = (backend.handle(number).clone(), backend.clock.clone());
-        let client = Client { number, handle, clock, locks: Vec::new(), events: events.clone() };
-        clients.push(tokio::spawn(client.run(acts)));
+        clients.push(tokio::spawn(client(number).run(acts)));
     }
     let (hub, names) = (backend.hub.clone(), backend.names.clone());
     let faults = tokio::spawn(async move {
@@ -167,26 +197,22 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> History {
     sleep(Duration::from_secs(3)).await;
     backend.settle().await;
     for (number, key) in KEYS.iter().enumerate() {
-        let (handle, clock) = (backend.handle(number).clone(), backend.clock.clone());
-        let mut last = Client { number, handle, clock, locks: Vec::new(), events: events.clone() };
-        let lease = Duration::from_secs(1);
-        last.lock(key, lease, Duration::ZERO, None).await;
-        assert_eq!(last.locks.len(), 1, "{key} is free in the end: {:?}", take(&events).last());
+        let mut last = client(number);
+        last.lock(key, Duration::from_secs(1), Duration::ZERO, None).await;
+        let outcome = |record: &Record| record.operations.last().map(ToString::to_string);
+        assert_eq!(last.locks.len(), 1, "{key} is free in the end: {:?}", outcome(&last.record()));
         last.unlock(0).await;
     }
-    History { events: take(&events) }
-}
-
-fn take(events: &Mutex<Vec<Event>>) -> Vec<Event> {
-    events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut *record)
 }
 
 struct Client {
-    number: usize,
+    number: u32,
     handle: Arc<dyn KeyedMutex>,
     clock: Arc<dyn Clock>,
     locks: Vec<Lock>,
-    events: Arc<Mutex<Vec<Event>>>,
+    record: Arc<Mutex<Record>>,
 }
 
 impl Client {
@@ -212,72 +238,99 @@ impl Client {
         dropped: Option<Duration>,
     ) {
         let options = LockOptions::default().duration(lease).max_wait(wait);
-        let invoked = self.clock.now();
+        let invoked = self.now();
+        let call = Call::Lock { duration: lease, max_wait: Some(wait) };
         let locking = self.handle.lock(key, options);
         let locked = timeout(dropped.unwrap_or(Duration::MAX / 4), locking).await;
-        let (mut nonce, mut granted) = (None, None);
-        let outcome = match &locked {
-            Ok(Ok(lock)) => {
-                nonce = Some(lock.nonce());
-                granted = Some((lock.fencing_token(), lock.deadline().expect("a fresh grant")));
-                "Ok"
-            }
-            Ok(Err(error)) => name(error),
-            Err(_) => "dropped",
+        let (nonce, outcome) = match &locked {
+            Ok(Ok(lock)) => (Some(lock.nonce()), Outcome::granted(lock)),
+            Ok(Err(error)) => (None, self.failed(call, invoked, error)),
+            Err(_) => (None, Outcome::Unknown),
         };
-        let returned = self.clock.now();
-        let what = What::Lock { wait, granted };
-        self.note(Event {
-            client: self.number,
-            key: key.into(),
-            nonce,
-            what,
-            outcome,
-            invoked,
-            returned,
-        });
-        self.locks.extend(locked.ok().and_then(std::result::Result::ok));
+        self.note(key, nonce, call, invoked, outcome);
+        self.locks.extend(locked.ok().and_then(Result::ok));
     }
 
     async fn unlock(&mut self, of: usize) {
         let Some(lock) = self.newest(of).cloned() else { return };
-        let invoked = self.clock.now();
-        let outcome = self.handle.unlock(&lock).await;
-        let outcome = outcome.as_ref().map_or_else(name, |()| "Ok");
-        let what = What::Unlock { deadline: lock.deadline() };
-        self.note_on(&lock, what, outcome, invoked);
+        let invoked = self.now();
+        let unlocked = self.handle.unlock(&lock).await;
+        let failed = unlocked.err().map(|error| self.failed(Call::Unlock, invoked, &error));
+        let outcome = failed.unwrap_or(Outcome::Done);
+        self.note(lock.key(), Some(lock.nonce()), Call::Unlock, invoked, outcome);
     }
 
-    async fn extend(&mut self, of: usize, lease: Duration) {
+    async fn extend(&mut self, of: usize, duration: Duration) {
         let Some(lock) = self.newest(of).cloned() else { return };
-        let invoked = self.clock.now();
-        let extended = self.handle.extend(&lock, lease).await;
-        let outcome = extended.as_ref().map_or_else(name, |_| "Ok");
-        let to = extended.as_ref().ok().and_then(Lock::deadline);
-        self.note_on(&lock, What::Extend { deadline: lock.deadline(), to }, outcome, invoked);
-        if let Ok(extended) = extended {
-            let at = self.locks.len() - 1 - of;
-            self.locks[at] = extended;
+        let (call, invoked) = (Call::Extend { duration }, self.now());
+        let outcome = match self.handle.extend(&lock, duration).await {
+            Ok(extended) => {
+                let outcome = Outcome::extended(&extended);
+                let at = self.locks.len() - 1 - of;
+                self.locks[at] = extended;
+                outcome
+            }
+            Err(error) => self.failed(call, invoked, &error),
+        };
+        self.note(lock.key(), Some(lock.nonce()), call, invoked, outcome);
+    }
+
+    /// What an error is in a history, and whether this call may end with it, and so late.
+    fn failed(&self, call: Call, invoked: Duration, error: &Error) -> Outcome {
+        let took = self.now() - invoked;
+        let limit = match call {
+            Call::Lock { max_wait: Some(wait), .. } if !wait.is_zero() => wait,
+            _ => REQUEST_TIMEOUT,
+        };
+        let text = format!("client {}: {call} ended after {took:?}: {error}", self.number);
+        let mut record = self.record();
+        match error {
+            _ if took > limit + SLACK => record.illegal.push(text),
+            Error::TimedOut | Error::Held if call.is_lock() => {}
+            Error::NotHolder | Error::Expired if !call.is_lock() => {}
+            Error::Unavailable { .. } | Error::Unknown => record.unserved.push(text),
+            _ => record.illegal.push(text),
         }
+        // A late copy of a LOCK may hold the key, for no caller: a refusal says nothing of the others.
+        match error {
+            Error::Held => Outcome::Refused(Refusal::NoEffect),
+            error => call.failed(error),
+        }
+    }
+
+    fn note(
+        &self,
+        key: &str,
+        nonce: Option<Nonce>,
+        call: Call,
+        invoked: Duration,
+        outcome: Outcome,
+    ) {
+        let completed = Some(self.now());
+        let mut record = self.record();
+        // A LOCK without a grant has not shown its nonce: any that no other call has will do.
+        let fresh = Nonce::from_u128(record.operations.len() as u128);
+        record.operations.push(Operation {
+            client: self.number,
+            key: key.into(),
+            nonce: nonce.unwrap_or(fresh),
+            call,
+            invoked,
+            queued: None,
+            completed,
+            outcome,
+        });
     }
 
     fn newest(&self, of: usize) -> Option<&Lock> {
         self.locks.len().checked_sub(1 + of).map(|at| &self.locks[at])
     }
 
-    fn note_on(
-        &self,
-        lock: &Lock,
-        what: What,
-        outcome: &'static str,
-        invoked: gaggle_strategies::Instant,
-    ) {
-        let (key, nonce) = (lock.key().to_string(), Some(lock.nonce()));
-        let returned = self.clock.now();
-        self.note(Event { client: self.number, key, nonce, what, outcome, invoked, returned });
+    fn now(&self) -> Duration {
+        self.clock.now().since_origin()
     }
 
-    fn note(&self, event: Event) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -232,7 +232,7 @@ fn done(result: std::result::Result<(), Error>) -> Outcome {
 }
 
 /// The variant's name.
-pub(super) fn name(error: &Error) -> &'static str {
+fn name(error: &Error) -> &'static str {
     match error {
         Error::TimedOut => "TimedOut",
         Error::Held => "Held",

@@ -162,11 +162,6 @@ impl World {
         earlier(node.next_wake(), core.next_wake())
     }
 
-    /// How many requests of this process are pending.
-    pub(super) fn pending(&self, name: &str) -> usize {
-        self.nodes[name].core.pending()
-    }
-
     fn all_nodes(&self) -> impl Iterator<Item = (&String, &Node)> {
         self.nodes.iter().map(|(name, process)| (name, &process.node))
     }
@@ -376,11 +371,6 @@ impl World {
         let until = self.now.after(Duration::from_secs(10));
         let lock = Lock::new(key, Nonce::from_u128(nonce), 0, None);
         self.call(name, |id| Call::Unlock { caller: Some((id, until)), lock, until })
-    }
-
-    /// The future of the LOCK is dropped.
-    pub(super) fn withdraw(&mut self, name: &str, id: CallId, nonce: u128) {
-        self.call(name, |_| Call::Withdraw { id, nonce: Nonce::from_u128(nonce) });
     }
 
     /// Asks for the lease of `nonce` to last `duration_ms` from now.

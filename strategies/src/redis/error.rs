@@ -107,7 +107,9 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
     let permanent = error.code().is_none_or(|code| Refusal::of_code(code) == Refusal::Permanent);
-    ConnectionError::Refused { address, command: "HELLO", reason: reason(error), permanent }
+    // Not the server's text: one that does not know the command quotes it, password included.
+    let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
+    ConnectionError::Refused { address, command: "HELLO", reason, permanent }
 }
 
 /// The condition, in the words that an operator searches for.
@@ -132,5 +134,18 @@ pub(super) fn server_reason(error: &ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_handshake_shows_the_code_and_no_text_of_the_server() {
+        let text = "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hunter2'";
+        let error = redis::make_extension_error("ERR".into(), Some(text.into()));
+        let shown = of_attempt("here:6379".into(), &error).to_string();
+        assert_eq!(shown, "Redis at here:6379 refused HELLO: ERR");
     }
 }

@@ -44,18 +44,6 @@
 //! # }
 //! ```
 //!
-//! What the original checked when a method was called (*unimplemented method _lock is required by
-//! the Strategy interface*) is checked by the compiler here:
-//!
-//! ```compile_fail,E0046
-//! struct Half;
-//!
-//! #[async_trait::async_trait]
-//! impl gaggle_strategies::KeyedMutex for Half {
-//!     async fn close(&self) {}
-//! }
-//! ```
-//!
 //! # Replaying one case
 //!
 //! Set [`CASE_VARIABLE`] for the same test command: `GAGGLE_CASE=12 cargo test --test
@@ -74,7 +62,6 @@
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
-//! - [`increment`]: the atomic increment, the test that a broken mutex fails visibly.
 //! - `simulator` (with the feature `raft`): whole clusters of the code that ships, in virtual time, under faults.
 //! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
@@ -87,7 +74,6 @@ mod context;
 pub mod decoders;
 mod fixture;
 pub mod history;
-pub mod increment;
 mod reference_table;
 mod report;
 pub mod resource;

@@ -1,9 +1,6 @@
 //! What a lock guards, with and without a check of fencing tokens.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A resource that checks tokens: it refuses a request with a smaller token than the greatest it
 /// has seen, in reads as in writes. Only this stops a write that was in flight when its lock was
@@ -55,27 +52,6 @@ impl FencedResource {
             return Err(Stale { token, greatest: state.0 });
         }
         Ok(state)
-    }
-}
-
-/// A store that knows GET and SET and nothing else: without exclusion, increments are lost.
-#[derive(Debug, Default)]
-pub struct Store {
-    values: Mutex<BTreeMap<String, u64>>,
-}
-
-impl Store {
-    /// The value of `key`, 0 where it was never set.
-    #[must_use]
-    pub fn get(&self, key: &str) -> u64 {
-        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        values.get(key).copied().unwrap_or(0)
-    }
-
-    /// Sets the value of `key`.
-    pub fn set(&self, key: &str, value: u64) {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        values.insert(key.to_owned(), value);
     }
 }
 

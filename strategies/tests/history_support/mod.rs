@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-pub(crate) mod sequential;
-
 use std::time::Duration;
 
 use gaggle_strategies::{

@@ -11,9 +11,9 @@ use std::{
 use stateright::{Model, Property};
 
 use super::{
+    account::{CLIENTS_MAX, seen},
     bounds::{Bounds, Fault},
     client::{Client, Granted, Phase, Request},
-    ledger::{CLIENTS_MAX, seen},
     properties,
     raft::{Cmd, Entry, Log, NODES, Node},
     replay::{Replayed, Replays},
@@ -135,7 +135,7 @@ impl Cluster {
         }
         state.committed = log;
         state.replayed = self.replays.of(&log, &self.bounds);
-        self.note(state.replayed.ledger.seen);
+        self.note(state.replayed.account.seen);
     }
 
     fn append(&self, state: &mut State, leader: usize, cmd: Cmd) {
@@ -312,7 +312,7 @@ impl Cluster {
                 for node in state.nodes.iter_mut().filter(|node| node.leads && !late) {
                     node.clock += 1;
                 }
-                let holder = state.replayed.ledger.lease.map(|lease| usize::from(lease.client));
+                let holder = state.replayed.account.holder.map(usize::from);
                 let gave_up = |c: &Client| c.phase == Phase::Holding && !c.believes(state.tick);
                 if holder.is_some_and(|holder| gave_up(&state.clients[holder])) {
                     self.note(seen::HOLDER_GAVE_UP_FIRST);

@@ -3,8 +3,8 @@
 use stateright::Property;
 
 use super::{
+    account::broken as table,
     cluster::{Cluster, State, broken as step},
-    ledger::broken as table,
     raft::Node,
 };
 
@@ -14,16 +14,11 @@ pub(crate) const LEADER_COMPLETE: &str = "the newest leader has every committed 
 pub(crate) const COMMITTED: &str = "committed entries never change";
 pub(crate) const QUORUM_HAS: &str = "a quorum has every committed entry";
 pub(crate) const STAMPS: &str = "stamps never fall along a log";
-pub(crate) const ONE_LEASE: &str = "a key has one live lease in cluster time";
-pub(crate) const TOKENS: &str = "tokens rise";
+pub(crate) const REFERENCE: &str = "the table does what the reference does";
 pub(crate) const WITHDRAWN: &str = "nothing is granted for a nonce that has ended";
 pub(crate) const ONE_GRANT: &str = "a nonce is granted once";
-pub(crate) const UNLOCK_OWN: &str = "an unlock frees only its own nonce";
-pub(crate) const NO_HOLD_PAST: &str = "no hold lasts past its lease";
-pub(crate) const QUEUE: &str = "waiters have a holder, and their order";
 pub(crate) const TIME: &str = "the table's time never falls";
 pub(crate) const SNAPSHOT: &str = "a table restored on the way comes to the same";
-pub(crate) const CONSISTENT: &str = "the table holds what its effects said";
 pub(crate) const ONE_BELIEVER: &str = "no two clients believe that they hold";
 pub(crate) const BELIEVER_HOLDS: &str = "a client that believes holds";
 pub(crate) const RESOURCE: &str = "the resource takes no smaller token after a greater";
@@ -45,21 +40,16 @@ pub(crate) fn all() -> Vec<Property<Cluster>> {
         always(STAMPS, |_, s| {
             s.nodes.iter().all(|node| node.log.entries().is_sorted_by_key(|entry| entry.stamp))
         }),
-        always(ONE_LEASE, |_, s| kept(s, table::TWO_LEASES)),
-        always(TOKENS, |_, s| kept(s, table::TOKEN_FELL)),
-        always(WITHDRAWN, |_, s| kept(s, table::WITHDRAWN_GRANTED)),
+        always(REFERENCE, |_, s| kept(s, table::REFERENCE)),
+        always(WITHDRAWN, |_, s| kept(s, table::ENDED_GRANTED)),
         always(ONE_GRANT, |_, s| kept(s, table::GRANTED_TWICE)),
-        always(UNLOCK_OWN, |_, s| kept(s, table::FREED_OTHER)),
-        always(NO_HOLD_PAST, |_, s| kept(s, table::PAST_LEASE)),
-        always(QUEUE, |_, s| kept(s, table::QUEUE)),
         always(TIME, |_, s| kept(s, table::TIME_FELL)),
         always(SNAPSHOT, |_, s| kept(s, table::SNAPSHOT)),
-        always(CONSISTENT, |_, s| kept(s, table::INCONSISTENT)),
         always(ONE_BELIEVER, |_, s| {
             s.clients.iter().filter(|client| client.believes(s.tick)).count() <= 1
         }),
         always(BELIEVER_HOLDS, |_, s| {
-            let holder = s.replayed.ledger.lease.map(|lease| usize::from(lease.client));
+            let holder = s.replayed.account.holder.map(usize::from);
             let mut believers = s.clients.iter().enumerate().filter(|(_, c)| c.believes(s.tick));
             believers.all(|(index, _)| Some(index) == holder)
         }),
@@ -68,7 +58,7 @@ pub(crate) fn all() -> Vec<Property<Cluster>> {
 }
 
 fn kept(state: &State, rule: u16) -> bool {
-    state.replayed.ledger.broken & rule == 0
+    state.replayed.account.broken & rule == 0
 }
 
 fn pairs(state: &State) -> impl Iterator<Item = (&Node, &Node)> {

@@ -1,8 +1,8 @@
 //! Fewer states for the same behaviour. A test compares what is committed with and without.
 
 use super::{
+    account::CLIENTS_MAX,
     cluster::{Cluster, State},
-    ledger::CLIENTS_MAX,
     raft::Node,
 };
 

@@ -12,9 +12,9 @@ use gaggle_strategies::{
 };
 
 use super::{
+    account::{Account, CLIENTS_MAX, broken, seen},
     bounds::{Bounds, KEY, LEASE_TICKS, TICK_MS},
     client::Granted,
-    ledger::{CLIENTS_MAX, Ledger, broken, seen},
     raft::{Cmd, Entry, Log},
 };
 
@@ -22,7 +22,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub(crate) struct Replayed {
     table: LockTable,
-    pub(crate) ledger: Ledger,
+    pub(crate) account: Account,
     /// The different replies to LOCKs. Each may arrive at any later moment.
     pub(crate) grants: Vec<Granted>,
     /// Which clients' EXTEND was answered with a lease.
@@ -117,7 +117,7 @@ impl Replayed {
     fn empty(bounds: &Bounds) -> Self {
         Self {
             table: LockTable::new(bounds.table()),
-            ledger: Ledger::default(),
+            account: Account::new(bounds),
             grants: Vec::new(),
             extended: [false; CLIENTS_MAX],
         }
@@ -135,20 +135,20 @@ impl Replayed {
         // A table that panics is a finding, not the end of the search.
         let Ok((effects, agrees)) = applied else {
             let mut next = self.clone();
-            next.ledger.broken |= broken::INCONSISTENT;
+            next.account.broken |= broken::REFERENCE;
             return next;
         };
         let remembered = |table: &LockTable| table.sizes().nonces_remembered;
         if remembered(&next.table) < remembered(&self.table) {
-            next.ledger.seen |= seen::NONCE_FORGOTTEN;
+            next.account.seen |= seen::NONCE_FORGOTTEN;
         }
         if next.table.now() < self.table.now() || next.table.now() < stamp {
-            next.ledger.broken |= broken::TIME_FELL;
+            next.account.broken |= broken::TIME_FELL;
         }
         if !agrees {
-            next.ledger.broken |= broken::SNAPSHOT;
+            next.account.broken |= broken::SNAPSHOT;
         }
-        next.ledger.step(entry.term, &command, &effects, &next.table);
+        next.account.step(entry.term, stamp, &command, &effects, &next.table);
         for effect in effects {
             next.note_reply(&effect);
         }

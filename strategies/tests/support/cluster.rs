@@ -172,10 +172,6 @@ impl<S: Member> Cluster<S> {
         self.members().iter().flatten().cloned().collect()
     }
 
-    pub(crate) fn handles(&self) -> Vec<Arc<dyn KeyedMutex>> {
-        self.running().into_iter().map(|member| member as Arc<dyn KeyedMutex>).collect()
-    }
-
     /// Waits until these members agree on a leader that is one of them.
     pub(crate) async fn agreed_leader(&self, among: &[usize]) -> usize {
         let limit = Instant::now() + PATIENCE;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::FutureExt;
 
 use crate::{
     BootClock, Clock, Error, Instant, KeyedMutex, Local, LocalOptions, Lock, LockOptions, MaxWait,
@@ -80,7 +80,6 @@ macro_rules! assert_error {
 }
 
 mod basics;
-mod cancelling;
 mod clocks;
 mod closing;
 mod ending;

@@ -1,13 +1,12 @@
 //! Goal: the lock table does what the contract says, step by step.
 //!
 //! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `snapshot`), each with
-//! the number of its rule; and random command sequences compared with a list-scanning model that
-//! shares no code with the table (`random`, `testing::reference_table`). [`LockTable::check`] runs after every step.
+//! the number of its rule. [`LockTable::check`] runs after every step. The fuzz target `lock_table`
+//! compares random command sequences with `testing::reference_table`.
 mod leases;
 mod limits;
 mod nonces;
 mod queue;
-mod random;
 mod snapshot;
 
 use std::sync::Arc;

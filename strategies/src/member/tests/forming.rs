@@ -27,13 +27,6 @@ fn no_group_forms_without_a_pledge_from_every_name() {
 }
 
 #[test]
-fn a_group_forms_although_frames_are_lost() {
-    let mut world = World::new(&FIVE);
-    world.drop_one_in = Some(3);
-    world.run_until(20_000, "all are ready", |w| FIVE.iter().all(|n| w.status(n).ready));
-}
-
-#[test]
 fn nameless_processes_find_each_other() {
     let mut world = World::empty(MemberOptions::sized("test", 5));
     for name in ["p", "q", "r", "s", "t"] {

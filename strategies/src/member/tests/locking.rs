@@ -1,5 +1,5 @@
 use super::world::World;
-use crate::{client::call::Answer, lock_table::Command};
+use crate::lock_table::Command;
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -7,16 +7,6 @@ fn ready() -> World {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     world
-}
-
-#[test]
-fn leader_and_follower_can_lock_and_unlock() {
-    let mut world = ready();
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    for (i, name) in [leader, follower].iter().enumerate() {
-        world.must_lock(name, "k", i as u128 + 1);
-        world.must_unlock(name, "k", i as u128 + 1);
-    }
 }
 
 #[test]
@@ -52,18 +42,6 @@ fn waiters_of_all_members_are_granted_in_fifo_order_across_a_leader_change() {
 }
 
 #[test]
-fn a_dead_lease_goes_to_the_waiter_at_its_end() {
-    let mut world = ready();
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    let first = world.must_lock(&follower, "k", 1);
-    world.kill(&follower);
-    let caller = world.lock(&leader, "k", 2, 60_000);
-    let ms = world.run_until(11_000, "granted at the lease's end", |w| w.granted(caller).is_some());
-    assert!((9_900..10_100).contains(&ms), "after {ms} ms");
-    assert!(world.granted(caller).unwrap().granted_at >= first.expires_at);
-}
-
-#[test]
 fn waiters_of_a_dead_process_are_dropped_in_one_step() {
     let mut world = ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
@@ -96,59 +74,6 @@ fn a_process_taken_for_dead_queues_again() {
     world.run(1_000);
     world.must_unlock(&leader, "k", 1);
     world.run_until(500, "granted after all", |w| w.granted(waiting).is_some());
-}
-
-#[test]
-fn a_cancelled_waiter_leaves_nothing_behind() {
-    let mut world = ready();
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&leader, "k", 1);
-    let waiting = world.lock(&follower, "k", 2, 60_000);
-    world.run(50);
-    world.withdraw(&follower, waiting, 2);
-    world.run(50);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
-    world.must_unlock(&leader, "k", 1);
-    world.run(50);
-    assert_eq!(world.node(&leader).sizes().0.keys, 0);
-    assert_eq!(world.pending(&follower), 0);
-}
-
-#[test]
-fn a_lock_granted_to_a_caller_that_has_gone_is_passed_on() {
-    let mut world = ready();
-    let follower = world.follower();
-    let caller = world.lock(&follower, "k", 1, 5_000);
-    world.run_until(100, "granted", |w| w.granted(caller).is_some());
-    world.withdraw(&follower, caller, 1);
-    world.run(50);
-    assert_eq!(world.node(&follower).sizes().0.keys, 0);
-}
-
-#[test]
-fn a_wrong_nonce_is_refused_at_once() {
-    let mut world = ready();
-    let follower = world.follower();
-    world.must_lock(&follower, "k", 1);
-    let caller = world.unlock(&follower, "k", 99);
-    let ms = world.run_until(100, "answered", |w| w.answers.contains_key(&caller));
-    assert!(ms < 20, "after {ms} ms");
-    assert!(matches!(world.answers[&caller], Answer::Gone), "{:?}", world.answers[&caller]);
-    assert_eq!(world.node(&follower).sizes().0.keys, 1, "the holder keeps it");
-}
-
-#[test]
-fn everything_is_answered_although_frames_are_lost() {
-    let mut world = ready();
-    world.drop_one_in = Some(4);
-    for nonce in 1..60 {
-        let name = THREE[nonce as usize % 3];
-        world.must_lock(name, "k", nonce);
-        world.must_unlock(name, "k", nonce);
-    }
-    world.drop_one_in = None;
-    world.run(1_000);
-    assert_eq!(world.node("a").sizes().0.keys, 0);
 }
 
 #[test]
