@@ -65,8 +65,8 @@ use crate::{
 /// eviction, no flush) and its wall clock is neither stepped nor slewed beyond
 /// [`RedisOptions::drift`]: at most one live lease per key, granted once per nonce, given up by its
 /// holder before Redis lets it go; waiters are served in the order in which their LOCKs entered the
-/// queue in Redis; a key becomes free within its lease and `waiter_ttl` after the death of every
-/// process that wanted it.
+/// queue in Redis; a key becomes free within its lease and one and a half `waiter_ttl` after the
+/// death of every process that wanted it.
 ///
 /// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
 /// wall clock is not behind the last token: a token is the greater of the last one plus 1 and
@@ -93,9 +93,17 @@ use crate::{
 /// - **A waiter's death.** A process that was silent for `waiter_ttl`, and a sixteenth of it at the
 ///   most, is passed over, and its waiters with it. If it was alive after all, they queue again at
 ///   the tail. A lock granted to a process that died less than `waiter_ttl` ago lasts for its lease.
+/// - **A Redis that stands still** (stopped, or restarted with its memory) hears of no process. So
+///   no waiter is passed over where all processes that wait for the key were silent for half of
+///   `waiter_ttl`: each has another half from when the first of them is heard again, and until then
+///   the key stays free for the first waiter. A standstill of four `waiter_ttl` loses the order, for
+///   the queue expires.
 /// - **A Redis that comes back empty** in mid-queue: waiters queue again, those of each process in
 ///   their old order; between processes the order is new. Locks that are lost are reported when the
 ///   connection is restored.
+/// - **Ended nonces** are remembered as long as the process that used them has as `nonce_memory`. At
+///   `nonces_max` a bucket refuses new locks; an unlock is never refused, and the nonce that would be
+///   forgotten first gives way to its own.
 /// - **Forgetting.** A LOCK that Redis receives later than `nonce_memory` after the latest time its
 ///   sender knew is refused and repeated at once: the first lock after an idle time of that length
 ///   takes two round trips.
@@ -115,7 +123,7 @@ use crate::{
 /// | `gaggle:{b7}:t` | the bucket's last token | never |
 /// | `gaggle:{b7}:x` | ended nonces of which a copy may still arrive | with the last of them |
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
-/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after two `waiter_ttl` of silence |
+/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after four `waiter_ttl` of silence |
 /// | `gaggle:{b7}:a:<key>` | what the waiters asked for | with the queue |
 /// | `gaggle:{b7}:g:<key>` | a holder that came from the queue | with its unlock, or `nonce_memory` after its lease |
 ///
@@ -124,6 +132,15 @@ use crate::{
 #[derive(Debug)]
 pub struct Redis {
     client: Client<Backend>,
+}
+
+/// The whole texts of the scripts, each with the name of its verb: `lock`, `unlock`, `extend`, `poll`
+/// and `inspect`.
+#[cfg(any(test, feature = "testing"))]
+#[must_use]
+pub fn scripts() -> [(&'static str, &'static str); 5] {
+    let names = ["lock", "unlock", "extend", "poll", "inspect"];
+    std::array::from_fn(|at| (names[at], script::all()[at].text()))
 }
 
 impl Redis {

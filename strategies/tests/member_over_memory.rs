@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use gaggle_channels::{Channel, Faults, Hub, NodeName};
 use gaggle_strategies::{
     Clock, Error, Exclusion, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Order,
-    Raft, Survives, TokioClock,
+    Survives, TokioClock,
 };
 use tokio::time::{Instant, sleep};
 

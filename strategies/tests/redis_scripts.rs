@@ -5,6 +5,8 @@
 // A test that meets an error has failed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "redis_scripts/full.rs"]
+mod full;
 #[path = "redis_scripts/hand_over.rs"]
 mod hand_over;
 mod redis_support;
@@ -35,28 +37,6 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     scripts.unlock(3, false).await;
     scripts.lock(4, 60_000, 0, true).await;
     assert_eq!(scripts.tokens().await, (ahead + 4, ahead + 4), "a free key, and copies under way");
-}
-
-/// Full memory refuses new locks alone: who waits gets the key, by an unlock, and by a poll after the lease
-/// before it.
-#[tokio::test]
-async fn a_full_server_hands_keys_on() {
-    for polls in [false, true] {
-        let mut scripts = Scripts::start().await;
-        scripts.lock(1, 60_000, 0, false).await;
-        scripts.lock(2, 60_000, -1, false).await;
-        if polls {
-            let silent = format!("@{:032x}", 1);
-            let _: Value = scripts.server.command(&["HDEL", WAITERS, &silent]).await;
-            let _: Value = scripts.server.command(&["DEL", HOLDER]).await;
-        }
-        let _: Value = scripts.server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-        let answer = match polls {
-            false => scripts.unlock(1, false).await,
-            true => scripts.run(POLL, 1, &["1", &hex(2)]).await,
-        };
-        assert_eq!(scripts.holder().await, Some(hex(2)), "polls: {polls}: {answer:?}");
-    }
 }
 
 /// Contract, rule 6: what was withdrawn may be forgotten by then.
@@ -149,4 +129,129 @@ async fn a_repeated_lock_does_not_shorten_the_wait() {
         let granted = found.contains(&"granted".to_owned());
         assert_eq!(granted, waits, "{first} ms, then {again} ms: {found:?}");
     }
+}
+
+/// They are dropped by a thousand a script: a try is to be sent again, until the key is granted.
+#[tokio::test]
+async fn try_behind_a_thousand_dead_waiters_is_not_refused() {
+    let mut scripts = Scripts::start().await;
+    scripts.waiters_max = 3_000;
+    scripts.lock(1, 60_000, 0, false).await;
+    let (mut pairs, mut fields) = (Vec::new(), Vec::new());
+    for nonce in 100..2_600_u32 {
+        let nonce = format!("{nonce:032x}");
+        pairs.extend([nonce.clone()].into_iter().flat_map(|nonce| ["1".to_owned(), nonce]));
+        fields.extend([nonce, format!("-1 60000 1 q {:032x} 1 host -", 7)]);
+    }
+    for (verb, name, words) in [("ZADD", QUEUE, pairs), ("HSET", WAITERS, fields)] {
+        let mut cmd = redis::cmd(verb);
+        let _: Value = cmd.arg(name).arg(words).query_async(&mut scripts.connection).await.unwrap();
+    }
+    scripts.expire().await;
+    for _ in 0..2 {
+        assert_eq!(scripts.lock(2, 60_000, 0, false).await.last().unwrap(), "stale");
+    }
+    assert_eq!(scripts.lock(2, 60_000, 0, false).await[1], "granted");
+    assert_eq!(scripts.holder().await, Some(hex(2)));
+}
+
+#[tokio::test]
+async fn unlocks_do_not_remember_more_than_nonces_max() {
+    let mut scripts = Scripts::start().await;
+    let most = u8::try_from(NONCES_MAX).unwrap();
+    for nonce in 1..most + 20 {
+        scripts.unlock(nonce, true).await;
+    }
+    assert_eq!(scripts.number(&["ZCARD", MEMORY]).await, NONCES_MAX);
+    let latest: Option<f64> = scripts.server.command(&["ZSCORE", MEMORY, &hex(most + 19)]).await;
+    assert!(latest.is_some(), "the first to be forgotten gave way");
+}
+
+/// Contract, rule 6: whichever process runs the script.
+#[tokio::test]
+async fn nonces_are_remembered_as_long_as_their_process_asked_for() {
+    for copies in [false, true] {
+        let mut scripts = Scripts::start().await;
+        scripts.lock(1, 60_000, 0, false).await;
+        scripts.lock_as(2, 2, 50_000, -1, copies).await;
+        scripts.memory = 1_000;
+        scripts.unlock(1, false).await;
+        let kept = if copies { MEMORY } else { GRANT };
+        let left = scripts.number(&["PTTL", kept]).await;
+        assert!(left > 50_000 + NONCE_MEMORY - 1_000, "granted: {left} ms");
+        scripts.run(EXTEND, 1, &[&hex(2), "80000"]).await;
+        let left = scripts.number(&["PTTL", kept]).await;
+        assert!(left > 80_000 + NONCE_MEMORY - 1_000, "extended: {left} ms");
+        if copies {
+            scripts.unlock(2, false).await;
+        } else {
+            scripts.expire().await;
+            scripts.run(INSPECT, 1, &[]).await;
+        }
+        let left = scripts.remembered_for().await;
+        assert!(left > NONCE_MEMORY - 1_000, "ended: {left} ms");
+    }
+}
+
+/// Sets when the processes were heard: each so many milliseconds ago, the latest in "#r".
+async fn heard(scripts: &Scripts, ago: &[(u8, u64)]) {
+    let now: Vec<u64> = scripts.server.command(&["TIME"]).await;
+    let now = now[0] * 1000 + now[1] / 1000;
+    let latest = ago.iter().map(|(_, ago)| now - ago).max().unwrap();
+    let mut words = vec!["HSET".to_owned(), WAITERS.to_owned(), "#r".to_owned()];
+    words.push(format!("{latest} 0 0"));
+    for (process, ago) in ago {
+        words.extend([format!("@{process:032x}"), (now - ago + 3_000).to_string()]);
+    }
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let _: Value = scripts.server.command(&words).await;
+}
+
+/// The server may have stood still for all but the last moment of it.
+#[tokio::test]
+async fn silence_of_all_processes_passes_no_waiter_over() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, -1, false).await;
+    scripts.lock_as(3, 3, 60_000, -1, false).await;
+    heard(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    assert_eq!(scripts.unlock(1, false).await.last().unwrap(), "held");
+    assert_eq!(scripts.holder().await, None, "nobody was heard yet");
+    let try_now = scripts.lock_as(4, 4, 60_000, 0, false).await;
+    assert_eq!(try_now[1..], ["held", "188"], "those before it may live");
+    // The second is heard first.
+    let found = scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    assert_eq!((found.len(), scripts.holder().await), (2, None), "{found:?}");
+    let found = scripts.run(POLL, 2, &["1", &hex(2)]).await;
+    assert_eq!(scripts.holder().await, Some(hex(2)), "{found:?}");
+    assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 1);
+}
+
+#[tokio::test]
+async fn silent_process_is_passed_over_where_another_was_heard() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, -1, false).await;
+    scripts.lock_as(3, 3, 60_000, -1, false).await;
+    heard(&scripts, &[(2, 4_000), (3, 1_000)]).await;
+    scripts.unlock(1, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(3)));
+}
+
+/// Half of `waiter_ttl` after the first that was heard.
+#[tokio::test]
+async fn process_that_stays_silent_is_passed_over_after_the_silence_of_all() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, -1, false).await;
+    scripts.lock_as(3, 3, 60_000, -1, false).await;
+    heard(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    scripts.unlock(1, false).await;
+    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    tokio::time::sleep(ms(1_000)).await;
+    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    assert_eq!(scripts.holder().await, None, "it may still be heard");
+    tokio::time::sleep(ms(700)).await;
+    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    assert_eq!(scripts.holder().await, Some(hex(3)));
 }

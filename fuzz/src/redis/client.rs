@@ -86,7 +86,7 @@ impl Scripted {
     /// "nonce token enqueued granted".
     fn hear(&self, grant: &str) {
         let words: Vec<&str> = grant.split(' ').collect();
-        let [nonce, token, enqueued, granted] = words[..] else { panic!("a grant: {grant:?}") };
+        let [nonce, token, enqueued, granted, _] = words[..] else { panic!("a grant: {grant:?}") };
         let number = |word: &str| word.parse::<u64>().expect("a whole number");
         let nonce = u128::from_str_radix(nonce, 16).expect("a nonce");
         let waited = Duration::from_micros(number(granted).saturating_sub(number(enqueued)));
@@ -207,7 +207,7 @@ impl Scripted {
         let remaining = Duration::from_millis(int(&found[0]));
         let Some(Answer::List(parts)) = found.get(1) else { return (remaining, None) };
         let what = word(&parts[1]);
-        if let ("granted", [token, enqueued, granted]) = (&*what, &parts[2..]) {
+        if let ("granted", [token, enqueued, granted, _]) = (&*what, &parts[2..]) {
             let waited = int(granted).saturating_sub(int(enqueued));
             self.tell(nonce, int(token), Duration::from_micros(waited));
         }

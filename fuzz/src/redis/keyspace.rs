@@ -148,13 +148,6 @@ impl KeySpace {
             }
             [b"KEEPTTL"] => present.flatten(),
             [b"PX", ms] => Some(self.now_ms() + number(ms)),
-            [b"NX", b"GET", b"PX", ms] => {
-                if present.is_some() {
-                    return before;
-                }
-                answer = Answer::Nil;
-                Some(self.now_ms() + number(ms))
-            }
             _ => panic!("no script used SET with {options:?}"),
         };
         self.values.insert(key.to_vec(), (Value::Text(value.to_vec()), end));

@@ -3,18 +3,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use gaggle_strategies::testing::redis_scripts;
 use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::keyspace::{Answer, KeySpace};
-
-const SETTLE: &str = include_str!("../../../strategies/src/redis/settle.lua");
-const SCRIPTS: [(Verb, &str); 4] = [
-    (Verb::Lock, include_str!("../../../strategies/src/redis/lock.lua")),
-    (Verb::Unlock, include_str!("../../../strategies/src/redis/unlock.lua")),
-    (Verb::Extend, include_str!("../../../strategies/src/redis/extend.lua")),
-    (Verb::Poll, include_str!("../../../strategies/src/redis/poll.lua")),
-];
 
 /// The server's clock begins here, in microseconds since 1970.
 const BEGINNING: u64 = 1_700_000_000_000_000;
@@ -64,14 +57,16 @@ impl Server {
             let answer = lock(&shared).call(&command, &args);
             to_lua(lua, answer)
         });
-        redis.set("call", call.expect("memory for a function")).expect("a table takes it");
+        let call = call.expect("memory for a function");
+        redis.set("pcall", call.clone()).expect("a table takes it");
+        redis.set("call", call).expect("a table takes it");
         lua.globals().set("redis", redis).expect("a table takes it");
-        let compile = |(verb, text): (Verb, &str)| {
-            let text = text.replace("-- include settle.lua\n", SETTLE);
-            let script = lua.load(text).set_name(format!("{verb:?}"));
+        let verbs = [Verb::Lock, Verb::Unlock, Verb::Extend, Verb::Poll];
+        let compile = |(verb, (name, text)): (Verb, (&str, &str))| {
+            let script = lua.load(text).set_name(name);
             (verb, script.into_function().expect("a script that ships compiles"))
         };
-        let scripts = SCRIPTS.map(compile).into();
+        let scripts = verbs.into_iter().zip(redis_scripts()).map(compile).collect();
         let (topics, publications) = (BTreeMap::new(), 0);
         let state = State { lua, scripts, topics, publications, lose_every };
         Arc::new(Self { state: Mutex::new(state), keys, began: Instant::now() })

@@ -76,7 +76,7 @@ impl Acquisition {
     /// What it means that the call's time is over. `down` is why nothing can be sent at present.
     pub(super) fn out_of_time(&self, down: Option<Option<&Cause>>) -> Error {
         let cause = match down {
-            Some(cause) => cause.or(self.attempts.cause()),
+            Some(cause) => cause.or_else(|| self.attempts.cause()),
             None => self.attempts.cause(),
         };
         let unreachable = down.is_some() || (!self.queued && cause.is_some());

@@ -264,7 +264,8 @@ impl Core {
         let unread: Vec<Lock> = self
             .held
             .iter()
-            .filter_map(|(nonce, held)| held.revoke().then(|| held.lock(nonce)))
+            .filter(|(_, held)| held.revoke())
+            .map(|(nonce, held)| held.lock(nonce))
             .collect();
         for lock in unread.into_iter().chain(watched) {
             self.release(now, None, lock, until, true);

@@ -74,8 +74,8 @@ impl Held {
     /// Takes back every answer that was not read. Returns whether that was all there was: no caller
     /// has the lock.
     pub(super) fn revoke(&self) -> bool {
-        // Not `all`, which would stop at the first that was read.
-        self.claims.iter().fold(true, |all, claim| claim.revoke() && all)
+        // Counted, because `all` would stop at the first that was read.
+        self.claims.iter().filter(|claim| !claim.revoke()).count() == 0
     }
 }
 
@@ -139,7 +139,7 @@ impl Holdings {
 
     fn insert(&mut self, now: Instant, nonce: Nonce, held: Held) {
         self.greatest_token = self.greatest_token.max(held.token);
-        self.sweep_at.get_or_insert(now.after(SWEEP_EVERY));
+        self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
         self.by_nonce.insert(nonce, Box::new(held));
     }
 

@@ -8,22 +8,29 @@
 -- Answers {now, own grants, 'held' | 'gone'}.
 
 local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp = time[1] .. string.sub('00000' .. time[2], -6)
-
--- include settle.lua
-
-local nonce, duration, token = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local value = settle(3)
-if not value or holder(value) ~= nonce or token and grant_of(value) ~= token then
-  return {now, own, 'gone'}
+-- include clock
+-- include hand_over
+local at, own = 3, {}
+-- include settle
+-- include read
+local nonce, gone = ARGV[3], {now, own, 'gone'}
+if holder ~= nonce then
+  return gone
 end
-call('PEXPIRE', KEYS[3], duration, 'GT')
-local flag = string.sub(value, 34, 34)
+-- include grant_of
+if ARGV[5] and token ~= ARGV[5] then
+  return gone
+end
+-- include remaining
+local before = left
+call('PEXPIRE', KEYS[3], ARGV[4], 'GT')
+-- include remaining
+-- What is remembered of it moves along.
 if flag == 'q' then
-  call('PEXPIRE', KEYS[6], remaining(3) + memory_ms(), 'GT')
+  call('PEXPIRE', KEYS[6], call('PTTL', KEYS[6]) + left - before)
 elseif flag == 'c' then
-  remember(nonce, now_ms + 1 + remaining(3) + memory_ms())
+  local least = now_ms + 1 + before + string.match(ARGV[2], '^%d+')
+  local till = math.max(call('ZSCORE', KEYS[2], nonce) or 0, least) + left - before
+  -- include remember
 end
 return {now, own, 'held'}

@@ -5,33 +5,37 @@
 --
 -- Answers {now, own grants, for each key {remaining (ms) of the holder's lease, and for each nonce
 -- that does not simply wait its number and what it is}}:
---   number, 'granted', token, enqueued, granted at
---   number, 'spent'     it was granted and has run out, or was withdrawn
+--   number, 'granted', token, enqueued, granted at, lease (ms)
+--   number, 'spent'     it was granted and its lease expired, or it was withdrawn
 --   number, 'unknown'   never seen, or dropped: queue again
 
 local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp = time[1] .. string.sub('00000' .. time[2], -6)
+-- include clock
+-- include hand_over
 
--- include settle.lua
-
+local own = {}
 local answers = {now, own}
 local at, arg = 3, 3
 
 while at <= #KEYS do
   if call('EXISTS', KEYS[at + 1]) == 1 then
-    refresh(at, call('HGET', KEYS[at + 2], '@' .. ARGV[1]))
+    local alive = call('HGET', KEYS[at + 2], '@' .. ARGV[1])
+    -- include refresh
   end
-  local value = settle(at)
-  local answer = {value and remaining(at) or 0}
+  -- include settle
+  -- include read
+  -- include remaining
+  local answer = {rest or left}
   for number = 1, tonumber(ARGV[arg]) do
     local nonce = ARGV[arg + number]
-    if value and holder(value) == nonce then
-      local token, enqueued, granted = grant_of(value)
-      answer[#answer + 1] = {number, 'granted', token, enqueued, granted}
+    if nonce == holder then
+      -- include grant_of
+      local lease = math.ceil(now_ms + left - granted / 1000)
+      answer[#answer + 1] =
+        {number, 'granted', tonumber(token), tonumber(enqueued), tonumber(granted), lease}
     elseif not call('ZSCORE', KEYS[at + 1], nonce) then
-      answer[#answer + 1] = {number, is_remembered(nonce) and 'spent' or 'unknown'}
+      local till = tonumber(call('ZSCORE', KEYS[2], nonce) or 0)
+      answer[#answer + 1] = {number, till > now_ms and 'spent' or 'unknown'}
     end
   end
   answers[#answers + 1] = answer

@@ -1,4 +1,4 @@
-//! The scripts: one for each verb, with the part that they share in its place.
+//! The scripts: one for each verb, with the sections of `settle.lua` that it includes.
 
 use std::sync::LazyLock;
 
@@ -11,11 +11,13 @@ pub(super) struct Script {
     hash: String,
 }
 
-/// What they share, and the line that says where.
-const SETTLE: &str = include_str!("settle.lua");
-const INCLUDE: &str = "-- include settle.lua\n";
+/// What the scripts share, in sections.
+const SHARED: &str = include_str!("settle.lua");
+/// What stands before the name of a section: where it begins, and where it is included.
+const SECTION: &str = "\n--- ";
+const INCLUDE: &str = "-- include ";
 /// Where UNLOCK compares the nonce, which a planted bug leaves out.
-const COMPARED: &str = "if value and holder(value) == nonce then\n  was = 'held'";
+const COMPARED: &str = "local holds = holder == nonce\n";
 
 macro_rules! script {
     ($name:ident, $file:literal) => {
@@ -35,12 +37,36 @@ pub(super) fn all() -> [&'static Script; 5] {
     [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT]
 }
 
+/// The text of a script with each section in the place of the line that includes it.
+fn assemble(script: &str) -> String {
+    let mut text = String::new();
+    for line in script.lines() {
+        match line.trim_start().strip_prefix(INCLUDE) {
+            Some(name) => text += &assemble(section(name)),
+            None => {
+                text += line;
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// A section begins with "name: what it takes and sets".
+fn section(name: &str) -> &'static str {
+    let mut sections = SHARED.split(SECTION).skip(1);
+    let found = sections.find_map(|section| {
+        let text = section.strip_prefix(name)?.strip_prefix(':')?;
+        text.split_once('\n').map(|(_, text)| text)
+    });
+    found.expect("settle.lua has every section that is included")
+}
+
 impl Script {
     fn new(verb: &str) -> Self {
-        assert!(verb.matches(INCLUDE).count() <= 1, "a script includes what they share once");
-        let mut text = verb.replace(INCLUDE, SETTLE);
+        let mut text = assemble(verb);
         if planted(Bug::RedisUnlockByAnyone) {
-            text = text.replace(COMPARED, "if value then\n  was = 'held'");
+            text = text.replace(COMPARED, "local holds = value\n");
         }
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
@@ -61,7 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_planted_bug_finds_its_place() {
+    fn planted_bug_finds_its_place() {
         assert_eq!(UNLOCK.text().matches(COMPARED).count(), 1);
+    }
+
+    #[test]
+    fn every_section_finds_its_place() {
+        assert!(all().iter().all(|script| !script.text().contains(INCLUDE)));
     }
 }

@@ -1,175 +1,187 @@
--- What the scripts of one bucket share, from where they say "include settle.lua": what a key looks like, and how
--- it is settled. Before that stand `call`, `now`, `stamp`, and the shortest way through the script.
+-- What the scripts share, in sections; a script includes the text of a section where it says so.
+-- Most are plain statements, which take and set the local variables that their first lines name: a
+-- function is created in each run, which costs a fifth of a command.
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
--- KEYS[n] to KEYS[n+3]  of each key asked about, n = 3, 7, ...:
+-- KEYS[n] to KEYS[n+3]  of each key of the request, n = 3, 7, ...:
 --   lock   "nonce flag token enqueued granted owner"; its expiry is the lease
 --   queue  sorted set, nonce -> place
---   asked  hash, nonce -> "wait duration enqueued flag process owner",
---          "@process" -> alive until (ms), "#" -> last place, "#m" -> a place before which nobody
---          need count the waiters, "#c" -> up to where silent processes were looked for
---   grant  the holder's nonce, if it was granted from the queue; it outlives the lease by nonce_memory
+--   asked  hash of the waiters:
+--          nonce -> "wait duration enqueued flag process owner"
+--          "@process" -> alive until (ms)
+--          "#" -> last place, "#m" -> the place from which on the waiters are counted,
+--          "#c" -> cursor of the search for silent processes, "#k" -> their longest nonce_memory,
+--          "#r" -> "heard since grace", see the section heard
+--   grant  the holder's nonce, if it came from the queue; outlives the lease by nonce_memory
 -- ARGV[1]  the calling process
--- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the bucket's
---          number, waiter_ttl (ms), how many may wait for a key and be remembered in the bucket,
---          and what stands before a process in its topic's name
+-- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the number of the
+--          bucket, waiter_ttl (ms), the limits of waiters of a key and of nonces in the bucket, and
+--          the prefix of the topics
 --
--- Times are microseconds of this server's clock, read once, before they are used: `now` is the
--- number, `stamp` its sixteen digits, because printing numbers is what costs a script most. A flag
--- says what is remembered of a grant: "-" nothing, "q" that it was made while its process was not
--- asking (its `grant`, and among the nonces only once its lease has run out), "c" the same among the
--- nonces from the grant on, because copies of its LOCK may be under way.
--- Every reply but the shortest, which are no arrays, begins {now, own grants: those to waiters of the
--- calling process}.
+-- Times are microseconds of this server's clock: `now` is the number, `stamp` its sixteen digits,
+-- because printing numbers is what costs a script most; `now_ms` is in milliseconds. A flag says
+-- what is remembered of a grant: "-" nothing, "q" that it came from the queue (its `grant`, and
+-- among the nonces once its lease has expired), "c" the same among the nonces from the grant on,
+-- because copies of its LOCK may be in flight.
+-- A reply that is an array begins {now, own grants: those to waiters of the calling process}.
+--
+-- A server whose memory is full refuses the first write of a script, if that is one that needs
+-- memory, and none after it. So what frees, extends or hands over begins with one that needs none.
 
-local own = {}
+--- clock: sets now, stamp, now_ms
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = math.floor(now / 1000)
 
--- Numbers below 2^53 are exact; %.0f prints them whole where tostring would not.
-local function whole(number)
-  return string.format('%.0f', number)
+--- read: takes value, a lock's or false; sets holder, flag
+local holder, flag
+if value then
+  holder, flag = string.sub(value, 1, 32), string.sub(value, 34, 34)
 end
 
-local function memory_ms()
-  return tonumber(string.match(ARGV[2], '^%d+'))
+--- grant_of: takes value; sets token, enqueued, granted
+local token, enqueued, granted = string.match(value, '^%x+ %S (%d+) (%d+) (%d+) ')
+
+--- grant: takes at, nonce, flag, enqueued, duration, owner; sets token, value
+local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
+if last >= now then
+  token = string.format('%.0f', last + 1)
+  call('SET', KEYS[1], token)
+end
+local value =
+  nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
+call('SET', KEYS[at], value, 'PX', duration)
+
+--- flag_copies: takes at, value
+call('SET', KEYS[at], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
+
+--- remaining: takes at; sets left, how long the lease still lasts (ms)
+local left = call('PTTL', KEYS[at])
+if left < 0 then
+  -- One that never ends is not our doing: an hour.
+  left = left == -1 and 3600000 or 0
 end
 
--- Remembers a nonce until `till` (ms); the memory goes with its last member.
-local function remember(nonce, till)
-  local memory = KEYS[2]
-  call('ZREMRANGEBYSCORE', memory, '-inf', whole(now_ms))
-  call('ZADD', memory, whole(till), nonce)
-  call('PEXPIREAT', memory, call('ZRANGE', memory, -1, -1, 'WITHSCORES')[2])
+--- limits: sets waiters_max, nonces_max
+local waiters_max, nonces_max = string.match(ARGV[2], '^%d+ %d+ %d+ (%d+) (%d+)')
+waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
+
+--- remember: takes nonce, till (ms)
+-- At the limit the one to be forgotten first gives way.
+call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
+call('ZADD', KEYS[2], till, nonce)
+-- include limits
+if call('ZCARD', KEYS[2]) > nonces_max then
+  call('ZPOPMIN', KEYS[2])
+end
+call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
+
+--- heard: takes record, a "#r", and waiter_ttl; sets since, grace
+-- Of all processes that wait for a key: when the last of them was heard (ms), when a silence of all
+-- of them began, and until when those that were alive then may still be silent. It may have been
+-- this server that stood still.
+local heard, since, grace = string.match(record or '', '^(%d+) (%d+) (%d+)$')
+heard, since, grace = tonumber(heard) or now_ms, tonumber(since) or 0, tonumber(grace) or 0
+if now_ms - heard > waiter_ttl / 2 then
+  since = grace > heard and since or heard
+  grace = now_ms + math.floor(waiter_ttl / 2)
 end
 
--- Gives the key at `at`, which nobody else has, to a nonce, with a new token.
-local function grant(at, nonce, flag, enqueued, duration, owner)
-  local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
-  if last >= now then
-    token = whole(last + 1)
-    call('SET', KEYS[1], token)
+--- refresh: a sign of life of the calling process; takes at, alive, the last one
+-- It is renewed where it is older than a sixteenth of waiter_ttl: so much longer each one counts. A
+-- queue without any expires.
+local memory, waiter_ttl = string.match(ARGV[2], '^(%d+) %d+ (%d+)')
+if not alive or tonumber(alive) < now_ms + waiter_ttl then
+  -- Never sooner: a process with a longer waiter_ttl may wait here as well.
+  for part = at + 1, at + 2 do
+    if call('PEXPIRE', KEYS[part], 4 * waiter_ttl, 'NX') == 0 then
+      call('PEXPIRE', KEYS[part], 4 * waiter_ttl, 'GT')
+    end
   end
-  local value = nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
-  call('SET', KEYS[at], value, 'PX', duration)
-  if flag == 'q' then
-    call('SET', KEYS[at + 3], nonce, 'PX', duration + memory_ms())
-  elseif flag == 'c' then
-    remember(nonce, now_ms + 1 + duration + memory_ms())
-  end
-  return token, value
+  local found = call('HMGET', KEYS[at + 2], '#r', '#k')
+  local record, longest = found[1], found[2]
+  -- include heard
+  call('HSET', KEYS[at + 2], '@' .. ARGV[1], now_ms + math.floor(waiter_ttl * 17 / 16),
+    '#r', string.format('%.0f %.0f %.0f', now_ms, since, grace),
+    '#k', math.max(memory, longest or 0))
 end
 
--- Drops what was asked with the last place of the queue.
-local function sweep(at)
-  if call('EXISTS', KEYS[at + 1]) == 0 then
-    call('DEL', KEYS[at + 2])
-    return true
-  end
-end
-
--- Hands the key at `at` to the first live waiter, whose process is told: in the reply if it is the
--- one that asks, else on its topic. The dead before it are dropped. Returns the lock's new value; or
--- false, and then whether waiters are left all the same: one script drops at most 1,000 dead, so that
--- none keeps the server for long.
-local function hand_over(at)
+--- hand_over: a function
+-- Gives the key at `at`, which has no holder or one that ends with this script, to the first live
+-- waiter. The dead before it are dropped, at most 1,000 in one script, so that none keeps the
+-- server for long. `head` is the first two waiters, if they were read already.
+-- Returns the lock's new value and, for a waiter of the calling process, its grant; others hear of
+-- theirs on their topics. Or false and, if waiters are left, for how long to leave them (ms): zero
+-- behind the dead, more if the first one may live and was not heard.
+local function hand_over(at, head)
+  local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
   for _ = 1, 1000 do
-    local nonce = call('ZPOPMIN', KEYS[at + 1])[1]
+    head = head or call('ZRANGE', queue, 0, 1)
+    local nonce, behind = head[1], head[2]
+    head = nil
     if not nonce then
-      break
+      return false
     end
-    local found = call('HMGET', KEYS[at + 2], nonce, '@' .. ARGV[1])
-    if found[1] then
-      local wait, duration, enqueued, flag, process, owner =
-        string.match(found[1], '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
-      local alive = found[2]
-      if process ~= ARGV[1] then
-        alive = call('HGET', KEYS[at + 2], '@' .. process)
-      end
-      if not sweep(at) then
-        call('HDEL', KEYS[at + 2], nonce)
-      end
-      local waits = wait == '-1' or enqueued + wait * 1000 > now
-      if waits and alive and tonumber(alive) >= now_ms then
-        local token, value = grant(at, nonce, flag, enqueued, duration, owner)
-        local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp
-        if process == ARGV[1] then
-          own[#own + 1] = words
-        else
-          local bucket, topics = string.match(ARGV[2], '^%d+ (%d+) %d+ %d+ %d+ (.*)$')
-          call('PUBLISH', topics .. process, '1 ' .. bucket .. ' ' .. words)
+    local found = call('HMGET', asked, nonce, '@' .. process, '#k')
+    local wait, duration, enqueued, flag, asker, owner =
+      string.match(found[1] or '', '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
+    local waits = asker and (wait == '-1' or enqueued + wait * 1000 > now)
+    if waits then
+      local alive = asker == process and found[2] or call('HGET', asked, '@' .. asker)
+      alive = tonumber(alive) or 0
+      if alive < now_ms then
+        local waiter_ttl = string.match(ARGV[2], '^%d+ %d+ (%d+)')
+        local record = call('HGET', asked, '#r')
+        -- include heard
+        if alive >= since and grace > now_ms then
+          return false, math.ceil(waiter_ttl / 16)
         end
-        return value
+        waits = false
       end
     end
-  end
-  return false, not sweep(at)
-end
-
--- A sign of life of the calling process in the queue at `at`, if the last one, `alive`, is older
--- than a sixteenth of waiter_ttl: so much longer each one counts. A queue that nobody refreshes goes.
-local function refresh(at, alive)
-  local waiter_ttl = tonumber(string.match(ARGV[2], '^%d+ %d+ (%d+)'))
-  local till = now_ms + waiter_ttl
-  if not alive or tonumber(alive) < till then
-    -- Never sooner: a process with a longer waiter_ttl may wait here as well. And before what a server that is full
-    -- would refuse: after this it refuses nothing.
-    for part = at + 1, at + 2 do
-      if call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'NX') == 0 then
-        call('PEXPIRE', KEYS[part], 2 * waiter_ttl, 'GT')
+    call('ZREM', queue, nonce)
+    if behind then
+      call('HDEL', asked, nonce)
+    else
+      call('DEL', asked)
+    end
+    if waits then
+      -- include grant
+      local memory, bucket, topics = string.match(ARGV[2], '^(%d+) (%d+) %d+ %d+ %d+ (.*)$')
+      local kept = duration + math.max(memory, found[3] or 0)
+      if flag == 'q' then
+        call('SET', KEYS[at + 3], nonce, 'PX', kept)
+      else
+        local till = now_ms + 1 + kept
+        -- include remember
+        call('DEL', KEYS[at + 3])
       end
-    end
-    call('HSET', KEYS[at + 2], '@' .. ARGV[1], whole(till + math.floor(waiter_ttl / 16)))
-  end
-end
-
--- Drops signs of life that are over from the next part of what was asked. A queue that is never
--- empty would else keep every process that ever waited. Each part is more than the 32 places taken
--- since can have added.
-local function forget_silent(at)
-  local cursor = call('HGET', KEYS[at + 2], '#c') or '0'
-  local found = call('HSCAN', KEYS[at + 2], cursor, 'MATCH', '@*', 'COUNT', 256)
-  for field = 1, #found[2], 2 do
-    if tonumber(found[2][field + 1]) < now_ms then
-      call('HDEL', KEYS[at + 2], found[2][field])
+      local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
+      if asker == process then
+        return value, words
+      end
+      -- Where this user may not publish, the waiter finds its grant by a POLL.
+      redis.pcall('PUBLISH', topics .. asker, '1 ' .. bucket .. ' ' .. words)
+      return value
     end
   end
-  call('HSET', KEYS[at + 2], '#c', found[1])
+  return false, 0
 end
 
--- If the lease at `at` has run out, remembers a holder that came from the queue, and hands the key
--- over. Returns the lock's value, or false, and then whether waiters are left.
-local function settle(at)
-  local value = call('GET', KEYS[at])
-  if value or call('EXISTS', KEYS[at + 1], KEYS[at + 3]) == 0 then
-    return value, false
-  end
-  local ended = call('GET', KEYS[at + 3])
-  if ended then
-    remember(ended, now_ms + 1 + call('PTTL', KEYS[at + 3]))
+--- settle: takes at, own (the grants so far); sets value, rest
+-- If the lease has expired, remembers a holder that came from the queue, and hands the key over.
+local value, rest = call('GET', KEYS[at]), nil
+if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
+  local nonce = call('GET', KEYS[at + 3])
+  if nonce then
+    local till = now_ms + 1 + call('PTTL', KEYS[at + 3])
+    -- include remember
     call('DEL', KEYS[at + 3])
   end
-  return hand_over(at)
-end
-
-local function is_remembered(nonce)
-  local till = call('ZSCORE', KEYS[2], nonce)
-  return till and tonumber(till) > now_ms
-end
-
--- What a lock's value says of its grant.
-local function grant_of(value)
-  local token, enqueued, granted = string.match(value, '^%x+ %S (%d+) (%d+) (%d+) ')
-  return tonumber(token), tonumber(enqueued), tonumber(granted)
-end
-
--- How long the lease of the key at `at` still lasts (ms); an hour where it never ends, which is
--- not our doing.
-local function remaining(at)
-  local ttl = call('PTTL', KEYS[at])
-  return ttl == -1 and 3600000 or math.max(ttl, 0)
-end
-
-local function holder(value)
-  return string.sub(value, 1, 32)
+  value, rest = hand_over(at)
+  if value then
+    own[#own + 1], rest = rest, nil
+  end
 end

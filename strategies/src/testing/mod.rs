@@ -90,3 +90,5 @@ pub use self::{
     report::{CaseReport, Outcome, Report},
     suite::{CASE_VARIABLE, Case, cases, run, run_case},
 };
+#[cfg(feature = "redis")]
+pub use crate::redis::scripts as redis_scripts;

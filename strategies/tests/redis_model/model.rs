@@ -1,28 +1,31 @@
-//! The commands that are drawn, and the keys as they should be after each.
+//! The commands that are drawn, and what the reference table makes of them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{collections::BTreeMap, sync::Arc};
 
+use gaggle_strategies::{
+    Nonce, Owner,
+    lock_table::{
+        ClusterTime, Command as Step, Effect, Known, LockRequest, ProcessId, Seen, TableConfig,
+        Wait,
+    },
+    testing::ReferenceTable,
+};
 use proptest::prelude::*;
 
-/// A nonce, by its number; it belongs to key `n % 2` and a process.
+/// An acquisition, by its number. It belongs to key `n % 2`, and asks with the same words whenever it asks.
 pub(super) type N = u8;
 
-const NONCES: N = 14;
-
-/// Three processes, of which the first has most nonces.
-pub(super) const fn process_of(nonce: N) -> u8 {
-    match nonce {
-        0..10 => 0,
-        10..12 => 1,
-        _ => 2,
-    }
-}
+const NONCES: N = 24;
+/// How long ended nonces are remembered (ms). Commands come at multiples of 100 s, and nothing ends
+/// within 10 s of one: what the machine takes decides nothing.
+pub(super) const MEMORY_MS: u64 = 160_000;
+pub(super) const SLACK_MS: u64 = 40_000;
 
 #[derive(Clone, Debug)]
 pub(super) enum Command {
+    /// The first LOCK of a nonce, or a copy of it.
     Lock {
         nonce: N,
-        waits: bool,
         copies: bool,
     },
     Unlock {
@@ -35,11 +38,11 @@ pub(super) enum Command {
     Poll {
         nonce: N,
     },
-    /// The key's lease ends.
-    Expire {
-        key: u8,
+    /// So many hundred seconds pass.
+    Pass {
+        hundreds: u64,
     },
-    /// The process is not heard for too long.
+    /// The process is not heard of any more; another takes its number.
     Silence {
         process: u8,
     },
@@ -48,153 +51,228 @@ pub(super) enum Command {
 pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
     let nonce = || 0..NONCES;
     let command = prop_oneof![
-        6 => (nonce(), any::<bool>(), any::<bool>())
-            .prop_map(|(nonce, waits, copies)| Command::Lock { nonce, waits, copies }),
+        8 => (nonce(), any::<bool>()).prop_map(|(nonce, copies)| Command::Lock { nonce, copies }),
         4 => (nonce(), any::<bool>()).prop_map(|(nonce, copies)| Command::Unlock { nonce, copies }),
         1 => nonce().prop_map(|nonce| Command::Extend { nonce }),
         2 => nonce().prop_map(|nonce| Command::Poll { nonce }),
-        3 => (0..2_u8).prop_map(|key| Command::Expire { key }),
+        3 => (1..5_u64).prop_map(|hundreds| Command::Pass { hundreds }),
         1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
     ];
-    proptest::collection::vec(command, 1..40)
+    proptest::collection::vec(command, 1..60)
 }
 
-/// One key as it should be.
-#[derive(Default)]
-pub(super) struct Key {
-    pub(super) holder: Option<(N, Flag)>,
-    pub(super) queue: VecDeque<(N, Flag)>,
-    pub(super) alive: BTreeSet<u8>,
+pub(super) const fn lease_ms(nonce: N) -> u64 {
+    50_000 + 100_000 * (nonce as u64 / 2 % 3)
 }
 
-/// What is remembered of a grant.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
-pub(super) enum Flag {
-    Nothing,
-    Queued,
-    Copies,
+pub(super) const fn wait(nonce: N) -> Wait {
+    match nonce / 2 % 4 {
+        0 => Wait::No,
+        1 => Wait::Forever,
+        2 => Wait::Ms(130_000),
+        _ => Wait::Ms(330_000),
+    }
 }
 
-#[derive(Default)]
+/// Three processes, of which the first has most nonces.
+pub(super) const fn process_of(nonce: N) -> u8 {
+    match nonce % 7 {
+        0..4 => 0,
+        4..6 => 1,
+        _ => 2,
+    }
+}
+
+/// What the sender of a nonce knows of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sent {
+    /// Copies of its LOCK may be in flight, as Redis was told.
+    pub(super) repeated: bool,
+    /// Which start of its process it belongs to.
+    pub(super) start: u8,
+}
+
+/// The reference table, with what it does not keep: who has sent what.
 pub(super) struct Model {
-    pub(super) keys: [Key; 2],
-    pub(super) remembered: BTreeSet<N>,
-    /// Grants to waiters that the last command made.
-    pub(super) told: Vec<N>,
+    pub(super) table: ReferenceTable,
+    pub(super) now_ms: u64,
+    pub(super) sent: BTreeMap<N, Sent>,
+    /// When a nonce ended whose end must be remembered.
+    pub(super) remembered: BTreeMap<N, u64>,
+    starts: [u8; 3],
+    /// Those that have waited, in the order in which they came, and when each lease ends.
+    waited: Vec<N>,
+    leases: BTreeMap<N, u64>,
 }
 
 impl Model {
-    /// Gives a key that nobody has to the next.
-    pub(super) fn settle(&mut self, key: u8) {
-        let Self { keys, remembered, told } = self;
-        let key = &mut keys[usize::from(key)];
-        while key.holder.is_none() {
-            let Some((nonce, flag)) = key.queue.pop_front() else { break };
-            if key.alive.contains(&process_of(nonce)) {
-                key.holder = Some((nonce, flag));
-                remembered.insert(nonce);
-                told.push(nonce);
-            }
+    pub(super) fn new() -> Self {
+        let config = TableConfig { nonce_memory_ms: 1 << 40, ..TableConfig::default() };
+        let now_ms = 1_000_000;
+        Self {
+            table: ReferenceTable::new(config),
+            now_ms,
+            sent: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            starts: [0; 3],
+            waited: Vec::new(),
+            leases: BTreeMap::new(),
         }
     }
 
-    pub(super) fn apply(&mut self, command: &Command) -> &'static str {
-        self.told.clear();
+    /// Whether a client could send this now.
+    pub(super) fn is_legal(&self, command: &Command) -> bool {
         match *command {
-            Command::Lock { nonce, waits, copies } => {
-                self.settle(nonce % 2);
-                let key = &mut self.keys[usize::from(nonce % 2)];
-                if let Some((holder, flag)) = &mut key.holder
-                    && *holder == nonce
-                {
-                    if copies {
-                        *flag = Flag::Copies;
-                        self.remembered.insert(nonce);
-                    }
-                    return "again";
-                }
-                if self.remembered.contains(&nonce) {
-                    return "spent";
-                }
-                if key.holder.is_none() {
-                    key.holder = Some((nonce, if copies { Flag::Copies } else { Flag::Nothing }));
-                    if copies {
-                        self.remembered.insert(nonce);
-                    }
-                    return "granted";
-                }
-                if !waits {
-                    return "held";
-                }
-                let flag = if copies { Flag::Copies } else { Flag::Queued };
-                match key.queue.iter_mut().find(|(queued, _)| *queued == nonce) {
-                    Some((_, present)) if *present < flag => *present = flag,
-                    Some(_) => {}
-                    None => key.queue.push_back((nonce, flag)),
-                }
-                key.alive.insert(process_of(nonce));
-                "queued"
-            }
-            Command::Unlock { nonce, mut copies } => {
-                let key = &mut self.keys[usize::from(nonce % 2)];
-                let was = match key.holder {
-                    Some((holder, flag)) if holder == nonce => {
-                        key.holder = None;
-                        copies |= flag == Flag::Copies;
-                        if !copies {
-                            self.remembered.remove(&nonce);
+            Command::Lock { nonce, copies } => match self.sent.get(&nonce) {
+                None => true,
+                // A copy, by the process that sent it, of what has not ended or is surely remembered.
+                Some(sent) => {
+                    copies
+                        && sent.start == self.starts[usize::from(process_of(nonce))]
+                        && match self.table.knows(of(nonce)) {
+                            Some(Known::Ended(_)) => self
+                                .remembered
+                                .get(&nonce)
+                                .is_some_and(|at| self.now_ms < at + MEMORY_MS - SLACK_MS),
+                            known => known.is_some(),
                         }
-                        "held"
-                    }
-                    _ => {
-                        let before = key.queue.len();
-                        key.queue.retain(|(queued, _)| *queued != nonce);
-                        if key.queue.len() < before { "waited" } else { "gone" }
-                    }
-                };
-                if copies {
-                    self.remembered.insert(nonce);
                 }
-                self.settle(nonce % 2);
-                was
+            },
+            _ => true,
+        }
+    }
+
+    /// What the verb answers; several words where Redis need not have looked yet.
+    pub(super) fn apply(&mut self, command: &Command) -> &'static [&'static str] {
+        match *command {
+            Command::Lock { nonce, copies } => {
+                let start = self.starts[usize::from(process_of(nonce))];
+                let sent = self.sent.entry(nonce).or_insert(Sent { repeated: false, start });
+                sent.repeated |= copies;
+                let step = Step::Lock(LockRequest {
+                    key: key(nonce),
+                    nonce: of(nonce),
+                    process: ProcessId(self.process(process_of(nonce))),
+                    request: 0,
+                    duration_ms: lease_ms(nonce),
+                    wait: wait(nonce),
+                    seen: Seen::Now,
+                    owner: Arc::new(Owner::this_process(None)),
+                });
+                let before = self.table.knows(of(nonce));
+                self.step(&step);
+                match (before, self.table.knows(of(nonce))) {
+                    (Some(Known::Holds), Some(Known::Holds)) => &["again"],
+                    (Some(Known::Waits), Some(Known::Holds)) => &["again"],
+                    (_, Some(Known::Holds)) => &["granted"],
+                    (_, Some(Known::Waits)) => &["queued"],
+                    (_, Some(Known::Ended(_))) => &["spent"],
+                    (_, None) => &["held"],
+                }
+            }
+            Command::Unlock { nonce, copies } => {
+                let repeated = self.sent.get(&nonce).is_some_and(|sent| sent.repeated);
+                let held = self.table.knows(of(nonce)) == Some(Known::Holds);
+                let forget = !(copies || repeated && held);
+                let known = self.table.knows(of(nonce));
+                self.step(&Step::Unlock { key: key(nonce), nonce: of(nonce), forget });
+                if !forget {
+                    self.remembered.insert(nonce, self.now_ms);
+                }
+                self.sent.entry(nonce).or_default().repeated |= copies;
+                match known {
+                    Some(Known::Holds) => &["held"],
+                    Some(Known::Waits) => &["waited"],
+                    // Its wait was over, or its process silent: it may stand in the queue.
+                    _ => &["gone", "waited"],
+                }
             }
             Command::Extend { nonce } => {
-                self.settle(nonce % 2);
-                self.state(nonce, ["held", "gone", "gone", "gone"])
+                let process = ProcessId(self.process(process_of(nonce)));
+                let duration_ms = lease_ms(nonce);
+                let (key, nonce) = (key(nonce), of(nonce));
+                let step = Step::Extend { key, nonce, process, request: 0, duration_ms };
+                self.step(&step);
+                let holds = self.table.knows(nonce) == Some(Known::Holds);
+                if holds { &["held"] } else { &["gone"] }
             }
-            Command::Poll { nonce } => {
-                let key = &mut self.keys[usize::from(nonce % 2)];
-                if !key.queue.is_empty() {
-                    key.alive.insert(process_of(nonce));
-                }
-                self.settle(nonce % 2);
-                self.state(nonce, ["granted", "waits", "spent", "unknown"])
-            }
-            Command::Expire { key } => {
-                self.keys[usize::from(key)].holder = None;
-                ""
+            Command::Poll { nonce } => match self.table.knows(of(nonce)) {
+                Some(Known::Holds) => &["granted"],
+                Some(Known::Waits) => &["waits"],
+                _ => &["spent", "unknown", "waits"],
+            },
+            Command::Pass { hundreds } => {
+                self.now_ms += 100_000 * hundreds;
+                self.step(&Step::Noop);
+                &[""]
             }
             Command::Silence { process } => {
-                self.keys.iter_mut().for_each(|key| key.alive.retain(|alive| *alive != process));
-                ""
+                let gone = ProcessId(self.process(process));
+                self.starts[usize::from(process)] += 1;
+                self.step(&Step::Gone { process: gone });
+                &[""]
             }
         }
     }
 
-    pub(super) fn state(
-        &self,
-        nonce: N,
-        [held, waits, spent, unknown]: [&'static str; 4],
-    ) -> &'static str {
-        let key = &self.keys[usize::from(nonce % 2)];
-        if key.holder.is_some_and(|(holder, _)| holder == nonce) {
-            held
-        } else if key.queue.iter().any(|(queued, _)| *queued == nonce) {
-            waits
-        } else if self.remembered.contains(&nonce) {
-            spent
-        } else {
-            unknown
+    fn step(&mut self, step: &Step) {
+        for effect in self.table.apply(ClusterTime(self.now_ms), step) {
+            match effect {
+                Effect::Queued { nonce, .. } => {
+                    let nonce = number(nonce);
+                    if !self.waited.contains(&nonce) {
+                        self.waited.push(nonce);
+                    }
+                }
+                // Its end is remembered if it had waited, or copies may be in flight.
+                Effect::Expired { nonce, .. } => {
+                    let nonce = number(nonce);
+                    let repeated = self.sent.get(&nonce).is_some_and(|sent| sent.repeated);
+                    if repeated || self.waited.contains(&nonce) {
+                        self.remembered.insert(nonce, self.leases[&nonce]);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for key in ["k0", "k1"] {
+            if let Some(held) = self.table.holder(key) {
+                self.leases.insert(number(held.nonce), held.expires_at.0);
+            }
         }
     }
+
+    /// The number by which a process runs now.
+    pub(super) fn process(&self, process: u8) -> u64 {
+        u64::from(process) + 10 * u64::from(self.starts[usize::from(process)])
+    }
+
+    pub(super) fn is_waiting(&self, nonce: N) -> bool {
+        self.table.knows(of(nonce)) == Some(Known::Waits)
+    }
+
+    /// Those that wait for a key, in order.
+    pub(super) fn waiting(&self, of_key: N) -> Vec<N> {
+        let of_key = self.waited.iter().copied().filter(|nonce| nonce % 2 == of_key);
+        of_key.filter(|nonce| self.is_waiting(*nonce)).collect()
+    }
+
+    /// Whether Redis may still remember it: not for longer than the memory after its end.
+    pub(super) fn may_be_remembered(&self, nonce: N) -> bool {
+        let holds = self.table.knows(of(nonce)) == Some(Known::Holds);
+        holds && self.sent[&nonce].repeated
+            || self.remembered.get(&nonce).is_some_and(|at| self.now_ms < at + MEMORY_MS + SLACK_MS)
+    }
+}
+
+pub(super) fn of(nonce: N) -> Nonce {
+    Nonce::from_u128(u128::from(nonce) + 100)
+}
+
+pub(super) fn number(nonce: Nonce) -> N {
+    N::try_from(nonce.as_u128() - 100).unwrap()
+}
+
+pub(super) fn key(nonce: N) -> Arc<str> {
+    format!("k{}", nonce % 2).into()
 }

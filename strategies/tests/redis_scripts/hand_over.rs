@@ -1,80 +1,98 @@
-//! Goal: a key is given on as the queue has it (contract, rules 5 and 7): what the
-//! short way of an unlock leaves behind.
+//! Goal: a key is given on as the queue has it (contract, rules 5 and 7), and its next holder is told all
+//! that its deadline needs (rule 2).
+//! Method: what is in Redis after an UNLOCK or an expiry, and what the waiter's process is told.
 
 use futures_util::StreamExt;
 use redis::Value;
 
 use super::{redis_support::ms, scripts::*};
 
-/// What is in Redis of the key, without the times that a clock has put there: whose it is, of whom
-/// something is kept, and for how many seconds. With it the words of the grant, as its process is told.
-async fn left(scripts: &Scripts) -> (Vec<String>, String) {
-    let server = &scripts.server;
-    let value: String = server.command(&["GET", HOLDER]).await;
-    let counter: String = server.command(&["GET", TOKENS]).await;
-    let words: Vec<_> = value.splitn(6, ' ').collect();
-    assert_eq!(words[2], counter, "the last token");
-    assert!(words[3] < words[4], "it waited");
-    let mut left: Vec<_> = [words[0], words[1], words[5]].map(str::to_owned).into();
-    left.push(server.command(&["GET", NAMES[5]]).await);
-    for name in NAMES {
-        // To ten seconds, of which a slow machine takes none: all of them are leases and memories.
-        let seconds = scripts.number(&["PTTL", name]).await as f64 / 10_000.0;
-        left.push(format!("{name} {:.0}", seconds.round()));
-    }
-    left.extend(server.command::<Vec<String>>(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]).await);
-    let mut asked: Vec<String> = server.command(&["HKEYS", WAITERS]).await;
-    asked.sort();
-    left.extend(asked);
-    (left, format!("{} {} {} {}", words[0], words[2], words[3], words[4]))
+/// The holder's value and what is kept of its grant, and the grant as its process is told of it.
+async fn holder_and_grant(scripts: &Scripts) -> (Vec<String>, String) {
+    let value: String = scripts.server.command(&["GET", HOLDER]).await;
+    let words: Vec<_> = value.splitn(6, ' ').map(str::to_owned).collect();
+    let grant = format!("{} {} {} {}", words[0], words[2], words[3], words[4]);
+    (words, grant)
 }
 
-/// A holder, of the queue or not, and a waiter, of its process or of another, behind which there is one more or
-/// none: the unlock that is made for nothing else gives the key on as the one for everything does.
+/// A holder, from the queue or not, and a waiter of its process or of another, behind which there is one more
+/// or none, and before which there is a dead one or none.
 #[tokio::test]
-async fn the_short_way_of_giving_a_key_on_leaves_what_the_long_way_leaves() {
-    for case in 0..8 {
-        let (queued, ours, more) = (case & 1 != 0, case & 2 != 0, case & 4 != 0);
-        let mut both = Vec::new();
-        for long in [false, true] {
-            let mut scripts = Scripts::start().await;
-            let client = redis::Client::open(scripts.server.url()).unwrap();
-            let mut told = client.get_async_pubsub().await.unwrap();
-            told.psubscribe("ns:p:*").await.unwrap();
-            let mut holder = 1;
-            scripts.lock(1, 60_000, 0, false).await;
-            if queued {
-                scripts.lock(2, 60_000, -1, false).await;
-                scripts.run(UNLOCK, 1, &[&hex(1), "-"]).await;
-                holder = 2;
-            }
-            let process = if ours { 1 } else { 2 };
-            let three = [NEVER, &hex(3), "30000", "60000", "-", "1 host +a label"];
-            scripts.run(LOCK, process, &three).await;
-            if more {
-                let four = [NEVER, &hex(4), "60000", "-1", "-", "1 host -"];
-                scripts.run(LOCK, 3, &four).await;
-            }
-            let holder = hex(holder);
-            // A first in the queue that is dead is what the short way is not for.
-            if long {
-                let _: Value = scripts.server.command(&["ZADD", QUEUE, "0", &hex(9)]).await;
-            }
-            let answer = scripts.run(UNLOCK, 1, &[&holder, "-"]).await;
-            assert_eq!(answer.len() == 1, !long, "{answer:?}: the short way has a short answer");
-            assert!(answer.concat().contains("held"), "{answer:?}");
-            let (left, grant) = left(&scripts).await;
-            assert_eq!(left[0], hex(3));
-            assert_eq!(answer.concat().contains(&grant), ours, "{answer:?}");
-            if !ours {
-                let told = tokio::time::timeout(ms(5_000), told.on_message().next()).await;
-                let told = told.unwrap().unwrap();
-                let topic = format!("ns:p:{process:032x}");
-                assert_eq!(told.get_channel_name(), topic);
-                assert_eq!(told.get_payload::<String>().unwrap(), format!("1 0 {grant}"));
-            }
-            both.push(left);
+async fn unlock_hands_over_and_tells_the_granted_lease() {
+    for case in 0..16 {
+        let [queued, ours, more, dead] = [1, 2, 4, 8].map(|bit| case & bit != 0);
+        let mut scripts = Scripts::start().await;
+        let client = redis::Client::open(scripts.server.url()).unwrap();
+        let mut told = client.get_async_pubsub().await.unwrap();
+        told.psubscribe("ns:p:*").await.unwrap();
+        let mut holder = 1;
+        scripts.lock(1, 60_000, 0, false).await;
+        if queued {
+            scripts.lock(2, 60_000, -1, false).await;
+            scripts.unlock(1, false).await;
+            holder = 2;
         }
-        assert_eq!(both[0], both[1], "queued {queued}, ours {ours}, more {more}");
+        let process = if ours { 1 } else { 2 };
+        let three = [NEVER, &hex(3), "30000", "60000", "-", "1 host +a label"];
+        scripts.run(LOCK, process, &three).await;
+        if more {
+            scripts.lock_as(3, 4, 60_000, -1, false).await;
+        }
+        if dead {
+            let _: Value = scripts.server.command(&["ZADD", QUEUE, "0", &hex(9)]).await;
+        }
+        let answer = scripts.unlock(holder, false).await;
+        let (words, grant) = holder_and_grant(&scripts).await;
+        assert_eq!((&*words[0], &*words[1], &*words[5]), (&*hex(3), "q", "1 host +a label"));
+        assert!(words[3] < words[4], "it waited");
+        assert_eq!(words[2], scripts.server.command::<String>(&["GET", TOKENS]).await);
+        assert_eq!(scripts.server.command::<String>(&["GET", GRANT]).await, hex(3));
+        let grant = format!("{grant} 30000");
+        let own = if ours { format!(" {grant}") } else { String::new() };
+        assert_eq!(answer, [format!("held {}{own}", words[4])]);
+        if !ours {
+            let told = tokio::time::timeout(ms(5_000), told.on_message().next()).await;
+            let told = told.unwrap().unwrap();
+            assert_eq!(told.get_channel_name(), format!("ns:p:{process:032x}"));
+            assert_eq!(told.get_payload::<String>().unwrap(), format!("1 0 {grant}"));
+        }
+        let left: Vec<String> = scripts.server.command(&["ZRANGE", QUEUE, "0", "-1"]).await;
+        assert_eq!(left, if more { vec![hex(4)] } else { vec![] });
+        let asked: bool = scripts.server.command(&["HEXISTS", WAITERS, &hex(3)]).await;
+        assert!(!asked);
+        assert_eq!(scripts.number(&["EXISTS", WAITERS]).await, i64::from(more));
+        let lasts = scripts.number(&["PTTL", HOLDER]).await;
+        assert!((29_000..=30_000).contains(&lasts), "{lasts} ms");
     }
+}
+
+/// Its own process may ask for another by now.
+#[tokio::test]
+async fn poll_tells_the_lease_that_was_granted() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 20_000, -1, false).await;
+    scripts.unlock(1, false).await;
+    let (words, _) = holder_and_grant(&scripts).await;
+    let lease = |found: Vec<String>| {
+        assert_eq!(found[2..7], ["1", "granted", &*words[2], &*words[3], &*words[4]]);
+        found[7].parse::<i64>().unwrap()
+    };
+    assert_eq!(lease(scripts.run(POLL, 2, &["1", &hex(2)]).await), 20_000);
+    scripts.run(EXTEND, 2, &[&hex(2), "50000"]).await;
+    let longer = lease(scripts.run(POLL, 2, &["1", &hex(2)]).await);
+    assert!((50_000..51_000).contains(&longer), "to its present end: {longer}");
+}
+
+/// The grant took effect all the same, and its holder finds it.
+#[tokio::test]
+async fn unlock_succeeds_where_its_user_may_not_publish() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, -1, false).await;
+    let _: Value = scripts.server.command(&["ACL", "SETUSER", "default", "-publish"]).await;
+    let answer = scripts.unlock(1, false).await;
+    assert!(answer[0].starts_with("held "), "{answer:?}");
+    let found = scripts.run(POLL, 2, &["1", &hex(2)]).await;
+    assert_eq!(found[3], "granted");
 }

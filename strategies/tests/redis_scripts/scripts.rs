@@ -1,14 +1,15 @@
 //! The scripts on a server of the test's own, sent as the strategy sends them.
 
-use redis::{Value, aio::MultiplexedConnection};
+use gaggle_strategies::testing::redis_scripts;
+use redis::{RedisResult, Value, aio::MultiplexedConnection};
 
 use super::redis_support::Server;
 
-pub(super) const SETTLE: &str = include_str!("../../src/redis/settle.lua");
-pub(super) const LOCK: &str = include_str!("../../src/redis/lock.lua");
-pub(super) const UNLOCK: &str = include_str!("../../src/redis/unlock.lua");
-pub(super) const EXTEND: &str = include_str!("../../src/redis/extend.lua");
-pub(super) const POLL: &str = include_str!("../../src/redis/poll.lua");
+pub(super) const LOCK: &str = "lock";
+pub(super) const UNLOCK: &str = "unlock";
+pub(super) const EXTEND: &str = "extend";
+pub(super) const POLL: &str = "poll";
+pub(super) const INSPECT: &str = "inspect";
 
 pub(super) const NAMES: [&str; 6] =
     ["ns:{b0}:t", "ns:{b0}:x", "ns:{b0}:l:k", "ns:{b0}:f:k", "ns:{b0}:a:k", "ns:{b0}:g:k"];
@@ -17,20 +18,26 @@ pub(super) const MEMORY: &str = NAMES[1];
 pub(super) const HOLDER: &str = NAMES[2];
 pub(super) const QUEUE: &str = NAMES[3];
 pub(super) const WAITERS: &str = NAMES[4];
+pub(super) const GRANT: &str = NAMES[5];
 pub(super) const NONCE_MEMORY: i64 = 10_000;
+/// In a bucket.
+pub(super) const NONCES_MAX: i64 = 100;
 /// No LOCK is too old.
 pub(super) const NEVER: &str = "9000000000000000";
 
 pub(super) struct Scripts {
     pub(super) server: Server,
     pub(super) connection: MultiplexedConnection,
+    /// How long processes remember nonces (ms), and how many may wait.
+    pub(super) memory: i64,
+    pub(super) waiters_max: u32,
 }
 
 impl Scripts {
     pub(super) async fn start() -> Self {
         let server = Server::start().await;
         let connection = server.connection().await;
-        Self { server, connection }
+        Self { server, connection, memory: NONCE_MEMORY, waiters_max: 100 }
     }
 
     /// Runs a script as process `p`, and returns its words.
@@ -40,13 +47,23 @@ impl Scripts {
         process: u8,
         arguments: &[&str],
     ) -> Vec<String> {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(script.replace("-- include settle.lua\n", SETTLE)).arg(NAMES.len()).arg(&NAMES);
-        cmd.arg(format!("{process:032x}")).arg(format!("{NONCE_MEMORY} 0 3000 100 100 ns:p:"));
-        let reply: Value = cmd.arg(arguments).query_async(&mut self.connection).await.unwrap();
+        let reply = self.try_run(script, process, arguments).await.unwrap();
         let mut words = Vec::new();
         flatten(&reply, &mut words);
         words
+    }
+
+    pub(super) async fn try_run(
+        &mut self,
+        script: &str,
+        process: u8,
+        arguments: &[&str],
+    ) -> RedisResult<Value> {
+        let (_, text) = redis_scripts().into_iter().find(|(name, _)| *name == script).unwrap();
+        let settings = format!("{} 0 3000 {} {NONCES_MAX} ns:p:", self.memory, self.waiters_max);
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(text).arg(NAMES.len()).arg(&NAMES).arg(format!("{process:032x}")).arg(settings);
+        cmd.arg(arguments).query_async(&mut self.connection).await
     }
 
     /// A LOCK that waits for `wait` ms; `copies` of it may be under way.
@@ -57,13 +74,29 @@ impl Scripts {
         wait: i64,
         copies: bool,
     ) -> Vec<String> {
+        self.lock_as(1, nonce, duration, wait, copies).await
+    }
+
+    pub(super) async fn lock_as(
+        &mut self,
+        process: u8,
+        nonce: u8,
+        duration: u64,
+        wait: i64,
+        copies: bool,
+    ) -> Vec<String> {
         let (nonce, duration, wait) = (hex(nonce), duration.to_string(), wait.to_string());
         let arguments = [NEVER, &nonce, &duration, &wait, flag(copies), "1 host -"];
-        self.run(LOCK, 1, &arguments).await
+        self.run(LOCK, process, &arguments).await
     }
 
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
         self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
+    }
+
+    /// Ends the lease of the key.
+    pub(super) async fn expire(&self) {
+        let _: Value = self.server.command(&["DEL", HOLDER]).await;
     }
 
     pub(super) async fn number(&self, words: &[&str]) -> i64 {
@@ -93,6 +126,7 @@ pub(super) fn flatten(value: &Value, words: &mut Vec<String>) {
         Value::Array(parts) => parts.iter().for_each(|part| flatten(part, words)),
         Value::Int(number) => words.push(number.to_string()),
         Value::BulkString(bytes) => words.push(String::from_utf8_lossy(bytes).into_owned()),
+        Value::Nil => words.push("nil".to_owned()),
         other => panic!("{other:?}"),
     }
 }
