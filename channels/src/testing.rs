@@ -65,6 +65,7 @@ pub trait Fixture: Send + Sync {
 /// On the first case that fails, naming what was expected.
 pub async fn conformance(fixture: &dyn Fixture) {
     frames_arrive_at_the_node_they_are_sent_to(fixture).await;
+    counters_count_each_frame_once(fixture).await;
     a_frame_to_oneself_arrives(fixture).await;
     order_is_kept_per_pair(fixture).await;
     a_broadcast_reaches_every_node_and_its_sender(fixture).await;
@@ -111,7 +112,21 @@ async fn frames_arrive_at_the_node_they_are_sent_to(fixture: &dyn Fixture) {
     assert_eq!(frame(&nodes[1]).await, ("a".into(), text("for b")));
     assert_eq!(frame(&nodes[0]).await, ("c".into(), text("for a")));
     assert_quiet(&nodes[2]).await;
-    assert!(nodes[1].counters().received >= 1 && nodes[0].counters().sent >= 1);
+}
+
+async fn counters_count_each_frame_once(fixture: &dyn Fixture) {
+    let nodes = fixture.nodes(&["a", "b"]).await;
+    // What is told of the nodes counts as well: it comes first.
+    assert_quiet(&nodes[1]).await;
+    let (a, b) = (nodes[0].counters(), nodes[1].counters());
+    for _ in 0..3 {
+        nodes[0].send(&name("b"), text("x")).expect("it is connected");
+    }
+    for _ in 0..3 {
+        frame(&nodes[1]).await;
+    }
+    assert_eq!(nodes[0].counters(), crate::Counters { sent: a.sent + 3, ..a });
+    assert_eq!(nodes[1].counters(), crate::Counters { received: b.received + 3, ..b });
 }
 
 async fn a_frame_to_oneself_arrives(fixture: &dyn Fixture) {

@@ -3,8 +3,11 @@
 mod args;
 mod child;
 mod crew;
+mod open;
 mod plan;
 mod report;
+mod row;
+mod workload_name;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -15,7 +18,7 @@ pub(crate) use self::args::Args;
 use self::{
     crew::Crew,
     plan::{Case, Plan},
-    report::Row,
+    row::Row,
 };
 use crate::{
     cluster::{Setup, StrategyName},
@@ -44,25 +47,32 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     rows.iter_mut().for_each(Row::conclude);
     rows.sort_by_key(|row| plan.place(row));
     let ended = failure.as_ref().map(Failure::to_string);
-    if args.json.as_deref() == Some("-") {
-        say(report::json(&args, &rows, ended.as_deref()));
-    } else {
-        say(report::table(&rows).trim_end());
-        report::series(&rows).iter().for_each(|series| say(format!("\n{series}").trim_end()));
-        say(format!("\n{}", report::setting(&args, &rows)));
-        if let Some(left_out) = args.left_out() {
-            say(left_out);
-        }
-    }
-    report::save(&args, &rows, ended.as_deref())?;
+    // What cannot be shown is written all the same, and what cannot be written is shown.
+    let shown = show(&args, &rows, ended.as_deref());
+    let saved = report::save(&args, &rows, ended.as_deref());
     if let Some(failure) = failure {
-        if args.json.as_deref() != Some("-") {
-            say("\nEnded early: the above was measured before.");
-        }
         return Err(failure);
     }
-    let broken = rows.iter().any(|row| row.is_real() && row.figures.broken.any());
-    Ok(ExitCode::from(u8::from(broken)))
+    shown.and(saved)?;
+    Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
+}
+
+fn show(args: &Args, rows: &[Row], ended: Option<&str>) -> Result<(), Failure> {
+    if args.json.as_deref() == Some("-") {
+        return say(report::json(args, rows, ended));
+    }
+    say(report::table(rows).trim_end())?;
+    for series in report::series(rows) {
+        say(format!("\n{series}").trim_end())?;
+    }
+    say(format!("\n{}", report::setting(args, rows)))?;
+    if let Some(left_out) = args.left_out() {
+        say(left_out)?;
+    }
+    if ended.is_some() {
+        say("\nEnded early: the above was measured before.")?;
+    }
+    Ok(())
 }
 
 /// The hidden subcommand.
@@ -79,7 +89,7 @@ async fn measure(
 ) -> Result<(), Failure> {
     if let Some(setup) = plan.setups.iter().find(|setup| setup.strategy == StrategyName::Redis) {
         // Who cannot reach their server learns that before a minute was spent on others.
-        crew::reach(args).await.map_err(|failure| failure.during(&setup.to_string()))?;
+        open::reach(args).await.map_err(|failure| failure.during(&setup.to_string()))?;
     }
     for round in 0..args.rounds() {
         if let Some(workload) = &plan.baseline {
@@ -169,9 +179,55 @@ async fn shown(
     outcome.map_err(|failure| failure.during(&message))
 }
 
-impl Row {
-    /// What no lock was asked for cannot break one.
-    fn is_real(&self) -> bool {
-        self.setup.is_some_and(|setup| setup.strategy != StrategyName::Noop)
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use gaggle_cli::workloads::{Broken, Spread};
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Plan {
+        let args = Line::try_parse_from(line.split_whitespace()).expect("the line is one").args;
+        Plan::new(&args)
+    }
+
+    #[test]
+    fn comparing_takes_all_strategies_over_all_channels() {
+        let plan = plan("bench --compare --redis redis://127.0.0.1");
+        let setups: Vec<_> = plan.setups.iter().map(Setup::to_string).collect();
+        let expected =
+            "local redis gaggle/memory gaggle/tcp gaggle/redis raft/memory raft/tcp raft/redis";
+        assert_eq!(setups, expected.split(' ').collect::<Vec<_>>());
+        let cases: Vec<_> = plan.cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!((cases, plan.baseline.is_some()), (vec!["worst", "best"], true));
+    }
+
+    #[test]
+    fn members_are_shown_by_the_fastest_and_the_slowest() {
+        let figures = |p50| Figures {
+            tasks: 1,
+            pairs: 1,
+            seconds: 1.0,
+            pairs_per_s: 1.0,
+            ms_per_pair: 1.0,
+            unlock_mean_us: None,
+            lock_us: Spread { mean: None, p50, p99: p50, p999: p50, max: p50 },
+            handoff_us: None,
+            handed_over: None,
+            longest_streak: None,
+            jain: 1.0,
+            broken: Broken::default(),
+        };
+        let plan = plan("bench --workload uncontended");
+        let shown = named(&plan.cases[0], [3.0, 9.0, 1.0, 5.0].map(figures).into());
+        let shown: Vec<_> =
+            shown.iter().map(|(label, figures)| (*label, figures.lock_us.p50)).collect();
+        assert_eq!(shown, [("uncontended, fastest member", 1.0), ("uncontended, slowest", 9.0)]);
     }
 }

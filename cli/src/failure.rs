@@ -1,3 +1,5 @@
+//! Why a command failed.
+
 use std::{error::Error, fmt, process::ExitCode};
 
 /// Why a command did not do its work, for people: one line.

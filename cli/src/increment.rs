@@ -36,15 +36,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     for strategy in strategies {
         let row = run_one(&args, strategy).await?;
         if args.json {
-            say(report::json(&args, &row));
+            say(report::json(&args, &row))?;
         }
         rows.push(row);
     }
     if !args.json {
-        say(report::table(&args, &rows).trim_end());
+        say(report::table(&args, &rows).trim_end())?;
     }
-    let lost = rows.iter().any(|row| row.strategy != StrategyName::Noop && row.figures.lost > 0);
-    Ok(ExitCode::from(u8::from(lost)))
+    Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
 }
 
 /// The hidden subcommand.

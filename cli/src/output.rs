@@ -1,8 +1,19 @@
 //! What commands print.
 
-use std::io::Write as _;
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+};
 
-/// Prints a line. A reader that has gone (`| head -1`) is no failure of ours.
-pub(crate) fn say(line: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+use crate::failure::Failure;
+
+/// Prints a line. A reader that has closed the pipe (`| head -1`) is no failure; an output that does
+/// not take the line, as on a full disk, is one.
+pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("standard output").because(&error))
+        }
+        _ => Ok(()),
+    }
 }

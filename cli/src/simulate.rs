@@ -137,21 +137,21 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
     let settings = Settings { trace: args.trace, history: args.history.is_some() };
     let run = simulate(plan.clone(), &settings);
     if let Some(trace) = &run.trace {
-        say(trace.trim_end());
+        say(trace.trim_end())?;
     }
-    say(&run);
+    say(&run)?;
     for (what, count) in run.coverage.iter() {
-        say(format_args!("  {what:<44}{count:>8}"));
+        say(format_args!("  {what:<44}{count:>8}"))?;
     }
     if run.undecided > 0 {
-        say(format_args!("{} searches were not decided, which is no pass", run.undecided));
+        say(format_args!("{} searches were not decided, which is no pass", run.undecided))?;
     }
     if let Some(file) = &args.history {
         write_history(file, &run)?;
     }
     let failed = run.violation.is_some() || run.undecided > 0;
     if failed && args.plan.is_none() {
-        say(format_args!("replay: {}", args.save(&plan)?));
+        say(format_args!("replay: {}", args.save(&plan)?))?;
     }
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -179,7 +179,7 @@ fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
          {} --drift {drift} {}",
         models.join(","),
         file.display()
-    ));
+    ))?;
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     let (from, clocks) = (args.first()?, args.clocks());
     let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
     if !args.json {
-        say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds));
+        say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
     }
     let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
@@ -251,19 +251,20 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     if args.beyond_bound && batch.seeds >= COMPLETE && batch.coverage.count(STANDSTILL) == 0 {
         missing.push(STANDSTILL);
     }
-    if args.json {
-        say(json(&batch, from, took, &missing));
-    } else {
-        show(&batch, took, &missing);
-    }
+    // Plans are saved even where nothing can be shown.
+    let mut shown = match args.json {
+        true => say(json(&batch, from, took, &missing)),
+        false => show(&batch, took, &missing),
+    };
     let undecided = batch.undecided_seeds.iter();
     let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
     for seed in failed.take(SAVED_MAX) {
         let replay = args.save(&Plan::draw(*seed, clocks))?;
         if !args.json {
-            say(format_args!("replay: {replay}"));
+            shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
         }
     }
+    shown?;
     let sound = batch.violations_found == 0 && missing.is_empty() && batch.undecided == 0;
     Ok(ExitCode::from(u8::from(!sound)))
 }
@@ -281,21 +282,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn show(batch: &Batch, took: Duration, missing: &[&str]) {
+fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> {
     let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
-    say(batch);
-    say(format_args!("{took:.1?}: {times:.0} times real time"));
+    say(batch)?;
+    say(format_args!("{took:.1?}: {times:.0} times real time"))?;
     if batch.seeds < COMPLETE {
         say(format_args!(
             "below {COMPLETE} seeds nobody asks whether every fault and rare event was among them"
-        ));
+        ))?;
     }
     if batch.undecided > 0 {
-        say(format_args!("{} searches were not decided, which is no pass", batch.undecided));
+        say(format_args!("{} searches were not decided, which is no pass", batch.undecided))?;
     }
     for what in missing {
-        say(format_args!("never happened: {what}"));
+        say(format_args!("never happened: {what}"))?;
     }
+    Ok(())
 }
 
 fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_json::Value {

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use gaggle::{Locker, strategies::Local};
-use gaggle_cli::workloads::{self, Bare, Figures, Keys, NoLock, Span, Workload};
+use gaggle_cli::workloads::{self, Bare, Contender, Failed, Figures, Keys, NoLock, Span, Workload};
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -110,4 +110,90 @@ fn starvation_shows_beside_the_throughput() {
     assert_eq!(figures.longest_streak, Some(9));
     assert!(figures.jain < 0.62 && figures.handed_over < Some(0.12), "{figures:?}");
     assert_eq!(figures.lock_us.max, 1.0);
+}
+
+#[test]
+fn every_figure_follows_from_the_spans() {
+    // Three tasks in a window of 2 µs from the start; the third never has the key.
+    let workload = Workload {
+        warm_up: Duration::ZERO,
+        ..Workload::handoff(3).lasting(Duration::from_nanos(2000))
+    };
+    let span = |task, asked, granted, released, unlocked, token| Span {
+        task,
+        asked,
+        granted,
+        released,
+        unlocked,
+        token: Some(token),
+    };
+    let figures = workloads::replay(
+        &workload,
+        0,
+        vec![
+            span(0, 0, 100, 200, 210, 1),
+            // Waited since before the release: handed over within 40 ns.
+            span(1, 50, 240, 300, 320, 2),
+            // Within 30 ns.
+            span(0, 220, 330, 400, 430, 3),
+            // The same task again.
+            span(0, 440, 450, 500, 510, 4),
+            // Asked after the release, and its unlock ends after the window.
+            span(1, 505, 520, 1990, 2000, 5),
+            // After the window.
+            span(0, 2000, 2005, 2010, 2020, 6),
+        ],
+    );
+    let near = |found: f64, expected: f64, what: &str| {
+        assert!((found - expected).abs() < 1e-9 * expected, "{what}: {found}, not {expected}");
+    };
+    assert_eq!((figures.tasks, figures.pairs, figures.longest_streak), (3, 4, Some(2)));
+    near(figures.seconds, 2e-6, "the window");
+    near(figures.pairs_per_s, 2e6, "pairs/s");
+    near(figures.ms_per_pair, 5e-4, "ms a pair");
+    near(figures.unlock_mean_us.unwrap(), 0.0175, "unlock: 10, 20, 30 and 10 ns");
+    let lock = figures.lock_us;
+    near(lock.mean.unwrap(), 0.085, "lock: 100, 190, 110, 10 and 15 ns");
+    near(lock.p50, 0.1, "lock p50");
+    near(lock.p99, 0.19, "lock p99");
+    near(lock.max, 0.19, "worst lock");
+    let handoff = figures.handoff_us.unwrap();
+    near(handoff.mean.unwrap(), 0.035, "hand-off: 40 and 30 ns");
+    near(handoff.p50, 0.03, "hand-off p50");
+    near(handoff.max, 0.04, "worst hand-off");
+    near(figures.handed_over.unwrap(), 0.75, "three of the four grants after a release");
+    near(figures.jain, 16.0 / (3.0 * 10.0), "3, 1 and 0 pairs of three tasks");
+    assert!(!figures.broken.any(), "{figures:?}");
+}
+
+/// Locks at once, or only when the window has passed.
+struct Turnstile {
+    opens_after: Duration,
+}
+
+impl Contender for Turnstile {
+    type Hold = ();
+
+    async fn lock(&self, _: &str) -> Result<(), Failed> {
+        tokio::time::sleep(self.opens_after).await;
+        Ok(())
+    }
+
+    async fn unlock(&self, (): ()) -> Result<(), Failed> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn fairness_counts_tasks_that_never_got_a_lock() {
+    let window = Duration::from_millis(200);
+    let workload = Workload { warm_up: Duration::ZERO, ..Workload::fan(4).lasting(window) };
+    let (one, never) = (Duration::from_millis(1), 2 * window);
+    let contenders =
+        [one, never, never, never].map(|opens_after| Arc::new(Turnstile { opens_after }));
+    let figures = workloads::run(&contenders, &workload, "k").await.unwrap();
+    assert!(figures.pairs > 0, "{figures:?}");
+    assert_eq!((figures.tasks, figures.jain), (4, 0.25), "{figures:?}");
+    // Their waits count: they lasted longer than the window.
+    assert!(figures.lock_us.max > 390_000.0, "{figures:?}");
 }

@@ -65,11 +65,10 @@ pub(super) fn tcp_options(
     peers: &BTreeMap<NodeName, String>,
     insecure: bool,
 ) -> channels::TcpOptions {
-    let mut options = channels::TcpOptions::new(name.clone(), listen).insecure(insecure);
-    options.peers = peers.clone();
-    // So that one list does for all members.
-    options.peers.remove(name);
-    options
+    // One list does for all members: each leaves out itself.
+    let others = peers.iter().filter(|(peer, _)| *peer != name);
+    let options = channels::TcpOptions::new(name.clone(), listen).insecure(insecure);
+    others.fold(options, |options, (peer, address)| options.peer(peer.clone(), address))
 }
 
 /// The other members connect to a member's entry in `peers`.

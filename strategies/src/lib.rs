@@ -44,7 +44,12 @@ mod lock;
 #[cfg(feature = "testing")]
 pub mod lock_table;
 #[cfg(not(feature = "testing"))]
-#[allow(dead_code, unreachable_pub, reason = "some of it is for members, some for tests alone")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "some of it is for members, some for tests alone"
+)]
 mod lock_table;
 #[cfg(feature = "raft")]
 mod member;

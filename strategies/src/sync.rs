@@ -9,6 +9,7 @@ mod explored;
 mod interleavings;
 
 #[cfg(not(test))]
+#[allow(unused_imports, reason = "each strategy uses a part")]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU8},

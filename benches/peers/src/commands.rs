@@ -109,6 +109,10 @@ struct Counts {
 impl Counts {
     async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failed> {
         let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
+        Ok(Self::of(&stats))
+    }
+
+    fn of(stats: &str) -> Self {
         let mut counts = Self { sent: 0.0, us: 0.0, bare_us: 0.0 };
         for line in stats.lines() {
             if ["cmdstat_eval", "cmdstat_ping:"].iter().any(|name| line.starts_with(name)) {
@@ -120,7 +124,7 @@ impl Counts {
                 counts.bare_us += number(line, "usec=");
             }
         }
-        Ok(counts)
+        counts
     }
 
     fn since(self, before: Self) -> Self {
@@ -135,4 +139,27 @@ impl Counts {
 fn number(line: &str, name: &str) -> f64 {
     let value = line.split_once(name).and_then(|(_, rest)| rest.split(',').next());
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_of_what_clients_sent_between_two_readings() {
+        let stats = |evals: u32, pings: u32, us: u32| {
+            format!(
+                "# Commandstats\r\n\
+                 cmdstat_evalsha:calls={evals},usec={us},usec_per_call=1.00,rejected_calls=0\r\n\
+                 cmdstat_eval:calls=1,usec=50,usec_per_call=50.00\r\n\
+                 cmdstat_ping:calls={pings},usec=7,usec_per_call=1.00\r\n\
+                 cmdstat_set:calls=900,usec=300,usec_per_call=1.00\r\n\
+                 cmdstat_hget:calls=800,usec=900,usec_per_call=1.00\r\n"
+            )
+        };
+        let spent = Counts::of(&stats(40, 5, 1000)).since(Counts::of(&stats(10, 3, 400)));
+        assert_eq!((spent.sent, spent.us, spent.bare_us), (32.0, 600.0, 0.0));
+        let all = Counts::of(&stats(10, 3, 400));
+        assert_eq!((all.sent, all.us, all.bare_us), (14.0, 457.0, 300.0));
+    }
 }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use gaggle::{
-    Locker,
-    strategies::Local,
-};
+use gaggle::{Locker, strategies::Local};
 use gaggle_channels::testing::RedisServer;
 use gaggle_cli::workloads::{self, Bare, Contender, NoLock, Workload};
 

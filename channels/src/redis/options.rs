@@ -1,3 +1,5 @@
+//! The options of a Redis channel.
+
 use std::{fmt, time::Duration};
 
 use crate::{ChannelError, NodeName, QUEUE_BYTES, queue};
@@ -8,26 +10,18 @@ const CLUSTER_BYTES_MAX: usize = 64;
 /// How a [`Redis`](super::Redis) channel is run.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// `redis://[user:password@]host[:port][/db]`.
-    pub url: String,
-    /// Keeps clusters that share a Redis apart; 1 to 64 bytes.
-    pub cluster: String,
-    /// This node's name.
-    pub name: NodeName,
-    /// How long `connect`, and each attempt to reconnect, may take; 2 s by default.
-    pub connect_timeout: Duration,
-    /// Frames that wait to be published; more are dropped and counted. 1 to 2²⁴, 16,384 by default.
-    pub outgoing_frames_max: usize,
-    /// Frames that wait for `receive`; more are dropped and counted. 1 to 2²⁴, 65,536
-    /// by default.
-    pub incoming_frames_max: usize,
-    /// What those frames may weigh together, in bytes, for each of the two kinds of queues; 64 MiB
-    /// by default, and at least [`FRAME_BYTES_MAX`](crate::FRAME_BYTES_MAX).
-    pub queue_bytes_max: usize,
+    pub(super) url: String,
+    pub(super) cluster: String,
+    pub(super) name: NodeName,
+    pub(super) connect_timeout: Duration,
+    pub(super) outgoing_frames_max: usize,
+    pub(super) incoming_frames_max: usize,
+    pub(super) queue_bytes_max: usize,
 }
 
 impl RedisOptions {
-    /// A node of `cluster` on the Redis at `url`.
+    /// A node on the Redis at `redis://[user:password@]host[:port][/db]`. `cluster`, of 1 to 64 bytes,
+    /// keeps clusters that share a Redis apart.
     #[must_use]
     pub fn new(url: impl Into<String>, cluster: impl Into<String>, name: NodeName) -> Self {
         Self {
@@ -39,6 +33,35 @@ impl RedisOptions {
             incoming_frames_max: 65_536,
             queue_bytes_max: QUEUE_BYTES,
         }
+    }
+
+    /// How long `connect`, and each attempt to reconnect, may take; 2 s by default.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Frames that wait to be published; more are dropped and counted. 1 to 2²⁴, 16,384 by default.
+    #[must_use]
+    pub fn outgoing_frames_max(mut self, frames: usize) -> Self {
+        self.outgoing_frames_max = frames;
+        self
+    }
+
+    /// Frames that wait for `receive`; more are dropped and counted. 1 to 2²⁴, 65,536 by default.
+    #[must_use]
+    pub fn incoming_frames_max(mut self, frames: usize) -> Self {
+        self.incoming_frames_max = frames;
+        self
+    }
+
+    /// What those frames may weigh together, in bytes, for each of the two kinds of queues; 64 MiB
+    /// by default, and at least [`FRAME_BYTES_MAX`](crate::FRAME_BYTES_MAX).
+    #[must_use]
+    pub fn queue_bytes_max(mut self, bytes: usize) -> Self {
+        self.queue_bytes_max = bytes;
+        self
     }
 
     pub(super) fn validate(&self) -> Result<(), ChannelError> {
@@ -69,5 +92,31 @@ impl fmt::Debug for RedisOptions {
             .field("cluster", &self.cluster)
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_set_and_checked_by_its_name() {
+        let options =
+            |url: &str, cluster: &str| RedisOptions::new(url, cluster, NodeName::new("a").unwrap());
+        let right = || options("redis://127.0.0.1", "c");
+        assert!(right().validate().is_ok());
+        for (wrong, option) in [
+            (options("http://127.0.0.1", "c"), "url"),
+            (options("redis://127.0.0.1", ""), "cluster"),
+            (right().connect_timeout(Duration::ZERO), "connect_timeout"),
+            (right().outgoing_frames_max(0), "outgoing_frames_max"),
+            (right().incoming_frames_max(0), "incoming_frames_max"),
+            (right().queue_bytes_max(0), "queue_bytes_max"),
+        ] {
+            match wrong.validate() {
+                Err(ChannelError::InvalidOptions { field, .. }) => assert_eq!(field, option),
+                other => panic!("{option}: {other:?}"),
+            }
+        }
     }
 }

@@ -1,9 +1,11 @@
+//! The options of `gaggle bench`, and what follows from them together.
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use super::plan::WorkloadName;
+use super::workload_name::WorkloadName;
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Setup, StrategyName},
     failure::Failure,

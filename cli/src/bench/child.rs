@@ -16,7 +16,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::crew;
+use super::open;
 use crate::failure::Failure;
 
 /// What a child is told.
@@ -119,7 +119,7 @@ pub(super) async fn run() -> Result<(), Failure> {
     let mut member = None;
     while let Some(order) = orders.recv().await {
         let answer = match order {
-            Order::Open(url) => crew::member(&url).await.map(|opened| {
+            Order::Open(url) => open::member(&url).await.map(|opened| {
                 member = Some(opened);
                 Answer::Ready
             }),

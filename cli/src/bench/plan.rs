@@ -1,28 +1,12 @@
+//! What is run, where, and for how long.
+
 use std::time::Duration;
 
-use clap::ValueEnum;
 use gaggle::Nonce;
 use gaggle_cli::workloads::{Until, Workload};
 
-use super::{args::Args, report::Row};
+use super::{args::Args, row::Row, workload_name::WorkloadName};
 use crate::cluster::Setup;
-
-/// A workload, as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum WorkloadName {
-    /// All members on one key, four steps of 15 ms inside: the seed's.
-    Worst,
-    /// The same, on a key each.
-    Best,
-    /// One task, one key, nothing inside; at each member in turn.
-    Uncontended,
-    /// Tasks on a key each, nothing inside.
-    Fan,
-    /// Tasks on one key, nothing inside.
-    Handoff,
-    /// Tasks on one key, 5 ms inside and 5 ms away.
-    Busy,
-}
 
 /// What is run, and where.
 #[derive(Debug)]
@@ -42,24 +26,6 @@ pub(super) struct Plan {
 pub(super) struct Case {
     pub(super) name: WorkloadName,
     workload: Workload,
-}
-
-impl WorkloadName {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Worst => "worst",
-            Self::Best => "best",
-            Self::Uncontended => "uncontended",
-            Self::Fan => "fan",
-            Self::Handoff => "handoff",
-            Self::Busy => "busy",
-        }
-    }
-
-    /// Whether the seed measured it: as time per operation.
-    pub(super) fn is_the_seeds(self) -> bool {
-        matches!(self, Self::Worst | Self::Best)
-    }
 }
 
 impl Plan {

@@ -1,71 +1,15 @@
+//! What is shown and written: a table, bars, JSON and SVG.
+
 use std::{io::IsTerminal, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets};
 use gaggle::strategies::{BootClock, Clock as _};
 use gaggle_cli::workloads::{Bar, BarChart, Figures, Series, Spread};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::args::Args;
-use crate::{
-    cluster::{ChannelName, Setup},
-    failure::Failure,
-};
-
-/// All rounds of one workload on one setup.
-#[derive(Debug)]
-pub(super) struct Row {
-    /// None for the baseline.
-    pub(super) setup: Option<Setup>,
-    pub(super) workload: &'static str,
-    /// The median of the rounds.
-    pub(super) figures: Figures,
-    rounds: Vec<Figures>,
-}
-
-impl Row {
-    /// Adds one round to the row it belongs to.
-    pub(super) fn note(
-        rows: &mut Vec<Self>,
-        setup: Option<Setup>,
-        workload: &'static str,
-        figures: Figures,
-    ) {
-        match rows.iter_mut().find(|row| row.setup == setup && row.workload == workload) {
-            Some(row) => row.rounds.push(figures),
-            None => {
-                let rounds = vec![figures.clone()];
-                rows.push(Self { setup, workload, figures, rounds });
-            }
-        }
-    }
-
-    /// Takes the median, once all rounds are there.
-    pub(super) fn conclude(&mut self) {
-        self.figures = Figures::median(&self.rounds);
-    }
-
-    fn name(&self) -> String {
-        self.setup.map_or_else(|| "no lock, one task".into(), |setup| setup.to_string())
-    }
-
-    /// The seed's workloads are told by the time of one operation, the others by their number.
-    fn by_time(&self) -> bool {
-        matches!(self.workload, "worst" | "best" | "sequential")
-    }
-
-    fn json(&self) -> Value {
-        let strategy = self.setup.map(|setup| setup.strategy.as_str());
-        let channel = self.setup.and_then(|setup| setup.channel).map(ChannelName::as_str);
-        json!({
-            "workload": self.workload,
-            "strategy": strategy,
-            "channel": channel,
-            "median": self.figures,
-            "rounds": self.rounds,
-        })
-    }
-}
+use super::{args::Args, row::Row};
+use crate::failure::Failure;
 
 /// The progress of all runs, on a terminal only.
 pub(super) fn bar(args: &Args, expected: Duration) -> ProgressBar {
@@ -103,26 +47,28 @@ pub(super) fn json(args: &Args, rows: &[Row], ended_early: Option<&str>) -> Stri
     format!("{document:#}")
 }
 
+const HEADER: [&str; 15] = [
+    "workload",
+    "lock",
+    "pairs",
+    "pairs/s",
+    "ms each",
+    "lock p50 µs",
+    "p99",
+    "p99.9",
+    "worst",
+    "hand-off p50 µs",
+    "p99",
+    "handed over",
+    "streak",
+    "Jain",
+    "broken",
+];
+
 /// All rows, for people.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "workload",
-        "lock",
-        "pairs",
-        "pairs/s",
-        "ms each",
-        "lock p50 µs",
-        "p99",
-        "p99.9",
-        "worst",
-        "hand-off p50 µs",
-        "p99",
-        "handed over",
-        "streak",
-        "Jain",
-        "broken",
-    ]);
+    table.load_preset(presets::NOTHING).set_header(HEADER);
     for row in rows {
         table.add_row(cells(row));
     }
@@ -285,4 +231,135 @@ pub(super) fn save(args: &Args, rows: &[Row], ended_early: Option<&str>) -> Resu
         write(path, chart.svg())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gaggle_cli::workloads::Broken;
+
+    use super::*;
+    use crate::cluster::{Setup, StrategyName};
+
+    fn spread(scale: f64) -> Spread {
+        let [mean, p50, p99, p999, max] = [1.0, 2.0, 3.0, 4.0, 5.0].map(|x| scale * x);
+        Spread { mean: Some(mean), p50, p99, p999, max }
+    }
+
+    /// A row of figures that all differ.
+    fn row(workload: &'static str, pairs: u64) -> Row {
+        let figures = Figures {
+            tasks: 8,
+            pairs,
+            seconds: 2.0,
+            pairs_per_s: 1500.0,
+            ms_per_pair: 0.67,
+            unlock_mean_us: Some(6.0),
+            lock_us: spread(10.0),
+            handoff_us: Some(spread(100.0)),
+            handed_over: Some(0.5),
+            longest_streak: Some(9),
+            jain: 0.875,
+            broken: Broken { overlaps: 1, lost_updates: 20, stale_tokens: 300 },
+        };
+        let setup = Some(Setup { strategy: StrategyName::Redis, channel: None });
+        let rounds = vec![figures.clone()];
+        Row { setup, workload, figures, rounds }
+    }
+
+    fn cell(row: &Row, name: &str) -> String {
+        let mut columns = HEADER.iter().zip(cells(row));
+        columns.find(|(header, _)| **header == name).expect("a column").1
+    }
+
+    #[test]
+    fn every_figure_stands_in_its_column() {
+        let shown: Vec<_> = HEADER.into_iter().zip(cells(&row("handoff", 4000))).collect();
+        let expected = [
+            ("workload", "handoff"),
+            ("lock", "redis"),
+            ("pairs", "4000"),
+            ("pairs/s", "1500"),
+            ("ms each", "0.67"),
+            ("lock p50 µs", "20"),
+            ("p99", "30"),
+            ("p99.9", "40"),
+            ("worst", "50"),
+            ("hand-off p50 µs", "200"),
+            ("p99", "300"),
+            ("handed over", "50.0 %"),
+            ("streak", "9"),
+            ("Jain", "0.875"),
+            ("broken", "321 times"),
+        ];
+        assert_eq!(shown, expected.map(|(header, cell)| (header, cell.to_owned())));
+    }
+
+    #[test]
+    fn percentiles_of_too_few_pairs_are_not_shown() {
+        for (pairs, p99, p999) in [(199, "–", "–"), (200, "30", "–"), (2000, "30", "40")] {
+            let cells = cells(&row("handoff", pairs));
+            assert_eq!((cells[6].as_str(), cells[7].as_str()), (p99, p999), "{pairs}");
+        }
+        // Half of the pairs were handed over.
+        assert_eq!(cells(&row("handoff", 399))[10], "–");
+        assert_eq!(cells(&row("handoff", 400))[10], "300");
+    }
+
+    #[test]
+    fn what_a_row_does_not_have_is_a_dash() {
+        let mut lone = row("uncontended", 4000);
+        lone.figures.handoff_us = None;
+        lone.figures.handed_over = None;
+        lone.figures.longest_streak = None;
+        lone.figures.broken = Broken::default();
+        for name in ["hand-off p50 µs", "handed over", "streak"] {
+            assert_eq!(cell(&lone, name), "–", "{name}");
+        }
+        assert_eq!(cell(&lone, "broken"), "no");
+        assert_eq!(cell(&row("worst", 40), "Jain"), "–", "each makes as many as the others");
+    }
+
+    #[test]
+    fn bar_of_a_rate_is_the_part_that_was_handed_over() {
+        let bar = bar_of(&row("handoff", 4000), None);
+        assert_eq!((bar.value, bar.text.as_str()), (750.0, "750 of 1500 pairs/s"));
+    }
+
+    #[test]
+    fn bar_of_the_worst_case_is_what_the_lock_adds() {
+        let mut baseline = row("sequential", 40);
+        baseline.figures.ms_per_pair = 0.42;
+        let bar = bar_of(&row("worst", 40), Some(&baseline));
+        assert!((bar.value - 0.25).abs() < 1e-9, "{}", bar.value);
+        assert_eq!(bar.text, "+0.25 ms");
+    }
+
+    #[test]
+    fn only_a_lock_that_breaks_a_promise_has_failed() {
+        let broken = row("worst", 40);
+        assert!(broken.has_failed());
+        let noop = Some(Setup { strategy: StrategyName::Noop, channel: None });
+        for setup in [noop, None] {
+            assert!(!Row { setup, ..row("worst", 40) }.has_failed(), "{setup:?}");
+        }
+        let mut sound = row("worst", 40);
+        sound.figures.broken = Broken::default();
+        assert!(!sound.has_failed());
+    }
+
+    #[test]
+    fn rounds_of_one_row_come_to_their_median() {
+        let setup = row("fan", 1).setup;
+        let mut rows = Vec::new();
+        for pairs in [30, 10, 20] {
+            Row::note(&mut rows, setup, "fan", row("fan", pairs).figures);
+            Row::note(&mut rows, setup, "busy", row("busy", 5).figures);
+        }
+        rows.iter_mut().for_each(Row::conclude);
+        let found: Vec<_> = rows.iter().map(|row| (row.workload, row.figures.pairs)).collect();
+        assert_eq!(found, [("fan", 20), ("busy", 5)]);
+        let json = rows[0].json();
+        assert_eq!(json["rounds"].as_array().map(Vec::len), Some(3));
+        assert_eq!(json["median"]["pairs"], 20);
+    }
 }

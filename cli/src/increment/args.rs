@@ -1,10 +1,22 @@
+//! The options of `gaggle increment`, and what follows from them together.
+
 use std::time::Duration;
 
-use super::plan::Keys;
+use clap::ValueEnum;
+
 use crate::{
     cluster::{self, ChannelName, RedisUrl, StrategyName},
     failure::Failure,
 };
+
+/// Which keys the members lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Keys {
+    /// One for all.
+    Same,
+    /// One each.
+    Distinct,
+}
 
 /// The options of `gaggle increment`.
 #[derive(Debug, clap::Args)]

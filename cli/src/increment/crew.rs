@@ -1,3 +1,5 @@
+//! The members of one run.
+
 use gaggle::Locker;
 use tokio::{
     sync::{mpsc, watch},

@@ -1,23 +1,18 @@
+//! What each member of one run does, and where.
+
 use std::{fmt, time::Duration};
 
-use clap::ValueEnum;
 use gaggle::Nonce;
 use serde::{Deserialize, Serialize};
 
-use super::{args::Args, store::Address};
+use super::{
+    args::{Args, Keys},
+    store::Address,
+};
 use crate::{
     cluster::{self, ChannelName, Setup, StrategyName},
     failure::Failure,
 };
-
-/// Which keys the members lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keys {
-    /// One for all.
-    Same,
-    /// One each.
-    Distinct,
-}
 
 /// One run: what each member does, and where.
 #[derive(Debug)]

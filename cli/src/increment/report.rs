@@ -1,10 +1,15 @@
+//! What is shown: a table, or JSON.
+
 use std::{fmt::Write, io::IsTerminal, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::{args::Args, plan::Keys, stats::Figures};
+use super::{
+    args::{Args, Keys},
+    stats::Figures,
+};
 use crate::cluster::{ChannelName, StrategyName};
 
 /// One run, as it is shown.
@@ -13,6 +18,13 @@ pub(super) struct Row {
     pub(super) strategy: StrategyName,
     pub(super) channel: Option<ChannelName>,
     pub(super) figures: Figures,
+}
+
+impl Row {
+    /// Whether a lock lost an update. Without a lock that is what is shown.
+    pub(super) fn has_failed(&self) -> bool {
+        self.strategy != StrategyName::Noop && self.figures.lost > 0
+    }
 }
 
 /// The progress of one run, on a terminal only.
@@ -114,4 +126,75 @@ fn verdict(rows: &[Row]) -> String {
         };
     }
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split_whitespace()).expect("the line is one").args
+    }
+
+    fn row(strategy: StrategyName, lost: u64) -> Row {
+        let figures = Figures {
+            expected: 200,
+            got: 200 - lost,
+            lost,
+            ms_per_increment: 15.1234,
+            ideal_ms: 15.0,
+            handoff_p50_us: Some(21.04),
+            handoff_p99_us: Some(97.46),
+            longest_streak: 7,
+        };
+        Row { strategy, channel: Some(ChannelName::Tcp), figures }
+    }
+
+    #[test]
+    fn json_shows_each_figure_under_its_name() {
+        let json = json(&args("increment --members 3 --processes"), &row(StrategyName::Raft, 12));
+        let found: Value = serde_json::from_str(&json).expect("it is JSON");
+        let expected = serde_json::json!({
+            "strategy": "raft",
+            "channel": "tcp",
+            "members": 3,
+            "processes": true,
+            "expected": 200,
+            "got": 188,
+            "lost": 12,
+            "ms_per_increment": 15.123,
+            "handoff_p50_us": 21.0,
+            "handoff_p99_us": 97.5,
+            "longest_streak": 7,
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn table_shows_each_figure_in_its_column() {
+        let table = table(&args("increment"), &[row(StrategyName::Raft, 12)]);
+        let cells: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(
+            cells,
+            ["raft", "tcp", "200", "188", "12", "15.12", "15.00", "21", "97", "7"],
+            "{table}"
+        );
+        assert!(table.contains("raft: 12 of 200 updates lost"), "{table}");
+    }
+
+    #[test]
+    fn only_a_lock_that_loses_updates_has_failed() {
+        assert!(row(StrategyName::Local, 1).has_failed());
+        assert!(!row(StrategyName::Local, 0).has_failed());
+        assert!(!row(StrategyName::Noop, 1).has_failed());
+    }
 }

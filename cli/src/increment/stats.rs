@@ -1,9 +1,8 @@
+//! What the increments of a run came to.
+
 use std::collections::BTreeMap;
 
-use super::{
-    plan::{Keys, Plan},
-    worker::Span,
-};
+use super::{args::Keys, plan::Plan, worker::Span};
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,7 +91,10 @@ fn nanos_as(unit: f64, nanos: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::increment::{plan::Job, store::Address};
 
     fn span(member: u32, asked: u64, acquired: u64, unlock_called: u64) -> Span {
         Span { member, asked, acquired, unlock_called, unlocked: unlock_called + 1 }
@@ -132,5 +134,67 @@ mod tests {
         let spans = [span(1, 0, 20, 30), span(0, 0, 1, 10)];
         let keys = by_key(&spans, |_| 0);
         assert_eq!(keys[&0].iter().map(|span| span.member).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    fn plan(keys: Keys) -> Plan {
+        let job = |member| Job {
+            member,
+            url: String::new(),
+            key: String::new(),
+            warm_up_key: String::new(),
+            counter: String::new(),
+            increments: 2,
+            work: Duration::ZERO,
+            store: Address::Memory,
+        };
+        Plan {
+            channel: None,
+            processes: false,
+            keys,
+            counters: Vec::new(),
+            jobs: [0, 1].map(job).into(),
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn every_figure_follows_from_the_spans() {
+        let ms = |span: Span| Span {
+            member: span.member,
+            asked: span.asked * 1_000_000,
+            acquired: span.acquired * 1_000_000,
+            unlock_called: span.unlock_called * 1_000_000,
+            unlocked: span.unlocked * 1_000_000,
+        };
+        // On one key handed over within 10, 20 and 30 ms; 40 ms inside each time.
+        let spans = [
+            span(0, 2, 10, 50),
+            span(1, 5, 60, 100),
+            span(0, 51, 120, 160),
+            span(1, 101, 190, 230),
+        ]
+        .map(ms);
+        let expected = Figures {
+            expected: 4,
+            got: 3,
+            lost: 1,
+            ms_per_increment: (231.0 - 2.0) / 4.0,
+            ideal_ms: 40.0,
+            handoff_p50_us: Some(20_000.0),
+            handoff_p99_us: Some(30_000.0),
+            longest_streak: 1,
+        };
+        assert_eq!(figures(&plan(Keys::Same), &spans, 3), expected);
+        // On a key each nothing is handed over, and both work side by side.
+        let distinct = Figures {
+            got: 4,
+            lost: 0,
+            ideal_ms: 20.0,
+            handoff_p50_us: None,
+            handoff_p99_us: None,
+            longest_streak: 2,
+            ..expected
+        };
+        assert_eq!(figures(&plan(Keys::Distinct), &spans, 4), distinct);
     }
 }

@@ -1,3 +1,5 @@
+//! The store that has only GET and SET.
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},

@@ -1,3 +1,5 @@
+//! Anything that can be locked and unlocked by key.
+
 use std::{error::Error, sync::Arc, time::Duration};
 
 use gaggle::{Guard, KeyedMutex, Lock, LockOptions, Locker};

@@ -1,3 +1,5 @@
+//! What a run came to.
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -232,24 +234,73 @@ mod tests {
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
-    #[test]
-    fn the_worst_of_several_runs_is_the_worst_and_not_the_median() {
-        let run = |p50, max, streak| Figures {
-            tasks: 2,
-            pairs: 10,
-            seconds: 1.0,
-            pairs_per_s: 10.0,
-            ms_per_pair: 100.0,
-            unlock_mean_us: Some(p50),
-            lock_us: Spread { mean: Some(p50), p50, p99: p50, p999: p50, max },
-            handoff_us: None,
-            handed_over: Some(1.0),
-            longest_streak: Some(streak),
-            jain: 1.0,
-            broken: Broken::default(),
+    /// Figures that all differ, and grow with `n`.
+    fn run(n: u32) -> Figures {
+        let x = f64::from(n);
+        let spread = |scale: f64| Spread {
+            mean: Some(scale * x),
+            p50: scale * x + 1.0,
+            p99: scale * x + 2.0,
+            p999: scale * x + 3.0,
+            max: scale * x + 4.0,
         };
-        let all = Figures::median(&[run(1.0, 9.0, 1), run(3.0, 5.0, 7), run(2.0, 6.0, 2)]);
-        assert_eq!((all.lock_us.p50, all.lock_us.max), (2.0, 9.0));
-        assert_eq!(all.longest_streak, Some(7));
+        Figures {
+            tasks: 2,
+            pairs: u64::from(10 * n),
+            seconds: 20.0 * x,
+            pairs_per_s: 30.0 * x,
+            ms_per_pair: 40.0 * x,
+            unlock_mean_us: Some(50.0 * x),
+            lock_us: spread(100.0),
+            handoff_us: Some(spread(200.0)),
+            handed_over: Some(0.1 * x),
+            longest_streak: Some(u64::from(n)),
+            jain: 0.2 * x,
+            broken: Broken {
+                overlaps: u64::from(n),
+                lost_updates: u64::from(10 * n),
+                stale_tokens: u64::from(100 * n),
+            },
+        }
+    }
+
+    #[test]
+    fn median_run_has_the_worst_waits_and_all_faults() {
+        let mut expected = run(2);
+        expected.lock_us.max = run(3).lock_us.max;
+        expected.handoff_us.as_mut().unwrap().max = run(3).handoff_us.unwrap().max;
+        expected.longest_streak = Some(3);
+        expected.broken = Broken { overlaps: 6, lost_updates: 60, stale_tokens: 600 };
+        assert_eq!(Figures::median(&[run(3), run(1), run(2)]), expected);
+    }
+
+    #[test]
+    fn median_leaves_out_runs_that_have_no_such_figure() {
+        let without = Figures {
+            unlock_mean_us: None,
+            handoff_us: None,
+            handed_over: None,
+            longest_streak: None,
+            ..run(1)
+        };
+        let median = Figures::median(&[without.clone(), run(3), run(3)]);
+        assert_eq!(
+            (median.handoff_us, median.handed_over),
+            (run(3).handoff_us, run(3).handed_over)
+        );
+        assert_eq!(Figures::median(std::slice::from_ref(&without)), without);
+    }
+
+    #[test]
+    fn any_single_fault_is_a_broken_promise() {
+        let none = Broken::default();
+        assert!(!none.any());
+        for one in [
+            Broken { overlaps: 1, ..none },
+            Broken { lost_updates: 1, ..none },
+            Broken { stale_tokens: 1, ..none },
+        ] {
+            assert!(one.any(), "{one:?}");
+        }
     }
 }

@@ -1,3 +1,5 @@
+//! What happened to one key.
+
 use super::{tally::Latency, workload::Window};
 
 /// What happened to one key, grant by grant, in the order of time.

@@ -1,3 +1,5 @@
+//! What one task saw of its locks.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};

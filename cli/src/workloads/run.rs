@@ -1,3 +1,5 @@
+//! Running a workload, in one process or in several.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},

@@ -1,3 +1,5 @@
+//! Times, and their percentiles.
+
 use hdrhistogram::Histogram;
 
 /// Times in nanoseconds, to three significant digits.
@@ -44,5 +46,23 @@ impl Latency {
     #[must_use]
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_shares_of_all_times_in_microseconds() {
+        let (mut odd, mut even) = (Latency::default(), Latency::default());
+        for nanos in 1..=2000 {
+            if nanos % 2 == 0 { even.record(nanos) } else { odd.record(nanos) }
+        }
+        odd.add(&even);
+        assert_eq!(odd.count(), 2000);
+        assert_eq!([0.5, 0.99, 0.999, 1.0].map(|share| odd.us(share)), [1.0, 1.98, 1.998, 2.0]);
+        assert_eq!(odd.max_us(), 2.0);
+        assert!((odd.mean_us() - 1.0005).abs() < 1e-9, "{}", odd.mean_us());
     }
 }

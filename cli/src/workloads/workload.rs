@@ -1,3 +1,5 @@
+//! What the tasks of a run do, and when.
+
 use std::time::Duration;
 
 use gaggle::{BootClock, Clock};
