@@ -42,10 +42,10 @@ use crate::Locker;
 /// | `noop:` | [`Noop`]: grants everybody; for checking that a test can fail only |
 /// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`](gaggle_strategies::Redis): one Redis, port 6379 and database 0 by default |
 /// | `redis+unix:///path/of/socket` | [`Redis`](gaggle_strategies::Redis) over a Unix socket, with the options `db`, `user` and `pass` besides |
-/// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that this process' URLs of the same cluster share |
-/// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
-/// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening there: an IP address or `localhost` |
-/// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`] over the same channels, with the same options |
+/// | `gaggle+memory://cluster` | [`Gaggle`](gaggle_strategies::Gaggle) over a hub that this process' URLs of the same cluster share |
+/// | `gaggle+redis://[user[:password]@]host[:port][/db]` | `Gaggle` over the pub/sub of a Redis |
+/// | `gaggle+tcp://address:port` | `Gaggle` over TCP, listening there: an IP address or `localhost` |
+/// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`](gaggle_strategies::Raft) over the same channels, with the same options |
 ///
 /// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for what a
 /// URL cannot hold. Options of `redis:` and `redis+unix:`

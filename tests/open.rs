@@ -3,7 +3,7 @@
 //! Method: one lock and unlock through each; a `redis-server` of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use gaggle::{
@@ -97,7 +97,7 @@ async fn request_timeout_of_a_url_bounds_an_unlock() {
         let locker = open(&format!("{}?{option}", server.url())).await.unwrap();
         let guard = locker.lock("k").await.unwrap();
         kill_process(pid, Signal::STOP).unwrap();
-        let before = Instant::now();
+        let before = tokio::time::Instant::now();
         let unlocked = guard.unlock().await;
         let took = before.elapsed();
         kill_process(pid, Signal::CONT).unwrap();

@@ -79,9 +79,10 @@ async fn output_of_a_section_survives_a_failed_unlock() {
 #[tokio::test(start_paused = true)]
 async fn failed_unlock_keeps_output_and_cause_and_is_repeated_by_the_driver() {
     use Call::{Lock, Release, Unlock};
-    let open: &[Call] = &[Lock, Unlock, Release];
-    let settled: &[Call] = &[Lock, Unlock];
-    let table: [(fn() -> Result<(), Error>, &str, &[Call]); 7] = [
+    let open: &'static [Call] = &[Lock, Unlock, Release];
+    let settled: &'static [Call] = &[Lock, Unlock];
+    type Case = (fn() -> Result<(), Error>, &'static str, &'static [Call]);
+    let table: [Case; 7] = [
         (|| Err(Error::NotHolder), "NotHolder", settled),
         (|| Err(Error::Expired), "Expired", settled),
         (|| Err(Error::Unknown), "Unknown", open),

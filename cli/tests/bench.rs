@@ -258,7 +258,7 @@ fn a_redis_out_of_reach_is_told_before_anything_is_measured() {
     for setups in [alone, &["--strategy", "local", "--strategy", "redis"], &["--compare"]] {
         let output = small(&[setups, &["--redis", &nowhere]].concat());
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
-        assert!(text(&output.stderr).contains("cannot connect to redis"), "{setups:?}");
+        assert!(text(&output.stderr).contains("cannot reach Redis"), "{setups:?}");
     }
 }
 
@@ -275,7 +275,7 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
         (&["--tasks", "5000"], "1..=4096"),
         (
             &["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"],
-            "cannot connect to redis",
+            "cannot reach Redis",
         ),
         // Somebody's Redis is what is measured, unless something else is asked for.
         (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),

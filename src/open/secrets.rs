@@ -43,7 +43,8 @@ fn shown(error: &OpenError) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    // Each tries some thousand URLs.
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn parse_errors_show_no_secret_at_any_position(secret in secret()) {
@@ -60,7 +61,9 @@ proptest! {
             }
         }
     }
+}
 
+proptest! {
     #[test]
     fn options_made_from_a_url_show_no_user_or_password(
         user in secret(),

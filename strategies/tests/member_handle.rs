@@ -238,23 +238,6 @@ async fn who_begins_to_watch_after_the_news_is_told_of_the_loss() {
     assert!(others.iter().all(|watch| !watch.is_lost()));
 }
 
-/// An unlock names the nonce: who drops a guard of a former acquisition of it frees the later one, and another
-/// may be granted the key before anybody hears of it.
-#[tokio::test(start_paused = true)]
-async fn who_releases_a_former_value_of_a_nonce_ends_the_later_one_at_once() {
-    let members = cluster(&Hub::new()).await;
-    for (_, member) in &members {
-        let lock = member.lock("k", LockOptions::default()).await.unwrap();
-        let watch = member.watch(&lock);
-        let former = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token() - 1, None);
-        member.release(&former);
-        assert!(watch.is_lost());
-        while member.inspect("k").await.unwrap().is_some() {
-            sleep(ms(1)).await;
-        }
-    }
-}
-
 /// A nonce may name a later acquisition once it is forgotten: that one is not extended in its name.
 #[tokio::test(start_paused = true)]
 async fn who_extends_a_former_value_of_a_nonce_does_not_hold_it() {

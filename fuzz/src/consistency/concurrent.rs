@@ -6,7 +6,8 @@ use std::{
 use arbitrary::{Result, Unstructured};
 use gaggle_channels::Faults;
 use gaggle_strategies::{
-    Clock, Drift, Error, KeyedMutex, Lock, LockOptions, Nonce, limits::REQUEST_TIMEOUT,
+    Clock, Drift, Error, KeyedMutex, Lock, LockOptions, Nonce,
+    limits::REQUEST_TIMEOUT,
     testing::history::{Call, History, ModelKind, Operation, Outcome, Refusal, Settings, check},
 };
 use tokio::time::{sleep, timeout};

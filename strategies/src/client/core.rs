@@ -216,11 +216,13 @@ impl Core {
         let held = self.held.get(nonce);
         let ours = held.is_some_and(|held| !held.adopted);
         let copies = held.map_or(copies, |held| !held.sole);
+        let held = held.is_some();
         let release = self.unlocks.entry(nonce).or_insert_with(|| Release {
             lock,
             callers: SmallVec::new(),
             copies,
             ours,
+            held,
             attempts: Attempts::default(),
             until,
             due: Due::default(),

@@ -20,6 +20,8 @@ pub(super) struct Release {
     pub(super) copies: bool,
     /// This process was granted the lock.
     pub(super) ours: bool,
+    /// This process relied on the lock when the release began.
+    pub(super) held: bool,
     pub(super) attempts: Attempts,
     /// Until when it is repeated.
     pub(super) until: Instant,
@@ -44,9 +46,10 @@ impl Release {
         if !self.attempts.is_unsettled() {
             return Answer::Gone;
         }
-        // An earlier send, whose answer was lost, may have freed it; or the lease has ended first.
+        // An earlier send, whose answer was lost, may have freed it; or it had ended before.
         match gone(&self.lock, now) {
             Error::Expired => Answer::Failed(Error::Unknown),
+            _ if !self.held => Answer::Failed(Error::Unknown),
             _ => Answer::Unlocked,
         }
     }

@@ -247,11 +247,11 @@ impl Node {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
             | Effect::Dropped { process, .. } => _ = self.concerned.insert(process.0),
-            Effect::Unlocked { nonce, was, .. } => {
-                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held {
-                    let all = self.group.iter().flat_map(|group| group.roster().keys());
-                    self.concerned.extend(all);
-                }
+            Effect::Unlocked { nonce, was, .. }
+                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held =>
+            {
+                let all = self.group.iter().flat_map(|group| group.roster().keys());
+                self.concerned.extend(all);
             }
             _ => {}
         }

@@ -100,7 +100,8 @@ impl Refusal {
     }
 }
 
-/// Sorts an error of the client library that ended an attempt to connect.
+/// Sorts an error of the client library that ended an attempt to connect. A server may quote the
+/// login in its answer to it, so that no more than the code of that answer is shown.
 pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
     let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {

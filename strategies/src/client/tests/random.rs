@@ -313,7 +313,7 @@ impl World {
             if let Answer::Granted { lock, claim } = answer
                 && claim.take()
             {
-                let (holder, token, ends) = self.server.holder.unwrap_or((nonce(0), 0, 0));
+                let (holder, token, ends) = self.server.holder.unwrap_or_else(|| (nonce(0), 0, 0));
                 if (holder, token) == (lock.nonce(), lock.fencing_token()) {
                     let deadline = lock.deadline().expect("granted here");
                     assert!(deadline <= at(ends), "seed {}: {deadline:?} after {ends}", self.seed);

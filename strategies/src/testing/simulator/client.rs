@@ -2,7 +2,10 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::Poll,
     time::Duration,
 };
@@ -10,6 +13,7 @@ use std::{
 use futures_util::{pending, poll};
 
 use super::{
+    clock::SimClock,
     draw::Draw,
     plan::WorkPlan,
     recorder::{Answered, Observation, Op, Recorder},
@@ -23,7 +27,7 @@ use crate::{
 pub(super) struct Client {
     pub(super) id: u32,
     pub(super) strategy: Arc<dyn KeyedMutex>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<SimClock>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
@@ -56,17 +60,31 @@ impl Handed {
     }
 }
 
-/// For how long a process could not run, in nanoseconds of virtual time.
+/// For how long a process or its driver could not run, in nanoseconds of virtual time.
 #[derive(Debug, Default)]
-pub(super) struct Standstill(std::sync::atomic::AtomicU64);
+pub(super) struct Standstill {
+    over: AtomicU64,
+    /// When the turn began that is not over, plus one; 0 if there is none. The driver ends calls,
+    /// and its turn may stall while clients run.
+    turn: AtomicU64,
+}
 
 impl Standstill {
     pub(super) fn add(&self, nanos: u64) {
-        self.0.fetch_add(nanos, std::sync::atomic::Ordering::Relaxed);
+        self.over.fetch_add(nanos, Relaxed);
     }
 
-    fn so_far(&self) -> Duration {
-        Duration::from_nanos(self.0.load(std::sync::atomic::Ordering::Relaxed))
+    pub(super) fn begin_turn(&self, begun: u64) {
+        self.turn.store(begun + 1, Relaxed);
+    }
+
+    pub(super) fn end_turn(&self) {
+        self.turn.store(0, Relaxed);
+    }
+
+    fn until(&self, now: u64) -> Duration {
+        let turn = self.turn.load(Relaxed).checked_sub(1).map_or(0, |at| now.saturating_sub(at));
+        Duration::from_nanos(self.over.load(Relaxed) + turn)
     }
 }
 
@@ -289,7 +307,8 @@ impl Client {
     ) -> Option<T> {
         let late = self.late();
         let mut slept = Duration::ZERO;
-        let (began, stood) = (self.clock.now(), self.standstill.so_far());
+        let began = self.clock.now();
+        let stood = self.standstill.until(self.clock.virtual_time(began));
         let cancelled = async {
             match patience {
                 Some(patience) => self.sleep(patience).await,
@@ -301,8 +320,9 @@ impl Client {
             outcome = self.looked_at(late, &mut slept, call) => Some(outcome),
             () = cancelled => None,
         };
-        let took = self.clock.now().since(began);
-        let stood = self.standstill.so_far().saturating_sub(stood);
+        let ended = self.clock.now();
+        let took = ended.since(began);
+        let stood = self.standstill.until(self.clock.virtual_time(ended)).saturating_sub(stood);
         // A clock may run faster than virtual time, by which standstill is counted.
         let stood = stood + slept;
         let allowed = limit.map(|limit| limit + stood + stood / 50 + OVERRUN);

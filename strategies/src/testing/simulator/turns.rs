@@ -33,6 +33,7 @@ impl World {
             turn.drained = self.stalls.between(begun, turn.ended);
         }
         process.turn = Some(turn);
+        process.standstill.begin_turn(turn.begun);
         let run = process.run;
         self.schedule(turn.ended, Event::Turn { slot, run });
     }
@@ -45,6 +46,7 @@ impl World {
         }
         // A pause within a turn leaves two events for it: the one that comes first after it counts.
         let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
+        process.standstill.end_turn();
         process.standstill.add((now - turn.begun).saturating_sub(turn.stood));
         // A pause in the middle makes the turn end later than it was to.
         turn.ended = now;
