@@ -78,8 +78,6 @@ bugs! {
     SnapshotLosesHeld = "snapshot-loses-held",
     /// A new group does not wait for leases that are held outside the members.
     OutsideIgnored = "outside-ignored",
-    /// Any grant of the nonce answers a LOCK, also one to a copy of an earlier LOCK.
-    AnswerToAnyCopy = "answer-to-any-copy",
 }
 
 /// `GAGGLE_BUG` names no bug that there is.
