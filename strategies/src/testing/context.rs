@@ -294,9 +294,13 @@ pub(super) async fn give_back(
     what: &str,
 ) -> Verdict {
     let limit = Instant::now() + patience;
+    let mut unknown = false;
     loop {
         match handle.unlock(lock).await {
-            Err(Error::Unknown | Error::Unavailable { .. }) if Instant::now() < limit => {}
+            Err(Error::Unknown) if Instant::now() < limit => unknown = true,
+            Err(Error::Unavailable { .. }) if Instant::now() < limit => {}
+            // The one of unknown outcome has freed it.
+            Err(Error::NotHolder) if unknown => return Ok(()),
             result => return unlocked(result, what),
         }
     }

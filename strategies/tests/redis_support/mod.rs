@@ -17,7 +17,7 @@ use std::{
 
 use gaggle_channels::testing::{free_port, redis_program};
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
-use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, FromRedisValue, Value, aio::MultiplexedConnection};
 
 pub(crate) struct Server {
     port: u16,
@@ -101,10 +101,14 @@ impl Server {
         }
     }
 
-    /// A connection of the test's own.
+    /// A connection of the test's own, for a server that may be busy.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        let patience = Some(secs(20));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(patience)
+            .set_response_timeout(patience);
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }
 
     pub(crate) async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
