@@ -30,6 +30,10 @@
 
 mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
+#[cfg_attr(
+    not(all(feature = "raft", feature = "redis")),
+    allow(dead_code, reason = "each backend uses a part of it")
+)]
 mod client;
 mod clock;
 mod deadline;

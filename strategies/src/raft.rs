@@ -11,12 +11,12 @@ use crate::{
     member::{Member, Policy},
 };
 
-/// The plain Raft strategy: the same group, member and table as [`Gaggle`], but the log holds
+/// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the log holds
 /// compare-and-set entries. A caller that is refused retries with jitter until `max_wait`.
 ///
 /// # Guarantees
 ///
-/// As [`Gaggle`]'s, except that no order among waiters is promised.
+/// As [`Gaggle`](crate::Gaggle)'s, except that no order among waiters is promised.
 #[derive(Debug)]
 pub struct Raft {
     member: Member,
