@@ -88,8 +88,9 @@ impl Standstill {
     }
 }
 
-/// How far a call may overrun its deadline: scheduling in the simulation, and rounding.
-const OVERRUN: Duration = Duration::from_millis(3);
+/// How far a call may overrun its deadline: the turns of a slow process that take it and end it, and
+/// rounding.
+const OVERRUN: Duration = Duration::from_millis(6);
 
 impl Client {
     /// Works until the simulation stops its clients.
