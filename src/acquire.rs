@@ -116,7 +116,7 @@ impl Acquire {
 
     async fn take(self) -> Result<Guard, Error> {
         let Self { mutex, key, options, max_hold } = self;
-        let duration = options.duration;
+        let duration = options.get_duration();
         if let Some(max_hold) = max_hold {
             check_max_hold(max_hold, duration)?;
         }

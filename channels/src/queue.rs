@@ -13,7 +13,7 @@ use crate::{ChannelError, FRAME_BYTES_MAX};
 pub(crate) const FRAMES_MAX: usize = 1 << 24;
 
 /// Checks what the options of a channel say of its queues.
-pub(crate) fn validate(outgoing: usize, incoming: usize, bytes: usize) -> Result<(), ChannelError> {
+pub(crate) fn check(outgoing: usize, incoming: usize, bytes: usize) -> Result<(), ChannelError> {
     for (field, frames) in [("outgoing_frames_max", outgoing), ("incoming_frames_max", incoming)] {
         if !(1..=FRAMES_MAX).contains(&frames) {
             let problem = format!("{frames} frames, the limit is 1 to {FRAMES_MAX}");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_no_queue_can_hold_is_refused_by_the_name_of_its_option() {
-        let refused = |outgoing, incoming, bytes| match validate(outgoing, incoming, bytes) {
+        let refused = |outgoing, incoming, bytes| match check(outgoing, incoming, bytes) {
             Err(ChannelError::InvalidOptions { field, .. }) => Some(field),
             other => other.map(|()| None).unwrap(),
         };

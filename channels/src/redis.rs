@@ -69,7 +69,7 @@ impl Redis {
     ///
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: RedisOptions) -> Result<Self, ChannelError> {
-        options.validate()?;
+        options.check()?;
         let topics = Topics::new(&options.cluster, &options.name);
         Ok(Self {
             topics,

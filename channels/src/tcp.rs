@@ -87,7 +87,7 @@ impl Tcp {
     ///
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: TcpOptions) -> Result<Self, ChannelError> {
-        options.validate()?;
+        options.check()?;
         let state = State { peers: options.peers.clone(), ..State::default() };
         let shared = Arc::new(Shared { name: options.name.clone(), state: Mutex::new(state) });
         Ok(Self { options, shared, running: AsyncMutex::new(None), inbox: Mutex::new(None) })

@@ -68,25 +68,56 @@ pub struct Local {
 
 /// The bounds of a [`Local`]; the defaults suit nearly everybody. What meets one gets
 /// [`Error::Limit`]; a bound of 0 refuses everything.
-#[non_exhaustive]
+///
+/// ```
+/// # use gaggle_strategies::LocalOptions;
+/// let options = LocalOptions::default().keys_max(10_000).waiters_per_key_max(100);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// By how much a holder's deadline comes before the end of its lease; 1 % by default, as on
-    /// every strategy, so that code tested here meets no other timing in production. Holder and
-    /// table read one clock, so 0 is safe as well.
-    pub drift: Drift,
-    /// Waiters on one key, 131,072 by default.
-    pub waiters_per_key_max: u64,
-    /// Keys held at one time, 1,048,576 by default.
-    pub keys_max: u64,
-    /// Nonces that hold, wait or are remembered, 2,097,152 by default.
-    pub nonces_max: u64,
+    drift: Drift,
+    waiters_per_key_max: u64,
+    keys_max: u64,
+    nonces_max: u64,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
         let TableConfig { waiters_per_key_max, keys_max, nonces_max, .. } = TableConfig::default();
         Self { drift: Drift::default(), waiters_per_key_max, keys_max, nonces_max }
+    }
+}
+
+impl LocalOptions {
+    /// Sets by how much a holder's deadline comes before the end of its lease, 1 % by default, as
+    /// on every strategy, so that code tested here meets no other timing in production. Holder and
+    /// table read one clock, so 0 is safe as well.
+    #[must_use]
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// Sets how many may wait for one key, 131,072 by default.
+    #[must_use]
+    pub fn waiters_per_key_max(mut self, limit: u64) -> Self {
+        self.waiters_per_key_max = limit;
+        self
+    }
+
+    /// Sets how many keys may be held at one time, 1,048,576 by default.
+    #[must_use]
+    pub fn keys_max(mut self, limit: u64) -> Self {
+        self.keys_max = limit;
+        self
+    }
+
+    /// Sets how many nonces may hold, wait or be remembered, 2,097,152 by default.
+    #[must_use]
+    pub fn nonces_max(mut self, limit: u64) -> Self {
+        self.nonces_max = limit;
+        self
     }
 }
 
@@ -252,7 +283,7 @@ impl KeyedMutex for Local {
                 if left.is_zero() {
                     return Err(Error::TimedOut);
                 }
-                options.max_wait = left.into();
+                options = options.max_wait(left);
             }
         }
     }

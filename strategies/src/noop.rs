@@ -61,7 +61,7 @@ impl KeyedMutex for Noop {
         self.open()?;
         let now = self.clock.now();
         let deadline =
-            granted_deadline(now, now, Duration::ZERO, options.duration, Drift::default());
+            granted_deadline(now, now, Duration::ZERO, options.get_duration(), Drift::default());
         let token = self.last_token.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Lock::new(key, Nonce::random(), token, Some(deadline)))
     }

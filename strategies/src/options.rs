@@ -1,3 +1,5 @@
+//! What a lock request asks for, and what keys and requests are checked against.
+
 use std::time::Duration;
 
 use crate::Error;
@@ -6,7 +8,7 @@ use crate::Error;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// The shortest lease. Leases are kept in whole milliseconds.
 pub const DURATION_MIN: Duration = Duration::from_millis(1);
-/// The longest lease: a day, so that a lost unlock is never for ever.
+/// The longest lease: a day, so that no lost unlock keeps a key indefinitely.
 pub const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest bounded wait; longer is [`MaxWait::Forever`].
 pub const MAX_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,12 +19,12 @@ pub(crate) const HOST_BYTES_MAX: usize = 255;
 /// How long `unlock`, `extend` and `try_lock` wait for an answer, unless configured otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long `lock` waits for a key that somebody else holds.
+/// How long `lock` waits for a key that another acquisition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
     /// At most this long, 0 to 24 h; zero is one attempt.
     AtMost(Duration),
-    /// Until granted or closed, as far as time goes: other errors end a call all the same.
+    /// Until granted or closed. Other errors end the call as well.
     Forever,
 }
 
@@ -40,19 +42,13 @@ impl From<Duration> for MaxWait {
 /// let options = LockOptions::default() // 10 s and 5 s
 ///     .duration(Duration::from_secs(30))
 ///     .max_wait(Duration::from_millis(500));
-/// # assert_eq!(options.duration, Duration::from_secs(30));
+/// # assert_eq!(options.get_duration(), Duration::from_secs(30));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// The lease, 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
-    ///
-    /// The holder's own deadline comes earlier, by 1 % of wait and lease and by 1 ms, and a lease of which less than
-    /// half remains is never handed out: below 3 ms no lock can be granted.
-    pub duration: Duration,
-    /// How long to wait, 5 s by default.
-    pub max_wait: MaxWait,
-    /// Shown by an inspection beside host and process id; at most 256 bytes.
-    pub label: Option<String>,
+    duration: Duration,
+    max_wait: MaxWait,
+    label: Option<String>,
 }
 
 impl Default for LockOptions {
@@ -66,25 +62,65 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Sets the lease.
+    /// Sets the lease: 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
+    ///
+    /// The holder's own deadline comes earlier, by 1 % of wait and lease and by 1 ms, and a lease
+    /// of which less than half remains is never handed out: below 3 ms no lock can be granted.
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Self {
         self.duration = duration;
         self
     }
 
-    /// Sets how long to wait.
+    /// Sets how long to wait: 0 to 24 h or [`MaxWait::Forever`], 5 s by default.
     #[must_use]
     pub fn max_wait(mut self, max_wait: impl Into<MaxWait>) -> Self {
         self.max_wait = max_wait.into();
         self
     }
 
-    /// Labels the owner.
+    /// Sets the owner's label, which an inspection shows beside host and process id: at most 256
+    /// bytes.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
+    }
+
+    /// The lease that is asked for.
+    #[must_use]
+    pub fn get_duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// How long the caller waits.
+    #[must_use]
+    pub fn get_max_wait(&self) -> MaxWait {
+        self.max_wait
+    }
+
+    /// The owner's label.
+    #[must_use]
+    pub fn get_label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+
+    /// The check that every strategy makes of a request's options, before any I/O.
+    fn check(&self) -> Result<(), Error> {
+        check_duration(self.duration)?;
+        if let MaxWait::AtMost(wait) = self.max_wait
+            && wait > MAX_WAIT_MAX
+        {
+            return Err(Error::duration("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX));
+        }
+        match &self.label {
+            Some(label) if label.len() > LABEL_BYTES_MAX => Err(Error::InvalidOptions {
+                field: "label",
+                value: format!("{} bytes", label.len()),
+                limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -119,18 +155,5 @@ pub fn check_duration(duration: Duration) -> Result<(), Error> {
 /// [`Error::InvalidKey`] or [`Error::InvalidOptions`] naming the field.
 pub fn check_request(key: &str, options: &LockOptions) -> Result<(), Error> {
     check_key(key)?;
-    check_duration(options.duration)?;
-    if let MaxWait::AtMost(wait) = options.max_wait
-        && wait > MAX_WAIT_MAX
-    {
-        return Err(Error::duration("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX));
-    }
-    match &options.label {
-        Some(label) if label.len() > LABEL_BYTES_MAX => Err(Error::InvalidOptions {
-            field: "label",
-            value: format!("{} bytes", label.len()),
-            limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
-        }),
-        _ => Ok(()),
-    }
+    options.check()
 }

@@ -107,7 +107,7 @@ impl Stub {
 impl KeyedMutex for Stub {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         self.note(Call::Lock);
-        let deadline = self.clock.now().after(options.duration);
+        let deadline = self.clock.now().after(options.get_duration());
         let mut state = self.state.lock().unwrap();
         state.token += 7;
         Ok(Lock::new(key, Nonce::random(), state.token, Some(deadline)))

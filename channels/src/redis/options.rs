@@ -64,14 +64,14 @@ impl RedisOptions {
         self
     }
 
-    pub(super) fn validate(&self) -> Result<(), ChannelError> {
+    pub(super) fn check(&self) -> Result<(), ChannelError> {
         let invalid = |field, problem: String| Err(ChannelError::InvalidOptions { field, problem });
         if self.cluster.is_empty() || self.cluster.len() > CLUSTER_BYTES_MAX {
             let problem =
                 format!("{} bytes, the limit is 1 to {CLUSTER_BYTES_MAX}", self.cluster.len());
             return invalid("cluster", problem);
         }
-        queue::validate(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
+        queue::check(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "0 s, it must be longer".into());
         }
@@ -104,7 +104,7 @@ mod tests {
         let options =
             |url: &str, cluster: &str| RedisOptions::new(url, cluster, NodeName::new("a").unwrap());
         let right = || options("redis://127.0.0.1", "c");
-        assert!(right().validate().is_ok());
+        assert!(right().check().is_ok());
         for (wrong, option) in [
             (options("http://127.0.0.1", "c"), "url"),
             (options("redis://127.0.0.1", ""), "cluster"),
@@ -113,7 +113,7 @@ mod tests {
             (right().incoming_frames_max(0), "incoming_frames_max"),
             (right().queue_bytes_max(0), "queue_bytes_max"),
         ] {
-            match wrong.validate() {
+            match wrong.check() {
                 Err(ChannelError::InvalidOptions { field, .. }) => assert_eq!(field, option),
                 other => panic!("{option}: {other:?}"),
             }

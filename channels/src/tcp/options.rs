@@ -77,7 +77,7 @@ impl TcpOptions {
         self
     }
 
-    pub(super) fn validate(&self) -> Result<(), ChannelError> {
+    pub(super) fn check(&self) -> Result<(), ChannelError> {
         let invalid = |field, problem: String| Err(ChannelError::InvalidOptions { field, problem });
         if !self.listen.ip().is_loopback() && !self.insecure {
             let problem = format!(
@@ -86,7 +86,7 @@ impl TcpOptions {
             );
             return invalid("listen", problem);
         }
-        queue::validate(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
+        queue::check(self.outgoing_frames_max, self.incoming_frames_max, self.queue_bytes_max)?;
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "0 s, it must be longer".into());
         }
@@ -104,14 +104,14 @@ mod tests {
             let name = NodeName::new("a").unwrap();
             TcpOptions::new(name, "127.0.0.1:0".parse().unwrap())
         };
-        assert!(options().validate().is_ok());
+        assert!(options().check().is_ok());
         for (wrong, option) in [
             (options().connect_timeout(Duration::ZERO), "connect_timeout"),
             (options().outgoing_frames_max(0), "outgoing_frames_max"),
             (options().incoming_frames_max(0), "incoming_frames_max"),
             (options().queue_bytes_max(0), "queue_bytes_max"),
         ] {
-            match wrong.validate() {
+            match wrong.check() {
                 Err(ChannelError::InvalidOptions { field, .. }) => assert_eq!(field, option),
                 other => panic!("{option}: {other:?}"),
             }

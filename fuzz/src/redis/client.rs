@@ -250,7 +250,7 @@ impl Scripted {
 impl KeyedMutex for Scripted {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
-        let until = wait_until(self.now(), options.max_wait);
+        let until = wait_until(self.now(), options.get_max_wait());
         loop {
             let nonce = Nonce::random();
             hold(&self.callers).entry(nonce).or_insert((0, false)).0 += 1;
@@ -259,8 +259,8 @@ impl KeyedMutex for Scripted {
                 key,
                 nonce,
                 copies: nonce.as_u128().is_multiple_of(3),
-                duration: Duration::from_millis(whole_ms(options.duration)),
-                once: options.max_wait == MaxWait::AtMost(Duration::ZERO),
+                duration: Duration::from_millis(whole_ms(options.get_duration())),
+                once: options.get_max_wait() == MaxWait::AtMost(Duration::ZERO),
                 until,
                 there: false,
                 left: false,

@@ -28,7 +28,7 @@ struct Request {
 impl<B: Backend> Client<B> {
     pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
         check_request(key, options)?;
-        self.check_lease(options.duration)?;
+        self.check_lease(options.get_duration())?;
         self.check_open()?;
         let request = self.request(key, options);
         loop {
@@ -71,20 +71,20 @@ impl<B: Backend> Client<B> {
 
     fn request(&self, key: &str, options: &LockOptions) -> Request {
         let now = self.clock.now();
-        let (until, limit) = match options.max_wait {
+        let (until, limit) = match options.get_max_wait() {
             MaxWait::AtMost(Duration::ZERO) => {
                 (Until::Now, Some(now.after(self.profile.request_timeout)))
             }
             MaxWait::AtMost(wait) => (Until::At(now.after(wait)), Some(now.after(wait))),
             MaxWait::Forever => (Until::Forever, None),
         };
-        let owner = match &options.label {
+        let owner = match options.get_label() {
             None => self.owner.clone(),
-            label => Arc::new(Owner { label: label.clone(), ..(*self.owner).clone() }),
+            Some(label) => Arc::new(Owner { label: Some(label.into()), ..(*self.owner).clone() }),
         };
         Request {
             key: key.into(),
-            lease: Duration::from_millis(whole_ms(options.duration)),
+            lease: Duration::from_millis(whole_ms(options.get_duration())),
             until: if self.profile.queues { until } else { Until::Now },
             limit,
             tries: until == Until::Now,

@@ -56,7 +56,7 @@ impl<'a> Call<'a> {
             nonce: Nonce::random(),
             given: false,
             number: 0,
-            duration: Duration::from_millis(whole_ms(options.duration)),
+            duration: Duration::from_millis(whole_ms(options.get_duration())),
             started: false,
             sent: Instant::default(),
             until: None,
@@ -93,7 +93,7 @@ impl<'a> Call<'a> {
     }
 
     fn starts(&mut self, now: Instant, options: &LockOptions) {
-        (self.sent, self.until) = (now, wait_until(now, options.max_wait));
+        (self.sent, self.until) = (now, wait_until(now, options.get_max_wait()));
         self.started = true;
     }
 
@@ -134,7 +134,9 @@ impl<'a> Call<'a> {
                     }
                     taken.map(|lock| Asked::Begun(Begun::Granted(lock)))
                 }
-                Effect::Queued { .. } if options.max_wait == MaxWait::AtMost(Duration::ZERO) => {
+                Effect::Queued { .. }
+                    if options.get_max_wait() == MaxWait::AtMost(Duration::ZERO) =>
+                {
                     // Another call waits with this nonce; this one does not wait.
                     Err(Error::Held)
                 }
@@ -167,11 +169,11 @@ impl<'a> Call<'a> {
             process: ProcessId(0),
             request: self.number,
             duration_ms: whole_ms(self.duration),
-            wait: table_wait(self.sent, options.max_wait),
+            wait: table_wait(self.sent, options.get_max_wait()),
             seen: Seen::Now,
-            owner: match &options.label {
+            owner: match options.get_label() {
                 None => owner.clone(),
-                label => Arc::new(Owner { label: label.clone(), ..(**owner).clone() }),
+                Some(label) => Arc::new(Owner { label: Some(label.into()), ..(**owner).clone() }),
             },
         }
     }

@@ -38,7 +38,7 @@ async fn tokens_begin_at_the_wall_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn limits_are_named() {
-    let options_ = LocalOptions { keys_max: 1, ..LocalOptions::default() };
+    let options_ = LocalOptions::default().keys_max(1);
     let local = Local::with_options(options_, Arc::new(TokioClock::new()));
     local.try_lock("a", ms(100)).await.unwrap();
     let refused = local.try_lock("b", ms(100)).await;

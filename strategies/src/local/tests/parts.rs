@@ -19,7 +19,7 @@ fn keys() -> Vec<String> {
 }
 
 fn bounded(keys_max: u64, nonces_max: u64) -> Local {
-    let options = LocalOptions { keys_max, nonces_max, ..LocalOptions::default() };
+    let options = LocalOptions::default().keys_max(keys_max).nonces_max(nonces_max);
     Local::with_options(options, Arc::new(TokioClock::new()))
 }
 
@@ -83,10 +83,7 @@ async fn nonces_are_bounded_as_a_whole() {
 /// Threads that look for room at one time neither lose any nor take more than there is.
 #[test]
 fn room_that_moves_between_parts_stays_what_it_was() {
-    let local = Local::with_options(
-        LocalOptions { keys_max: 5, ..LocalOptions::default() },
-        Arc::new(BootClock),
-    );
+    let local = Local::with_options(LocalOptions::default().keys_max(5), Arc::new(BootClock));
     let keys = keys();
     std::thread::scope(|scope| {
         for thread in 0..4 {

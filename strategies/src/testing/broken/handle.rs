@@ -169,18 +169,18 @@ impl KeyedMutex for Handle {
         }
         self.check_open()?;
         let now = self.now();
-        let waits = options.max_wait != MaxWait::AtMost(Duration::ZERO);
+        let waits = options.get_max_wait() != MaxWait::AtMost(Duration::ZERO);
         if self.is(Fault::NeverGrants) || !waits && self.is(Fault::ZeroWaitNeverTries) {
             return Err(Error::Held);
         }
         let nonce = Nonce::random();
-        let until = match options.max_wait {
+        let until = match options.get_max_wait() {
             MaxWait::AtMost(wait) if waits => Some(now.after(wait)),
             _ => None,
         };
         let told = Arc::new(Notify::new());
-        let duration = options.duration;
-        let (process, label) = (self.process, options.label);
+        let duration = options.get_duration();
+        let (process, label) = (self.process, options.get_label().map(str::to_owned));
         let request =
             Request { key: key.into(), nonce, process, label, duration, waits, until, told };
 

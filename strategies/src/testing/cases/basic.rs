@@ -15,7 +15,7 @@ pub(in crate::testing) async fn a_free_key_is_granted_at_once(cx: &Context<'_>) 
     let (handle, key) = (cx.open().await, cx.key("k"));
     let (started, before) = (Instant::now(), handle.clock().now());
     let options = LockOptions::default().label("first in line");
-    let duration = options.duration;
+    let duration = options.get_duration();
     let lock = granted(handle.lock(&key, options).await, "lock of a free key")?;
     took(started, Instant::now(), Duration::ZERO, cx.slack(), "lock of a free key")?;
 
@@ -53,7 +53,7 @@ pub(in crate::testing) async fn an_unlock_wakes_a_waiter(cx: &Context<'_>) -> Ve
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let held = cx.take(&first, &key, LONG).await?;
     let options = LockOptions::default().max_wait(LONG);
-    let duration = options.duration;
+    let duration = options.get_duration();
     let waiter = cx.start(&second, &key, options);
     cx.nap().await;
     ensure!(!waiter.is_finished(), "a lock of a held key did not wait");

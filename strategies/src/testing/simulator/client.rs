@@ -126,7 +126,7 @@ impl Client {
         };
         let duration = Duration::from_millis(duration_ms);
         let op = self.recorder.next_op();
-        let options = LockOptions { max_wait, ..LockOptions::default() };
+        let options = LockOptions::default().max_wait(max_wait);
         let options = options.duration(duration).label(op.label());
         match self.lock(op, &key, &options).await {
             Some(Ok(lock)) => self.hold(op, lock, duration).await,
@@ -144,11 +144,11 @@ impl Client {
         key: &Arc<str>,
         options: &LockOptions,
     ) -> Option<Result<Lock, Error>> {
-        let wait = match options.max_wait {
+        let wait = match options.get_max_wait() {
             MaxWait::AtMost(wait) => Some(wait),
             MaxWait::Forever => None,
         };
-        let call = Call::Lock { duration: options.duration, max_wait: wait };
+        let call = Call::Lock { duration: options.get_duration(), max_wait: wait };
         self.called(op, key, call);
         let limit = wait.map(|wait| if wait.is_zero() { REQUEST_TIMEOUT } else { wait });
         let patience = self.patience(self.work.cancel);
@@ -159,7 +159,7 @@ impl Client {
             Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(lock)) => {
                 let until = lock.deadline().expect("a fresh lock has its deadline");
-                if !crate::lasts(until, self.clock.now(), options.duration) {
+                if !crate::lasts(until, self.clock.now(), options.get_duration()) {
                     self.broken(format!("less than half of the lease remains of {lock:?}"));
                 }
                 Answered::Granted { token: lock.fencing_token(), until }

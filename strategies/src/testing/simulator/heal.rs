@@ -96,7 +96,7 @@ impl World {
             let Some(process) = &self.slots[slot].process else { continue };
             let (strategy, recorder) = (process.strategy.clone(), Arc::clone(&self.recorder));
             let lease = match self.plan.options.outside_ms {
-                0 => LockOptions::default().duration,
+                0 => LockOptions::default().get_duration(),
                 outside => Duration::from_millis(outside),
             };
             self.spawn(slot, 0, async move {
