@@ -1,7 +1,7 @@
 //! The client side of a lock call, implemented once for every strategy that grants remotely.
 //!
 //! ```text
-//!   Client (handle)      checks, draws the nonce, arms the drop guard; one message to the mailbox
+//!   Client (handle)      checks, generates the nonce, arms the drop guard; one message to the mailbox
 //!     Driver             the only one that awaits and reads the clock; one turn after another
 //!       Core             pure: calls, events and time in; commands, answers and losses out
 //!       Backend          the granting side: a store behind a connection, or a consensus member
@@ -11,7 +11,7 @@
 //! refused LOCK is retried under a fresh nonce. Each rule of the contract that concerns the side
 //! that asks is implemented here and nowhere else.
 
-mod acquisition;
+mod attempts;
 pub(crate) mod backend;
 pub(crate) mod busy_poll;
 pub(crate) mod call;
@@ -23,10 +23,10 @@ pub(crate) mod handle;
 mod held;
 mod lock;
 pub(crate) mod mailbox;
-mod pace;
+pub(crate) mod pace;
 mod pending;
-mod query;
-mod release;
-pub(crate) mod schedule;
+mod request;
+mod requests;
 #[cfg(test)]
 mod tests;
+mod timers;

@@ -1,10 +1,7 @@
 //! The granting side, as the client core sees it.
 
-use super::{
-    command::{Command, Copies, Event, Profile},
-    driver::Failure,
-};
-use crate::Instant;
+use super::command::{Command, Copies, Event, Profile};
+use crate::{Error, Instant};
 
 /// A store, a consensus member, or a gate to one. One driver task owns it.
 ///
@@ -67,4 +64,19 @@ pub(crate) trait Backend: Send + 'static {
 
     /// Closes sockets and ends tasks.
     fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Why a handle stopped for good.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("the backend stopped: {0}")]
+    Backend(String),
+    #[error("a broken invariant: {0}")]
+    Panic(String),
+}
+
+impl Failure {
+    pub(crate) fn to_error(&self) -> Error {
+        Error::Failed { source: Box::new(self.clone()) }
+    }
 }

@@ -12,7 +12,7 @@ pub(crate) type CallId = u64;
 #[derive(Debug)]
 pub(crate) enum Call {
     Lock(LockCall),
-    /// The future of a lock was dropped: its request is withdrawn, or its grant given back.
+    /// The future of a lock was dropped: its request is withdrawn, or its grant released.
     Withdraw {
         id: CallId,
         nonce: Nonce,
@@ -25,13 +25,13 @@ pub(crate) enum Call {
         lock: Lock,
         until: Instant,
     },
-    Extend(ExtendCall),
-    Inspect {
+    /// Ends at `limit`, answered or not.
+    Query {
         id: CallId,
-        key: Arc<str>,
         limit: Instant,
+        query: Query,
     },
-    /// A watch began after this lock was granted, and a loss may have come in between.
+    /// A watch of this lock began after its grant; a loss in between must be reported.
     Check {
         lock: Lock,
     },
@@ -62,13 +62,11 @@ pub(crate) struct LockCall {
     pub(crate) owner: Arc<Owner>,
 }
 
-/// An EXTEND as its caller asked for it.
+/// A request that changes nothing once its caller is gone.
 #[derive(Debug)]
-pub(crate) struct ExtendCall {
-    pub(crate) id: CallId,
-    pub(crate) lock: Lock,
-    pub(crate) lease: Duration,
-    pub(crate) limit: Instant,
+pub(crate) enum Query {
+    Extend { lock: Lock, lease: Duration },
+    Inspect { key: Arc<str> },
 }
 
 /// How long a LOCK waits in the queue.
@@ -80,6 +78,12 @@ pub(crate) enum Until {
     Forever,
 }
 
+impl Until {
+    pub(super) fn is_over(self, now: Instant) -> bool {
+        matches!(self, Self::At(at) if at <= now)
+    }
+}
+
 /// What the core answers a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -87,7 +91,7 @@ pub(crate) enum Answer {
         lock: Lock,
         claim: Claim,
     },
-    /// Another acquisition holds the key, and this one takes no place in the queue.
+    /// Another acquisition holds the key, and this one is not queued.
     Held,
     /// The acquisition ended on the granting side before this process learned of its grant.
     Ended,
@@ -103,7 +107,7 @@ pub(crate) enum Answer {
     Failed(Error),
 }
 
-/// What the core tells its driver.
+/// What the core reports to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
     Answer {

@@ -49,6 +49,19 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Self::Lock { nonce, .. } => Subject::Lock(*nonce),
+            Self::Unlock { nonce, .. } => Subject::Unlock(*nonce),
+            Self::Extend { id, .. } | Self::Inspect { id, .. } => Subject::Query(*id),
+            Self::CheckWaiter { nonce, .. } | Self::CheckHold { nonce, .. } => {
+                Subject::Check(*nonce)
+            }
+        }
+    }
+}
+
 /// Whether a command that was submitted may reach the granting side more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
@@ -65,7 +78,10 @@ pub(crate) enum Event {
         nonce: Nonce,
         key: Arc<str>,
         token: u64,
-        basis: Basis,
+        /// From the request to the grant, by the granting side's clock (contract, rule 2).
+        waited: Duration,
+        /// Begins with the grant; or what remained of it when a repeated request found it.
+        lease: Duration,
     },
     /// The nonce waits. With `check_in`, it asks for a `CheckWaiter` after that time.
     Queued {
@@ -130,13 +146,13 @@ pub(crate) enum Event {
     },
 }
 
-/// The request that an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The request that an event is about. Unlocks come first, as they do where several are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    Lock(Nonce),
     Unlock(Nonce),
-    Extend(CallId),
-    Inspect(CallId),
+    /// An EXTEND or INSPECT.
+    Query(CallId),
+    Lock(Nonce),
     /// A `CheckWaiter` or `CheckHold`: repeated with the next one.
     Check(Nonce),
     /// Every LOCK that is not granted.
@@ -163,14 +179,6 @@ pub(crate) enum Memory {
     Perhaps,
     /// All: it is another granting side.
     Gone,
-}
-
-/// From what the local deadline of a grant is computed (contract, rule 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Basis {
-    /// The granting side stamped the request and the grant: `waited` lies between the two, and
-    /// `lease` begins with the grant, or is what remained of it when a repeated request found it.
-    Stamped { waited: Duration, lease: Duration },
 }
 
 /// Why a backend cannot serve. Cheap to clone: one cause may end many calls.

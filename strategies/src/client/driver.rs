@@ -15,14 +15,14 @@ use tokio::{
 };
 
 use super::{
-    backend::Backend,
+    backend::{Backend, Failure},
     busy_poll::BusyPoll,
     call::{Answer, Call, CallId, Output},
     command::{Event, earlier},
     core::Core,
     mailbox::{Mail, Receiver},
 };
-use crate::{Clock, Error, Holds, Instant, Lock};
+use crate::{Clock, Holds, Instant, Lock};
 
 /// How much mail one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
@@ -30,21 +30,6 @@ const BATCH: usize = 512;
 const EVENTS_KEPT: usize = 1024;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
 const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
-
-/// Why a handle stopped for good.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("the backend stopped: {0}")]
-    Backend(String),
-    #[error("a broken invariant: {0}")]
-    Panic(String),
-}
-
-impl Failure {
-    pub(crate) fn to_error(&self) -> Error {
-        Error::Failed { source: Box::new(self.clone()) }
-    }
-}
 
 /// What the driver shows its handle.
 #[derive(Debug, Default)]
@@ -378,8 +363,7 @@ fn reply(replies: &mut BTreeMap<CallId, oneshot::Sender<Answer>>, id: CallId, an
 fn id_of(call: &Call) -> Option<CallId> {
     match call {
         Call::Lock(lock) => Some(lock.id),
-        Call::Extend(extend) => Some(extend.id),
-        Call::Inspect { id, .. } => Some(*id),
+        Call::Query { id, .. } => Some(*id),
         Call::Unlock { caller, .. } => caller.map(|(id, _)| id),
         Call::Withdraw { .. } | Call::Check { .. } | Call::Abandon { .. } | Call::Close { .. } => {
             None

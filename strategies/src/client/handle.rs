@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::{
-    backend::Backend,
-    call::{Answer, Call, CallId, ExtendCall},
+    backend::{Backend, Failure},
+    call::{Answer, Call, CallId, Query},
     command::Profile,
     core::REQUESTS,
-    driver::{Driver, Failure, Shared},
+    driver::{Driver, Shared},
     mailbox::{Full, Mail, Sender, mailbox},
     pending::Pending,
 };
@@ -87,15 +87,10 @@ impl<B: Backend> Client<B> {
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
         self.check_open()?;
-        let id = self.next_id();
         let limit = self.clock.now().after(self.profile.request_timeout);
         let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
-        let call = Call::Unlock { caller: Some((id, limit)), lock: lock.clone(), until };
-        let (reply, answer) = oneshot::channel();
-        let sent = self.mail.release(Mail::Call { call, reply: Some(reply) });
-        sent.map_err(|Full| self.full())?;
-        let mut pending = Pending::unlock(&self.mail, answer);
-        match pending.answer().await.map_err(|_| self.end_error())? {
+        let caller = Some((self.next_id(), limit));
+        match self.ask(Call::Unlock { caller, lock: lock.clone(), until }, None).await? {
             Answer::Unlocked => {
                 // Other guards of the same acquisition may be watched in this process.
                 self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
@@ -135,12 +130,7 @@ impl<B: Backend> Client<B> {
         limit: Instant,
     ) -> Result<Lock, Error> {
         let lease = Duration::from_millis(whole_ms(duration));
-        let id = self.next_id();
-        let reply = self.ask(Call::Extend(ExtendCall { id, lock: lock.clone(), lease, limit }))?;
-        let mut pending = Pending::query(&self.mail, id, reply);
-        let answer = pending.answer().await.map_err(|_| self.end_error())?;
-        pending.disarm();
-        match answer {
+        match self.query(limit, Query::Extend { lock: lock.clone(), lease }).await? {
             Answer::Extended { sent, claim } if claim.take() => {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
@@ -154,17 +144,33 @@ impl<B: Backend> Client<B> {
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
         self.check_open()?;
-        let id = self.next_id();
         let limit = self.clock.now().after(self.profile.request_timeout);
-        let reply = self.ask(Call::Inspect { id, key: key.into(), limit })?;
-        let mut pending = Pending::query(&self.mail, id, reply);
-        let answer = pending.answer().await.map_err(|_| self.end_error())?;
-        pending.disarm();
-        match answer {
+        match self.query(limit, Query::Inspect { key: key.into() }).await? {
             Answer::Inspected(found) => Ok(found),
             Answer::Failed(error) => Err(error),
             other => unreachable!("an inspection is not answered by {other:?}"),
         }
+    }
+
+    async fn query(&self, limit: Instant, query: Query) -> Result<Answer, Error> {
+        let id = self.next_id();
+        self.ask(Call::Query { id, limit, query }, Some(Call::Abandon { id })).await
+    }
+
+    /// Sends a call and waits for its answer. A future that is dropped sends `undo`.
+    async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Answer, Error> {
+        let mut pending = self.send(call, undo)?;
+        let answer = pending.answer().await.map_err(|_| self.end_error())?;
+        pending.disarm();
+        Ok(answer)
+    }
+
+    pub(super) fn send(
+        &self,
+        call: Call,
+        undo: Option<Call>,
+    ) -> Result<Pending<'_, B::Query>, Error> {
+        Pending::send(&self.mail, call, undo).map_err(|Full| self.full())
     }
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
@@ -223,7 +229,7 @@ impl<B: Backend> Client<B> {
 
     /// Asks the backend something that is no locking; `reply` is answered within the request
     /// timeout.
-    pub(crate) async fn query<T>(
+    pub(crate) async fn ask_backend<T>(
         &self,
         query: B::Query,
         reply: oneshot::Receiver<T>,
@@ -237,13 +243,6 @@ impl<B: Backend> Client<B> {
             answer = reply => answer.map_err(|_| self.end_error()),
             () = self.clock.sleep_from(now, limit) => Err(Error::no_quorum()),
         }
-    }
-
-    pub(super) fn ask(&self, call: Call) -> Result<oneshot::Receiver<Answer>, Error> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.mail.ask(Mail::Call { call, reply: Some(reply) });
-        sent.map_err(|Full| self.full())?;
-        Ok(answer)
     }
 
     pub(super) fn next_id(&self) -> CallId {

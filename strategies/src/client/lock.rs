@@ -98,8 +98,7 @@ impl<B: Backend> Client<B> {
         let Request { lease, until, limit, tries, .. } = *request;
         let (key, owner) = (request.key.clone(), request.owner.clone());
         let call = Call::Lock(LockCall { id, key, nonce, lease, until, limit, tries, owner });
-        let reply = self.ask(call)?;
-        Ok(Pending::lock(&self.mail, id, nonce, reply))
+        self.send(call, Some(Call::Withdraw { id, nonce }))
     }
 
     /// The lock, extended: a lease of which less than half remains is not handed out.

@@ -3,15 +3,12 @@
 use tokio::sync::oneshot;
 
 use super::{
-    call::{Answer, Call, CallId},
-    mailbox::{Mail, Sender},
+    call::{Answer, Call},
+    mailbox::{Full, Mail, Sender},
 };
-use crate::{
-    Nonce,
-    planted::{Bug, planted},
-};
+use crate::planted::{Bug, planted};
 
-/// A request whose caller waits. Dropped before it is disarmed, it is taken back.
+/// A call whose caller waits. Dropped before it is disarmed, it is taken back.
 pub(super) struct Pending<'a, Q> {
     mail: &'a Sender<Q>,
     undo: Option<Call>,
@@ -23,31 +20,23 @@ pub(super) struct Pending<'a, Q> {
 pub(super) struct Ended;
 
 impl<'a, Q> Pending<'a, Q> {
-    /// A LOCK, which is withdrawn.
-    pub(super) fn lock(
-        mail: &'a Sender<Q>,
-        id: CallId,
-        nonce: Nonce,
-        reply: oneshot::Receiver<Answer>,
-    ) -> Self {
-        Self { mail, undo: Some(Call::Withdraw { id, nonce }), reply }
-    }
-
-    /// A request that changes nothing once it is abandoned.
-    pub(super) fn query(mail: &'a Sender<Q>, id: CallId, reply: oneshot::Receiver<Answer>) -> Self {
-        Self { mail, undo: Some(Call::Abandon { id }), reply }
-    }
-
-    /// An UNLOCK, which goes on without its caller.
-    pub(super) fn unlock(mail: &'a Sender<Q>, reply: oneshot::Receiver<Answer>) -> Self {
-        Self { mail, undo: None, reply }
+    /// Sends a call. `undo` takes it back; a call without one goes on without its caller.
+    pub(super) fn send(mail: &'a Sender<Q>, call: Call, undo: Option<Call>) -> Result<Self, Full> {
+        let (answer, reply) = oneshot::channel();
+        let message = Mail::Call { call, reply: Some(answer) };
+        if undo.is_some() {
+            mail.ask(message)?;
+        } else {
+            mail.release(message)?;
+        }
+        Ok(Self { mail, undo, reply })
     }
 
     pub(super) async fn answer(&mut self) -> Result<Answer, Ended> {
         (&mut self.reply).await.map_err(|_| Ended)
     }
 
-    /// The answer settles the request: there is nothing to take back.
+    /// The answer settles the call: there is nothing to take back.
     pub(super) fn disarm(mut self) {
         self.undo = None;
     }

@@ -7,8 +7,8 @@ mod random;
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{Answer, Call, CallId, ExtendCall, LockCall, Output, Until},
-    command::{Basis, Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+    call::{Answer, Call, CallId, LockCall, Output, Query, Until},
+    command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
     core::Core,
     held::Claim,
 };
@@ -77,8 +77,8 @@ fn sent(core: &mut Core, now: u64) -> Vec<Command> {
 }
 
 fn granted(id: u128) -> Event {
-    let basis = Basis::Stamped { waited: Duration::ZERO, lease: LEASE };
-    Event::Granted { nonce: nonce(id), key: "k".into(), token: 40 + id as u64, basis }
+    let (key, token) = ("k".into(), 40 + id as u64);
+    Event::Granted { nonce: nonce(id), key, token, waited: Duration::ZERO, lease: LEASE }
 }
 
 fn failed(of: Subject, fate: Fate) -> Event {
@@ -346,7 +346,8 @@ fn extension_of_another_acquisition_is_refused() {
     for (token, extends) in [(Some(41), true), (Some(42), false), (None, false)] {
         let mut core = core(true);
         let lock = take(&mut core, 0);
-        core.call(at(1), Call::Extend(ExtendCall { id: 2, lock, lease: LEASE, limit: at(1_000) }));
+        let query = Query::Extend { lock, lease: LEASE };
+        core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
         sent(&mut core, 1);
         core.handle(at(2), Event::Extended { id: 2, token });
         let answers = answers(&mut core);

@@ -15,8 +15,8 @@ use crate::{
     Capabilities, Clock, Exclusion, Instant, Order, Survives,
     client::{
         self,
+        backend::Failure,
         command::{Command, Copies, Event, Profile},
-        driver::Failure,
     },
 };
 

@@ -65,6 +65,6 @@ impl Member {
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
         let (reply, sizes) = oneshot::channel();
-        self.query(Query::Sizes { reply }, sizes).await
+        self.ask_backend(Query::Sizes { reply }, sizes).await
     }
 }

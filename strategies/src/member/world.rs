@@ -15,7 +15,7 @@ use gaggle_channels::NodeName;
 use crate::{
     Instant, Lock, MemberOptions, Nonce, Owner,
     client::{
-        call::{Answer, Call, CallId, ExtendCall, LockCall, Output, Until},
+        call::{Answer, Call, CallId, LockCall, Output, Query, Until},
         command::earlier,
         core::Core,
     },
@@ -378,7 +378,7 @@ impl World {
     /// Asks for the lease of `nonce` to last `duration_ms` from now.
     pub(super) fn extend(&mut self, name: &str, lock: Lock, duration_ms: u64) -> CallId {
         let (lease, limit) = (Duration::from_millis(duration_ms), self.now.after(LEASE));
-        self.call(name, |id| Call::Extend(ExtendCall { id, lock, lease, limit }))
+        self.call(name, |id| Call::Query { id, limit, query: Query::Extend { lock, lease } })
     }
 
     pub(super) fn granted(&self, call: CallId) -> Option<&Grant> {

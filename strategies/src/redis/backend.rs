@@ -26,10 +26,9 @@ use super::{
 use crate::{
     Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives,
     client::{
-        backend::Backend as ClientBackend,
+        backend::{Backend as ClientBackend, Failure},
         call::Until,
-        command::{Basis, Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
-        driver::Failure,
+        command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
     },
     planted::{Bug, planted},
     random::Ids,
@@ -189,8 +188,8 @@ impl Backend {
         answer: Locked,
     ) -> Option<Event> {
         let granted = |token, lease| {
-            let basis = Basis::Stamped { waited: Duration::ZERO, lease };
-            Event::Granted { nonce, key: key.clone(), token, basis }
+            let (key, waited) = (key.clone(), Duration::ZERO);
+            Event::Granted { nonce, key, token, waited, lease }
         };
         let event = match answer {
             Locked::Queued { remaining } => return self.waiters.queued(nonce, remaining),
@@ -383,15 +382,7 @@ impl ClientBackend for Backend {
 fn fail(request: &Request, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
     let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
     match request {
-        Request::Command(command) => push(match command {
-            Command::Lock { nonce, .. } => Subject::Lock(*nonce),
-            Command::Unlock { nonce, .. } => Subject::Unlock(*nonce),
-            Command::Extend { id, .. } => Subject::Extend(*id),
-            Command::Inspect { id, .. } => Subject::Inspect(*id),
-            Command::CheckWaiter { nonce, .. } | Command::CheckHold { nonce, .. } => {
-                Subject::Check(*nonce)
-            }
-        }),
+        Request::Command(command) => push(command.subject()),
         Request::Poll(poll) => {
             poll.nonces.iter().flatten().for_each(|nonce| push(Subject::Check(*nonce)));
         }

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     Instant,
-    client::command::Fate,
+    client::{command::Fate, pace::back_off},
     planted::{Bug, planted},
     random::Ids,
 };
@@ -41,8 +41,6 @@ const UNANSWERED_MAX: usize = 1024;
 /// The library writes when it has gathered so many bytes: about eight requests, which the server
 /// answers while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
-/// The pause before connecting again, doubled with each failure up to the second.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
 /// What never changes about a handle's connections.
 #[derive(Debug)]
@@ -277,12 +275,9 @@ impl Connection {
         ConnectionError::Timeout { address: self.address().to_owned(), timeout }
     }
 
-    /// Pauses between half of the back-off and all of it, so that many clients do not return in step.
     fn pause(&mut self, now: Instant) {
-        let most = BACK_OFF.0.saturating_mul(1 << self.failures.min(10)).min(BACK_OFF.1);
-        let half = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX).max(1);
-        self.failures += 1;
-        let pause = most / 2 + Duration::from_micros(self.draws.draw() % half);
+        self.failures = self.failures.saturating_add(1);
+        let pause = back_off(&mut self.draws, self.failures);
         self.state = State::Pausing { until: now.after(pause) };
     }
 }

@@ -9,7 +9,7 @@ use std::{time::Duration, vec};
 use redis::Value;
 
 use super::keys::BUCKETS;
-use crate::{Inspection, Nonce, Owner, client::command::Basis};
+use crate::{Inspection, Nonce, Owner};
 
 /// What a process publishes to itself at the handshake, to see whether it may.
 pub(super) const HELLO: &str = "0";
@@ -46,10 +46,10 @@ impl Grant {
         Self { nonce, token, enqueued: 100, granted: 400, lease: Some(Duration::from_secs(5)) }
     }
 
-    /// `asked` is the lease that this process asked for.
-    pub(super) fn basis(&self, asked: Duration) -> Basis {
+    /// How long the waiter has waited, and its lease; `requested` is the lease in its LOCK.
+    pub(super) fn waited_and_lease(&self, requested: Duration) -> (Duration, Duration) {
         let waited = Duration::from_micros(self.granted.saturating_sub(self.enqueued));
-        Basis::Stamped { waited, lease: self.lease.unwrap_or(asked) }
+        (waited, self.lease.unwrap_or(requested))
     }
 }
 

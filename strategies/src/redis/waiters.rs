@@ -58,8 +58,9 @@ impl Waiters {
     /// follows or has followed.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
         let Waiter { key, lease } = self.by_nonce.remove(&grant.nonce)?;
-        let (nonce, token, basis) = (grant.nonce, grant.token, grant.basis(lease));
-        Some(Event::Granted { nonce, key, token, basis })
+        let Grant { nonce, token, .. } = grant;
+        let (waited, lease) = grant.waited_and_lease(lease);
+        Some(Event::Granted { nonce, key, token, waited, lease })
     }
 
     /// A waiter is in the queue, behind a lease that ends after `remaining`.

@@ -38,8 +38,8 @@ impl Server {
     fn grant(&mut self, now: u64, nonce: Nonce, waited: u64) -> Event {
         self.tokens += 1;
         self.holder = Some((nonce, self.tokens, now + 10_000));
-        let basis = Basis::Stamped { waited: Duration::from_millis(waited), lease: LEASE };
-        Event::Granted { nonce, key: "k".into(), token: self.tokens, basis }
+        let waited = Duration::from_millis(waited);
+        Event::Granted { nonce, key: "k".into(), token: self.tokens, waited, lease: LEASE }
     }
 
     /// Ends the lease that is over, and grants the key to the next waiter.
@@ -60,8 +60,8 @@ impl Server {
     fn state(&self, now: u64, nonce: Nonce) -> Option<Event> {
         if let Some((_, token, ends)) = self.holder.filter(|(holder, ..)| *holder == nonce) {
             let lease = Duration::from_millis(ends - now);
-            let basis = Basis::Stamped { waited: Duration::ZERO, lease };
-            return Some(Event::Granted { nonce, key: "k".into(), token, basis });
+            let (key, waited) = ("k".into(), Duration::ZERO);
+            return Some(Event::Granted { nonce, key, token, waited, lease });
         }
         if self.ended.contains(&nonce) {
             return Some(Event::Ended { nonce });
@@ -122,18 +122,6 @@ struct Caller {
     answers: u32,
     limit: u64,
     holds: Option<Lock>,
-}
-
-fn subject(command: &Command) -> Subject {
-    match command {
-        Command::Lock { nonce, .. } => Subject::Lock(*nonce),
-        Command::Unlock { nonce, .. } => Subject::Unlock(*nonce),
-        Command::Extend { id, .. } => Subject::Extend(*id),
-        Command::CheckWaiter { nonce, .. } | Command::CheckHold { nonce, .. } => {
-            Subject::Check(*nonce)
-        }
-        Command::Inspect { id, .. } => Subject::Inspect(*id),
-    }
 }
 
 struct World {
@@ -240,7 +228,7 @@ impl World {
     fn cut(&mut self, now: u64) {
         self.reports.clear();
         for (_, command) in std::mem::take(&mut self.requests) {
-            let of = subject(&command);
+            let of = command.subject();
             if self.draw.one_in(2) {
                 self.server.apply(now, command, &mut Vec::new());
             }

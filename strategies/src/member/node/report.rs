@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Node, ProcessId};
 use crate::{
-    client::command::{Basis, Event, Subject},
+    client::command::{Event, Subject},
     lock_table::{Effect, Ended, Grant, Refusal},
 };
 
@@ -57,6 +57,6 @@ fn granted(grant: &Grant) -> Event {
     let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
     let from = grant.granted_at.max(grant.asked_at);
     let lease = Duration::from_millis(grant.expires_at.since(from));
-    let basis = Basis::Stamped { waited, lease };
-    Event::Granted { nonce: grant.nonce, key: grant.key.clone(), token: grant.token, basis }
+    let Grant { nonce, token, .. } = *grant;
+    Event::Granted { nonce, key: grant.key.clone(), token, waited, lease }
 }

@@ -133,10 +133,10 @@ fn poll_answers_are_read_in_the_order_of_the_nonces() {
 #[test]
 fn grant_counts_from_its_stamps() {
     let (waited, lease) = (Duration::from_micros(300), Duration::from_secs(5));
-    assert_eq!(grant(7).basis(lease * 2), Basis::Stamped { waited, lease });
+    assert_eq!(grant(7).waited_and_lease(lease * 2), (waited, lease));
     // A clock that was stepped back between the two.
     let stepped = Grant { granted: 50, ..grant(7) };
-    assert_eq!(stepped.basis(lease * 2), Basis::Stamped { waited: Duration::ZERO, lease });
+    assert_eq!(stepped.waited_and_lease(lease * 2), (Duration::ZERO, lease));
 }
 
 #[test]

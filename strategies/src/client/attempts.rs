@@ -1,0 +1,126 @@
+//! What has become of the sends of one request.
+
+use super::command::{Cause, Copies, Fate};
+use crate::Instant;
+
+/// What has become of the sends of one request.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    /// How often it was submitted since it was last known to have had no effect.
+    sends: u32,
+    /// The last send was neither answered nor reported as failed.
+    in_flight: bool,
+    /// An earlier send may still arrive, or has taken effect without an answer.
+    unsettled: bool,
+    /// The way there may repeat what is sent once.
+    many: bool,
+    failures: u32,
+    cause: Option<Cause>,
+    /// Read before the first send: a lease counts from here (contract, rule 2).
+    first_sent: Option<Instant>,
+}
+
+impl Attempts {
+    /// Whether a send may have arrived, so that the next one may be a copy of it.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        self.in_flight || self.unsettled
+    }
+
+    /// Whether an earlier send than the one that was answered may have taken effect.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled
+    }
+
+    /// Whether a copy may arrive after the answer to another.
+    pub(super) fn has_copies(&self) -> bool {
+        self.unsettled || self.many
+    }
+
+    pub(super) fn submitted(&mut self, now: Instant, copies: Copies) {
+        self.first_sent.get_or_insert(now);
+        self.unsettled |= self.in_flight;
+        self.many |= copies == Copies::Many;
+        self.in_flight = true;
+        self.sends += 1;
+    }
+
+    pub(super) fn first_sent(&self) -> Option<Instant> {
+        self.first_sent
+    }
+
+    /// How often it was sent so far.
+    pub(super) fn sends(&self) -> u32 {
+        self.sends
+    }
+
+    /// The last send failed. Returns how often sends have failed.
+    pub(super) fn failed(&mut self, fate: Fate, cause: Cause) -> u32 {
+        self.in_flight = false;
+        self.unsettled |= fate == Fate::Unanswered;
+        self.failures += 1;
+        self.cause = Some(cause);
+        self.failures
+    }
+
+    /// The granting side has answered, which makes earlier failures irrelevant.
+    pub(super) fn answered(&mut self) {
+        self.in_flight = false;
+        self.failures = 0;
+        self.cause = None;
+    }
+
+    /// No answer will come to what was sent.
+    pub(super) fn orphaned(&mut self) {
+        self.unsettled |= std::mem::take(&mut self.in_flight);
+    }
+
+    /// Another granting side has taken over, which no copy reaches.
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UnavailableKind;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("refused")]
+    struct Refused;
+
+    fn cause() -> Cause {
+        Cause::new(UnavailableKind::Refused, Refused)
+    }
+
+    #[test]
+    fn unsent_request_leaves_no_copy() {
+        let mut attempts = Attempts::default();
+        attempts.submitted(Instant::default(), Copies::One);
+        assert!(attempts.may_have_arrived() && !attempts.has_copies());
+        attempts.failed(Fate::Unsent, cause());
+        assert!(!attempts.may_have_arrived());
+        attempts.submitted(Instant::default(), Copies::One);
+        attempts.failed(Fate::Refused, cause());
+        assert!(!attempts.may_have_arrived());
+        attempts.submitted(Instant::default(), Copies::One);
+        attempts.failed(Fate::Unanswered, cause());
+        assert!(attempts.may_have_arrived() && attempts.has_copies());
+    }
+
+    #[test]
+    fn unanswered_repetition_is_a_copy() {
+        let mut attempts = Attempts::default();
+        attempts.submitted(Instant::default(), Copies::One);
+        attempts.submitted(Instant::default(), Copies::One);
+        assert!(attempts.has_copies());
+        attempts.reset();
+        assert!(!attempts.may_have_arrived());
+        attempts.submitted(Instant::default(), Copies::Many);
+        assert!(attempts.has_copies() && !attempts.is_unsettled());
+    }
+}

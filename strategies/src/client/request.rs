@@ -1,0 +1,221 @@
+//! One request to the granting side, until it is answered, refused, withdrawn, or out of time.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{
+    attempts::Attempts,
+    call::{Answer, CallId, LockCall, Query, Until},
+    command::{Cause, Command, Fate, Subject},
+    timers::Timer,
+};
+use crate::{Error, Instant, Lock, gone};
+
+/// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
+/// granting side drops the waiter with its process.
+const FOREVER_GRACE: Duration = Duration::from_secs(3600);
+
+/// A request in the order in which those of one time are sent: unlocks first, since they make way
+/// for locks, and locks in the order of their calls.
+pub(super) type Due = (CallId, Subject);
+
+/// A caller that waits for the answer to a request.
+pub(super) type Caller = (Subject, CallId);
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) kind: Kind,
+    pub(super) attempts: Attempts,
+    /// When it is sent, or checked once it is queued.
+    pub(super) due: Timer<Due>,
+    /// Each with the time at which it stops waiting.
+    pub(super) callers: SmallVec<[Timer<Caller>; 1]>,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Lock(Acquisition),
+    Unlock(Release),
+    Query(Query),
+}
+
+/// A LOCK of this process.
+#[derive(Debug)]
+pub(super) struct Acquisition {
+    pub(super) call: LockCall,
+    /// Once the granting side has queued it: how long after that it is checked.
+    pub(super) queued: Option<Duration>,
+    /// It was refused as stale before.
+    pub(super) stale: bool,
+}
+
+/// An UNLOCK or a withdrawal.
+#[derive(Debug)]
+pub(super) struct Release {
+    pub(super) lock: Lock,
+    /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
+    pub(super) copies: bool,
+    /// This process was granted the lock.
+    pub(super) ours: bool,
+    /// This process relied on the lock when the release began.
+    pub(super) held: bool,
+    /// Until when it is repeated.
+    pub(super) until: Instant,
+}
+
+impl Request {
+    pub(super) fn new(of: Subject, kind: Kind) -> Self {
+        let order = match &kind {
+            Kind::Lock(lock) => lock.call.id,
+            Kind::Unlock(_) | Kind::Query(_) => 0,
+        };
+        let (attempts, callers) = (Attempts::default(), SmallVec::new());
+        Self { kind, attempts, due: Timer::new((order, of)), callers }
+    }
+
+    pub(super) fn command(&self) -> Command {
+        match (&self.kind, self.due.item.1) {
+            (Kind::Lock(lock), _) => {
+                let LockCall { nonce, ref key, lease, until, ref owner, .. } = lock.call;
+                let (key, owner) = (key.clone(), owner.clone());
+                let copies = self.attempts.may_have_arrived();
+                Command::Lock { nonce, key, lease, until, owner, copies }
+            }
+            (Kind::Unlock(release), _) => Command::Unlock {
+                nonce: release.lock.nonce(),
+                key: release.lock.key().clone(),
+                copies: release.copies || self.attempts.sends() > 0,
+                ours: release.ours,
+            },
+            (Kind::Query(Query::Extend { lock, lease }), Subject::Query(id)) => {
+                let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
+                Command::Extend { id, nonce, key, token, lease: *lease }
+            }
+            (Kind::Query(Query::Inspect { key }), Subject::Query(id)) => {
+                Command::Inspect { id, key: key.clone() }
+            }
+            (Kind::Query(_), of) => unreachable!("{of:?} names no query"),
+        }
+    }
+
+    /// The LOCK that this is: only `Subject::Lock` names one.
+    pub(super) fn lock(&self) -> &Acquisition {
+        match &self.kind {
+            Kind::Lock(lock) => lock,
+            other => unreachable!("no lock: {other:?}"),
+        }
+    }
+
+    /// The UNLOCK that this is: only `Subject::Unlock` names one.
+    pub(super) fn release_mut(&mut self) -> &mut Release {
+        match &mut self.kind {
+            Kind::Unlock(release) => release,
+            other => unreachable!("no unlock: {other:?}"),
+        }
+    }
+
+    pub(super) fn lock_mut(&mut self) -> &mut Acquisition {
+        match &mut self.kind {
+            Kind::Lock(lock) => lock,
+            other => unreachable!("no lock: {other:?}"),
+        }
+    }
+
+    /// Asks what became of a waiter.
+    pub(super) fn check(&self) -> Command {
+        let LockCall { nonce, ref key, .. } = self.lock().call;
+        Command::CheckWaiter { nonce, key: key.clone() }
+    }
+
+    /// The granting side is known to keep it in its queue.
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(&self.kind, Kind::Lock(lock) if lock.queued.is_some())
+    }
+
+    /// How long after it was queued, or checked, it is checked.
+    pub(super) fn check_in(&self) -> Duration {
+        self.lock().queued.unwrap_or_default()
+    }
+
+    /// Whether its callers give up once the granting side cannot be reached: a call that does not
+    /// wait, or shows a moment's view, has no use for a server that comes back later.
+    pub(super) fn needs_connection(&self) -> bool {
+        match &self.kind {
+            Kind::Lock(lock) => lock.call.tries,
+            Kind::Query(query) => matches!(query, Query::Inspect { .. }),
+            Kind::Unlock(_) => false,
+        }
+    }
+
+    /// Whether it is repeated after a failure. A call that does not wait is repeated only to learn
+    /// what became of it.
+    pub(super) fn repeats_after(&self, fate: Fate) -> bool {
+        fate == Fate::Unanswered || !matches!(&self.kind, Kind::Lock(lock) if lock.call.tries)
+    }
+
+    /// What the request's failure means to its callers.
+    pub(super) fn failure(&self, cause: &Cause) -> Error {
+        let reports_effect = match &self.kind {
+            Kind::Lock(lock) => lock.call.tries,
+            Kind::Query(query) => matches!(query, Query::Extend { .. }),
+            Kind::Unlock(_) => true,
+        };
+        if reports_effect && self.attempts.may_have_arrived() {
+            Error::Unknown
+        } else {
+            cause.to_error()
+        }
+    }
+
+    /// What the granting side's answer to an UNLOCK means to its callers.
+    pub(super) fn unlocked(&self, now: Instant, was_held: bool) -> Answer {
+        let Kind::Unlock(release) = &self.kind else { unreachable!("no unlock: {:?}", self.kind) };
+        if was_held {
+            return Answer::Unlocked;
+        }
+        if !self.attempts.is_unsettled() {
+            return Answer::Gone;
+        }
+        // An earlier send, whose answer was lost, may have freed it; or it had ended before.
+        match gone(&release.lock, now) {
+            Error::NotHolder if release.held => Answer::Unlocked,
+            _ => Answer::Failed(Error::Unknown),
+        }
+    }
+
+    /// Whether it has become pointless: the lease that an UNLOCK would end is over.
+    pub(super) fn is_moot(&self, now: Instant) -> bool {
+        let over = matches!(&self.kind, Kind::Unlock(release) if now > release.until);
+        over && self.attempts.sends() > 0
+    }
+
+    /// What silence until a caller's limit means. `down` is why nothing can be sent at present.
+    pub(super) fn silence(&self, down: Option<Option<&Cause>>) -> Error {
+        let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);
+        let cause = down.flatten().or_else(|| self.attempts.cause());
+        if !waits && self.attempts.may_have_arrived() {
+            Error::Unknown
+        } else if waits && down.is_none() && (self.is_queued() || cause.is_none()) {
+            Error::TimedOut
+        } else {
+            cause.map_or_else(Error::no_quorum, Cause::to_error)
+        }
+    }
+}
+
+impl Acquisition {
+    pub(super) fn new(call: LockCall) -> Self {
+        Self { call, queued: None, stale: false }
+    }
+
+    /// Until when its withdrawal is repeated: past it, the lease that it would end is over.
+    pub(super) fn withdrawn_by(&self, now: Instant) -> Instant {
+        let end = match self.call.until {
+            Until::Forever => now.after(FOREVER_GRACE),
+            Until::Now => now,
+            Until::At(end) => end.max(now),
+        };
+        end.after(self.call.lease)
+    }
+}
