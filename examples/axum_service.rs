@@ -1,0 +1,61 @@
+//! An HTTP handler that locks around a transaction, and an orderly shutdown:
+//! `cargo run --example axum_service [URL]`
+
+use std::{env, error::Error, sync::Arc, time::Duration};
+
+use axum::{Router, extract::State, http::StatusCode, routing::post};
+use gaggle::Locker;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, oneshot},
+};
+
+/// Cloned for each request. The mutex stands for a database with a value of order 42.
+#[derive(Clone)]
+struct App(Locker, Arc<Mutex<u64>>);
+
+async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusCode> {
+    let guard = locker.lock("orders/42").await.map_err(|error| match error {
+        gaggle::Error::TimedOut => StatusCode::CONFLICT,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    })?;
+    let value = *database.lock().await;
+    tokio::time::sleep(Duration::from_millis(10)).await; // other work of the transaction
+    *database.lock().await = value + 1; // a real one checks `guard.fencing_token()`
+    drop(guard); // unlocks in the background; `unlock().await` reports the outcome
+    Ok((value + 1).to_string())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = env::args().nth(1).unwrap_or_else(|| "local:".into());
+    let app = App(gaggle::open(&url).await?, Arc::default());
+    let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+
+    // A service waits for `tokio::signal::ctrl_c()`; this one ends after its own requests.
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
+    let server = tokio::spawn(server.into_future());
+
+    for request in [0; 8].map(|_| tokio::spawn(request(address.to_string()))) {
+        request.await??;
+    }
+    println!("8 requests, the value is {}", app.1.lock().await);
+    _ = stop.send(()); // first the handlers end, then the locks
+    server.await??;
+    app.0.close().await;
+    println!("closed");
+    Ok(())
+}
+
+async fn request(to: String) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(&to).await?;
+    let head = format!("POST /orders/42 HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await?;
+    if reply.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(std::io::Error::other(reply)) }
+}

@@ -1,0 +1,59 @@
+//! A strategy of your own, around another one: it counts the grants of each key.
+//! `cargo run --example custom_strategy`. One from scratch: docs/writing-a-strategy.md.
+
+use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
+
+use gaggle::{
+    Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker,
+    strategies::{Local, implement::LossWatch},
+};
+
+struct Counted<M> {
+    inner: M,
+    grants: Arc<tokio::sync::Mutex<BTreeMap<String, u64>>>,
+}
+
+#[async_trait::async_trait]
+impl<M: KeyedMutex> KeyedMutex for Counted<M> {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, gaggle::Error> {
+        let lock = self.inner.lock(key, options).await?;
+        *self.grants.lock().await.entry(key.into()).or_default() += 1;
+        Ok(lock)
+    }
+    async fn unlock(&self, lock: &Lock) -> Result<(), gaggle::Error> {
+        self.inner.unlock(lock).await
+    }
+    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, gaggle::Error> {
+        self.inner.extend(lock, duration).await
+    }
+    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, gaggle::Error> {
+        self.inner.inspect(key).await
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+    fn release(&self, lock: &Lock) {
+        self.inner.release(lock);
+    }
+    fn watch(&self, lock: &Lock) -> LossWatch {
+        self.inner.watch(lock)
+    }
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let grants = Arc::default();
+    let locker = Locker::new(Counted { inner: Local::new(), grants: Arc::clone(&grants) });
+    for key in ["orders/42", "orders/7", "orders/42"] {
+        locker.lock(key).await?.unlock().await?;
+    }
+    println!("{:?}", grants.lock().await);
+    locker.close().await;
+    Ok(())
+}
