@@ -94,7 +94,17 @@ pub use crate::{
     section::SectionError,
 };
 
-/// The examples of the README are tests.
+/// The examples of the README and of the book are tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/quick-start.md")]
+    struct QuickStart;
+    #[doc = include_str!("../docs/fencing-tokens.md")]
+    struct FencingTokens;
+    #[doc = include_str!("../docs/recipes.md")]
+    struct Recipes;
+    #[doc = include_str!("../docs/writing-a-strategy.md")]
+    struct WritingAStrategy;
+}

@@ -1,14 +1,154 @@
-//! Goal: the figures that the README shows are those that the harness wrote.
+//! Goal: the documentation keeps its limits, its links lead somewhere, and its figures are those that
+//! the benchmark harness wrote. Method: the Markdown files are read line by line.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Of one page, its tables included.
+const WORDS_MAX: usize = 1_500;
+const COLUMNS_MAX: usize = 100;
+const README_LINES_MAX: usize = 130;
+
+const BEGIN_OF_TABLES: &str = "<!-- Written by benches/peers/run from here on -->\n";
+const END_OF_TABLES: &str = "<!-- to here -->\n";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages of the book that are written by hand.
+fn pages() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("docs")).unwrap();
+    let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    assert!(pages.len() > 10, "{pages:?}");
+    pages
+}
+
+/// The pages, and the files for readers in the root.
+fn all() -> Vec<PathBuf> {
+    let names = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+    names.iter().map(|name| root().join(name)).chain(pages()).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines outside code blocks, with their numbers.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut in_code = false;
+    let outside = |(_, line): &(usize, &str)| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence
+    };
+    (1..).zip(text.lines()).filter(outside).collect()
+}
+
+/// What follows the headings' `#` in links: lower case, `-` for spaces, no punctuation.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = prose(text).into_iter().filter(|(_, line)| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
+}
+
+/// The targets of `[text](target)`, also where the text is broken over lines.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text).into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+    let targets = prose.split("](").skip(1);
+    targets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+}
+
+/// What is wrong with a link of the file at `path`.
+fn broken(path: &Path, link: &str) -> Option<String> {
+    if link.starts_with("https://") {
+        return None;
+    }
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(file, it)| (file, Some(it)));
+    let target =
+        if file.is_empty() { path.to_owned() } else { path.parent().unwrap().join(file) };
+    if !target.exists() {
+        return Some(format!("{}: {link}: no such file", path.display()));
+    }
+    let anchor = anchor?;
+    let found = anchors(&read(&target)).iter().any(|known| known == anchor);
+    (!found).then(|| format!("{}: {link}: no such heading", path.display()))
+}
 
 #[test]
-fn the_readme_shows_what_benches_peers_run_wrote() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let written = fs::read_to_string(root.join("docs/benchmarks/readme.md")).unwrap();
+fn links_lead_to_files_and_headings() {
+    let broken: Vec<String> = all()
+        .iter()
+        .flat_map(|path| links(&read(path)).into_iter().filter_map(|link| broken(path, &link)))
+        .collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn pages_are_short() {
+    for path in pages() {
+        let is_word = |word: &&str| word.contains(char::is_alphanumeric);
+        let words = read(&path).split_whitespace().filter(is_word).count();
+        assert!(words <= WORDS_MAX, "{}: {words} words, {WORDS_MAX} at most", path.display());
+    }
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = read(&root().join("README.md")).lines().count();
+    assert!(lines <= README_LINES_MAX, "{lines} lines, {README_LINES_MAX} at most");
+}
+
+/// Tables cannot be wrapped; a line that is one link cannot either.
+#[test]
+fn prose_is_wrapped() {
+    let mut long = Vec::new();
+    for path in all() {
+        for (number, line) in prose(&read(&path)) {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX && !line.starts_with('|') && line.trim().contains(' ') {
+                long.push(format!("{}:{number}: {columns} columns", path.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{COLUMNS_MAX} columns at most:\n{}", long.join("\n"));
+}
+
+#[test]
+fn summary_of_the_book_has_every_page() {
+    let summary = links(&read(&root().join("docs/SUMMARY.md")));
+    for page in pages() {
+        let name = page.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(name == "SUMMARY.md" || summary.contains(&name), "{name} is not in SUMMARY.md");
+    }
+}
+
+#[test]
+fn benchmark_tables_are_those_of_the_harness() {
+    let page = read(&root().join("docs/benchmarks.md"));
+    let written = read(&root().join("docs/benchmarks/tables.md"));
     assert!(written.lines().count() > 20, "{written}");
-    assert!(readme.contains(&written), "renew it: gaggle-peers redraw docs/benchmarks");
+    let (_, rest) = page.split_once(BEGIN_OF_TABLES).unwrap();
+    let (shown, _) = rest.split_once(END_OF_TABLES).unwrap();
+    assert_eq!(shown, written, "renew it: gaggle-peers redraw docs/benchmarks");
+}
+
+/// The newcomer's crate of `./test` is made of these two blocks.
+#[test]
+fn readme_begins_with_the_dependency_line_and_an_example() {
+    let readme = read(&root().join("README.md"));
+    let fences: Vec<&str> =
+        readme.lines().filter(|line| line.len() > 3 && line.starts_with("```")).take(2).collect();
+    assert_eq!(fences, ["```toml", "```rust,no_run"]);
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    assert!(readme.contains(&format!("\ngaggle = \"{version}\"\n")), "not of version {version}");
 }

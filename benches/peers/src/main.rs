@@ -18,11 +18,11 @@ mod engines;
 mod failing;
 mod machine;
 mod ours;
-mod readme;
 mod report;
 mod rest;
 mod servers;
 mod settings;
+mod tables;
 mod targets;
 mod workloads;
 

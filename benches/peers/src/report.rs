@@ -7,8 +7,8 @@ use gaggle_cli::workloads::{Bar, BarChart, Figures, Series};
 use crate::{
     contenders::Failed,
     data::{Data, Row},
-    readme,
     settings::{SINGLES, Settings, is_named},
+    tables,
     targets::{self, Target, number},
 };
 
@@ -17,8 +17,8 @@ const WORKLOADS: [(&str, &str); 6] = [
     ("fan64", "64 tasks, a key each, nothing inside"),
     ("hot8", "8 tasks, one key, nothing inside"),
     ("busy8", "8 tasks, one key, 5 ms inside and 5 ms away"),
-    ("worst", "the seed's worst case: five members, one key, four steps of 15 ms"),
-    ("best", "the seed's best case: the same on a key each"),
+    ("worst", "the Gaggle 1.x benchmark, contended: five members, one key, four steps of 15 ms"),
+    ("best", "the Gaggle 1.x benchmark, uncontended: the same on a key each"),
 ];
 
 /// Writes the tables and the picture once more from what was measured.
@@ -52,7 +52,7 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     fs::write(directory.join("results.json"), format!("{document:#}\n"))?;
     fs::write(directory.join("results.md"), markdown(data, &targets))?;
     fs::write(directory.join("chart.svg"), chart(data).svg())?;
-    readme::write(directory, data)?;
+    tables::write(directory, data)?;
     let met = targets.iter().filter(|target| target.met).count();
     println!("{met} of {} targets met; see {}", targets.len(), directory.display());
     Ok(())
@@ -142,7 +142,7 @@ fn chart(data: &Data) -> BarChart {
     BarChart { title: "What a lock costs".into(), subtitle, series }
 }
 
-/// What the seed's picture showed, without the work that is in all of it.
+/// What the picture of Gaggle 1.x showed, without the work that is in all of it.
 fn worst_over(data: &Data) -> Series {
     let sequential = data.of("worst", "sequential").map_or(0.0, |figures| figures.ms_per_pair);
     let bar = |row: &Row| {
@@ -156,7 +156,7 @@ fn worst_over(data: &Data) -> Series {
     };
     let shown = |row: &&Row| row.lock != "sequential";
     let rows = data.rows.iter().filter(|row| row.workload == "worst").filter(shown);
-    let title = "the seed's worst case: ms over no lock, and turns in a row".into();
+    let title = "Gaggle 1.x, contended: ms over no lock, and turns in a row".into();
     sorted(title, "less is better; 0 is the limit", rows.map(bar).collect())
 }
 

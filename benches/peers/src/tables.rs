@@ -1,5 +1,5 @@
-//! The tables of the README: written into it where the results go to `docs/benchmarks`, and beside
-//! the results, so that a test can compare the two.
+//! The tables of `docs/benchmarks.md`: written into it where the results go to `docs/benchmarks`, and
+//! beside the results, so that a test can compare the two.
 
 use std::{fs, path::Path};
 
@@ -12,15 +12,15 @@ const END: &str = "<!-- to here -->\n";
 
 pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
     let text = tables(data);
-    fs::write(directory.join("readme.md"), &text)?;
+    fs::write(directory.join("tables.md"), &text)?;
     if !directory.ends_with("docs/benchmarks") {
         return Ok(());
     }
-    let path = directory.join("../../README.md");
-    let readme = fs::read_to_string(&path)?;
+    let path = directory.join("../benchmarks.md");
+    let page = fs::read_to_string(&path)?;
     let (before, rest) =
-        readme.split_once(BEGIN).ok_or("the README has no place for the tables")?;
-    let (_, after) = rest.split_once(END).ok_or("the README's tables have no end")?;
+        page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
+    let (_, after) = rest.split_once(END).ok_or("the tables have no end")?;
     fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
     Ok(())
 }
@@ -31,11 +31,10 @@ fn tables(data: &Data) -> String {
         found.map_or("?", |(_, value)| value.as_str())
     };
     let mut text = format!(
-        "{}, everything taken in turn in one run of `{}`, {}; {}.\n[All of it](docs/benchmarks/results.md), with versions, \
-         percentiles and the targets that are missed:\n\n",
+        "{}, {}, `{}`;\n{}.\n\n",
         about("machine"),
-        about("command"),
         about("date"),
+        about("command"),
         data.settings,
     );
     text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50 / p99, µs | wait p99 / worst, ms | \
@@ -81,7 +80,7 @@ fn tables(data: &Data) -> String {
     }
     if let Some(streak) = data.of("hot8", "rslock").and_then(|figures| figures.longest_streak) {
         text += &format!(
-            "\nA lock that polls looks fast on one key by letting one task have it {} times in a row while the others wait.\n",
+            "\nA lock that polls looks fast on one key: it grants it to one task up to {} times in a row.\n",
             whole(Some(streak as f64))
         );
     }
@@ -93,10 +92,9 @@ fn tables(data: &Data) -> String {
 fn seeds(data: &Data) -> String {
     let alone = data.of("worst", "sequential").map_or(f64::NAN, |figures| figures.ms_per_pair);
     let mut text = format!(
-        "\nThe original's benchmark: five members, 20 increments each, four steps of 15 ms in each. Without a lock one task alone \
-         takes\n{alone:.2} ms an increment here, because timers wake late; five that do not wait for each other take a fifth of \
-         that.\n\n| strategy | one key: ms an increment | hand-off p50 / p99, µs | longest streak | a key each: ms an increment \
-         |\n|---|---|---|---|---|\n"
+        "\nThe Gaggle 1.x benchmark: {alone:.2} ms an increment for one task without a lock.\n\n\
+         | strategy | contended: ms an increment | hand-off p50 / p99, µs | longest streak \
+         | uncontended: ms an increment |\n|---|---|---|---|---|\n"
     );
     let rows = [
         ("`Local`", "Local"),

@@ -101,7 +101,7 @@ impl Table<'_> {
         for lock in FIFO {
             let Some((ms, streak)) = over(self.data, lock) else { continue };
             let measured = format!("{ms:+.2} ms, streak {streak}");
-            let what = format!("seed's worst case − sequential ({sequential:.2} ms): {lock}");
+            let what = format!("Gaggle 1.x, contended − sequential ({sequential:.2} ms): {lock}");
             self.say(what, measured, "≤ +0.5 ms, streak 1", ms <= 0.5 && streak <= 1);
         }
         for lock in POLLING {
@@ -113,7 +113,7 @@ impl Table<'_> {
             let Some(best) = self.data.of("best", lock) else { continue };
             let ratio_of = |ms: f64| ms / (sequential / MEMBERS);
             let ratio = ratio_of(best.ms_per_pair);
-            let mut what = format!("seed's best case ÷ (sequential ÷ 5): {lock}");
+            let mut what = format!("Gaggle 1.x, uncontended ÷ (sequential ÷ 5): {lock}");
             if *lock == "Redis" {
                 for (what_less, less) in [("two bare commands", BARE), ("two scripts", SCRIPTS)] {
                     let Some(less) = self.data.of("best", less) else { continue };
