@@ -74,8 +74,7 @@ fn broken(path: &Path, link: &str) -> Option<String> {
         return None;
     }
     let (file, anchor) = link.split_once('#').map_or((link, None), |(file, it)| (file, Some(it)));
-    let target =
-        if file.is_empty() { path.to_owned() } else { path.parent().unwrap().join(file) };
+    let target = if file.is_empty() { path.to_owned() } else { path.parent().unwrap().join(file) };
     if !target.exists() {
         return Some(format!("{}: {link}: no such file", path.display()));
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
+    fs,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -35,6 +36,15 @@ fn run(name: &str) -> Vec<String> {
 fn run_on_redis(name: &str) -> Vec<String> {
     let server = RedisServer::start();
     output(Command::new(path(name)).env("REDIS_URL", server.url()))
+}
+
+/// The words of the documented `ACL SETUSER`, with this password.
+fn documented_acl(password: &str) -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations-redis.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, line) = page.split_once("```text\nACL SETUSER").unwrap();
+    let (line, _) = line.split_once("```").unwrap();
+    line.replace("PASSWORD", password).split_whitespace().map(str::to_owned).collect()
 }
 
 /// The number at the end of a line.
@@ -116,4 +126,32 @@ fn custom_strategy_counts_grants() {
 #[test]
 fn axum_service_serves_and_shuts_down() {
     assert_eq!(run("axum_service"), ["8 requests, the value is 8", "closed"]);
+}
+
+/// A free key, a queue with a publication, and a lock that another process extends.
+#[test]
+fn documented_acl_line_is_sufficient() {
+    let server = RedisServer::start();
+    let mut admin = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    redis::cmd("ACL").arg("SETUSER").arg(documented_acl("pw")).exec(&mut admin).unwrap();
+
+    let url = format!("redis://gaggle:pw@127.0.0.1:{}/", server.port());
+    for name in ["redis", "transfer_a_lock"] {
+        output(Command::new(path(name)).env("REDIS_URL", &url));
+    }
+    output(Command::new(path("leader_election")).arg(&url));
+
+    // The examples do not reach all of what the scripts do.
+    let scripts =
+        fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/strategies/src/redis")).unwrap();
+    let scripts = scripts.map(|entry| entry.unwrap().path());
+    for script in scripts.filter(|path| path.extension().is_some_and(|it| it == "lua")) {
+        for call in fs::read_to_string(script).unwrap().split("call('").skip(1) {
+            let right = format!("+{}", call.split('\'').next().unwrap().to_lowercase());
+            assert!(documented_acl("pw").contains(&right), "{right} is missing");
+        }
+    }
+
+    let denied: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
+    assert!(denied.is_empty(), "{denied:?}");
 }

@@ -18,8 +18,7 @@ pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
     }
     let path = directory.join("../benchmarks.md");
     let page = fs::read_to_string(&path)?;
-    let (before, rest) =
-        page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
+    let (before, rest) = page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
     let (_, after) = rest.split_once(END).ok_or("the tables have no end")?;
     fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
     Ok(())
