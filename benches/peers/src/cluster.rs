@@ -9,7 +9,7 @@ use std::{
 use gaggle::{
     KeyedMutex,
     channels::{Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions},
-    strategies::{Gaggle, MemberOptions, Raft, Replicate},
+    strategies::{Gaggle, MemberOptions, Raft},
 };
 use gaggle_cli::workloads::Bare;
 
@@ -69,11 +69,11 @@ impl Cluster {
         Self::of(votes, hub)
     }
 
-    pub(crate) async fn raft(count: usize, over: Over<'_>, replicate: Replicate) -> Self {
+    pub(crate) async fn raft(count: usize, over: Over<'_>) -> Self {
         let hub = Hub::new();
         let mut members = Vec::new();
         for channel in channels(count, over, &hub).await {
-            let options = options(count, over).replicate(replicate);
+            let options = options(count, over);
             members.push(Arc::new(Raft::open(channel, options).await.unwrap()));
         }
         let mut votes = Vec::new();

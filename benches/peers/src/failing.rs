@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use gaggle::{
@@ -14,7 +14,6 @@ use gaggle::{
     strategies::{Gaggle, MemberOptions},
 };
 use gaggle_channels::testing::free_port;
-use gaggle_cli::workloads::Latency;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{contenders::Failed, data::Data, machine, settings::Settings};
