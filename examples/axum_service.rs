@@ -34,7 +34,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-
     // A service waits for `tokio::signal::ctrl_c()`; this one ends after its own requests.
     let (stop, stopped) = oneshot::channel::<()>();
     let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
