@@ -78,6 +78,9 @@ fn broken(path: &Path, link: &str) -> Option<String> {
     if !target.exists() {
         return Some(format!("{}: {link}: no such file", path.display()));
     }
+    if path.starts_with(root().join("docs")) && file.starts_with("..") {
+        return Some(format!("{}: {link}: outside of the book", path.display()));
+    }
     let anchor = anchor?;
     let found = anchors(&read(&target)).iter().any(|known| known == anchor);
     (!found).then(|| format!("{}: {link}: no such heading", path.display()))
