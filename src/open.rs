@@ -5,8 +5,6 @@
 mod effects;
 mod error;
 #[cfg(feature = "raft")]
-mod hubs;
-#[cfg(feature = "raft")]
 mod member;
 mod options;
 mod scheme;

@@ -12,6 +12,7 @@
 //!
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. Nothing here knows what is in a frame.
 
+mod inbox;
 mod memory;
 #[cfg(any(feature = "redis", feature = "tcp"))]
 mod outgoing;

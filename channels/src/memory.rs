@@ -1,25 +1,25 @@
+//! [`Memory`]: frames within one process, with seeded faults.
+
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
-use crate::{Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received};
+use crate::{
+    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received,
+    inbox::{Counts, Inbox},
+};
 
 /// Frames that wait for one node's `receive`; more are dropped and counted. As many as a busy
 /// cluster sends in the time that a test may stall.
 const INBOX_FRAMES_MAX: usize = 65_536;
-/// What these frames may weigh together.
-const INBOX_BYTES_MAX: usize = crate::QUEUE_BYTES;
 
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
@@ -77,36 +77,28 @@ pub struct Memory {
     counts: Arc<Counts>,
 }
 
-/// Where a node's frames arrive.
-struct Inbox {
-    queues: Mutex<Queues>,
-    arrived: Notify,
-    counts: Arc<Counts>,
-}
-
-/// A node's [`Counters`].
-#[derive(Default)]
-struct Counts {
-    sent: AtomicU64,
-    received: AtomicU64,
-    dropped_outgoing: AtomicU64,
-    dropped_incoming: AtomicU64,
-}
-
-#[derive(Default)]
-struct Queues {
-    ready: VecDeque<Received>,
-    under_way: BTreeMap<(Instant, u64), Received>,
-    numbered: u64,
-    bytes: usize,
-    closed: bool,
-}
+/// The hubs of [`Hub::shared`]. Weak, so that a hub ends with its last channel.
+static SHARED: Mutex<BTreeMap<String, Weak<Mutex<State>>>> = Mutex::new(BTreeMap::new());
 
 impl Hub {
     /// A hub without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The hub of this name, which all callers in this process share while one of its channels
+    /// lives.
+    #[must_use]
+    pub fn shared(name: &str) -> Self {
+        let mut hubs = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        hubs.retain(|_, hub| hub.strong_count() > 0);
+        if let Some(state) = hubs.get(name).and_then(Weak::upgrade) {
+            return Self { state };
+        }
+        let hub = Self::new();
+        hubs.insert(name.to_owned(), Arc::downgrade(&hub.state));
+        hub
     }
 
     /// A hub whose faults are drawn from `seed`: the same sends meet the same faults.
@@ -231,90 +223,29 @@ impl State {
     }
 }
 
-impl Inbox {
-    fn push(&self, at: Option<Instant>, received: Received) {
-        let mut queues = self.lock();
-        if queues.closed {
-            return;
-        }
-        let bytes = queues.bytes + received.bytes();
-        if queues.ready.len() + queues.under_way.len() >= INBOX_FRAMES_MAX
-            || bytes > INBOX_BYTES_MAX
-        {
-            self.counts.dropped_incoming.fetch_add(1, Relaxed);
-            tracing::debug!("inbox full, dropped a frame");
-            return;
-        }
-        queues.bytes = bytes;
-        match at {
-            None => queues.ready.push_back(received),
-            Some(at) => {
-                queues.numbered += 1;
-                let number = queues.numbered;
-                queues.under_way.insert((at, number), received);
-            }
-        }
-        drop(queues);
-        self.arrived.notify_one();
-    }
-
-    /// What has arrived by now; otherwise when the next thing will.
-    fn take(&self) -> Result<Received, Next> {
-        let mut queues = self.lock();
-        if queues.closed {
-            return Err(Next::Closed);
-        }
-        if !queues.under_way.is_empty() {
-            let now = Instant::now();
-            while let Some(first) = queues.under_way.first_entry()
-                && first.key().0 <= now
-            {
-                let received = first.remove();
-                queues.ready.push_back(received);
-            }
-        }
-        match queues.ready.pop_front() {
-            Some(received) => {
-                queues.bytes -= received.bytes();
-                self.counts.received.fetch_add(1, Relaxed);
-                Ok(received)
-            }
-            None => Err(Next::At(queues.under_way.keys().next().map(|(at, _)| *at))),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        lock(&self.queues)
-    }
-}
-
-enum Next {
-    At(Option<Instant>),
-    Closed,
-}
-
 impl Memory {
-    fn inbox(&self) -> Option<Arc<Inbox>> {
-        lock(&self.inbox).clone()
+    fn inbox(&self) -> MutexGuard<'_, Option<Arc<Inbox>>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
         }
-        if lock(&self.inbox).is_some() { Ok(()) } else { Err(ChannelError::Disconnected) }
+        if self.inbox().is_some() { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
 
-    fn count(&self, sent: bool) {
-        let count = if sent { &self.counts.sent } else { &self.counts.dropped_outgoing };
-        count.fetch_add(1, Relaxed);
+    fn take_route(&self, route: Option<Route>, frame: &Bytes) {
+        self.counts.sent(route.is_some());
+        if let Some(route) = route {
+            route.take(&self.name, frame);
+        }
     }
 
     fn leave(&self) {
-        let Some(inbox) = lock(&self.inbox).take() else { return };
+        let Some(inbox) = self.inbox().take() else { return };
         self.hub.lock().nodes.remove(&self.name);
-        inbox.lock().closed = true;
-        inbox.arrived.notify_one();
+        inbox.close();
     }
 }
 
@@ -325,7 +256,7 @@ impl Channel for Memory {
     }
 
     async fn connect(&self) -> Result<(), ChannelError> {
-        let mut mine = lock(&self.inbox);
+        let mut mine = self.inbox();
         if mine.is_some() {
             return Ok(());
         }
@@ -333,11 +264,7 @@ impl Channel for Memory {
         if state.nodes.contains_key(&self.name) {
             return Err(ChannelError::NameTaken { name: self.name.clone() });
         }
-        let inbox = Arc::new(Inbox {
-            queues: Mutex::default(),
-            arrived: Notify::new(),
-            counts: self.counts.clone(),
-        });
+        let inbox = Inbox::new(self.counts.clone(), INBOX_FRAMES_MAX, QUEUE_BYTES);
         state.nodes.insert(self.name.clone(), inbox.clone());
         *mine = Some(inbox);
         Ok(())
@@ -350,10 +277,7 @@ impl Channel for Memory {
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
         let route = self.hub.lock().route(&self.name, to);
-        self.count(route.is_some());
-        if let Some(route) = route {
-            route.take(&self.name, &frame);
-        }
+        self.take_route(route, &frame);
         Ok(())
     }
 
@@ -363,47 +287,21 @@ impl Channel for Memory {
         let all: Vec<NodeName> = state.nodes.keys().cloned().collect();
         let routes: Vec<_> = all.iter().map(|to| state.route(&self.name, to)).collect();
         drop(state);
-        for route in routes {
-            self.count(route.is_some());
-            if let Some(route) = route {
-                route.take(&self.name, &frame);
-            }
-        }
+        routes.into_iter().for_each(|route| self.take_route(route, &frame));
         Ok(())
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.inbox()?;
-        loop {
-            let arrived = inbox.arrived.notified();
-            match inbox.take() {
-                Ok(received) => return Some(received),
-                Err(Next::Closed) => return None,
-                Err(Next::At(None)) => arrived.await,
-                Err(Next::At(Some(at))) => {
-                    tokio::select! {
-                        biased;
-                        () = arrived => {}
-                        () = tokio::time::sleep_until(at) => {}
-                    }
-                }
-            }
-        }
+        let inbox = self.inbox().clone()?;
+        inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        self.inbox()?.take().ok()
+        self.inbox().as_ref()?.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        let Counts { sent, received, dropped_outgoing, dropped_incoming } = &*self.counts;
-        Counters {
-            sent: sent.load(Relaxed),
-            received: received.load(Relaxed),
-            dropped_outgoing: dropped_outgoing.load(Relaxed),
-            dropped_incoming: dropped_incoming.load(Relaxed),
-            ..Counters::default()
-        }
+        self.counts.get()
     }
 }
 
@@ -426,6 +324,25 @@ impl fmt::Debug for Memory {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+    use super::*;
+
+    #[test]
+    fn shared_hub_ends_with_its_last_channel() {
+        let name = |name: &str| NodeName::new(name).unwrap();
+        let is_known = || {
+            let hubs = SHARED.lock().unwrap();
+            hubs.get("ends").is_some_and(|hub| hub.strong_count() > 0)
+        };
+        let (a, b) =
+            (Hub::shared("ends").channel(name("a")), Hub::shared("ends").channel(name("b")));
+        assert!(Arc::ptr_eq(&a.hub.state, &b.hub.state));
+        drop(a);
+        assert!(is_known());
+        drop(b);
+        assert!(!is_known());
+    }
 }

@@ -1,3 +1,5 @@
+//! [`Redis`]: the pub/sub of one Redis.
+
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod link;
@@ -18,7 +20,9 @@ use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle};
 pub use self::options::RedisOptions;
 use self::{link::Link, topics::Topics};
 use crate::{
-    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, queue,
+    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received,
+    inbox::{Counts, Inbox},
+    outgoing::Outgoing,
 };
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
@@ -42,24 +46,21 @@ pub struct Redis {
     topics: Topics,
     shared: Arc<Shared>,
     running: AsyncMutex<Option<JoinHandle<()>>>,
-    inbox: Mutex<Option<Inbox>>,
 }
-
-type Inbox = Arc<AsyncMutex<queue::Receiver<Received>>>;
 
 /// What the task shares with its channel.
 #[derive(Default)]
 struct Shared {
+    counts: Arc<Counts>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// The owner's queue, while connected.
-    inbox: Option<queue::Sender<Received>>,
+    inbox: Option<Arc<Inbox>>,
     /// The way to Redis, while there is one.
     outgoing: Option<Arc<Outgoing>>,
-    counters: Counters,
 }
 
 impl Redis {
@@ -71,17 +72,7 @@ impl Redis {
     pub fn new(options: RedisOptions) -> Result<Self, ChannelError> {
         options.check()?;
         let topics = Topics::new(&options.cluster, &options.name);
-        Ok(Self {
-            topics,
-            options,
-            shared: Arc::default(),
-            running: AsyncMutex::new(None),
-            inbox: Mutex::new(None),
-        })
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, Option<Inbox>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self { topics, options, shared: Arc::default(), running: AsyncMutex::new(None) })
     }
 
     /// To one node, or to all.
@@ -109,11 +100,8 @@ impl Shared {
         };
         // Outside of the lock: it may call the system.
         let sent = outgoing.is_some_and(|outgoing| outgoing.keep(pieces));
-        let counters = &mut self.lock().counters;
-        if sent {
-            counters.sent += 1;
-        } else {
-            counters.dropped_outgoing += 1;
+        self.counts.sent(sent);
+        if !sent {
             tracing::debug!("outgoing queue full or redis down, dropped a frame");
         }
         Ok(())
@@ -143,7 +131,7 @@ impl Shared {
     fn down(&self, malformed: bool) {
         let mut state = self.lock();
         state.end();
-        state.counters.malformed += u64::from(malformed);
+        self.counts.lock().malformed += u64::from(malformed);
         state.hand_in(Received::Down { peer: None });
     }
 
@@ -152,25 +140,20 @@ impl Shared {
     }
 
     fn malformed(&self) {
-        self.lock().counters.malformed += 1;
+        self.counts.lock().malformed += 1;
         tracing::warn!("malformed frame");
     }
 
     /// Redis has refused a publication.
     fn refused(&self) {
-        self.lock().counters.dropped_outgoing += 1;
+        self.counts.sent(false);
     }
 }
 
 impl State {
-    fn hand_in(&mut self, received: Received) {
-        let Some(inbox) = &self.inbox else { return };
-        let bytes = received.bytes();
-        if inbox.try_send(received, bytes) {
-            self.counters.received += 1;
-        } else {
-            self.counters.dropped_incoming += 1;
-            tracing::debug!("incoming queue full, dropped a frame");
+    fn hand_in(&self, received: Received) {
+        if let Some(inbox) = &self.inbox {
+            inbox.push(None, received);
         }
     }
 
@@ -194,14 +177,12 @@ impl Channel for Redis {
         }
         let link = Link::new(self.options.clone(), self.topics.clone(), self.shared.clone())?;
         let connection = link.connect().await?;
-        let (hand_in, inbox) =
-            queue::bounded(self.options.incoming_frames_max, self.options.queue_bytes_max);
+        let (frames, bytes) = (self.options.incoming_frames_max, self.options.queue_bytes_max);
         {
             let mut state = self.shared.lock();
-            state.inbox = Some(hand_in);
+            state.inbox = Some(Inbox::new(self.shared.counts.clone(), frames, bytes));
             state.outgoing = Some(connection.outgoing.clone());
         }
-        *self.inbox() = Some(Arc::new(AsyncMutex::new(inbox)));
         *running = Some(tokio::spawn(link.run(connection)));
         Ok(())
     }
@@ -213,10 +194,11 @@ impl Channel for Redis {
         self.shared.send_kept();
         {
             let mut state = self.shared.lock();
-            state.inbox = None;
+            if let Some(inbox) = state.inbox.take() {
+                inbox.close();
+            }
             state.end();
         }
-        *self.inbox() = None;
         if let Some(task) = running.take() {
             task.abort();
             let _ = task.await;
@@ -232,21 +214,19 @@ impl Channel for Redis {
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.inbox().clone()?;
-        // An owner that waits has sent what it had to: it leaves in one write.
+        // An owner that waits has sent all that it had: it leaves in one write.
         self.shared.send_kept();
-        let mut inbox = inbox.lock().await;
-        inbox.recv().await
+        let inbox = self.shared.lock().inbox.clone()?;
+        inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        let inbox = self.inbox().clone()?;
-        let mut inbox = inbox.try_lock().ok()?;
-        inbox.try_recv()
+        let inbox = self.shared.lock().inbox.clone()?;
+        inbox.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        self.shared.lock().counters
+        self.shared.counts.get()
     }
 }
 

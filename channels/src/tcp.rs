@@ -1,3 +1,5 @@
+//! [`Tcp`]: one connection per pair of nodes.
+
 pub(crate) mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
@@ -18,7 +20,9 @@ use tokio_util::task::TaskTracker;
 use self::connection::{DATA, head};
 pub use self::options::TcpOptions;
 use crate::{
-    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, queue,
+    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received,
+    inbox::{Counts, Inbox},
+    outgoing::Outgoing,
 };
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
@@ -39,10 +43,7 @@ pub struct Tcp {
     options: TcpOptions,
     shared: Arc<Shared>,
     running: AsyncMutex<Option<Running>>,
-    inbox: Mutex<Option<Inbox>>,
 }
-
-type Inbox = Arc<AsyncMutex<queue::Receiver<Received>>>;
 
 /// What runs while the channel is connected.
 struct Running {
@@ -54,6 +55,7 @@ struct Running {
 /// What connections share with their channel.
 struct Shared {
     name: NodeName,
+    counts: Arc<Counts>,
     state: Mutex<State>,
 }
 
@@ -61,9 +63,9 @@ struct Shared {
 struct State {
     peers: BTreeMap<NodeName, String>,
     links: BTreeMap<NodeName, Link>,
-    inbox: Option<queue::Sender<Received>>,
+    /// While connected.
+    inbox: Option<Arc<Inbox>>,
     local: Option<SocketAddr>,
-    counters: Counters,
     generations: u64,
 }
 
@@ -89,8 +91,9 @@ impl Tcp {
     pub fn new(options: TcpOptions) -> Result<Self, ChannelError> {
         options.check()?;
         let state = State { peers: options.peers.clone(), ..State::default() };
-        let shared = Arc::new(Shared { name: options.name.clone(), state: Mutex::new(state) });
-        Ok(Self { options, shared, running: AsyncMutex::new(None), inbox: Mutex::new(None) })
+        let (name, counts) = (options.name.clone(), Arc::default());
+        let shared = Arc::new(Shared { name, counts, state: Mutex::new(state) });
+        Ok(Self { options, shared, running: AsyncMutex::new(None) })
     }
 
     /// Where this node listens, once connected: the port that was found for port 0.
@@ -156,10 +159,12 @@ impl Shared {
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         let outgoing = {
-            let mut state = self.lock();
-            state.check_connected()?;
+            let state = self.lock();
+            if state.inbox.is_none() {
+                return Err(ChannelError::Disconnected);
+            }
             if *to == self.name {
-                state.counters.sent += 1;
+                self.counts.sent(true);
                 state.hand_in(Received::Frame { from: to.clone(), frame });
                 return Ok(());
             }
@@ -168,36 +173,23 @@ impl Shared {
         // Outside of the lock: it may call the system.
         let sent =
             outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
-        let counters = &mut self.lock().counters;
-        if sent {
-            counters.sent += 1;
-        } else {
-            counters.dropped_outgoing += 1;
+        self.counts.sent(sent);
+        if !sent {
             tracing::debug!(peer = %to, "outgoing queue full or connection down, dropped a frame");
         }
         Ok(())
     }
 
     fn malformed(&self) {
-        self.lock().counters.malformed += 1;
+        self.counts.lock().malformed += 1;
     }
 }
 
 impl State {
-    fn hand_in(&mut self, received: Received) {
-        let Some(inbox) = &self.inbox else { return };
-        let bytes = received.bytes();
-        if inbox.try_send(received, bytes) {
-            self.counters.received += 1;
-        } else {
-            self.counters.dropped_incoming += 1;
-            tracing::debug!("incoming queue full, dropped a frame");
+    fn hand_in(&self, received: Received) {
+        if let Some(inbox) = &self.inbox {
+            inbox.push(None, received);
         }
-    }
-
-    /// Fails once disconnected.
-    fn check_connected(&self) -> Result<(), ChannelError> {
-        self.inbox.as_ref().map(|_| ()).ok_or(ChannelError::Disconnected)
     }
 }
 
@@ -215,15 +207,13 @@ impl Channel for Tcp {
         let unavailable =
             |error: std::io::Error| ChannelError::Unavailable { source: error.into() };
         let listener = TcpListener::bind(self.options.listen).await.map_err(unavailable)?;
-        let (inbox, receiver) =
-            queue::bounded(self.options.incoming_frames_max, self.options.queue_bytes_max);
         let peers: Vec<NodeName> = {
             let mut state = self.shared.lock();
             state.local = listener.local_addr().ok();
-            state.inbox = Some(inbox);
+            let (frames, bytes) = (self.options.incoming_frames_max, self.options.queue_bytes_max);
+            state.inbox = Some(Inbox::new(self.shared.counts.clone(), frames, bytes));
             state.peers.keys().cloned().collect()
         };
-        *self.inbox() = Some(Arc::new(AsyncMutex::new(receiver)));
         let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
         let accepting = connection::accept(
             self.shared.clone(),
@@ -244,11 +234,12 @@ impl Channel for Tcp {
         let mut running = self.running.lock().await;
         {
             let mut state = self.shared.lock();
-            state.inbox = None;
+            if let Some(inbox) = state.inbox.take() {
+                inbox.close();
+            }
             state.links.clear();
             state.local = None;
         }
-        *self.inbox() = None;
         if let Some(Running { mut tasks, accepted }) = running.take() {
             tasks.shutdown().await;
             accepted.close();
@@ -270,25 +261,17 @@ impl Channel for Tcp {
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.inbox().clone()?;
-        let mut inbox = inbox.lock().await;
-        inbox.recv().await
+        let inbox = self.shared.lock().inbox.clone()?;
+        inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        let inbox = self.inbox().clone()?;
-        let mut inbox = inbox.try_lock().ok()?;
-        inbox.try_recv()
+        let inbox = self.shared.lock().inbox.clone()?;
+        inbox.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        self.shared.lock().counters
-    }
-}
-
-impl Tcp {
-    fn inbox(&self) -> MutexGuard<'_, Option<Inbox>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.counts.get()
     }
 }
 

@@ -1,3 +1,5 @@
+//! The side of a socket that is written to, without waiting.
+
 use std::io::{self, IoSlice};
 
 use tokio::net::tcp;

@@ -15,7 +15,6 @@ use gaggle_strategies::{Gaggle, MemberOptions, Raft};
 #[cfg(feature = "redis")]
 use super::target::Secret;
 use super::{
-    hubs,
     scheme::Policy,
     target::{Group, Link, Member},
 };
@@ -33,7 +32,10 @@ pub(super) async fn open(member: Member) -> Result<Locker, OpenError> {
 
 fn channel(member: &Member) -> Result<Arc<dyn Channel>, OpenError> {
     match &member.link {
-        Link::Memory => Ok(hubs::channel(&member.cluster, member.name.clone())),
+        Link::Memory => {
+            let hub = channels::Hub::shared(&member.cluster);
+            Ok(Arc::new(hub.channel(member.name.clone())))
+        }
         #[cfg(feature = "redis")]
         Link::Redis { server } => {
             Ok(Arc::new(channels::Redis::new(channel_options(member, server))?))

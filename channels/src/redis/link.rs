@@ -1,27 +1,27 @@
 //! The one task of a Redis channel: hands in what arrives, writes what could not be written at once,
 //! reconnects.
 //!
-//! Whoever sends writes to the socket himself, and the server answers nothing to a publication: a
-//! frame passes no task but its receiver's, and the server writes to nobody but its receiver. Once a
-//! second a publication to the own topic goes the whole way round, and is answered: the sign that
-//! both connections live and that the server lets us publish.
+//! The sender of a frame writes to the socket itself, and the server does not reply to a publication:
+//! a frame passes no task but its receiver's, and the server writes to its receiver alone. Once a
+//! second a publication to the node's own topic makes the whole round trip, and is replied to: the
+//! sign that both connections work and that the server lets us publish.
 
 use std::{sync::Arc, time::Duration};
 
 use rand::RngExt;
-use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
+use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, PushKind, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     RedisOptions, Shared, Topics,
-    resp::{Frame, Malformed, Writer},
+    resp::Malformed,
     session::{Listener, Problem, Session},
     topics,
 };
-use crate::{ChannelError, Received, outgoing::Outgoing};
+use crate::{ChannelError, Received, outgoing::Outgoing, writer::Writer};
 
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// A connection that lasted for so long is worth another at once.
+/// A connection that lasted for this long sets the pause back.
 const HELD: Duration = Duration::from_secs(3);
 
 pub(super) struct Link {
@@ -34,7 +34,7 @@ pub(super) struct Link {
 /// A connection that publishes, and one that is subscribed.
 pub(super) struct Connection {
     pub(super) outgoing: Arc<Outgoing>,
-    /// Hears answers, most of which are turned off.
+    /// Receives replies, most of which are turned off.
     publisher: Listener,
     subscriber: Listener,
     /// Keeps the subscriber's socket open.
@@ -66,7 +66,7 @@ impl Link {
             subscriber.ask(redis::cmd("SUBSCRIBE").arg(topic)).await?;
         }
         let mut publisher = Session::open(&self.info).await?;
-        // A server that forbids it answers each publication, which is as right, only slower.
+        // A server that forbids it replies to each publication, which is correct and slower.
         let quiet = publisher.ask(&client_reply("ON")).await.is_ok();
         let sign = redis::cmd("PUBLISH").arg(&self.topics.mine).arg("").clone();
         publisher.ask(&sign).await?;
@@ -93,7 +93,7 @@ impl Link {
             let problem = self.carry(connection).await;
             tracing::warn!(%problem, topic = %self.topics.mine, "connection to redis lost");
             self.shared.down(problem.is::<Malformed>());
-            // One that ends at once, again and again, is no reason to hurry.
+            // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= HELD {
                 pause = RECONNECT.0;
             }
@@ -116,30 +116,43 @@ impl Link {
         let Connection { outgoing, mut publisher, mut subscriber, _subscribed } = connection;
         tokio::select! {
             biased;
-            problem = subscriber.hear(|frame| self.take(frame)) => problem,
-            problem = publisher.hear(|frame| self.answered(frame)) => problem,
+            problem = subscriber.listen(|value| self.take(value)) => problem,
+            problem = publisher.listen(|value| self.answered(value)) => problem,
             () = outgoing.write() => "the connection that publishes cannot be written to".into(),
         }
     }
 
-    /// What the subscriber hears.
-    fn take(&self, frame: Frame<'_>) -> Result<(), Problem> {
-        match frame {
-            // A sign of life, which is heard by having come.
-            Frame::Message { topic, payload: [] } if topic == self.topics.mine.as_bytes() => {}
-            Frame::Message { payload, .. } => match topics::parse(payload) {
-                Some((from, frame)) => self.shared.hand_in(Received::Frame { from, frame }),
-                None => self.shared.malformed(),
-            },
-            Frame::Push(info) => return Err(format!("no subscription: {:?}", info.kind).into()),
-            Frame::Answer(value) => drop(value.extract_error()?),
+    /// Takes what the subscriber receives.
+    fn take(&self, value: Value) -> Result<(), Problem> {
+        match value {
+            Value::Push { kind: PushKind::Message, data } => {
+                let [topic, payload] = data.as_slice() else { return self.malformed() };
+                let (Value::BulkString(topic), Value::BulkString(payload)) = (topic, payload)
+                else {
+                    return self.malformed();
+                };
+                match topics::parse(payload) {
+                    Some((from, frame)) => self.shared.hand_in(Received::Frame { from, frame }),
+                    // A sign of life, whose arrival is all that counts.
+                    None if payload.is_empty() && topic == self.topics.mine.as_bytes() => {}
+                    None => return self.malformed(),
+                }
+                Ok(())
+            }
+            Value::Push { kind, .. } => Err(format!("unexpected push: {kind:?}").into()),
+            reply => Ok(reply.extract_error().map(drop)?),
         }
+    }
+
+    /// Counts a publication that is no frame, which ends nothing.
+    fn malformed(&self) -> Result<(), Problem> {
+        self.shared.malformed();
         Ok(())
     }
 
-    /// What the publisher hears.
-    fn answered(&self, frame: Frame<'_>) -> Result<(), Problem> {
-        if let Frame::Answer(Value::ServerError(error)) = frame {
+    /// Takes what the publisher receives.
+    fn answered(&self, value: Value) -> Result<(), Problem> {
+        if let Value::ServerError(error) = value {
             self.shared.refused();
             return Err(redis::RedisError::from(error).into());
         }

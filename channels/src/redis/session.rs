@@ -2,13 +2,17 @@
 
 use std::{error::Error, io, pin::pin, time::Duration};
 
-use redis::{Cmd, ConnectionInfo, PushKind, Value};
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, PushKind, RedisConnectionInfo, RedisError, Value,
+};
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncRead, AsyncReadExt},
+    net::TcpStream,
     time::{Instant, sleep_until},
 };
 
-use super::resp::{self, Frame, Malformed, Reader, Writer};
+use super::resp;
+use crate::writer::Writer;
 
 /// A connection on which nothing is heard for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -31,38 +35,35 @@ pub(super) struct Session {
 pub(super) struct Listener {
     reader: Reader,
     bytes: Vec<u8>,
+    /// How many of them are frames that were taken.
+    taken: usize,
 }
 
 impl Session {
-    /// Connects and says hello; no limit of time.
+    /// Connects and performs the handshake; no limit of time.
     pub(super) async fn open(info: &ConnectionInfo) -> Result<Self, Problem> {
-        let (reader, writer) = resp::open(info.addr()).await?;
-        let listener = Listener { reader, bytes: Vec::with_capacity(READ_BYTES) };
+        let (reader, writer) = connect(info.addr()).await?;
+        let listener = Listener { reader, bytes: Vec::with_capacity(READ_BYTES), taken: 0 };
         let mut session = Self { listener, writer };
-        for hello in resp::hello(info.redis_settings()) {
-            session.ask(&hello).await.map_err(|problem| match problem.downcast() {
-                Ok(refused) => resp::refused_hello(&refused).into(),
+        for command in handshake(info.redis_settings()) {
+            session.ask(&command).await.map_err(|problem| match problem.downcast() {
+                Ok(refused) => without_text(&refused).into(),
                 Err(other) => other,
             })?;
         }
         Ok(session)
     }
 
-    /// One command, and what it is answered; an error of the server is one. What is published
-    /// meanwhile is dropped.
+    /// Sends a command and returns its reply; an error of the server is one. Publications that
+    /// arrive before it are dropped.
     pub(super) async fn ask(&mut self, cmd: &Cmd) -> Result<Value, Problem> {
         self.write(&cmd.get_packed_command()).await?;
         loop {
-            let mut answer = None;
-            let taken = self.listener.take_one(|frame| match frame {
-                Frame::Answer(value) => answer = Some(value),
+            match self.listener.take()? {
                 // A subscription is acknowledged by a push.
-                Frame::Push(info) if info.kind == PushKind::Subscribe => answer = Some(Value::Okay),
-                Frame::Push(_) | Frame::Message { .. } => {}
-            })?;
-            match answer {
-                Some(value) => return Ok(value.extract_error()?),
-                None if taken => {}
+                Some(Value::Push { kind: PushKind::Subscribe, .. }) => return Ok(Value::Okay),
+                Some(Value::Push { .. }) => {}
+                Some(reply) => return Ok(reply.extract_error()?),
                 None => self.listener.read().await?,
             }
         }
@@ -84,18 +85,26 @@ impl Session {
 }
 
 impl Listener {
-    /// Hands on what Redis says, until `take` refuses it or the connection breaks or falls silent:
-    /// then why.
-    pub(super) async fn hear(
+    /// Hands on what Redis sends, until `take` refuses it or the connection breaks or is silent for
+    /// too long: then returns why.
+    pub(super) async fn listen(
         &mut self,
-        mut take: impl FnMut(Frame<'_>) -> Result<(), Problem>,
+        mut take: impl FnMut(Value) -> Result<(), Problem>,
     ) -> Problem {
         // Looked at when a silence may have become too long, instead of a timer for each frame.
         let mut heard = Instant::now();
         let mut silence = pin!(sleep_until(heard + SILENCE_MAX));
         loop {
-            if let Err(problem) = self.take_all(&mut take) {
-                return problem;
+            loop {
+                match self.take().map_err(Problem::from) {
+                    Ok(None) => break,
+                    Ok(Some(value)) => {
+                        if let Err(problem) = take(value) {
+                            return problem;
+                        }
+                    }
+                    Err(problem) => return problem,
+                }
             }
             tokio::select! {
                 biased;
@@ -125,32 +134,74 @@ impl Listener {
         }
     }
 
-    /// Everything that is whole.
-    fn take_all(
-        &mut self,
-        take: &mut impl FnMut(Frame<'_>) -> Result<(), Problem>,
-    ) -> Result<(), Problem> {
-        let mut used = 0;
-        while let Some((frame, length)) = resp::frame(&self.bytes[used..])? {
-            used += length;
-            take(frame)?;
-        }
-        self.forget(used);
-        Ok(())
+    /// The next frame, if it is whole.
+    fn take(&mut self) -> Result<Option<Value>, resp::Malformed> {
+        let Some((value, length)) = resp::frame(&self.bytes[self.taken..])? else {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+            if self.bytes.is_empty() {
+                self.bytes.shrink_to(SPARE_BYTES);
+            }
+            return Ok(None);
+        };
+        self.taken += length;
+        Ok(Some(value))
     }
+}
 
-    /// The first thing, if it is whole. Returns whether it was.
-    fn take_one(&mut self, take: impl FnOnce(Frame<'_>)) -> Result<bool, Malformed> {
-        let Some((frame, length)) = resp::frame(&self.bytes)? else { return Ok(false) };
-        take(frame);
-        self.forget(length);
-        Ok(true)
-    }
+/// The side of a connection on which the server is heard.
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
 
-    fn forget(&mut self, used: usize) {
-        self.bytes.drain(..used);
-        if self.bytes.is_empty() {
-            self.bytes.shrink_to(SPARE_BYTES);
+/// Opens a socket; no limit of time, and nothing is sent on it yet.
+///
+/// # Errors
+///
+/// What the system said; [`io::ErrorKind::Unsupported`] for what is neither plain TCP nor a Unix
+/// socket.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing open.
+async fn connect(address: &ConnectionAddr) -> io::Result<(Reader, Writer)> {
+    match address {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            let (reader, writer) = stream.into_split();
+            Ok((Box::new(reader), Writer::Tcp(writer)))
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let (reader, writer) = tokio::net::UnixStream::connect(path).await?.into_split();
+            Ok((Box::new(reader), Writer::Unix(writer)))
+        }
+        _ => {
+            let problem = "only plain TCP and Unix sockets";
+            Err(io::Error::new(io::ErrorKind::Unsupported, problem))
         }
     }
+}
+
+/// The commands that a connection begins with: the third protocol, which tells publications from
+/// answers, the user, the database.
+fn handshake(settings: &RedisConnectionInfo) -> Vec<Cmd> {
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = settings.password() {
+        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
+    }
+    let mut all = vec![hello];
+    if settings.db() != 0 {
+        let mut select = redis::cmd("SELECT");
+        select.arg(settings.db());
+        all.push(select);
+    }
+    all
+}
+
+/// The refusal of one of those commands without the server's text: a server that does not know the command
+/// quotes it, password included.
+fn without_text(error: &RedisError) -> RedisError {
+    let code = error.code().unwrap_or("ERR").to_owned();
+    redis::make_extension_error(code, Some("the server refused the handshake".into()))
 }

@@ -1,3 +1,5 @@
+//! The topics of a cluster, and what is published to them.
+
 use std::io::Write;
 
 use bytes::Bytes;
@@ -69,7 +71,7 @@ mod tests {
     use redis::Value;
 
     use super::*;
-    use crate::redis::resp::{self, Frame};
+    use crate::redis::resp;
 
     fn name(name: &str) -> NodeName {
         NodeName::new(name).unwrap()
@@ -77,8 +79,7 @@ mod tests {
 
     /// Topic and payload of what `Topics::publish` made.
     fn published(command: &[u8]) -> (String, Vec<u8>) {
-        let (Frame::Answer(Value::Array(parts)), used) = resp::frame(command).unwrap().unwrap()
-        else {
+        let (Value::Array(parts), used) = resp::frame(command).unwrap().unwrap() else {
             panic!("no command")
         };
         assert_eq!(used, command.len());
