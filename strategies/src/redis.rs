@@ -6,8 +6,9 @@
 //!   place that knows the argument order. `protocol`: the only place that reads replies and
 //!   publications.
 //!   `waiters`: what this process waits for, and when Redis is asked about it.
-//! - `connection`: one connection for requests and publications, made again when it breaks.
-//!   `dial`: the byte stream below it. `handshake`: whether the server can hold locks.
+//! - `connection`: one connection for requests and publications, opened again when it breaks.
+//!   `pipeline`: the requests on it. `dial`: the byte stream below it. `handshake`: whether the
+//!   server can hold locks.
 //!
 //! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
 //! reply. A waiter is queued by it, and granted by a publication, or by the reply to an UNLOCK of
@@ -23,6 +24,7 @@ mod error;
 mod handshake;
 mod keys;
 mod options;
+mod pipeline;
 mod protocol;
 mod request;
 mod script;

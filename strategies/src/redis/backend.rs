@@ -14,11 +14,11 @@ use std::{
 use redis::{IntoConnectionInfo, RedisError, ServerError, Value};
 
 use super::{
-    Queue, RedisOptions,
     connection::{Change, Connection, Settings},
     dial::Dial,
     error::{ConnectionError, Refusal, RequestError, server_reason},
     handshake::Handshake,
+    options::{Queue, RedisOptions},
     protocol::{self, Locked, Malformed, Reply},
     request::{By, Encoder, Request},
     waiters::Waiters,

@@ -1,31 +1,25 @@
-//! The one connection of a handle: requests, their replies and publications, and connecting again.
+//! The one connection of a handle: it is opened, watched, dropped, and opened again.
 //!
-//! The client library's own driver is polled here and nowhere else, so a connection needs no task,
-//! no timer and no randomness but its seed: [`poll`](Connection::poll) moves bytes, and
-//! [`take`](Connection::take) decides by the time that it is given.
+//! It needs no task, no timer and no randomness but its seed: [`poll`](Connection::poll) moves
+//! bytes, and [`take`](Connection::take) decides by the time that it is given.
 
 use std::{
-    collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
-    mem,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection,
-};
+use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
 use super::{
-    RedisOptions,
     dial::Dial,
-    error::{ConnectionError, io_reason, of_attempt, reason},
+    error::{ConnectionError, io_reason},
     handshake::Handshake,
+    options::RedisOptions,
+    pipeline::{Pipeline, Replied},
     request::Request,
 };
 use crate::{
@@ -34,13 +28,6 @@ use crate::{
     planted::{Bug, planted},
     random::Ids,
 };
-
-/// How many requests may be unanswered on the connection; more wait here. It bounds what a lost
-/// connection leaves of unknown fate.
-const UNANSWERED_MAX: usize = 1024;
-/// The library writes when it has gathered so many bytes: about eight requests, which the server
-/// answers while the next are encoded. Larger writes were slower.
-const WRITE_BYTES: usize = 4096;
 
 /// What never changes about a handle's connections.
 #[derive(Debug)]
@@ -76,13 +63,7 @@ pub(super) enum Change {
     Failed(ConnectionError),
 }
 
-/// What became of a request.
-pub(super) type Replied = (Request, Value);
-
-type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
-type Attempt = Pin<Box<dyn Future<Output = Result<Live, ConnectionError>> + Send>>;
-type Payloads = Arc<Mutex<Vec<Vec<u8>>>>;
+type Attempt = Pin<Box<dyn Future<Output = Result<Opened, ConnectionError>> + Send>>;
 
 /// A connection that is made again whenever it breaks.
 pub(super) struct Connection {
@@ -103,28 +84,17 @@ enum State {
     Connecting {
         attempt: Attempt,
         until: Instant,
-        outcome: Option<Box<Result<Live, ConnectionError>>>,
+        outcome: Option<Result<Opened, ConnectionError>>,
     },
-    Up(Box<Live>),
+    Up {
+        pipeline: Box<Pipeline>,
+        /// When the server was last heard, or the first unanswered request was sent.
+        silent_since: Instant,
+    },
 }
 
-/// A connection after its handshake.
-struct Live {
-    connection: MultiplexedConnection,
-    driver: Driver,
-    /// The server's time at the handshake, in microseconds.
-    time: u64,
-    /// In the order in which they are sent, and so answered. The first `handed` were given to the
-    /// library.
-    requests: VecDeque<(Request, Reply)>,
-    handed: usize,
-    replies: Vec<Replied>,
-    published: Payloads,
-    /// Why it is of no more use, if it is.
-    end: Option<String>,
-    /// When the server was last heard, or the first unanswered request was sent.
-    silent_since: Instant,
-}
+/// A pipeline after its handshake, and the server's time at that, in microseconds.
+type Opened = (Box<Pipeline>, u64);
 
 impl Connection {
     pub(super) fn new(
@@ -148,9 +118,9 @@ impl Connection {
     pub(super) fn outcome(&self) -> Option<Result<(), ConnectionError>> {
         match &self.state {
             State::Connecting { outcome, .. } => {
-                outcome.as_deref().map(|outcome| outcome.as_ref().map(drop).map_err(Clone::clone))
+                outcome.as_ref().map(|outcome| outcome.as_ref().map(drop).map_err(Clone::clone))
             }
-            State::Up(_) => Some(Ok(())),
+            State::Up { .. } => Some(Ok(())),
             State::Pausing { .. } => None,
         }
     }
@@ -168,15 +138,14 @@ impl Connection {
             }
             State::Connecting { outcome, until, .. } => {
                 let outcome = match outcome.take() {
-                    Some(outcome) => *outcome,
+                    Some(outcome) => outcome,
                     None if *until <= now => Err(self.timeout()),
                     None => return None,
                 };
                 match outcome {
-                    Ok(mut live) => {
-                        live.silent_since = now;
-                        let change = Change::Up { time: live.time, first: !self.was_up };
-                        self.state = State::Up(Box::new(live));
+                    Ok((pipeline, time)) => {
+                        let change = Change::Up { time, first: !self.was_up };
+                        self.state = State::Up { pipeline, silent_since: now };
                         self.was_up = true;
                         self.failures = 0;
                         Some(change)
@@ -187,42 +156,38 @@ impl Connection {
                     }
                 }
             }
-            State::Pausing { .. } | State::Up(_) => None,
+            State::Pausing { .. } | State::Up { .. } => None,
         }
     }
 
-    /// What was published to this process, and then the replies.
+    /// Takes what was published to this process, and the replies.
     pub(super) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
-        let State::Up(live) = &mut self.state else { return Default::default() };
-        let published = mem::take(&mut *lock(&live.published));
-        let replies = mem::take(&mut live.replies);
+        let State::Up { pipeline, silent_since } = &mut self.state else {
+            return Default::default();
+        };
+        let (published, replies) = pipeline.received();
         if !published.is_empty() || !replies.is_empty() {
-            live.silent_since = now;
+            *silent_since = now;
         }
         (published, replies)
     }
 
-    /// Why the connection is of no more use, if that is so.
+    /// Why the connection is unusable, if it is.
     pub(super) fn broken(&self, now: Instant) -> Option<ConnectionError> {
-        let State::Up(live) = &self.state else { return None };
-        let address = || self.settings.handshake.address.clone();
-        if let Some(reason) = &live.end {
-            return Some(ConnectionError::Lost { address: address(), reason: reason.clone() });
+        let State::Up { pipeline, silent_since } = &self.state else { return None };
+        let address = || self.address().to_owned();
+        if let Some(reason) = pipeline.end() {
+            return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
         }
         let timeout = self.settings.request_timeout;
-        let silent = !live.requests.is_empty() && live.silent_since.after(timeout) <= now;
+        let silent = !pipeline.is_idle() && silent_since.after(timeout) <= now;
         silent.then(|| ConnectionError::Silent { address: address(), timeout })
     }
 
     /// Drops the connection. Returns what was not answered on it.
     pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
         let unanswered = match &mut self.state {
-            State::Up(live) => {
-                let handed = live.handed;
-                let fate = |at| if at < handed { Fate::Unanswered } else { Fate::Unsent };
-                let requests = mem::take(&mut live.requests).into_iter().enumerate();
-                requests.map(|(at, (request, _))| (request, fate(at))).collect()
-            }
+            State::Up { pipeline, .. } => pipeline.unanswered(),
             _ => Vec::new(),
         };
         self.pause(now);
@@ -235,35 +200,33 @@ impl Connection {
     ///
     /// The request, where there is no connection.
     pub(super) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) -> Result<(), Request> {
-        let State::Up(live) = &mut self.state else { return Err(request) };
-        if live.requests.is_empty() {
-            live.silent_since = now;
+        let State::Up { pipeline, silent_since } = &mut self.state else { return Err(request) };
+        if pipeline.is_idle() {
+            *silent_since = now;
         }
-        let mut connection = live.connection.clone();
-        let reply = Box::pin(async move { connection.send_packed_command(&cmd).await });
-        live.requests.push_back((request, reply));
+        pipeline.send(request, cmd);
         Ok(())
     }
 
     /// Whether an idle connection is to be tested.
     pub(super) fn is_to_be_tested(&self, now: Instant) -> bool {
-        let State::Up(live) = &self.state else { return false };
-        live.requests.is_empty() && live.silent_since.after(self.settings.ping_after) <= now
+        let State::Up { pipeline, silent_since } = &self.state else { return false };
+        pipeline.is_idle() && silent_since.after(self.settings.ping_after) <= now
     }
 
-    /// When [`take`](Self::take) or [`broken`](Self::broken) must be asked again.
+    /// When [`take`](Self::take) or [`broken`](Self::broken) must be called again.
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        match &self.state {
-            State::Pausing { until } | State::Connecting { until, .. } => Some(*until),
-            State::Up(live) if live.requests.is_empty() => {
-                Some(live.silent_since.after(self.settings.ping_after))
+        Some(match &self.state {
+            State::Pausing { until } | State::Connecting { until, .. } => *until,
+            State::Up { pipeline, silent_since } if pipeline.is_idle() => {
+                silent_since.after(self.settings.ping_after)
             }
-            State::Up(live) => Some(live.silent_since.after(self.settings.request_timeout)),
-        }
+            State::Up { silent_since, .. } => silent_since.after(self.settings.request_timeout),
+        })
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
+        matches!(self.state, State::Up { .. })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -296,51 +259,11 @@ fn connecting(
             address: address(),
             reason: io_reason(&error),
         })?;
-        let published = Payloads::default();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(UNANSWERED_MAX)
-            .set_write_backpressure_boundary(WRITE_BYTES)
-            .set_push_sender(keep_in(published.clone()));
-        let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
-        let (connection, driver) = connected.map_err(|error| of_attempt(address(), &error))?;
-        let mut driver: Driver = Box::pin(driver);
-        let time = tokio::select! {
-            biased;
-            time = handshake.perform(&connection) => time?,
-            () = &mut driver => return Err(ConnectionError::Unreachable {
-                address: address(),
-                reason: CLOSED.into(),
-            }),
-        };
-        Ok(Live {
-            connection,
-            driver,
-            time,
-            requests: VecDeque::new(),
-            handed: 0,
-            replies: Vec::new(),
-            published,
-            end: None,
-            silent_since: Instant::default(),
-        })
+        let mut pipeline = Pipeline::open(address(), &login, stream).await?;
+        let time = pipeline.perform(&handshake).await?;
+        Ok((Box::new(pipeline), time))
     });
     State::Connecting { attempt, until: now.after(settings.connect_timeout), outcome: None }
-}
-
-const CLOSED: &str = "closed by the server";
-
-/// Keeps the payloads of publications.
-fn keep_in(published: Payloads) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
-    move |mut push| {
-        if push.kind == PushKind::Message
-            && let Some(Value::BulkString(payload)) = push.data.pop()
-        {
-            lock(&published).push(payload);
-        }
-        Ok(())
-    }
 }
 
 impl State {
@@ -350,78 +273,14 @@ impl State {
             Self::Connecting { outcome: Some(_), .. } => true,
             Self::Connecting { attempt, outcome, .. } => match attempt.as_mut().poll(context) {
                 Poll::Ready(done) => {
-                    *outcome = Some(Box::new(done));
+                    *outcome = Some(done);
                     true
                 }
                 Poll::Pending => false,
             },
-            Self::Up(live) => {
-                live.poll(context);
-                live.end.is_some() || !live.replies.is_empty() || !lock(&live.published).is_empty()
-            }
+            Self::Up { pipeline, .. } => pipeline.poll(context),
         }
     }
-}
-
-impl Live {
-    /// Hands requests to the library, writes, reads, and takes replies, as far as it goes.
-    fn poll(&mut self, context: &mut Context<'_>) {
-        // A reply becomes ready only while the driver is polled, which is here: what wakes this task
-        // is the driver.
-        let unwoken = &mut Context::from_waker(Waker::noop());
-        while self.end.is_none() {
-            self.hand_over(unwoken);
-            if self.driver.as_mut().poll(context).is_ready() {
-                self.end.get_or_insert_with(|| CLOSED.into());
-            }
-            let before = self.handed;
-            self.take_replies(unwoken);
-            let has_more = self.requests.len() > self.handed;
-            if self.handed == before || !has_more {
-                break;
-            }
-        }
-    }
-
-    fn hand_over(&mut self, unwoken: &mut Context<'_>) {
-        while self.handed < self.requests.len().min(UNANSWERED_MAX) {
-            let (_, reply) = &mut self.requests[self.handed];
-            // The library has room for as many as may be unanswered, so that this hands it in.
-            if let Poll::Ready(ended) = reply.as_mut().poll(unwoken) {
-                self.end = Some(ended.map_or_else(|error| reason(&error), |_| CLOSED.into()));
-                return;
-            }
-            self.handed += 1;
-        }
-    }
-
-    fn take_replies(&mut self, unwoken: &mut Context<'_>) {
-        while self.handed > 0
-            && let Some((_, reply)) = self.requests.front_mut()
-            && let Poll::Ready(reply) = reply.as_mut().poll(unwoken)
-        {
-            let value = match reply {
-                Ok(value) => value,
-                Err(error) => {
-                    self.end = Some(reason(&error));
-                    // Polled to its end: what is left of it is its fate.
-                    self.requests[0].1 = Box::pin(std::future::pending());
-                    return;
-                }
-            };
-            if planted(Bug::ReplyMiscredited) && self.handed > 1 {
-                let (first, second) = self.requests.make_contiguous().split_at_mut(1);
-                mem::swap(&mut first[0].0, &mut second[0].0);
-            }
-            let (request, _) = self.requests.pop_front().expect("it has just been polled");
-            self.handed -= 1;
-            self.replies.push((request, value));
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Connection {

@@ -1,3 +1,5 @@
+//! The options of a handle on Redis.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{

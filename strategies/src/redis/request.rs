@@ -8,8 +8,8 @@ use std::sync::Arc;
 use redis::{Cmd, RedisWrite as _};
 
 use super::{
-    RedisOptions,
     keys::{self, BUCKETS, Names},
+    options::RedisOptions,
     script::{self, Script},
 };
 use crate::{

@@ -1,0 +1,204 @@
+//! Requests on one connection: handed to the client library, and answered in their order.
+//!
+//! The library's own driver is polled here and nowhere else.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use redis::{
+    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
+    aio::MultiplexedConnection,
+};
+
+use super::{
+    dial::Stream,
+    error::{ConnectionError, of_attempt, reason},
+    handshake::Handshake,
+    request::Request,
+};
+use crate::{
+    client::command::Fate,
+    planted::{Bug, planted},
+};
+
+/// How many requests may be unanswered on the connection; more wait here. It bounds what a lost
+/// connection leaves of unknown fate.
+const UNANSWERED_MAX: usize = 1024;
+/// The library writes when it has gathered so many bytes: about eight requests, which the server
+/// answers while the next are encoded. Larger writes were slower.
+const WRITE_BYTES: usize = 4096;
+
+/// A request and its reply.
+pub(super) type Replied = (Request, Value);
+
+type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+type Payloads = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Requests in flight on one connection, their replies, and publications.
+pub(super) struct Pipeline {
+    address: String,
+    connection: MultiplexedConnection,
+    driver: Driver,
+    /// In the order in which they are sent, and so answered. The first `handed` were given to the
+    /// library.
+    requests: VecDeque<(Request, Reply)>,
+    handed: usize,
+    replies: Vec<Replied>,
+    published: Payloads,
+    /// Why it is unusable, if it is.
+    end: Option<String>,
+}
+
+impl Pipeline {
+    /// Logs in.
+    pub(super) async fn open(
+        address: String,
+        login: &RedisConnectionInfo,
+        stream: Box<dyn Stream>,
+    ) -> Result<Self, ConnectionError> {
+        let published = Payloads::default();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(UNANSWERED_MAX)
+            .set_write_backpressure_boundary(WRITE_BYTES)
+            .set_push_sender(keep_in(published.clone()));
+        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
+        let (connection, driver) =
+            connected.map_err(|error| of_attempt(address.clone(), &error))?;
+        Ok(Self {
+            address,
+            connection,
+            driver: Box::pin(driver),
+            requests: VecDeque::new(),
+            handed: 0,
+            replies: Vec::new(),
+            published,
+            end: None,
+        })
+    }
+
+    /// Returns the server's time in microseconds.
+    pub(super) async fn perform(&mut self, handshake: &Handshake) -> Result<u64, ConnectionError> {
+        tokio::select! {
+            biased;
+            time = handshake.perform(&self.connection) => time,
+            () = &mut self.driver => Err(ConnectionError::Unreachable {
+                address: self.address.clone(),
+                reason: CLOSED.into(),
+            }),
+        }
+    }
+
+    /// Takes a request, which leaves when this is polled next.
+    pub(super) fn send(&mut self, request: Request, cmd: Cmd) {
+        let mut connection = self.connection.clone();
+        let reply = Box::pin(async move { connection.send_packed_command(&cmd).await });
+        self.requests.push_back((request, reply));
+    }
+
+    /// Takes what was published to this process, and the replies.
+    pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<Replied>) {
+        let published = mem::take(&mut *lock(&self.published));
+        (published, mem::take(&mut self.replies))
+    }
+
+    /// Takes the requests that were not answered.
+    pub(super) fn unanswered(&mut self) -> Vec<(Request, Fate)> {
+        let handed = mem::take(&mut self.handed);
+        let fate = |at| if at < handed { Fate::Unanswered } else { Fate::Unsent };
+        let requests = mem::take(&mut self.requests).into_iter().enumerate();
+        requests.map(|(at, (request, _))| (request, fate(at))).collect()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Why it is unusable, if it is.
+    pub(super) fn end(&self) -> Option<&str> {
+        self.end.as_deref()
+    }
+
+    /// Hands requests to the library, writes, reads, and takes replies, until nothing more moves.
+    /// Returns whether there is something to take.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        // A reply becomes ready only while the driver is polled, which is here: what wakes this task
+        // is the driver.
+        let unwoken = &mut Context::from_waker(Waker::noop());
+        while self.end.is_none() {
+            self.hand_over(unwoken);
+            if self.driver.as_mut().poll(context).is_ready() {
+                self.end.get_or_insert_with(|| CLOSED.into());
+            }
+            let before = self.handed;
+            self.take_replies(unwoken);
+            let has_more = self.requests.len() > self.handed;
+            if self.handed == before || !has_more {
+                break;
+            }
+        }
+        self.end.is_some() || !self.replies.is_empty() || !lock(&self.published).is_empty()
+    }
+
+    fn hand_over(&mut self, unwoken: &mut Context<'_>) {
+        while self.handed < self.requests.len().min(UNANSWERED_MAX) {
+            let (_, reply) = &mut self.requests[self.handed];
+            // The library queues as many as may be unanswered, so that one poll hands it in.
+            if let Poll::Ready(ended) = reply.as_mut().poll(unwoken) {
+                self.end = Some(ended.map_or_else(|error| reason(&error), |_| CLOSED.into()));
+                return;
+            }
+            self.handed += 1;
+        }
+    }
+
+    fn take_replies(&mut self, unwoken: &mut Context<'_>) {
+        while self.handed > 0
+            && let Some((_, reply)) = self.requests.front_mut()
+            && let Poll::Ready(reply) = reply.as_mut().poll(unwoken)
+        {
+            let value = match reply {
+                Ok(value) => value,
+                Err(error) => {
+                    self.end = Some(reason(&error));
+                    // Polled to its end: what is left of it is its fate.
+                    self.requests[0].1 = Box::pin(std::future::pending());
+                    return;
+                }
+            };
+            if planted(Bug::ReplyMiscredited) && self.handed > 1 {
+                let (first, second) = self.requests.make_contiguous().split_at_mut(1);
+                mem::swap(&mut first[0].0, &mut second[0].0);
+            }
+            let (request, _) = self.requests.pop_front().expect("it has just been polled");
+            self.handed -= 1;
+            self.replies.push((request, value));
+        }
+    }
+}
+
+const CLOSED: &str = "closed by the server";
+
+/// Keeps the payloads of publications.
+fn keep_in(published: Payloads) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
+    move |mut push| {
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(payload)) = push.data.pop()
+        {
+            lock(&published).push(payload);
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
