@@ -14,14 +14,14 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 /// A lock that this process holds, and that is unlocked when the guard is dropped.
 ///
 /// One guard for all strategies. It is advisory, like every lock: a valid guard does not stop a
-/// write that is already in flight. Hand the [fencing token](Self::fencing_token) to the resource;
+/// write that is already in flight. Pass the [fencing token](Self::fencing_token) to the resource;
 /// only a resource that checks it does.
 ///
 /// # Dropping
 ///
 /// Dropping hands the unlock to the strategy's driver and returns at once: it never blocks, never
-/// panics, and works outside any runtime. It tells nobody whether the unlock arrived; where no
-/// driver is left, the lease's end frees the key. [`unlock`](Self::unlock) waits and tells.
+/// panics, and works outside any runtime. It does not report whether the unlock arrived; where no
+/// driver is left, the lease's end frees the key. [`unlock`](Self::unlock) waits and reports it.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -51,11 +51,11 @@ impl Guard {
         Arc::clone(self.hold.lock().key())
     }
 
-    /// Grows with every grant of the key, never the same twice. Hand it to the resource with every request,
-    /// reads included; the resource refuses a token smaller than the greatest it has seen. One that checks
-    /// writes alone lets a paused holder write between the read and the write of the next one, who then
-    /// overwrites it. Keep it in a 64-bit integer: only those of `Redis` are below 2⁵³, so that JavaScript's
-    /// numbers do for them.
+    /// Grows with every grant of the key, never the same twice. Pass it to the resource with every
+    /// request, reads included; the resource refuses a token smaller than the greatest it has seen.
+    /// A resource that checks writes alone lets a paused holder write between the read and the write
+    /// of the next holder, which then overwrites it. Keep it in a 64-bit integer: only the tokens of
+    /// `Redis` are below 2⁵³, so that JavaScript's numbers hold them.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.hold.lock().fencing_token()
@@ -93,7 +93,7 @@ impl Guard {
     /// network, or earlier when the strategy or the keep-alive learns of a loss.
     ///
     /// An extension puts the deadline off, also for a future that already waits. After the machine
-    /// was suspended, a deadline that passed meanwhile is noticed within a second of waking. Needs
+    /// was suspended, a deadline that has passed is noticed within a second of waking. Needs
     /// a tokio runtime with timers.
     ///
     /// # Cancel safety
@@ -112,20 +112,21 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::NotHolder`] before the local deadline and [`Error::Expired`] from it on: the lock is
-    /// gone, and the guard is lost from now on. Any other error leaves it as it was: [`Error::Unavailable`] and [`Error::Unknown`]
-    /// may be retried until the deadline, [`Error::InvalidOptions`] and [`Error::Limit`] were not sent,
-    /// [`Error::Closed`] and [`Error::Failed`] end this handle. A failed extend never unlocks. Ends by the
-    /// strategy's request timeout (1 s by default) and by the deadline.
+    /// lost, and so is the guard. Any other error leaves it as it was: [`Error::Unavailable`] and
+    /// [`Error::Unknown`] may be retried until the deadline, [`Error::InvalidOptions`] and
+    /// [`Error::Limit`] were not sent, [`Error::Closed`] and [`Error::Failed`] end this handle. A
+    /// failed extend never unlocks. Ends by the strategy's request timeout (1 s by default) and by
+    /// the deadline.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        if let Some(gone) = self.hold.gone() {
-            return Err(gone);
+        if let Some(loss) = self.hold.loss() {
+            return Err(loss);
         }
         if self.watch.is_lost() {
-            // Why, the strategy knows; the shortest lease there is prolongs nothing.
+            // The strategy knows the reason; the shortest lease extends nothing.
             let asked = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
             return Err(asked.err().unwrap_or(Error::NotHolder));
         }
@@ -136,8 +137,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was gone before; somebody else may
-    /// have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
+    /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was lost before; another acquisition
+    /// may have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
     /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: it may still be locked; the unlock is handed to the
     /// driver as if the guard had been dropped, and the lease's end frees the key at the latest.
     ///
@@ -153,8 +154,8 @@ impl Guard {
         outcome
     }
 
-    /// Gives the lock up as a plain value without unlocking: no more unlock on drop, no more
-    /// auto-extend. Whoever receives it unlocks it, or its lease runs out.
+    /// Returns the lock as a plain value without unlocking: no more unlock on drop, no more
+    /// auto-extend. Its receiver unlocks it, or its lease expires.
     #[must_use = "the lock stays held until its lease ends"]
     pub fn into_lock(mut self) -> Lock {
         let lock = self.end();
@@ -162,8 +163,8 @@ impl Guard {
         lock
     }
 
-    /// Ends the keep-alive first, so that nothing is sent behind an unlock but what it was sending
-    /// already, and nobody hears of a loss that is none.
+    /// Ends the keep-alive first, so that no extension follows the unlock but one already in flight,
+    /// and no loss is reported that is none.
     fn end(&mut self) -> Lock {
         self.keepalive = None;
         self.hold.end();

@@ -22,7 +22,7 @@ impl KeepAlive {
     /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
-        // Its own: what is told lost is not extended, and leaves no task behind.
+        // A watch of its own: a lock reported lost is not extended, and leaves no task behind.
         let watch = hold.mutex.watch(&hold.lock());
         let task = tokio::spawn(async move {
             tokio::select! {
@@ -55,7 +55,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
             return;
         }
         if now.after(wanted) <= deadline {
-            // Its owner has extended it further than this would.
+            // The guard was extended by hand, further than this would.
             wake_at = now.after(duration / EXTEND_AFTER_PARTS);
             continue;
         }

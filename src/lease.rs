@@ -15,7 +15,7 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: bool,
-    /// The guard has given the lock up: a loss is not reported any more.
+    /// The guard has released the lock: a loss is not reported any more.
     ended: bool,
 }
 
@@ -37,8 +37,8 @@ impl Hold {
         if state.lost { None } else { state.lock.deadline() }
     }
 
-    /// Says zero only once that is recorded: an extension that is answered at this moment finds the
-    /// lock lost.
+    /// Zero only once that is recorded: an extension that is answered at this moment finds the lock
+    /// lost.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
         let left = |state: &State| match state.lock.deadline() {
@@ -55,8 +55,8 @@ impl Hold {
         remaining
     }
 
-    /// Why the lock is gone, as far as the local clock and state say.
-    pub(crate) fn gone(&self) -> Option<Error> {
+    /// Why the lock is lost, by the local clock and state.
+    pub(crate) fn loss(&self) -> Option<Error> {
         if !self.remaining().is_zero() {
             return None;
         }
@@ -70,8 +70,8 @@ impl Hold {
     pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
-            Ok(extended) => self.put_off(extended),
-            // Judged by a deadline that another extension has put off meanwhile: no news of the lock.
+            Ok(extended) => self.renew(extended),
+            // Decided by a deadline that another extension has moved: the lock may still be held.
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
                 if matches!(error, Error::NotHolder | Error::Expired) {
@@ -82,9 +82,9 @@ impl Hold {
         }
     }
 
-    /// Takes up a later deadline, unless the present one has passed, or was seen to have: a lock that
-    /// was reported lost stays lost.
-    fn put_off(&self, extended: Lock) -> Result<(), Error> {
+    /// Takes a later deadline, unless the present one has passed: a lock that was reported lost stays
+    /// lost.
+    fn renew(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut outcome = Ok(());
         self.state.send_modify(|state| {
@@ -99,21 +99,21 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
-        let mut news = false;
+        let mut is_reported = false;
         self.state.send_if_modified(|state| {
             let lost = !std::mem::replace(&mut state.lost, true);
-            news = lost && !state.ended;
+            is_reported = lost && !state.ended;
             lost
         });
-        if news {
+        if is_reported {
             let lock = self.lock();
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }
     }
 
-    /// Records that the guard has given the lock up: a loss is not reported from then on.
+    /// Records that the guard has released the lock: a loss is not reported from then on.
     pub(crate) fn end(&self) {
-        // A waiter that this woke would look for a loss, and find none.
+        // Wakes no task: none waits for this.
         self.state.send_if_modified(|state| {
             state.ended = true;
             false

@@ -55,8 +55,8 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue and withdraws the request; if the
-    /// withdrawal is lost, the key can be taken in this name for at most one lease.
+    /// Dropping the future withdraws the request; if the withdrawal is lost, the key may stay locked
+    /// for at most one lease.
     pub async fn lock(&self, key: impl Into<Arc<str>>) -> Result<Guard, Error> {
         self.lock_with(key, LockOptions::default()).await
     }
@@ -116,7 +116,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the section at its present await and hands the unlock to the
+    /// Dropping the future drops the section at its present await and leaves the unlock to the
     /// driver.
     pub async fn with_lock<F, S>(
         &self,
@@ -162,10 +162,10 @@ impl Locker {
         self.mutex.extend(lock, duration).await
     }
 
-    /// Takes over a lock that another process handed on (see [`Guard::into_lock`]): extends it to
+    /// Adopts a lock that another process transferred (see [`Guard::into_lock`]): extends it to
     /// `duration` from now first, because a deadline does not travel, and guards it from then on.
     ///
-    /// Exactly one process should adopt a lock; the one that handed it on no longer counts as
+    /// Exactly one process should adopt a lock; the one that transferred it no longer counts as
     /// holding.
     ///
     /// # Errors
@@ -174,13 +174,13 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lease as it was or extended, guarded by nobody.
+    /// Dropping the future leaves the lease as it was or extended, without a guard.
     pub async fn adopt(&self, lock: &Lock, duration: Duration) -> Result<Guard, Error> {
         let lock = self.mutex.extend(lock, duration).await?;
         Ok(Guard::new(Arc::clone(&self.mutex), lock))
     }
 
-    /// Who holds `key`, if anybody does: a moment's view, for people.
+    /// The holder of `key`, if there is one: a moment's view, for people.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ use crate::Locker;
 /// | URL | strategy |
 /// |---|---|
 /// | `local:` | [`Local`]: a lock table of its own in this process; clone the [`Locker`] to share it |
-/// | `noop:` | [`Noop`]: grants everybody; for checking that a test can fail only |
+/// | `noop:` | [`Noop`]: grants every request; for checking that a test can fail only |
 /// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`](gaggle_strategies::Redis): one Redis, port 6379 and database 0 by default |
 /// | `redis+unix:///path/of/socket` | [`Redis`](gaggle_strategies::Redis) over a Unix socket, with the options `db`, `user` and `pass` besides |
 /// | `gaggle+memory://cluster` | [`Gaggle`](gaggle_strategies::Gaggle) over a hub that this process' URLs of the same cluster share |
@@ -67,10 +67,10 @@ use crate::Locker;
 /// | `size` | this or `members` with `+memory` and `+redis` | that many processes find each other; for demonstrations |
 /// | `peers` | needed with `+tcp` | the members and where they listen, `a@127.0.0.1:7001,b@…` |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
-/// | `heartbeat` | `50ms` | how often a leader makes itself heard |
+/// | `heartbeat` | `50ms` | how often a leader sends a heartbeat |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |
-/// | `outside_max` | none | admits locks handed to processes that are no members, each for at most this long; a new group then grants nothing for so long; the same at each member |
+/// | `outside_max` | none | admits locks transferred to processes that are no members, each for at most this long; a new group then grants nothing for so long; the same at each member |
 ///
 /// Durations are whole `ms` or `s`. A Redis is reached in plain text: there is no `rediss:`.
 ///

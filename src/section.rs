@@ -1,3 +1,5 @@
+//! How a critical section ended badly.
+
 use std::fmt;
 
 use gaggle_strategies::Error;
@@ -18,7 +20,7 @@ pub enum SectionError<T> {
     Expired,
 
     /// The section finished, and the unlock failed. After [`Error::NotHolder`] or
-    /// [`Error::Expired`] somebody else may have held the key before the section ended. After any
+    /// [`Error::Expired`] another acquisition may have held the key before the section ended. After any
     /// other cause the lock was valid when the section ended, and the lease's end frees the key.
     NotUnlocked {
         /// What the section returned.

@@ -2,7 +2,7 @@
 //!
 //! A [`Channel`] is best effort: it may drop, delay, repeat and reorder frames. Order is kept per
 //! pair of nodes while the connection lasts. Sending never blocks the caller: a full outgoing
-//! queue drops the frame and counts it. Whoever needs more builds it above, by idempotent requests.
+//! queue drops the frame and counts it. Stronger delivery is built above, by idempotent requests.
 //!
 //! | channel | moves frames through | meant for |
 //! |---|---|---|
@@ -98,14 +98,14 @@ pub enum Received {
         /// The bytes as they were sent.
         frame: Bytes,
     },
-    /// The way to `peer` (to everybody where `None`) is open again after [`Received::Down`].
+    /// The connection to `peer` (to all nodes where `None`) is open again after [`Received::Down`].
     Up {
-        /// Whose connection opened; `None` for a channel with one way to all.
+        /// Whose connection opened; `None` for a channel with one connection to all.
         peer: Option<NodeName>,
     },
-    /// The way to `peer` (to everybody where `None`) is closed; frames sent now are dropped.
+    /// The connection to `peer` (to all nodes where `None`) is closed; frames sent now are dropped.
     Down {
-        /// Whose connection closed; `None` for a channel with one way to all.
+        /// Whose connection closed; `None` for a channel with one connection to all.
         peer: Option<NodeName>,
     },
 }

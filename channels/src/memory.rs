@@ -38,7 +38,7 @@ pub struct Faults {
     pub repeat: f64,
     /// The share of frames that may overtake others, or be overtaken, within `delay`, 0 to 1.
     pub reorder: f64,
-    /// The shortest and the longest time under way. Order per pair is kept unless reordered.
+    /// The shortest and the longest delay. Order per pair is kept unless reordered.
     pub delay: (Duration, Duration),
 }
 

@@ -17,21 +17,21 @@ use crate::writer::Writer;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
-/// What one call of the system gathers at the most.
+/// How many pieces one system call writes at the most.
 const SLICES_MAX: usize = 64;
-/// So many bytes are sent although more may follow.
+/// From this many bytes on, kept frames are sent at once.
 const KEPT_BYTES_MAX: usize = 1 << 16;
 
-/// Whoever sends writes to the socket himself, as far as it takes the bytes at once: a frame then
-/// passes through no task on its way out. What is left over waits, within bounds, for the task that
-/// runs [`write`](Self::write).
+/// The sending side of a connection. The sender writes to the socket directly, as far as it takes
+/// the bytes at once: a frame then passes through no task on its way out. The rest waits, within
+/// bounds, for the task that runs [`write`](Self::write).
 pub(crate) struct Outgoing {
     stream: Writer,
     /// Goes out each second.
     alive: Bytes,
     backlog: Mutex<Backlog>,
-    /// Tells the task of a backlog, or of the end.
-    stirred: Notify,
+    /// Wakes the task for a backlog, or for the end.
+    wake: Notify,
     frames_max: usize,
     bytes_max: usize,
 }
@@ -46,11 +46,11 @@ struct Backlog {
 impl Outgoing {
     /// At most `frames_max` frames of together at most `bytes_max` wait.
     pub(crate) fn new(stream: Writer, alive: Bytes, frames_max: usize, bytes_max: usize) -> Self {
-        let (backlog, stirred) = (Mutex::default(), Notify::new());
-        Self { stream, alive, backlog, stirred, frames_max, bytes_max }
+        let (backlog, wake) = (Mutex::default(), Notify::new());
+        Self { stream, alive, backlog, wake, frames_max, bytes_max }
     }
 
-    /// Sends a frame, given in pieces, or keeps it to be sent. Returns whether there was room for it.
+    /// Sends a frame, given in pieces, or keeps it to be sent. Returns whether it fitted.
     pub(crate) fn send<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         if backlog.ended {
@@ -69,26 +69,26 @@ impl Outgoing {
                     return false;
                 }
             };
-        } else if !self.has_room(&backlog, whole) {
+        } else if !self.fits(&backlog, whole) {
             return false;
         }
         if written < whole {
             backlog.push(Bytes::from(pieces.concat()).slice(written..));
-            self.stirred.notify_one();
+            self.wake.notify_one();
         }
         true
     }
 
     /// Keeps a frame to be sent together with those that follow: by [`send_kept`](Self::send_kept), or
-    /// when the task comes to it. Returns whether there was room for it.
+    /// when the task comes to it. Returns whether it fitted.
     pub(crate) fn keep<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        if backlog.ended || !self.has_room(&backlog, whole) {
+        if backlog.ended || !self.fits(&backlog, whole) {
             return false;
         }
         if backlog.frames.is_empty() {
-            self.stirred.notify_one();
+            self.wake.notify_one();
         }
         backlog.push(pieces.concat().into());
         let many =
@@ -102,12 +102,12 @@ impl Outgoing {
 
     /// Sends what was [kept](Self::keep), as far as the socket takes it at once.
     pub(crate) fn send_kept(&self) {
-        // What was not taken, and what went wrong, is for the task, which was told of the first frame.
+        // The task, which the first frame woke, sends the rest and finds errors.
         let _ = self.flush();
     }
 
-    /// A frame alone always has.
-    fn has_room(&self, backlog: &Backlog, bytes: usize) -> bool {
+    /// Whether a frame fits; a frame alone always does.
+    fn fits(&self, backlog: &Backlog, bytes: usize) -> bool {
         let (frames, held) = (backlog.frames.len(), backlog.bytes);
         frames == 0 || (frames < self.frames_max && held + bytes <= self.bytes_max)
     }
@@ -119,7 +119,7 @@ impl Outgoing {
 
     fn end_with(&self, backlog: &mut Backlog) {
         *backlog = Backlog { ended: true, ..Backlog::default() };
-        self.stirred.notify_one();
+        self.wake.notify_one();
     }
 
     /// Writes what was left over, and a sign of life every second. Returns when the connection breaks,
@@ -136,7 +136,7 @@ impl Outgoing {
                 Ok(true) => {
                     stalled = None;
                     // Either way it looks again.
-                    let _ = timeout_at(alive, self.stirred.notified()).await;
+                    let _ = timeout_at(alive, self.wake.notified()).await;
                 }
                 Ok(false) => {
                     let given_up = *stalled.get_or_insert_with(|| Instant::now() + STALL_MAX);
@@ -179,8 +179,8 @@ impl Backlog {
         self.frames.push_back(frame);
     }
 
-    /// Before all but the first, which may have been begun: one behind a long backlog would come too
-    /// late to tell of life.
+    /// Before all but the first, which may be half written: behind a long backlog the sign of life
+    /// would arrive too late.
     fn push_sign(&mut self, sign: &Bytes) {
         if !self.ended {
             self.bytes += sign.len();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_forgets_what_was_written_across_frames() {
+    fn backlog_drops_written_bytes_across_frames() {
         let mut backlog = Backlog::default();
         for text in ["abc", "de", "fgh"] {
             backlog.push(Bytes::from_static(text.as_bytes()));
@@ -253,10 +253,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_arrive_whole_and_in_order_also_when_the_socket_is_full() {
+    async fn frames_arrive_in_order_when_the_socket_is_full() {
         const FRAMES: usize = 200;
         let (outgoing, peer) = pair(FRAMES, usize::MAX).await;
-        // More than the sockets take while nobody reads.
+        // More than the sockets take without a reader.
         for number in 0..FRAMES {
             assert!(send(&outgoing, &frame(number, 100_000)));
         }
@@ -284,7 +284,7 @@ mod tests {
 
     /// Behind the backlog they came too late, or never: the other side took the connection for dead.
     #[tokio::test]
-    async fn signs_of_life_leave_also_while_a_backlog_never_ends() {
+    async fn signs_of_life_overtake_an_endless_backlog() {
         let (outgoing, peer) = pair(1000, usize::MAX).await;
         let fill = async {
             loop {
@@ -322,22 +322,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_backlog_refuses_by_frames_and_by_bytes() {
+    async fn full_backlog_refuses_by_frames_and_by_bytes() {
         for (frames_max, bytes_max) in [(3, usize::MAX), (usize::MAX, 300_100)] {
             let (outgoing, _peer) = pair(frames_max, bytes_max).await;
             let refused = (0..10_000).find(|number| !send(&outgoing, &frame(*number, 100_000)));
-            assert!(refused.is_some(), "nobody reads");
+            assert!(refused.is_some(), "no reader");
             assert!(outgoing.lock().frames.len() <= 3);
         }
     }
 
     #[tokio::test]
-    async fn frames_kept_leave_when_told_or_when_the_task_comes_to_them() {
-        for told in [true, false] {
+    async fn kept_frames_are_sent_on_request_or_by_the_task() {
+        for sent in [true, false] {
             let (outgoing, mut peer) = pair(10, 1000).await;
             assert!(outgoing.keep([b"a", b"b"]) && outgoing.keep([b"c", b"d"]));
             assert_eq!(outgoing.lock().frames.len(), 2, "nothing has left");
-            if told {
+            if sent {
                 outgoing.send_kept();
                 assert_eq!(outgoing.lock().frames.len(), 0);
             }
@@ -354,18 +354,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_frames_kept_do_not_wait_to_be_sent_and_are_bounded() {
+    async fn many_kept_frames_are_sent_and_bounded() {
         let (outgoing, _peer) = pair(1_000, usize::MAX).await;
         let kept = (0..SLICES_MAX).all(|_| outgoing.keep([b"frame"]));
         assert!(kept && outgoing.lock().frames.is_empty());
         assert!(outgoing.keep([&[0; KEPT_BYTES_MAX]]) && outgoing.lock().frames.is_empty());
         let refused = (0..100_000).find(|_| !outgoing.keep([&[0; 10_000]]));
-        assert!(refused.is_some(), "nobody reads");
+        assert!(refused.is_some(), "no reader");
         assert_eq!(outgoing.lock().frames.len(), 1_000);
     }
 
     #[tokio::test]
-    async fn what_has_ended_sends_nothing_more() {
+    async fn ended_connection_sends_nothing() {
         let (outgoing, _peer) = pair(10, 1000).await;
         outgoing.end();
         assert!(!send(&outgoing, &frame(1, 10)) && !outgoing.keep([b"frame"]));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_broke_ends() {
+    async fn broken_connection_ends() {
         let (outgoing, peer) = pair(10, 1000).await;
         drop(peer);
         let written = async {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sign_of_life_goes_out_each_second() {
+    async fn sign_of_life_is_sent_each_second() {
         let (outgoing, peer) = pair(10, 1000).await;
         let read = async {
             let mut reader = FramedRead::new(peer, codec());

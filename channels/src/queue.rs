@@ -2,10 +2,10 @@
 
 use crate::{ChannelError, FRAME_BYTES_MAX};
 
-/// The most frames that a queue can be told to hold.
+/// The greatest bound in frames.
 pub(crate) const FRAMES_MAX: usize = 1 << 24;
 
-/// Checks what the options of a channel say of its queues.
+/// Checks the bounds that a channel's options set.
 pub(crate) fn check(outgoing: usize, incoming: usize, bytes: usize) -> Result<(), ChannelError> {
     for (field, frames) in [("outgoing_frames_max", outgoing), ("incoming_frames_max", incoming)] {
         if !(1..=FRAMES_MAX).contains(&frames) {

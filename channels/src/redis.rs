@@ -27,10 +27,10 @@ use crate::{
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
-/// It reconnects by itself and subscribes again, and says [`Received::Down`] and [`Received::Up`]
+/// It reconnects by itself and subscribes again, and reports [`Received::Down`] and [`Received::Up`]
 /// when it does; what was published meanwhile is lost, as pub/sub has it. Works with Redis 7 and
-/// Valkey. Nothing is stored in Redis. Where its user may `CLIENT REPLY`, the server is told not to
-/// answer publications, which saves it half of its writing.
+/// Valkey. Nothing is stored in Redis. Where its user may `CLIENT REPLY`, the server is asked not to
+/// reply to publications, which saves it half of its writing.
 ///
 /// | bound | default | reason |
 /// |---|---|---|
@@ -39,7 +39,7 @@ use crate::{
 /// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
 /// | connect | 2 s | `connect` ends by then |
 /// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
-/// | stalled write | 3 s | a Redis that does not read is given up |
+/// | stalled write | 3 s | a Redis that does not read is disconnected |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
     options: RedisOptions,
@@ -59,7 +59,7 @@ struct Shared {
 struct State {
     /// The owner's queue, while connected.
     inbox: Option<Arc<Inbox>>,
-    /// The way to Redis, while there is one.
+    /// The connection to Redis, while there is one.
     outgoing: Option<Arc<Outgoing>>,
 }
 
@@ -115,11 +115,11 @@ impl Shared {
         }
     }
 
-    /// There is a way to Redis again.
+    /// The connection to Redis is open again.
     fn up(&self, outgoing: Arc<Outgoing>) {
         let mut state = self.lock();
         if state.inbox.is_none() {
-            // Disconnected meanwhile.
+            // The channel was disconnected.
             outgoing.end();
             return;
         }
@@ -127,7 +127,7 @@ impl Shared {
         state.hand_in(Received::Up { peer: None });
     }
 
-    /// There is none any more, perhaps because what Redis said was malformed.
+    /// The connection to Redis is closed, perhaps because of malformed bytes.
     fn down(&self, malformed: bool) {
         let mut state = self.lock();
         state.end();
@@ -188,9 +188,9 @@ impl Channel for Redis {
     }
 
     async fn disconnect(&self) {
-        // Held to the end: what connects anew meanwhile would be torn down with the rest.
+        // Held to the end, so that a concurrent `connect` is not torn down with the rest.
         let mut running = self.running.lock().await;
-        // What was said last still leaves, where the socket takes it at once.
+        // The last frames still leave, if the socket takes them at once.
         self.shared.send_kept();
         {
             let mut state = self.shared.lock();

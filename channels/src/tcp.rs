@@ -27,8 +27,8 @@ use crate::{
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
-/// Plain text for now, so it refuses to listen beyond loopback unless told
-/// [`insecure`](TcpOptions::insecure). A node accepts connections of the peers it was given only;
+/// Plain text for now, so it refuses to listen beyond loopback unless
+/// [`insecure`](TcpOptions::insecure) is set. A node accepts connections of the peers it was given only;
 /// a restarted peer's new connection replaces its old one.
 ///
 /// | bound | default | reason |
@@ -37,7 +37,7 @@ use crate::{
 /// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs bounded memory, and frames |
 /// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
 /// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
-/// | stalled write | 3 s | a peer that does not read is given up |
+/// | stalled write | 3 s | a peer that does not read is disconnected |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
 pub struct Tcp {
     options: TcpOptions,
@@ -104,8 +104,8 @@ impl Tcp {
 
     /// Adds a peer, or moves it to another address, from the next attempt to connect on.
     pub async fn add_peer(&self, name: NodeName, address: impl Into<String>) {
-        // Before it is known: else a `connect` at this moment dials it as well, and a future that is dropped
-        // here leaves it known and dialled by nobody.
+        // Locked before the peer is known: otherwise a concurrent `connect` dials it as well, and a
+        // future that is dropped here leaves it known and not dialled.
         let mut running = self.running.lock().await;
         let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
         if let (Some(running), false) = (running.as_mut(), known) {
@@ -230,7 +230,7 @@ impl Channel for Tcp {
     }
 
     async fn disconnect(&self) {
-        // Held to the end: what connects anew meanwhile would be torn down with the rest.
+        // Held to the end, so that a concurrent `connect` is not torn down with the rest.
         let mut running = self.running.lock().await;
         {
             let mut state = self.shared.lock();
@@ -296,9 +296,9 @@ mod tests {
         Tcp::new(options).unwrap()
     }
 
-    /// A `connect` at that moment dials every peer that is known, and whoever adds one dials it then.
+    /// A concurrent `connect` dials every known peer; `add_peer` dials the peer that it adds.
     #[tokio::test]
-    async fn a_peer_is_not_known_before_it_can_be_dialled() {
+    async fn peer_is_not_known_before_it_can_be_dialled() {
         let a = channel("a");
         let connecting = a.running.lock().await;
         let b = NodeName::new("b").unwrap();

@@ -1,3 +1,5 @@
+//! What a strategy guarantees, as values.
+
 /// What a strategy guarantees, so that code and docs can ask. The words are the contract's.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,3 +1,5 @@
+//! Local time: readings of monotonic clocks, and sleeping until one.
+
 use std::{
     fmt,
     future::Future,
@@ -5,8 +7,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long a sleep goes without looking at the clock again. Timers of the runtime do not count
-/// suspension; after a resume a deadline that passed meanwhile is noticed within this time.
+/// How long a sleep goes without reading the clock again. Timers of the runtime do not count
+/// suspension; after a resume a deadline that has passed is noticed within this time.
 const RECHECK: Duration = Duration::from_secs(1);
 
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -73,13 +75,13 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Where a strategy reads local time: the one place, so that tests can stand in for it.
+/// Where a strategy reads local time: the one place, so that tests can replace it.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Monotonic time; it counts suspension where the system can tell.
     fn now(&self) -> Instant;
 
-    /// Nanoseconds since 1970 on the wall clock. It decides nothing but where fencing tokens
-    /// start when a memory begins empty.
+    /// Nanoseconds since 1970 on the wall clock. It decides only where fencing tokens start in an
+    /// empty memory.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn wall_nanos(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_end_and_spans_saturate() {
+    fn times_and_spans_saturate() {
         let end = Instant::from_origin(Duration::MAX);
         assert_eq!(end.since_origin(), Duration::from_nanos(u64::MAX));
         assert_eq!(Instant::from_origin(Duration::from_secs(u64::MAX / NANOS_PER_SECOND + 1)), end);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_are_cut_off_or_begun() {
+    fn milliseconds_are_rounded_down_or_up() {
         for (nanos, whole, up) in
             [(0, 0, 0), (1, 0, 1), (999_999, 0, 1), (1_000_000, 1, 1), (1_000_001, 1, 2)]
         {
@@ -202,11 +204,11 @@ mod tests {
 
     /// From an old reading as from a new one.
     #[tokio::test]
-    async fn a_sleep_never_ends_before_its_time() {
+    async fn sleep_never_ends_early() {
         let clock = BootClock;
         let begun = clock.now();
-        assert!(clock.sleep_from(begun, begun).now_or_never().is_some(), "it has come");
-        assert!(clock.sleep_until(begun).now_or_never().is_some(), "it has come");
+        assert!(clock.sleep_from(begun, begun).now_or_never().is_some(), "its time has come");
+        assert!(clock.sleep_until(begun).now_or_never().is_some(), "its time has come");
         let soon = begun.after(Duration::from_millis(30));
         assert!(clock.sleep_until(soon).now_or_never().is_none());
         clock.sleep_until(soon).await;
@@ -217,9 +219,9 @@ mod tests {
         assert!(clock.now() >= later);
     }
 
-    /// It looks at the clock again and again meanwhile.
+    /// It reads the clock several times.
     #[tokio::test(start_paused = true)]
-    async fn a_long_sleep_ends_at_its_time() {
+    async fn long_sleep_ends_at_its_time() {
         let clock = TokioClock::new();
         let begun = clock.now();
         for _ in 0..2 {

@@ -94,7 +94,7 @@ pub fn extended_deadline(
 /// # Errors
 ///
 /// Where the answer is read so late that the extended lease has passed as well, because the process was
-/// stopped meanwhile or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for
+/// stopped or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for
 /// a lock without a deadline, which may have a longer lease that is not known here,
 /// [`Error::Unknown`].
 pub fn extended(
@@ -134,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn deadline_of_an_immediate_grant_counts_from_the_send() {
+    fn immediate_grant_counts_from_the_send() {
         let deadline = granted_deadline(at(1000), at(1500), ms(0), ms(10_000), Drift::default());
         assert_eq!(deadline, at(1000 + 10_000 - 100 - 1));
     }
 
     #[test]
-    fn deadline_of_a_waiter_counts_its_wait_and_drifts_over_it() {
+    fn waiter_counts_and_drifts_over_its_wait() {
         let deadline = granted_deadline(at(0), at(6000), ms(5000), ms(10_000), Drift::default());
         assert_eq!(deadline, at(5000 + 10_000 - 150 - 1));
     }
 
     #[test]
-    fn an_extend_that_is_read_after_the_extended_lease_gives_no_lock() {
+    fn extension_read_too_late_gives_no_lock() {
         let lock = |until| Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(until)));
         let read = |lock: Lock, now| extended(&lock, at(100), ms(1000), Drift::default(), at(now));
         let longer = read(lock(500), 1088).unwrap();
@@ -154,25 +154,25 @@ mod tests {
         assert!(matches!(read(lock(500), 1089), Err(Error::Expired)));
         assert_eq!(read(lock(2000), 1999).unwrap().deadline(), Some(at(2000)), "never shortened");
         assert!(matches!(read(lock(2000), 2000), Err(Error::Expired)));
-        let handed_over = Lock::new("k", crate::Nonce::from_u128(1), 1, None);
-        assert!(matches!(read(handed_over, 1089), Err(Error::Unknown)), "its lease may be longer");
+        let transferred = Lock::new("k", crate::Nonce::from_u128(1), 1, None);
+        assert!(matches!(read(transferred, 1089), Err(Error::Unknown)), "its lease may be longer");
     }
 
     #[test]
-    fn deadline_never_counts_from_later_than_the_receipt() {
+    fn grant_counts_from_the_receipt_at_the_latest() {
         let deadline = granted_deadline(at(0), at(4000), ms(5000), ms(1000), Drift::default());
         assert_eq!(deadline, at(4000 + 1000 - 60 - 1));
     }
 
     #[test]
-    fn an_extend_never_moves_the_deadline_back() {
+    fn extension_never_moves_the_deadline_back() {
         let present = Some(at(50_000));
         assert_eq!(extended_deadline(present, at(0), ms(1000), Drift::default()), at(50_000));
         assert_eq!(extended_deadline(None, at(0), ms(1000), Drift::default()), at(989));
     }
 
     #[test]
-    fn a_drift_is_rounded_up_over_any_span() {
+    fn drift_is_rounded_up_over_any_span() {
         let drift = Drift::from_ppm(10_000).unwrap();
         assert_eq!(drift.over(Duration::from_nanos(1)), Duration::from_nanos(1));
         assert_eq!(drift.over(Duration::from_nanos(101)), Duration::from_nanos(2));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_not_holder_before_the_deadline_and_expired_from_it_on() {
+    fn lost_lock_is_expired_from_its_deadline_on() {
         let lock = Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(10)));
         assert!(matches!(gone(&lock, at(9)), Error::NotHolder));
         assert!(matches!(gone(&lock, at(10)), Error::Expired));

@@ -4,16 +4,16 @@ use std::{error::Error as StdError, time::Duration};
 
 /// Why a call did not do what was asked.
 ///
-/// Variants say what the caller can do, not which backend spoke; the cause is in `source()`.
+/// Variants are sorted by what the caller can do, not by backend; the cause is in `source()`.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` ran out while another acquisition held the key, or less than half of the lease remained when
-    /// it was granted and no extension came in time: also on a free key, with leases of a few
-    /// milliseconds.
+    /// `max_wait` was over while another acquisition held the key, or less than half of the lease
+    /// remained when it was granted and no extension came in time: also on a free key, with leases of
+    /// a few milliseconds.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
-    /// lands, the key may be taken in the caller's name for at most one lease. *May I retry?* Yes.
+    /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
     #[error("timed out before the lock was granted")]
     TimedOut,
 
@@ -30,23 +30,23 @@ pub enum Error {
     #[error("this acquisition does not hold the key")]
     NotHolder,
 
-    /// The lease ran out: at unlock or extend from the local deadline on, or during a critical
+    /// The lease has expired: at unlock or extend from the local deadline on, or during a critical
     /// section. Another acquisition may have held the key meanwhile.
     ///
     /// *Did it take effect?* No. *May I retry?* Only by a new lock.
     #[error("the lease has expired")]
     Expired,
 
-    /// The backend cannot serve; `kind` says in which way.
+    /// The backend cannot serve; `kind` names the reason.
     ///
-    /// *Did it take effect?* No, or it was withdrawn; until the withdrawal lands, a key may be taken in the
-    /// caller's name for at most one lease. *May I retry?* Yes, later, unless
+    /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may stay
+    /// locked for at most one lease. *May I retry?* Yes, later, unless
     /// [`is_permanent`](Self::is_permanent).
     #[error("the lock service is unavailable ({kind})")]
     Unavailable {
         /// What a program can decide by.
         kind: UnavailableKind,
-        /// What the backend said, if it said anything.
+        /// What the backend reported, if it reported anything.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },

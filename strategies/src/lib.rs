@@ -6,7 +6,7 @@
 //! | [`Redis`] | one Redis: `SET NX PX` and a queue in scripts | FIFO | any client; not Redis |
 //! | [`Raft`] | a replicated log of compare-and-set entries | retry with jitter | loss of less than half |
 //! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries by nonce | FIFO | loss of less than half |
-//! | [`Noop`] | nothing: it grants everybody, to prove that checks can fail | none | – |
+//! | [`Noop`] | nothing: it grants every request, to prove that checks can fail | none | – |
 //!
 //! # Layout
 //!

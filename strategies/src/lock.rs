@@ -1,3 +1,5 @@
+//! What a granted lock is as a value: its nonce, token and deadline, and what an inspection shows.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -6,18 +8,17 @@ use crate::Instant;
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
-/// A drawn one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are
-/// random. Its time decides nothing, and a clock that is wrong does no harm; it is there because
-/// acquisitions that are made together are looked up together. Tables are ordered by nonces, and with
-/// random ones each look at one of 100,000 waiters missed the caches again and again: a hand-off
-/// among them took three times as long.
+/// A generated one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are
+/// random. Its time decides nothing, and a wrong clock does no harm. It makes nonces of one moment
+/// neighbours in the ordered tables, where they are looked up together: with random ones a hand-off
+/// among 100,000 waiters takes three times as long, because each lookup misses the caches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);
 
 impl Nonce {
-    /// Draws a fresh one, from the thread's generator: the system's own would cost a system call
-    /// for every lock. Its time is that of the system's last tick, a few milliseconds old, which costs
+    /// Generates a fresh one, from the thread's generator: the system's own costs a system call for
+    /// every lock. Its time is that of the system's last tick, a few milliseconds old, which costs
     /// less to read.
     #[must_use]
     pub fn random() -> Self {
@@ -32,7 +33,7 @@ impl Nonce {
         Self(uuid::Builder::from_unix_timestamp_millis(ms, &rand::random()).into_uuid())
     }
 
-    /// The nonce of these 128 bits, for seeded tests and for taking up a nonce that was stored.
+    /// The nonce of these 128 bits, for seeded tests and for a nonce that was stored.
     #[must_use]
     pub const fn from_u128(bits: u128) -> Self {
         Self(uuid::Uuid::from_u128(bits))
@@ -97,7 +98,7 @@ impl Lock {
         self.nonce
     }
 
-    /// Grows with every grant of the key. Hand it to the resource with every request, reads included;
+    /// Grows with every grant of the key. Pass it to the resource with every request, reads included;
     /// the resource refuses a smaller token than the greatest it has seen. That, and only that, stops a
     /// write already in flight.
     #[must_use]
@@ -119,7 +120,7 @@ impl Lock {
     }
 }
 
-/// Who asked for a lock: for people, never for decisions.
+/// The process that requested a lock: for people, never for decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The host's name.
@@ -139,7 +140,7 @@ impl Owner {
     }
 }
 
-/// What an inspection of a key shows: a moment's view, old when it arrives.
+/// What an inspection of a key shows: a moment's view, which may be outdated when it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The holder's fencing token.
@@ -150,7 +151,7 @@ pub struct Inspection {
     pub owner: Owner,
     /// How long the lease still lasts if it is not extended.
     pub remaining: Duration,
-    /// How many wait.
+    /// How many waiters the key has.
     pub waiters: u64,
 }
 
@@ -161,7 +162,7 @@ mod tests {
     use super::Nonce;
 
     #[test]
-    fn drawn_nonces_differ_and_those_of_one_moment_are_neighbours() {
+    fn nonces_differ_and_follow_time() {
         let draw = || (0..10_000).map(|_| Nonce::random()).collect::<BTreeSet<_>>();
         let earlier = draw();
         // More than a tick of the system.

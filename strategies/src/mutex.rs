@@ -25,7 +25,7 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 /// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()). Arm the withdrawal before the first await.
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
-    /// Takes `key` within `options.max_wait`.
+    /// Locks `key` within the `max_wait` of `options`.
     ///
     /// The lease counts from before the request was sent; at least half of it remains locally when
     /// this returns.
@@ -38,15 +38,15 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue and withdraws the request at once. If
-    /// the withdrawal is lost, the key can be taken in this name for at most one lease.
+    /// Dropping the future withdraws the request at once. If the withdrawal is lost, the key may stay
+    /// locked for at most one lease.
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error>;
 
-    /// Takes `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
+    /// Locks `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Held`] where somebody else holds it.
+    /// As [`lock`](Self::lock); [`Error::Held`] where another acquisition holds it.
     ///
     /// # Cancel safety
     ///
@@ -56,7 +56,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
         self.lock(key, options).await
     }
 
-    /// Frees this acquisition and no other, and hands the key to the next waiter.
+    /// Frees this acquisition and no other, and grants the key to the next waiter.
     ///
     /// # Errors
     ///
@@ -68,8 +68,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take back an unlock that was sent. One that still waited for room
-    /// is not sent, and the lease's end frees the key.
+    /// Dropping the future does not take back an unlock that was sent. One that was not sent
+    /// yet is not sent, and the lease's end frees the key.
     async fn unlock(&self, lock: &Lock) -> Result<(), Error>;
 
     /// Makes the lease last at least `duration` from now. The token stays; a lease is never
@@ -81,7 +81,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. Ends by the strategy's request
     /// timeout and by the local deadline. A process that was stopped for so long that the extended
-    /// lease has passed as well gets [`Error::Expired`], never a lock that has run out;
+    /// lease has passed as well gets [`Error::Expired`], never an expired lock;
     /// [`Error::Unknown`] if the lock had no deadline here.
     ///
     /// # Cancel safety
@@ -89,9 +89,9 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Dropping the future leaves the lease either as it was or extended.
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error>;
 
-    /// Who holds `key`, if anybody does. For people and metrics, not for decisions: it may be over when
-    /// it is read, and a member of the Raft family shows its own table, which may be behind the
-    /// leader's.
+    /// The holder of `key`, if there is one. For people and metrics, not for decisions: it may be
+    /// outdated when it is read, and a member of the Raft family shows its own table, which may be
+    /// behind the leader's.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error>;
 
     /// Completes once this handle takes full part: for an embedded member, once it votes in a
-    /// group that has a leader. At once where nothing has to form. Nobody needs to call it:
+    /// group that has a leader. At once where nothing has to form. Calling it is optional:
     /// [`lock`](Self::lock) waits for a leader by itself, within `max_wait`. This has no limit of
     /// time: a group whose other members never start does not form.
     ///
@@ -137,7 +137,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// lease frees.
     async fn close(&self);
 
-    /// Hands the unlock of `lock` to the strategy's driver and returns at once: what a guard's
+    /// Leaves the unlock of `lock` to the strategy's driver and returns at once: what a guard's
     /// `Drop` calls. Never blocks, never panics, works outside any runtime. Where no driver is
     /// left to do it, the lease's end frees the key.
     fn release(&self, lock: &Lock);

@@ -1,3 +1,5 @@
+//! [`Noop`]: a mutex that excludes nothing, to prove that checks can fail.
+
 use std::{
     sync::{
         Arc,
@@ -14,10 +16,10 @@ use crate::{
     granted_deadline,
 };
 
-/// Grants everybody, at once: a mutex that excludes nobody.
+/// Grants every request at once: a mutex that excludes nothing.
 ///
 /// For tests of tests only: every check that a lock must pass has to be seen to fail on this one.
-/// It checks its input, draws growing tokens and ends with [`close`](KeyedMutex::close); it keeps
+/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close); it keeps
 /// no promise beyond that.
 ///
 /// # Guarantees
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everybody_holds_the_same_key_at_once() {
+    async fn several_callers_hold_the_same_key() {
         let noop = Noop::new();
         let first = noop.lock("k", LockOptions::default()).await.unwrap();
         let second = noop.try_lock("k", Duration::from_secs(1)).await.unwrap();
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bad_input_and_a_closed_handle_are_refused() {
+    async fn bad_input_and_closed_handle_are_refused() {
         let noop = Noop::new();
         let error = noop.lock("", LockOptions::default()).await.unwrap_err();
         assert!(matches!(error, Error::InvalidKey { .. }), "{error}");

@@ -1,3 +1,5 @@
+//! Generated numbers: from the system, or from a seed.
+
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -7,8 +9,8 @@ use rand::RngExt;
 
 use crate::Nonce;
 
-/// A well-mixed function of its inputs (splitmix64 over them in turn): where a drawn number must be
-/// the same for the same seed, whatever else was drawn before.
+/// A well-mixed function of its inputs (splitmix64 over them in turn): for a number that depends on
+/// the seed and not on how many were generated before.
 pub(crate) fn mix(inputs: &[u64]) -> u64 {
     inputs.iter().fold(0x9e37_79b9_7f4a_7c15, |state, input| {
         let mut z = (state ^ input).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -42,7 +44,7 @@ impl Ids {
     }
 }
 
-/// What a handle draws: nonces and jitter. From the system, unless a seed was given.
+/// Generates a handle's nonces and jitter: from the system, unless a seed was given.
 #[derive(Debug)]
 pub(crate) enum Draws {
     System,
@@ -51,7 +53,7 @@ pub(crate) enum Draws {
 
 impl Draws {
     pub(crate) fn seeded(seed: u64) -> Self {
-        // Another stream than the node's, which draws from the seed itself.
+        // Another stream than the node's, which uses the seed itself.
         Self::Seeded(Mutex::new(Ids::new(mix(&[seed, 1]))))
     }
 
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_drawn_from_all_of_their_range_and_from_no_more() {
+    fn spans_cover_their_range() {
         let ms = Duration::from_millis;
         for draws in [Draws::System, Draws::seeded(7)] {
             let drawn: Vec<Duration> = (0..2_000).map(|_| draws.between(ms(5), ms(25))).collect();
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn both_halves_of_a_wide_id_are_drawn_and_no_two_ids_are_equal() {
+    fn ids_differ_in_both_halves() {
         let mut ids = Ids::new(7);
         let mut again = Ids::new(7);
         let wide = ids.draw_wide();
@@ -106,9 +108,9 @@ mod tests {
         assert_ne!(ids.draw_wide(), wide);
     }
 
-    /// A handle draws nonces, and its node group ids and incarnations, from one seed.
+    /// A handle generates nonces, and its node group ids and incarnations, from one seed.
     #[test]
-    fn a_handle_draws_otherwise_than_its_node() {
+    fn handle_and_node_generate_different_ids() {
         assert_ne!(Draws::seeded(7).nonce(), Nonce::from_u128(Ids::new(7).draw_wide()));
     }
 }

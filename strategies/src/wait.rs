@@ -13,7 +13,7 @@ pub fn whole_ms(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1000).saturating_add(duration.subsec_millis().into())
 }
 
-/// When a call that began at `sent` must end; `None` waits for ever.
+/// When a call that began at `sent` must end; `None` for an unbounded wait.
 #[must_use]
 pub fn wait_until(sent: Instant, max_wait: MaxWait) -> Option<Instant> {
     match max_wait {
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn a_found_grant_counts_only_what_is_left_of_it() {
+    fn found_grant_counts_its_remaining_lease() {
         assert_eq!(found_deadline(at(9000), ms(1000), Drift::default()), at(9000 + 1000 - 10 - 1));
         assert_eq!(found_deadline(at(9000), ms(0), Drift::default()), at(8999));
     }
 
     #[test]
-    fn a_wait_for_ever_has_no_end() {
+    fn unbounded_wait_has_no_end() {
         assert_eq!(wait_until(at(5), MaxWait::Forever), None);
         assert_eq!(wait_until(at(5), MaxWait::AtMost(ms(7))), Some(at(12)));
     }

@@ -1,4 +1,4 @@
-//! The decoders of what Redis says and of what is published, fed with bytes.
+//! The decoders of replies and publications, fed with bytes.
 
 use super::resp;
 use super::topics;

@@ -167,7 +167,7 @@ fn client_reply(mode: &str) -> Cmd {
 }
 
 fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ChannelError {
-    // A `RedisError` says the same as its own source: of the two, the text is enough.
+    // A `RedisError` and its source have the same text, which would stand in the chain twice.
     let source = match source.into().downcast::<redis::RedisError>() {
         Ok(error) => error.to_string().into(),
         Err(other) => other,

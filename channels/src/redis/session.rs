@@ -14,9 +14,9 @@ use tokio::{
 use super::resp;
 use crate::writer::Writer;
 
-/// A connection on which nothing is heard for so long is given up.
+/// A connection that is silent for this long is dropped.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// A silence that is noticed so late was that of this process, which stood still.
+/// A silence that is noticed this late was that of this process, which did not run.
 const STOOD_STILL: Duration = Duration::from_millis(500);
 /// What is read at once, at the least.
 const READ_BYTES: usize = 1 << 14;
@@ -25,13 +25,13 @@ const SPARE_BYTES: usize = 1 << 17;
 
 pub(super) type Problem = Box<dyn Error + Send + Sync>;
 
-/// A connection that is being set up: one command, one answer.
+/// A connection during its handshake: one command, one reply.
 pub(super) struct Session {
     pub(super) listener: Listener,
     pub(super) writer: Writer,
 }
 
-/// The side on which Redis is heard.
+/// The receiving side of a connection.
 pub(super) struct Listener {
     reader: Reader,
     bytes: Vec<u8>,
@@ -91,9 +91,9 @@ impl Listener {
         &mut self,
         mut take: impl FnMut(Value) -> Result<(), Problem>,
     ) -> Problem {
-        // Looked at when a silence may have become too long, instead of a timer for each frame.
-        let mut heard = Instant::now();
-        let mut silence = pin!(sleep_until(heard + SILENCE_MAX));
+        // Checked when a silence may have become too long: a timer for each frame costs more.
+        let mut last_received = Instant::now();
+        let mut silence = pin!(sleep_until(last_received + SILENCE_MAX));
         loop {
             loop {
                 match self.take().map_err(Problem::from) {
@@ -109,17 +109,17 @@ impl Listener {
             tokio::select! {
                 biased;
                 read = self.read() => match read {
-                    Ok(()) => heard = Instant::now(),
+                    Ok(()) => last_received = Instant::now(),
                     Err(error) => return error.into(),
                 },
                 () = &mut silence => {
                     if silence.deadline().elapsed() >= STOOD_STILL {
-                        // Nor did it send a sign of life that could have been answered.
-                        heard = Instant::now();
-                    } else if heard.elapsed() >= SILENCE_MAX {
-                        return format!("nothing was heard for {SILENCE_MAX:?}").into();
+                        // Nor did this process send a sign of life that the server could reply to.
+                        last_received = Instant::now();
+                    } else if last_received.elapsed() >= SILENCE_MAX {
+                        return format!("nothing received for {SILENCE_MAX:?}").into();
                     }
-                    silence.as_mut().reset(heard + SILENCE_MAX);
+                    silence.as_mut().reset(last_received + SILENCE_MAX);
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Listener {
     }
 }
 
-/// The side of a connection on which the server is heard.
+/// The reading half of a socket.
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Opens a socket; no limit of time, and nothing is sent on it yet.

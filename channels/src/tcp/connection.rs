@@ -25,19 +25,19 @@ use crate::{
 
 /// Begins every hello: what this is, and the version of the framing.
 const MAGIC: &[u8] = b"gaggle\x01";
-/// The first byte of a frame that carries nothing but a sign of life.
+/// The first byte of a frame that is a sign of life alone.
 pub(crate) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
 pub(crate) const DATA: u8 = 1;
 
-/// Four bytes of length, as the receiver's codec reads them, and the byte that says what follows.
+/// Four bytes of length, as the receiver's codec reads them, and the byte that names the kind.
 const HEAD_BYTES: usize = 5;
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// Connections that have not said hello, at one time: strangers cost bounded memory.
-const STRANGERS_MAX: usize = 128;
+/// How many connections may be without a hello at one time: it bounds their memory.
+const UNKNOWN_MAX: usize = 128;
 
 type Reader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
 type Greeter = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
@@ -52,7 +52,7 @@ pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeNam
         {
             let up = Instant::now();
             run(&shared, &options, &peer, reader, writer).await;
-            // One that ends at once, again and again, is no reason to hurry.
+            // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= SILENCE_MAX {
                 pause = RECONNECT.0;
             }
@@ -95,12 +95,12 @@ pub(super) async fn accept(
             connection = listener.accept() => match connection {
                 Ok((stream, _)) => {
                     let peers = shared.lock().peers.len();
-                    if connections.len() < peers * 2 + STRANGERS_MAX {
+                    if connections.len() < peers * 2 + UNKNOWN_MAX {
                         let welcome = welcome(shared.clone(), options.clone(), stream);
                         connections.spawn(accepted.track_future(welcome));
                     }
                 }
-                // Out of descriptors, most likely: others must end first.
+                // Probably out of descriptors: other connections must end first.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(RECONNECT.1).await;
@@ -129,16 +129,16 @@ fn streams(stream: TcpStream) -> (Reader, Greeter) {
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
     let writer = FramedWrite::new(write, codec());
-    // A stranger makes nobody reserve more than a hello takes.
+    // An unknown peer makes this node reserve no more than a hello takes.
     let mut greeting = codec();
     greeting.set_max_frame_length(MAGIC.len() + NODE_NAME_BYTES_MAX);
     (FramedRead::new(read, greeting), writer)
 }
 
-/// With the byte that says what a frame is.
+/// With the byte that names the kind of a frame.
 const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 
-/// Four bytes of length, then a byte that says what the rest is, or a hello.
+/// Four bytes of length, then a hello, or a byte that names the kind and the frame.
 pub(crate) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
 }
@@ -184,28 +184,28 @@ async fn run(
 }
 
 async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
-    // Looked at when a silence may have become too long, instead of a timer for each frame.
-    let mut heard = Instant::now();
-    let mut silence = pin!(sleep_until(heard + SILENCE_MAX));
-    // Of a frame that is not whole yet: a long one on a slow way is a sign of life as well.
-    let mut begun = 0;
+    // Checked when a silence may have become too long: a timer for each frame costs more.
+    let mut last_received = Instant::now();
+    let mut silence = pin!(sleep_until(last_received + SILENCE_MAX));
+    // Bytes of an incomplete frame: a long one over a slow network is a sign of life as well.
+    let mut partial = 0;
     loop {
         let frame = tokio::select! {
             biased;
             frame = reader.next() => frame,
             () = &mut silence => {
-                let begun_before = std::mem::replace(&mut begun, reader.read_buffer().len());
-                if begun > begun_before {
-                    heard = Instant::now();
-                } else if heard.elapsed() >= SILENCE_MAX {
+                let partial_before = std::mem::replace(&mut partial, reader.read_buffer().len());
+                if partial > partial_before {
+                    last_received = Instant::now();
+                } else if last_received.elapsed() >= SILENCE_MAX {
                     return;
                 }
-                silence.as_mut().reset(heard + SILENCE_MAX);
+                silence.as_mut().reset(last_received + SILENCE_MAX);
                 continue;
             }
         };
         let Some(frame) = frame else { return };
-        (heard, begun) = (Instant::now(), 0);
+        (last_received, partial) = (Instant::now(), 0);
         match frame.map(unmarked) {
             Ok(Some(Marked::Data(frame))) => {
                 shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });
