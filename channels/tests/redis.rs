@@ -71,7 +71,7 @@ async fn answers_publications(server: &RedisServer, from: &Redis, to: &Redis) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publications_are_not_answered_unless_the_user_may_not_turn_that_off() {
+async fn publications_are_answered_only_where_the_user_must_be() {
     let server = RedisServer::start();
     for (rule, answered) in [("+client", false), ("-client", true)] {
         let url = user(&server, &["+publish", "+subscribe", "+select", rule]).await;
@@ -82,7 +82,7 @@ async fn publications_are_not_answered_unless_the_user_may_not_turn_that_off() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_unix_socket_leads_to_redis_as_well() {
+async fn redis_is_reached_over_a_unix_socket() {
     let server = RedisServer::start();
     let path = std::env::temp_dir().join(format!("gaggle-channel-{}.sock", std::process::id()));
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -103,7 +103,7 @@ async fn a_unix_socket_leads_to_redis_as_well() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_is_told_by_connect() {
+async fn connect_fails_where_the_user_may_not_publish() {
     let server = RedisServer::start();
     let url = user(&server, &["+subscribe", "+select", "+client"]).await;
     let Err(ChannelError::Unavailable { source }) = channel(url, "a").connect().await else {
@@ -113,7 +113,7 @@ async fn a_user_who_may_not_publish_is_told_by_connect() {
 }
 
 #[tokio::test]
-async fn a_server_that_begins_to_refuse_is_down_until_it_does_no_more() {
+async fn refusing_server_is_down_until_it_accepts() {
     let server = RedisServer::start();
     for rule in ["+client", "-client"] {
         let url = user(&server, &["+publish", "+subscribe", "+select", rule]).await;
@@ -129,7 +129,7 @@ async fn a_server_that_begins_to_refuse_is_down_until_it_does_no_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up_and_an_idle_one_is_not() {
+async fn silent_server_is_dropped_and_idle_one_is_not() {
     let server = RedisServer::start();
     let a = connected(server.url(), "a").await;
     let idle = timeout(Duration::from_millis(4_500), a.receive()).await;
@@ -189,7 +189,7 @@ async fn pretender(rubbish: &'static [u8]) -> (String, watch::Sender<bool>) {
 }
 
 #[tokio::test]
-async fn rubbish_of_a_server_ends_the_connection_and_is_counted() {
+async fn malformed_reply_ends_the_connection_and_is_counted() {
     let (url, tell) = pretender(b"?\r\n").await;
     let a = connected(url, "a").await;
     tell.send_replace(true);
@@ -198,7 +198,7 @@ async fn rubbish_of_a_server_ends_the_connection_and_is_counted() {
 }
 
 #[tokio::test]
-async fn rubbish_that_is_published_is_counted_and_harms_nobody() {
+async fn malformed_publication_is_counted_and_ends_nothing() {
     let server = RedisServer::start();
     let a = connected(server.url(), "a").await;
     for rubbish in ["?", "\u{1}\u{9}a", "\u{2}\u{1}a"] {

@@ -140,8 +140,8 @@ fn all<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
 /// Its deadline was once judged by a time read before: an extension that was answered when the
 /// lease had run out, and was seen to have, put it off all the same.
 #[test]
-fn an_extension_at_the_deadline_does_not_revive_what_was_seen_to_be_lost() {
-    explore("an_extension_at_the_deadline_does_not_revive_what_was_seen_to_be_lost", || {
+fn extension_at_the_deadline_revives_no_lost_lock() {
+    explore("extension_at_the_deadline_revives_no_lost_lock", || {
         let (guard, strategy) = held();
         let (extended, seen) = (guard.clone(), guard.clone());
         all([

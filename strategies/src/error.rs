@@ -31,7 +31,7 @@ pub enum Error {
     NotHolder,
 
     /// The lease has expired: at unlock or extend from the local deadline on, or during a critical
-    /// section. Another acquisition may have held the key meanwhile.
+    /// section. Another acquisition may have held the key since.
     ///
     /// *Did it take effect?* No. *May I retry?* Only by a new lock.
     #[error("the lease has expired")]

@@ -24,18 +24,18 @@ pub(crate) fn mix(inputs: &[u64]) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     seed: u64,
-    drawn: u64,
+    count: u64,
 }
 
 impl Ids {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, drawn: 0 }
+        Self { seed, count: 0 }
     }
 
     /// A 64-bit id that is not zero.
     pub(crate) fn draw(&mut self) -> u64 {
-        self.drawn += 1;
-        mix(&[self.seed, self.drawn]).max(1)
+        self.count += 1;
+        mix(&[self.seed, self.count]).max(1)
     }
 
     /// A 128-bit id that is not zero.
@@ -88,10 +88,10 @@ mod tests {
     fn spans_cover_their_range() {
         let ms = Duration::from_millis;
         for draws in [Draws::System, Draws::seeded(7)] {
-            let drawn: Vec<Duration> = (0..2_000).map(|_| draws.between(ms(5), ms(25))).collect();
-            assert!(drawn.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{draws:?}");
-            assert!(drawn.iter().any(|span| *span < ms(6)), "{draws:?}");
-            assert!(drawn.iter().any(|span| *span >= ms(24)), "{draws:?}");
+            let count: Vec<Duration> = (0..2_000).map(|_| draws.between(ms(5), ms(25))).collect();
+            assert!(count.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{draws:?}");
+            assert!(count.iter().any(|span| *span < ms(6)), "{draws:?}");
+            assert!(count.iter().any(|span| *span >= ms(24)), "{draws:?}");
         }
     }
 

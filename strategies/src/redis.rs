@@ -97,7 +97,7 @@ use crate::{
 ///   the tail. A lock granted to a process that died less than `waiter_ttl` ago lasts for its lease.
 /// - **A Redis that stands still** (stopped, or restarted with its memory) hears of no process. So
 ///   no waiter is passed over where all processes that wait for the key were silent for half of
-///   `waiter_ttl`: each has another half from when the first of them is heard again, and until then
+///   `waiter_ttl`: each has another half from the next sign of life of one of them, and until then
 ///   the key stays free for the first waiter. A standstill of four `waiter_ttl` loses the order, for
 ///   the queue expires.
 /// - **A Redis that comes back empty** in mid-queue: waiters queue again, those of each process in

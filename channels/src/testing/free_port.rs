@@ -1,3 +1,5 @@
+//! A free port on loopback for a test's own server.
+
 use std::{
     net::{Ipv4Addr, TcpListener},
     sync::atomic::{AtomicU32, Ordering},

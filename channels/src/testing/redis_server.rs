@@ -1,3 +1,5 @@
+//! A Redis server that a test starts and ends.
+
 use std::{
     ffi::OsString,
     fs,

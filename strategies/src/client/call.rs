@@ -62,7 +62,7 @@ pub(crate) struct LockCall {
     pub(crate) owner: Arc<Owner>,
 }
 
-/// A request that changes nothing once its caller is gone.
+/// A request that is abandoned with its caller.
 #[derive(Debug)]
 pub(crate) enum Query {
     Extend { lock: Lock, lease: Duration },

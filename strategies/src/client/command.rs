@@ -232,7 +232,7 @@ pub(crate) struct Profile {
     pub(crate) capabilities: Capabilities,
     /// Whether waiters queue on the granting side; if not, a refused call retries.
     pub(crate) queues: bool,
-    /// The pause between a refusal and the next attempt, drawn from this range.
+    /// The range of the random pause between a refusal and the next attempt.
     pub(crate) retry: (Duration, Duration),
     /// The pause before an unanswered request is sent again, and its limit: it doubles each time.
     /// `None` where the way there loses nothing without a [`Event::Failed`] or [`Event::Up`].

@@ -346,7 +346,7 @@ impl Shared {
         }
     }
 
-    /// Before watches are told: a watch that begins after that sees what was lost.
+    /// Called before watches are notified: a watch that begins after that sees the loss.
     fn note_lost(&self, token: u64) {
         self.lost_token.fetch_max(token, Ordering::SeqCst);
     }

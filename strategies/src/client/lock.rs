@@ -12,7 +12,7 @@ use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Owner, check_request, lasts, wait::whole_ms,
 };
 
-/// The pause before an acquisition that ended before it was heard of is tried under a fresh nonce.
+/// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
 /// What every attempt of one call has in common.

@@ -56,7 +56,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     /// Begins to connect. `dial` replaces the sockets that the URL names, where it is given; `seed`
-    /// decides everything that is drawn.
+    /// decides everything that is generated.
     ///
     /// # Errors
     ///

@@ -88,7 +88,7 @@ enum State {
     },
     Up {
         pipeline: Box<Pipeline>,
-        /// When the server was last heard, or the first unanswered request was sent.
+        /// When something was last received, or the first unanswered request was sent.
         silent_since: Instant,
     },
 }

@@ -147,7 +147,7 @@ impl RedisOptions {
 
     /// Sets for how long the handle polls for an answer before it sleeps, when no other request is
     /// in flight: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken later
-    /// than a Redis nearby answers; other tasks of the runtime run meanwhile. Where answers come
+    /// than a Redis nearby answers; other tasks of the runtime run in between. Where answers come
     /// later, ever fewer requests are polled for, down to one of 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {

@@ -71,7 +71,7 @@ impl Waiters {
     }
 
     /// How long until a waiter is checked: soon after the holder's lease ends as far as is known;
-    /// before much of a lease granted to itself has gone unnoticed; and often enough to count as
+    /// before much of a lease granted to itself has passed unnoticed; and often enough to count as
     /// alive.
     fn check_in(&mut self, remaining: Duration, lease: Duration) -> Duration {
         // From 0 to 1, so that many waiters are not checked in step.
