@@ -144,6 +144,44 @@ fn benchmark_tables_are_those_of_the_harness() {
     assert_eq!(shown, written, "renew it: gaggle-peers redraw docs/benchmarks");
 }
 
+/// The text of all Rust files below.
+fn sources(directory: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &read(&path);
+        }
+    }
+    text
+}
+
+/// The rows of the tables of events: those with a level.
+#[test]
+fn events_in_the_docs_are_those_of_the_code() {
+    let code: String =
+        ["src", "strategies/src", "channels/src"].map(|it| sources(&root().join(it))).concat();
+    let mut events = 0;
+    for page in ["docs/operations.md", "docs/operations-redis.md"] {
+        let text = read(&root().join(page));
+        for row in text.lines().filter(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let is_level = |cell: &str| matches!(cell, "error" | "warn" | "info" | "debug");
+            let Some(level) = cells.iter().take(3).position(|cell| is_level(cell)) else {
+                continue;
+            };
+            // The event stands beside its level, on either side.
+            for event in cells[3 - level].split('`').skip(1).step_by(2) {
+                assert!(code.contains(&format!("\"{event}")), "{page}: no event {event:?}");
+                events += 1;
+            }
+        }
+    }
+    assert!(events > 25, "{events}");
+}
+
 /// The newcomer's crate of `./test` is made of these two blocks.
 #[test]
 fn readme_begins_with_the_dependency_line_and_an_example() {
