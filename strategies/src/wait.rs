@@ -52,8 +52,7 @@ pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
 
 impl Bound {
     /// What is bounded, as [`Error::Limit`] names it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::WaitersPerKey => "waiters per key",
             Self::Keys => "keys held",

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Bound, ClusterTime, Grant, HolderView, Known, LockTable, ProcessId, Sizes, TableConfig,
-    nonces::Place, row::Row,
+    ClusterTime, Grant, HolderView, Known, LockTable, ProcessId, Sizes, TableConfig, nonces::Place,
+    row::Row,
 };
 use crate::Nonce;
 
@@ -105,24 +105,6 @@ impl LockTable {
     #[must_use]
     pub fn config(&self) -> &TableConfig {
         &self.config
-    }
-
-    /// How much more it may hold of what is bounded as a whole.
-    pub(crate) fn spare(&self, bound: Bound) -> u64 {
-        match bound {
-            Bound::WaitersPerKey => 0,
-            Bound::Keys => self.config.keys_max.saturating_sub(self.rows.len() as u64),
-            Bound::Nonces => self.config.nonces_max.saturating_sub(self.nonces.len() as u64),
-        }
-    }
-
-    /// Moves such a bound to what is held and `spare` more: for a table that is a part of one.
-    pub(crate) fn set_spare(&mut self, bound: Bound, spare: u64) {
-        match bound {
-            Bound::WaitersPerKey => {}
-            Bound::Keys => self.config.keys_max = self.rows.len() as u64 + spare,
-            Bound::Nonces => self.config.nonces_max = self.nonces.len() as u64 + spare,
-        }
     }
 
     /// How much it holds.

@@ -38,11 +38,12 @@ async fn tokens_begin_at_the_wall_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn limits_are_named() {
-    let options_ = LocalOptions::default().keys_max(1);
+    let options_ = LocalOptions::default().waiters_per_key_max(1);
     let local = Local::with_options(options_, Arc::new(TokioClock::new()));
-    local.try_lock("a", ms(100)).await.unwrap();
-    let refused = local.try_lock("b", ms(100)).await;
-    assert_error!(refused, Error::Limit { what: "keys held", limit: 1 });
+    local.try_lock("k", ms(100)).await.unwrap();
+    let _waiter = waiting(&local, "k", forever(100)).await;
+    let refused = local.lock("k", forever(100)).await;
+    assert_error!(refused, Error::Limit { what: "waiters per key", limit: 1 });
 }
 
 /// Nothing here waits for anything, and a runtime of one thread has nobody else.

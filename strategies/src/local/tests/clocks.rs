@@ -57,16 +57,3 @@ fn a_deadline_is_never_later_than_the_end_of_the_lease() {
         assert_eq!(held.map(|held| held.nonce), Some(second.nonce()), "{micros} µs");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_step_that_ends_very_many_leases_leaves_no_room_for_them_behind() {
-    let local = local();
-    let leases = (0..100_000).map(|key| key.to_string());
-    for key in leases {
-        local.try_lock(&key, ms(1000)).await.unwrap();
-    }
-    tokio::time::advance(ms(1000)).await;
-    assert_eq!(local.sizes().keys, 0);
-    assert_eq!(local.sizes().keys, 0);
-    assert!(local.shards.all().all(|part| part.lock().unwrap().effects.capacity() <= 1024));
-}

@@ -89,7 +89,7 @@ async fn a_watch_fires_when_the_lease_ends_and_when_it_was_over_already() {
     watch.lost().await;
     drop(watch);
     assert!(local.watch(&lock).is_lost(), "watched too late");
-    assert!(local.holds.is_empty());
+    assert!(local.shards.holds.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,8 +126,8 @@ async fn a_grant_that_somebody_else_unlocked_before_its_call_saw_it_is_not_hande
     let first = local.lock("k", options(1000, 0)).await.unwrap();
     let granted = waiting(&local, "k", forever(1000)).await;
     local.unlock(&first).await.unwrap();
-    let nonce = local.inspect("k").await.unwrap().unwrap().nonce;
-    local.unlock(&Lock::new("k", nonce, 0, None)).await.unwrap();
+    let Inspection { nonce, fencing_token, .. } = local.inspect("k").await.unwrap().unwrap();
+    local.unlock(&Lock::new("k", nonce, fencing_token, None)).await.unwrap();
     let lock = granted.now_or_never().unwrap().unwrap();
     assert_ne!(lock.nonce(), nonce);
     local.unlock(&lock).await.unwrap();

@@ -1,4 +1,4 @@
-//! Goal: `Local` keeps the contract: deadlines, cancellation, repeated nonces, closing.
+//! Goal: `Local` keeps the contract: deadlines, cancellation, closing.
 //!
 //! Method: virtual time. Futures are polled by hand where it matters who has been polled and when.
 use std::{
@@ -12,8 +12,8 @@ use std::{
 use futures_util::FutureExt;
 
 use crate::{
-    BootClock, Clock, Error, Instant, KeyedMutex, Local, LocalOptions, Lock, LockOptions, MaxWait,
-    Nonce, TokioClock,
+    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, LocalOptions, Lock,
+    LockOptions, MaxWait, Nonce, TokioClock,
     lock_table::{Known, Sizes},
 };
 
@@ -48,16 +48,15 @@ async fn waiting<'a>(local: &'a Local, key: &'a str, options: LockOptions) -> Pe
 
 fn sizes(local: &Local) -> Sizes {
     let mut all = Sizes::default();
-    for part in local.shards.all() {
-        let state = part.lock().unwrap();
-        state.table.check();
-        let sizes = state.table.sizes();
+    for access in local.shards.each() {
+        let table = &access.shard.table;
+        table.check();
+        let sizes = table.sizes();
         let (granted, waiting): (Vec<_>, Vec<_>) =
-            state.calls.all().partition(|calls| calls.signal.is_granted());
+            access.shard.waiters.iter().partition(|(_, waiter)| waiter.grant.is_some());
         assert_eq!(waiting.len() as u64, sizes.waiters, "one entry per waiter");
-        for calls in granted {
-            let known = state.table.knows(calls.nonce);
-            assert_eq!(known, Some(Known::Holds), "an entry outlived its lock");
+        for (nonce, _) in granted {
+            assert_eq!(table.knows(*nonce), Some(Known::Holds), "the entry of an ended lock");
         }
         all.keys += sizes.keys;
         all.waiters += sizes.waiters;
@@ -69,7 +68,7 @@ fn sizes(local: &Local) -> Sizes {
 #[track_caller]
 fn assert_empty(local: &Local) {
     assert_eq!(sizes(local), Sizes::default());
-    assert!(local.holds.is_empty());
+    assert!(local.shards.holds.is_empty());
 }
 
 macro_rules! assert_error {
@@ -83,6 +82,6 @@ mod basics;
 mod clocks;
 mod closing;
 mod ending;
-mod parts;
 mod random;
+mod shards;
 mod waits;

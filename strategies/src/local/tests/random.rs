@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
     /// At most one acquisition of a key is valid, and the table agrees with it.
     async fn check(&self) {
         let now = self.local.clock().now();
-        self.local.shards.all().for_each(|part| part.lock().unwrap().table.check());
+        self.local.shards.each().for_each(|access| access.shard.table.check());
         for key in KEYS {
             let holder = self.local.inspect(key).await.unwrap();
             for lock in self.locks.iter().filter(|lock| **lock.key() == *key) {
@@ -118,12 +118,12 @@ async fn run(seed: u64) -> u64 {
     let _ = local.sizes();
     let left = sizes(&local);
     assert_eq!((left.keys, left.waiters), (0, 0), "nothing outlives one lease");
-    let parts = local.shards.all().map(|part| {
-        let state = part.lock().unwrap();
-        assert!(state.calls.is_empty());
-        state.table.last_token() + 1 - state.table.config().first_token
+    let grants = local.shards.each().map(|access| {
+        assert!(access.shard.waiters.is_empty());
+        let table = &access.shard.table;
+        table.last_token() + 1 - table.config().first_token
     });
-    parts.sum()
+    grants.sum()
 }
 
 #[test]

@@ -111,3 +111,18 @@ async fn a_lease_too_short_to_hand_out_is_withdrawn() {
     }
     local.lock("k", options(3, 100)).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn head_that_times_out_leaves_the_key_to_the_next() {
+    // contract rule 3: the next waiter planned its look when another head was before it
+    let local = local();
+    let begun = local.clock().now();
+    local.lock("k", options(300, 0)).await.unwrap();
+    let head = waiting(&local, "k", options(100, 200)).await;
+    let next = waiting(&local, "k", options(1000, 5000)).await;
+    let next = async { (next.await.unwrap(), local.clock().now()) };
+    let (head, (_, granted)) = futures_util::future::join(head, next).await;
+    assert_error!(head, Error::TimedOut);
+    let waited = granted.since(begun);
+    assert!((ms(300)..ms(303)).contains(&waited), "{waited:?}");
+}

@@ -1,0 +1,226 @@
+//! The shards of a [`Local`](crate::Local): each is a lock table and its waiting calls, behind a mutex.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::{
+    Clock, Drift, Error, Holds, Instant, Lock, Nonce, Owner,
+    lock_table::{
+        ClusterTime, Command, Effect, Ended, Grant, LockTable, ProcessId, TableConfig, key_digest,
+    },
+    sync::{Mutex, MutexGuard},
+    wait::whole_ms,
+};
+
+/// Threads that meet on one shard exchange its memory at each step, which takes longer than the
+/// step. More shards than this gained nothing on machines of few cores.
+const SHARDS: usize = 16;
+
+/// All shards of a table.
+#[derive(Debug)]
+pub(super) struct Shards {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) drift: Drift,
+    pub(super) holds: Holds,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+impl Shards {
+    /// Each shard has a part of the limits on keys and nonces.
+    pub(super) fn new(mut config: TableConfig, drift: Drift, clock: Arc<dyn Clock>) -> Self {
+        config.keys_max = share(config.keys_max);
+        config.nonces_max = share(config.nonces_max);
+        let owner = Owner::this_process(None);
+        let shard = |_| {
+            Mutex::new(Shard {
+                table: LockTable::new(config.clone()),
+                waiters: BTreeMap::new(),
+                owner: Arc::new(owner.clone()),
+                closed: false,
+            })
+        };
+        let shards = (0..SHARDS).map(shard).collect();
+        Self { clock, drift, holds: Holds::default(), shards }
+    }
+
+    /// Locks the shard of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub(super) fn access(&self, key: &str) -> Result<Access<'_>, Error> {
+        // The upper bits of a product: the digests of keys that differ in one byte differ in few bits.
+        let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let index = usize::try_from(mixed % SHARDS as u64).expect("a small number");
+        let access = self.lock(&self.shards[index]);
+        if access.shard.closed { Err(Error::Closed) } else { Ok(access) }
+    }
+
+    /// Locks one shard after the other, also after closing.
+    pub(super) fn each(&self) -> impl Iterator<Item = Access<'_>> {
+        self.shards.iter().map(|shard| self.lock(shard))
+    }
+
+    fn lock<'a>(&'a self, shard: &'a Mutex<Shard>) -> Access<'a> {
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let (woken, lost) = (SmallVec::new(), Vec::new());
+        let notifications = Notifications { holds: &self.holds, woken, lost };
+        Access { shard, now: self.clock.now(), notifications }
+    }
+
+    /// Ends all waits and frees the memory. All shards are closed before a waker runs: a task that
+    /// it wakes may call this table at once, and must not be granted a key.
+    pub(super) fn close(&self) {
+        self.each().for_each(|mut access| access.shard.closed = true);
+        for mut access in self.each() {
+            let waiters = mem::take(&mut access.shard.waiters).into_values();
+            access.notifications.woken.extend(waiters.map(|waiter| waiter.notify));
+            access.shard.table = LockTable::new(TableConfig::default());
+        }
+    }
+}
+
+/// A sixteenth of a limit, rounded up, and an eighth of that more: keys spread unevenly.
+fn share(limit: u64) -> u64 {
+    let even = limit.div_ceil(SHARDS as u64);
+    even + even / 8
+}
+
+/// One shard.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) table: LockTable,
+    /// The calls that wait, or were granted a lock which they have not returned.
+    pub(super) waiters: BTreeMap<Nonce, Waiter>,
+    /// The owner of every lock without a label: the host's name costs a system call. Each shard has
+    /// its own, so that threads do not contend for one reference count.
+    pub(super) owner: Arc<Owner>,
+    closed: bool,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) notify: Arc<Notify>,
+    /// When the call looks at the table without a notification.
+    pub(super) look_at: Instant,
+    pub(super) grant: Option<Grant>,
+}
+
+/// A shard that is locked, and the time at which it was. The clock and subscribers of log events are
+/// called meanwhile: they must not call this table.
+pub(super) struct Access<'a> {
+    // Fields are dropped in this order: the mutex is released before a waker runs, also in a panic.
+    pub(super) shard: MutexGuard<'a, Shard>,
+    pub(super) now: Instant,
+    notifications: Notifications<'a>,
+}
+
+impl Access<'_> {
+    /// Applies a command to the table, notifies the calls and watches that its effects concern, and
+    /// returns the last effect.
+    pub(super) fn step(&mut self, command: &Command) -> Option<Effect> {
+        let mut effects = Vec::new();
+        self.shard.table.apply(stamp(self.now), command, &mut effects);
+        for effect in &effects {
+            match effect {
+                Effect::Granted(grant) => {
+                    tracing::debug!(key = %grant.key, token = grant.token, "granted");
+                    if let Some(waiter) = self.shard.waiters.get_mut(&grant.nonce) {
+                        waiter.grant = Some(grant.clone());
+                        self.notifications.woken.push(waiter.notify.clone());
+                    }
+                    self.notify_head(&grant.key);
+                }
+                Effect::Expired { key, nonce, token, .. } => {
+                    tracing::info!(%nonce, token, "lease expired");
+                    self.lose(key, *nonce);
+                }
+                Effect::Unlocked { key, nonce, was: Ended::Held, .. } => self.lose(key, *nonce),
+                Effect::Unlocked { key, nonce, was: Ended::Waited, .. }
+                | Effect::Dropped { key, nonce, .. } => {
+                    self.forget(*nonce);
+                    self.notify_head(key);
+                }
+                _ => {}
+            }
+        }
+        effects.pop()
+    }
+
+    /// Whether this lock holds its key now.
+    pub(super) fn holds(&mut self, lock: &Lock) -> bool {
+        self.step(&Command::Noop);
+        self.shard.table.grant(lock.key()).is_some_and(|grant| grant.is_of(lock))
+    }
+
+    /// Unlocks or withdraws a nonce. Each LOCK is sent once, so that none can arrive later.
+    pub(super) fn unlock(&mut self, key: &Arc<str>, nonce: Nonce) {
+        self.step(&Command::Unlock { key: key.clone(), nonce, forget: true });
+    }
+
+    pub(super) fn extend(&mut self, key: &Arc<str>, nonce: Nonce, duration: Duration) {
+        let (key, duration_ms) = (key.clone(), whole_ms(duration));
+        let (process, request) = (ProcessId(0), 0);
+        self.step(&Command::Extend { key, nonce, process, request, duration_ms });
+    }
+
+    /// A lease has ended: of a watched lock, or of a grant that its call has not seen.
+    fn lose(&mut self, key: &Arc<str>, nonce: Nonce) {
+        self.forget(nonce);
+        if self.notifications.holds.are_watched() {
+            self.notifications.lost.push((key.clone(), nonce));
+        }
+    }
+
+    fn forget(&mut self, nonce: Nonce) {
+        let waiter = self.shard.waiters.remove(&nonce);
+        self.notifications.woken.extend(waiter.map(|waiter| waiter.notify));
+    }
+
+    /// Wakes the head of a queue if the lease before it ends before the head would look. Mostly it
+    /// does not: then a hand-off wakes one call.
+    fn notify_head(&mut self, key: &str) {
+        if let Some((head, _, lease_end)) = self.shard.table.next_grant(key)
+            && let Some(head) = self.shard.waiters.get(&head)
+            && head.look_at > instant(lease_end)
+        {
+            self.notifications.woken.push(head.notify.clone());
+        }
+    }
+}
+
+/// Losses and wake-ups, which are delivered when this is dropped: they run foreign code, which may
+/// call the table again.
+struct Notifications<'a> {
+    holds: &'a Holds,
+    woken: SmallVec<[Arc<Notify>; 2]>,
+    lost: Vec<(Arc<str>, Nonce)>,
+}
+
+impl Drop for Notifications<'_> {
+    fn drop(&mut self) {
+        for (key, nonce) in &self.lost {
+            self.holds.lose(key, *nonce, u64::MAX);
+        }
+        self.woken.iter().for_each(|call| call.notify_one());
+    }
+}
+
+/// The table's time: the clock's whole milliseconds, so that a lease ends when the clock has
+/// reached its end, never before.
+pub(super) fn stamp(now: Instant) -> ClusterTime {
+    ClusterTime(now.whole_ms())
+}
+
+/// When the clock shows a time of the table.
+pub(super) fn instant(at: ClusterTime) -> Instant {
+    Instant::from_origin(Duration::from_millis(at.0))
+}

@@ -1,0 +1,154 @@
+//! Goal: each shard keeps its limits, and a waker may call the table at once.
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
+    task::Context,
+    thread,
+};
+
+use futures_util::task::{ArcWake, waker};
+use tokio::runtime::Builder;
+
+use super::*;
+
+/// Enough that several belong to each shard.
+fn keys() -> Vec<String> {
+    (0..200).map(|number| format!("orders/{number}")).collect()
+}
+
+/// How many of the keys are granted at one time, and the limits that the refusals name.
+async fn granted(options: LocalOptions) -> (usize, Vec<(&'static str, u64)>) {
+    let local = Local::with_options(options, Arc::new(TokioClock::new()));
+    let mut limits = Vec::new();
+    for key in keys() {
+        match local.try_lock(&key, ms(100)).await {
+            Ok(_) => {}
+            Err(Error::Limit { what, limit }) => limits.push((what, limit)),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let granted = keys().len() - limits.len();
+    assert_eq!(sizes(&local).keys, granted as u64);
+    // Expired leases count no longer, nor their nonces a millisecond later.
+    tokio::time::advance(ms(100)).await;
+    assert_eq!(local.sizes().keys, 0);
+    tokio::time::advance(ms(1)).await;
+    if granted > 0 {
+        local.try_lock("orders/0", ms(100)).await.unwrap();
+    }
+    limits.dedup();
+    (granted, limits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_shard_has_a_sixteenth_and_an_eighth_more() {
+    // Each shard has at most 22 of these 200 keys.
+    let options = LocalOptions::default();
+    assert_eq!(granted(options.clone().keys_max(320)).await, (200, vec![]));
+    assert_eq!(granted(options.clone().keys_max(16)).await, (16, vec![("keys held", 1)]));
+    assert_eq!(granted(options.clone().keys_max(0)).await, (0, vec![("keys held", 0)]));
+    assert_eq!(granted(options.nonces_max(17)).await, (32, vec![("nonces remembered", 2)]));
+}
+
+/// Calls the table when it is woken, once it is armed, and counts the answers.
+struct CallsLocal {
+    local: Arc<Local>,
+    armed: AtomicBool,
+    answers: AtomicU32,
+}
+
+impl ArcWake for CallsLocal {
+    fn wake_by_ref(this: &Arc<Self>) {
+        if this.armed.load(Ordering::SeqCst) {
+            let key = "ends";
+            let answered = this.local.try_lock(key, ms(100)).now_or_never().is_some();
+            this.answers.fetch_add(answered.into(), Ordering::SeqCst);
+        }
+    }
+}
+
+async fn wake_from_another_call() {
+    let local = local();
+    let lock = local.lock("ends", options(100, 0)).await.unwrap();
+    let calls = CallsLocal { local, armed: AtomicBool::default(), answers: AtomicU32::default() };
+    let calls = Arc::new(calls);
+    let waker = waker(calls.clone());
+    let mut waits = Box::pin(calls.local.lock("ends", forever(1000)));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    calls.armed.store(true, Ordering::SeqCst);
+    calls.local.unlock(&lock).await.unwrap();
+    assert_eq!(calls.answers.load(Ordering::SeqCst), 1, "it was woken once, and answered");
+    calls.armed.store(false, Ordering::SeqCst);
+    waits.await.unwrap();
+}
+
+#[test]
+fn waker_may_reenter_local() {
+    let (end, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(wake_from_another_call());
+        end.send(()).unwrap();
+    });
+    // Under the mutex the waker would wait for itself.
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    assert!(ended.is_ok(), "{ended:?}");
+}
+
+/// A clock that panics when it is told to.
+#[derive(Debug)]
+struct Panics(TokioClock, AtomicBool);
+
+impl Clock for Panics {
+    fn now(&self) -> Instant {
+        assert!(!self.1.load(Ordering::SeqCst), "the clock panics");
+        self.0.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_under_the_mutex_does_not_end_the_table() {
+    let clock = Arc::new(Panics(TokioClock::new(), AtomicBool::default()));
+    let local = Local::with_clock(clock.clone());
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let waiter = waiting(&local, "k", forever(1000)).await;
+    clock.1.store(true, Ordering::SeqCst);
+    let release = std::panic::AssertUnwindSafe(|| local.release(&lock));
+    assert!(std::panic::catch_unwind(release).is_err());
+    clock.1.store(false, Ordering::SeqCst);
+    local.release(&lock);
+    waiter.now_or_never().unwrap().unwrap();
+}
+
+/// Tries every key when it is woken, and counts the grants.
+struct TriesAll(Arc<Local>, AtomicU32);
+
+impl ArcWake for TriesAll {
+    fn wake_by_ref(this: &Arc<Self>) {
+        for key in keys() {
+            let granted = matches!(this.0.try_lock(&key, ms(100)).now_or_never(), Some(Ok(_)));
+            this.1.fetch_add(granted.into(), Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_woken_by_close_cannot_lock_another_shard() {
+    let local = local();
+    let tries = Arc::new(TriesAll(local.clone(), AtomicU32::default()));
+    let waker = waker(tries.clone());
+    let mut calls = Vec::new();
+    for key in ["held", "held too", "held as well"] {
+        local.lock(key, options(1000, 0)).await.unwrap();
+        let mut call = Box::pin(local.lock(key, forever(1000)));
+        assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        calls.push(call);
+    }
+    local.close().await;
+    assert_eq!(tries.1.load(Ordering::SeqCst), 0);
+    for call in calls {
+        assert_error!(call.await, Error::Closed);
+    }
+}
