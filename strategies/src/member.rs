@@ -19,6 +19,7 @@ mod entry;
 mod formation;
 mod group;
 mod handle;
+mod identity;
 mod log_store;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod machine;
@@ -30,6 +31,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod ticks;
+mod timers;
 mod transfers;
 mod wire;
 #[cfg(any(test, feature = "testing"))]

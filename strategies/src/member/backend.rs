@@ -124,7 +124,7 @@ impl Backend {
     fn run_ticks(&mut self, now: Instant) {
         let ticks = self.ticks.take(now);
         if ticks == 0 && self.slept {
-            self.node.attend(now);
+            self.node.run_timers(now);
         }
         for _ in 0..ticks {
             self.node.tick(now, self.clock.wall_nanos());

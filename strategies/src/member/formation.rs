@@ -16,11 +16,13 @@ use std::{
 use gaggle_channels::NodeName;
 
 use super::{
+    identity::Identity,
     options::Members,
     peers::Peers,
+    timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
-use crate::{Instant, lock_table::TableConfig, random::Ids};
+use crate::{Instant, lock_table::TableConfig};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
@@ -35,14 +37,18 @@ pub(super) struct Formation {
     members: Members,
     outside_max_ms: u64,
     phase: Phase,
+    /// The greatest token observed so far: a new group begins above it.
+    last_token: u64,
+    /// The limit that the cluster named when it refused this process.
+    refused_limit: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Phase {
     Free,
-    Resting { until: Instant },
-    Pledged { forming: Forming, until: Instant },
-    Inviting { forming: Forming, pledged: BTreeSet<NodeName>, until: Instant },
+    Resting,
+    Pledged { forming: Forming },
+    Inviting { forming: Forming, pledged: BTreeSet<NodeName> },
     Grouped,
 }
 
@@ -56,25 +62,52 @@ pub(super) struct Letter {
 
 impl Formation {
     pub(super) fn new(name: NodeName, members: Members, outside_max_ms: u64) -> Self {
-        Self { name, members, outside_max_ms, phase: Phase::Free }
+        Self {
+            name,
+            members,
+            outside_max_ms,
+            phase: Phase::Free,
+            last_token: 0,
+            refused_limit: None,
+        }
     }
 
     /// The group that this process belongs to now, formed or joined.
     pub(super) fn grouped(&mut self) {
         self.phase = Phase::Grouped;
+        self.refused_limit = None;
     }
 
     /// This process left its group, and may pledge again from `until` on.
-    pub(super) fn rest(&mut self, until: Instant) {
-        self.phase = Phase::Resting { until };
+    pub(super) fn rest(&mut self, until: Instant, timers: &mut Timers) {
+        self.phase = Phase::Resting;
+        timers.set(Timer::Formation, until);
+    }
+
+    /// The greatest token that this process ever saw granted.
+    pub(super) fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    pub(super) fn observe_token(&mut self, token: u64) {
+        self.last_token = self.last_token.max(token);
+    }
+
+    /// The cluster has `limit` members and does not admit this process.
+    pub(super) fn refused(&mut self, limit: u32) {
+        self.refused_limit = Some(limit);
+    }
+
+    pub(super) fn refused_limit(&self) -> Option<u32> {
+        self.refused_limit
     }
 
     /// Where this process stands while it is in no group.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
             Phase::Free | Phase::Grouped => Standing::Free,
-            Phase::Resting { .. } => Standing::Resting,
-            Phase::Pledged { forming, .. } | Phase::Inviting { forming, .. } => {
+            Phase::Resting => Standing::Resting,
+            Phase::Pledged { forming } | Phase::Inviting { forming, .. } => {
                 Standing::Pledged(forming.id)
             }
         }
@@ -103,7 +136,7 @@ impl Formation {
     /// The forming that this process pledged to, if it is `id`.
     pub(super) fn pledged_to(&self, id: u128) -> Option<&Forming> {
         match &self.phase {
-            Phase::Pledged { forming, .. } if forming.id == id => Some(forming),
+            Phase::Pledged { forming } if forming.id == id => Some(forming),
             _ => None,
         }
     }
@@ -112,34 +145,30 @@ impl Formation {
     pub(super) fn tick(
         &mut self,
         now: Instant,
-        incarnation: u64,
+        identity: &mut Identity,
         peers: &Peers,
-        ids: &mut Ids,
         table: &TableConfig,
+        timers: &mut Timers,
         letters: &mut Vec<Letter>,
     ) -> Option<Forming> {
-        match &self.phase {
-            Phase::Resting { until }
-            | Phase::Pledged { until, .. }
-            | Phase::Inviting { until, .. }
-                if now >= *until =>
-            {
-                self.phase = Phase::Free;
-            }
-            _ => {}
+        if timers.has_expired(Timer::Formation, now) {
+            self.phase = Phase::Free;
+            timers.stop(Timer::Formation);
         }
         if matches!(self.phase, Phase::Free)
-            && let Some(members) = self.quorum_of_all(now, incarnation, peers)
+            && let Some(members) = self.quorum_of_all(now, identity.incarnation(), peers)
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
             let after = theirs.map(|peer| peer.last_token.saturating_add(1)).max();
-            let (id, first_token) = (ids.draw_wide(), table.first_token.max(after.unwrap_or(0)));
+            let (id, first_token) =
+                (identity.ids().draw_wide(), table.first_token.max(after.unwrap_or(0)));
             let table = TableConfig { first_token, ..table.clone() };
             let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
             let forming = Forming { id, members, table };
             tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");
             let pledged = BTreeSet::from([self.name.clone()]);
-            self.phase = Phase::Inviting { forming, pledged, until: now.after(PLEDGE_TTL) };
+            self.phase = Phase::Inviting { forming, pledged };
+            timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         }
         self.invite(letters);
         self.complete()
@@ -178,7 +207,7 @@ impl Formation {
 
     /// Repeats the invitation to those that have not pledged.
     fn invite(&self, letters: &mut Vec<Letter>) {
-        let Phase::Inviting { forming, pledged, .. } = &self.phase else { return };
+        let Phase::Inviting { forming, pledged } = &self.phase else { return };
         for (name, incarnation) in named(forming).filter(|(name, _)| !pledged.contains(name)) {
             let body = Body::Invite(forming.clone());
             letters.push(Letter { to: name, incarnation, body });
@@ -192,6 +221,7 @@ impl Formation {
         from: &NodeName,
         incarnation: u64,
         forming: Forming,
+        timers: &mut Timers,
     ) -> Option<Body> {
         // What is founded at the end is what was looked at first, not what came under its id later.
         let again = self.pledged_to(forming.id) == Some(&forming);
@@ -201,7 +231,8 @@ impl Formation {
             return None;
         }
         let id = forming.id;
-        self.phase = Phase::Pledged { forming, until: now.after(PLEDGE_TTL) };
+        self.phase = Phase::Pledged { forming };
+        timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         Some(Body::Pledge { forming: id })
     }
 
@@ -238,7 +269,7 @@ impl Formation {
         incarnation: u64,
         id: u128,
     ) -> Option<Forming> {
-        let Phase::Inviting { forming, pledged, .. } = &mut self.phase else { return None };
+        let Phase::Inviting { forming, pledged } = &mut self.phase else { return None };
         let member = named(forming).any(|(name, i)| name == *from && i == incarnation);
         if forming.id == id && member {
             pledged.insert(from.clone());
@@ -248,7 +279,7 @@ impl Formation {
 
     fn complete(&self) -> Option<Forming> {
         match &self.phase {
-            Phase::Inviting { forming, pledged, .. } if pledged.len() == forming.members.len() => {
+            Phase::Inviting { forming, pledged } if pledged.len() == forming.members.len() => {
                 Some(forming.clone())
             }
             _ => None,

@@ -112,7 +112,7 @@ impl Group {
             check_quorum: true,
             pre_vote: true,
             batch_append: true,
-            // Whoever waits for a commit is told of it (`tell_commit`), the others with the next entry
+            // Whoever waits for a commit is told of it (`advertise_commit`), the others with the next entry
             // or heartbeat: their answers would keep the leader from what comes next.
             skip_bcast_commit: true,
             max_uncommitted_size: UNCOMMITTED_BYTES_MAX,

@@ -8,87 +8,50 @@
 mod admission;
 mod duties;
 mod inbound;
+mod leadership;
 mod outbox;
 mod report;
 mod requests;
+mod roster;
 mod standing;
+mod turn;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-};
+use std::{collections::BTreeMap, mem, time::Duration};
 
-use bytes::Bytes;
 use gaggle_channels::NodeName;
 
-use self::outbox::Outbox;
-pub(crate) use self::standing::Status;
+use self::{leadership::Leadership, outbox::Outbox, roster::Roster, turn::Turn};
+pub(crate) use self::{outbox::Frame, standing::Status};
 use super::{
     formation::{Formation, Letter, PRESENCE_EVERY},
     group::{self, Group, GroupError},
+    identity::Identity,
     options::{MemberOptions, Timing},
     peers::Peers,
+    timers::{Timer, Timers},
     transfers::Transfers,
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
     Inspection, Instant, Nonce,
     client::command::{Event, Memory},
-    lock_table::{Effect, Ended, Grant, ProcessId},
+    lock_table::{Effect, ProcessId},
     planted::{Bug, planted},
-    random::Ids,
 };
 
-/// For how many frames of a turn the memory is kept.
-const FRAMES_KEPT: usize = 1024;
-
 pub(crate) struct Node {
-    name: NodeName,
+    identity: Identity,
     timing: Timing,
-    seed: u64,
-    ids: Ids,
-    incarnation: u64,
+    timers: Timers,
     formation: Formation,
     peers: Peers,
     group: Option<Group>,
+    roster: Roster,
+    leadership: Leadership,
     transfers: Transfers,
     outbox: Outbox,
-    frames: Vec<Frame>,
-    /// What the next flush reports.
-    events: Vec<Event>,
-    /// This turn has had its first flush.
-    flushed: bool,
-    /// A snapshot was installed, and what is held and waited for here is to be compared with it.
-    installed: bool,
-    /// What this member, as the leader, unlocks for another process.
-    foreign_unlocks: BTreeSet<Nonce>,
-    /// What comes out of the group: empty between two turns, and kept for its room.
-    drained: group::Output,
-    /// Who waits for what was committed in this turn, or lost a lock by it.
-    concerned: BTreeSet<u64>,
-    /// When each incarnation was heard last, within this group.
-    heard: BTreeMap<u64, Instant>,
-    /// The incarnations of the group that were met as such.
-    met: BTreeSet<u64>,
-    leader: Option<u64>,
-    leading_since: Instant,
-    group_heard: Instant,
-    /// The limit that the cluster named when it refused this process.
-    full: Option<u32>,
-    next_presence: Instant,
-    presences: u64,
-    /// The greatest token ever seen: a new group begins above it.
-    last_token: u64,
-    gone_asked: Instant,
-    dropped: u64,
-}
-
-/// A frame to send.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    /// Everyone, if `None`.
-    pub(crate) to: Option<NodeName>,
-    pub(crate) bytes: Bytes,
+    turn: Turn,
+    frames_dropped: u64,
 }
 
 impl Node {
@@ -99,45 +62,25 @@ impl Node {
         frame_limit: usize,
         seed: u64,
     ) -> Self {
-        let mut ids = Ids::new(seed);
-        let mut incarnation = ids.draw();
-        if planted(Bug::IncarnationReused) {
-            incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
-        }
         let timing = options.timing(frame_limit);
+        let outside_max_ms = timing.table.outside_max_ms;
+        let mut timers = Timers::default();
+        for timer in [Timer::Presence, Timer::SilenceCheck] {
+            timers.set(timer, Instant::default());
+        }
         Self {
-            formation: Formation::new(
-                name.clone(),
-                options.members.clone(),
-                timing.table.outside_max_ms,
-            ),
+            identity: Identity::new(name.clone(), seed),
+            formation: Formation::new(name, options.members.clone(), outside_max_ms),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
-            name,
             timing,
-            seed,
-            ids,
-            incarnation,
+            timers,
             peers: Peers::default(),
             group: None,
+            roster: Roster::default(),
+            leadership: Leadership::default(),
             transfers: Transfers::default(),
-            frames: Vec::new(),
-            events: Vec::new(),
-            flushed: false,
-            installed: false,
-            foreign_unlocks: BTreeSet::new(),
-            drained: group::Output::default(),
-            concerned: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            met: BTreeSet::new(),
-            leader: None,
-            leading_since: Instant::default(),
-            group_heard: Instant::default(),
-            full: None,
-            next_presence: Instant::default(),
-            presences: 0,
-            last_token: 0,
-            gone_asked: Instant::default(),
-            dropped: 0,
+            turn: Turn::default(),
+            frames_dropped: 0,
         }
     }
 
@@ -149,7 +92,12 @@ impl Node {
     /// How this process stands in a forming, and what it knows of the others.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn forming(&self) -> String {
-        format!("{:?} incarnation {:x} {:?}", self.formation, self.incarnation, self.peers)
+        format!(
+            "{:?} incarnation {:x} {:?}",
+            self.formation,
+            self.identity.incarnation(),
+            self.peers
+        )
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -169,32 +117,33 @@ impl Node {
         now: Instant,
         events: &mut Vec<Event>,
     ) -> Result<bool, GroupError> {
-        let first = !mem::replace(&mut self.flushed, true);
+        let first = self.turn.begin_flush();
         if first {
             self.group.iter_mut().for_each(Group::compact);
         } else {
             self.append(now);
         }
         if let Some(group) = &mut self.group {
-            let mut out = mem::take(&mut self.drained);
-            group.drain(now, &mut out)?;
-            self.take(now, &mut out);
-            self.drained = out;
+            let mut output = self.turn.take_output();
+            group.drain(now, &mut output)?;
+            self.take(now, &mut output);
+            self.turn.keep_output(output);
             self.follow_leader(now);
         }
-        events.append(&mut self.events);
+        self.turn.drain_events(events);
         Ok(self.group.as_ref().is_some_and(|group| {
-            group.has_ready() || (group.is_leader() && (first || !self.concerned.is_empty()))
+            group.has_ready()
+                || (group.is_leader() && (first || self.leadership.has_commit_recipients()))
         }))
     }
 
     /// Packs what the turn has posted into frames.
     pub(crate) fn end_turn(&mut self, now: Instant) -> std::vec::Drain<'_, Frame> {
-        self.flushed = false;
+        self.turn.end();
         let outbox = &mut self.outbox;
-        self.transfers.take_due(now, |to, body| outbox.post(to, &body));
-        self.pack();
-        self.frames.drain(..)
+        self.transfers.send(now, |to, body| outbox.post(to, &body));
+        let group = self.group.as_ref().map_or(0, Group::id);
+        self.outbox.pack(self.identity.incarnation(), group)
     }
 
     /// Appends what was submitted to this leader.
@@ -204,82 +153,52 @@ impl Node {
         if planted(Bug::AnswerBeforeCommit) {
             early = group.foretell(now);
         }
-        // What is appended now tells them as well.
+        // An appended entry carries the commit index to everyone.
         if !group.flush(now) {
-            self.tell_concerned();
+            group.advertise_commit(self.leadership.take_commit_recipients());
         }
         early.iter().for_each(|effect| self.report(effect));
     }
 
-    /// Takes what a drained group has to say.
-    fn take(&mut self, now: Instant, out: &mut group::Output) {
-        for message in out.messages.drain(..) {
+    /// Sends and reports what a drained group has put out.
+    fn take(&mut self, now: Instant, output: &mut group::Output) {
+        for message in output.messages.drain(..) {
             self.send_raft(now, message);
         }
-        for effect in out.effects.drain(..) {
+        for effect in output.effects.drain(..) {
             trace(&effect);
             if let Effect::Granted(grant) = &effect {
-                self.last_token = self.last_token.max(grant.token);
+                self.formation.observe_token(grant.token);
             }
-            self.note_concerned(&effect);
+            if let Some(group) = &self.group {
+                self.leadership.note_effect(&effect, group);
+            }
             self.report(&effect);
         }
-        self.concerned.extend(out.askers.drain(..));
         let (installed, reconfigured) =
-            (mem::take(&mut out.installed), mem::take(&mut out.reconfigured));
+            (mem::take(&mut output.installed), mem::take(&mut output.reconfigured));
         let Some(group) = &self.group else { return };
-        if !group.is_leader() {
-            self.concerned.clear();
-        }
+        self.leadership.note_requesters(output.requesters.drain(..), group);
         if installed {
-            self.last_token = self.last_token.max(group.table().last_token());
-            self.installed = true;
+            self.formation.observe_token(group.table().last_token());
+            self.turn.install();
         }
         if reconfigured {
             self.transfers.retain(|id| group.roster().contains_key(&id));
-            self.meet_members(now);
+            self.update_roster(now);
         }
     }
 
-    /// Notes who else wants to know of an effect, besides those who asked for it.
-    fn note_concerned(&mut self, effect: &Effect) {
-        match effect {
-            Effect::Granted(Grant { process, .. })
-            | Effect::Expired { process, .. }
-            | Effect::Dropped { process, .. } => _ = self.concerned.insert(process.0),
-            Effect::Unlocked { nonce, was, .. }
-                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held =>
-            {
-                let all = self.group.iter().flat_map(|group| group.roster().keys());
-                self.concerned.extend(all);
-            }
-            _ => {}
-        }
-    }
-
-    /// Tells those who wait for what was committed in this turn, or lost a lock by it.
-    fn tell_concerned(&mut self) {
-        let concerned = mem::take(&mut self.concerned);
-        if let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) {
-            group.tell_commit(concerned);
-        }
-    }
-
-    /// Gets to know the incarnations that the group has admitted since the last look.
-    fn meet_members(&mut self, now: Instant) {
+    /// Takes over the members that the group has admitted or dropped since the last time.
+    fn update_roster(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
         if !group.roster().is_empty() {
             self.formation.fix_members(group.roster().values());
         }
-        self.met.retain(|id| group.roster().contains_key(id));
-        self.heard.retain(|id, _| group.roster().contains_key(id));
         self.outbox.forget(|id| group.roster().contains_key(&id));
-        for (id, name) in group.members_oldest_first() {
-            if *name != self.name && self.met.insert(id) {
-                self.peers.admitted(now, name, id);
-                self.outbox.learn(id, name);
-                self.heard.entry(id).or_insert(now);
-            }
+        for (id, name) in self.roster.update(now, group, self.identity.name()) {
+            self.peers.admitted(now, name, id);
+            self.outbox.learn(id, name);
         }
     }
 
@@ -300,28 +219,25 @@ impl Node {
         }
     }
 
-    /// Reports a leader that has come or gone, and a snapshot once there is one to ask.
+    /// Reports that the leader changed or was lost, and a snapshot once there is a leader to ask.
     fn follow_leader(&mut self, now: Instant) {
         let leader = self.group.as_ref().and_then(Group::leader);
-        let changed = leader != self.leader;
+        let changed = self.leadership.follow(now, leader, &mut self.timers);
         if changed {
-            self.leader = leader;
-            self.leading_since = now;
             self.transfers.stop_sending();
-            self.foreign_unlocks.clear();
         }
         match (leader, &self.group) {
             (Some(id), Some(group)) if changed => {
                 let name = group.name_of(id).map_or("?", NodeName::as_str);
                 tracing::info!(leader = name, term = group.term(), "leader changed");
             }
-            (None, _) if changed => self.events.push(Event::Down { cause: None }),
+            (None, _) if changed => self.turn.report([Event::Down { cause: None }]),
             _ => {}
         }
-        if leader.is_some() && (changed || self.installed) {
-            let installed = mem::take(&mut self.installed);
+        if leader.is_some() && (changed || self.turn.is_installed()) {
+            let installed = self.turn.take_installed();
             let memory = if installed { Memory::Perhaps } else { Memory::Kept };
-            self.events.push(Event::Up { memory });
+            self.turn.report([Event::Up { memory }]);
         }
     }
 
@@ -335,9 +251,8 @@ impl Node {
     fn found(&mut self, now: Instant, forming: &wire::Forming, coordinator: bool) {
         let roster: BTreeMap<u64, NodeName> =
             super::formation::named(forming).map(|(name, id)| (id, name)).collect();
-        let seed = self.seed;
-        let mut group =
-            Group::found(forming.id, self.incarnation, roster, &forming.table, &self.timing, seed);
+        let (me, seed) = (self.identity.incarnation(), self.identity.seed());
+        let mut group = Group::found(forming.id, me, roster, &forming.table, &self.timing, seed);
         if coordinator {
             group.campaign();
         }
@@ -345,40 +260,32 @@ impl Node {
         self.enter(now, group);
         if coordinator {
             let start = Body::Start { forming: forming.id };
-            let ids: Vec<u64> = forming.members.iter().map(|(_, id)| *id).collect();
-            for id in ids.into_iter().filter(|id| *id != self.incarnation) {
-                self.outbox.post(id, &start);
-            }
+            let others = forming.members.iter().map(|(_, id)| *id).filter(|id| *id != me);
+            others.for_each(|id| self.outbox.post(id, &start));
         }
     }
 
     fn enter(&mut self, now: Instant, group: Group) {
-        self.group_heard = now;
-        self.full = None;
+        Roster::expect_frames(now, &mut self.timers);
+        Leadership::expect_leader(now, &mut self.timers);
         self.group = Some(group);
         self.formation.grouped();
-        self.meet_members(now);
+        self.update_roster(now);
     }
 
-    /// Leaves the group for good: everything held is lost, and this process runs on under a fresh
-    /// incarnation, so that nothing it promised can be promised twice.
-    fn leave(&mut self, now: Instant, rest: std::time::Duration) {
+    /// Leaves the group for good: everything held is lost, and this process goes on under a fresh
+    /// incarnation.
+    fn leave(&mut self, now: Instant, rest: Duration) {
         self.group = None;
-        self.leader = None;
-        if !planted(Bug::IncarnationKept) {
-            self.incarnation = self.ids.draw();
-        }
-        self.installed = false;
-        self.foreign_unlocks.clear();
-        self.events.push(Event::Up { memory: Memory::Gone });
-        self.events.push(Event::Down { cause: None });
+        self.identity.renew();
+        self.leadership.clear();
+        self.roster.clear();
         self.transfers.clear();
         self.outbox.clear();
-        self.heard.clear();
-        self.met.clear();
-        self.concerned.clear();
-        self.formation.rest(now.after(rest));
-        self.next_presence = now;
+        self.turn.take_installed();
+        self.turn.report([Event::Up { memory: Memory::Gone }, Event::Down { cause: None }]);
+        self.formation.rest(now.after(rest), &mut self.timers);
+        self.timers.set(Timer::Presence, now);
     }
 }
 

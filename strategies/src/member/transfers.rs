@@ -76,7 +76,7 @@ impl Transfers {
     }
 
     /// The pieces to send now, by receiver.
-    pub(super) fn take_due(&mut self, now: Instant, mut send: impl FnMut(u64, Body)) {
+    pub(super) fn send(&mut self, now: Instant, mut send: impl FnMut(u64, Body)) {
         for (to, outgoing) in &mut self.outgoing {
             if now.since(outgoing.progress_at) >= RESTART_AFTER {
                 self.begun += 1;
@@ -179,7 +179,7 @@ mod tests {
         let (mut n, mut whole) = (0, None);
         for ms in (0..10_000).step_by(10) {
             let mut chunks = Vec::new();
-            sender.take_due(at(ms), |_, body| chunks.push(body));
+            sender.send(at(ms), |_, body| chunks.push(body));
             for body in chunks {
                 let Body::Chunk(chunk) = body else { unreachable!("only chunks are sent") };
                 n += 1;
@@ -223,7 +223,7 @@ mod tests {
         let mut whole = None;
         for ms in (0..6_000).step_by(10) {
             let mut chunks = Vec::new();
-            sender.take_due(at(ms), |_, body| chunks.push(body));
+            sender.send(at(ms), |_, body| chunks.push(body));
             for body in chunks {
                 let Body::Chunk(chunk) = body else { unreachable!("only chunks are sent") };
                 let (ack, done) = receiver.receive(1, &chunk);
@@ -242,7 +242,7 @@ mod tests {
     /// The numbers of the pieces that are sent at this time.
     fn sends(sender: &mut Transfers, ms: u64) -> Vec<u32> {
         let mut indexes = Vec::new();
-        sender.take_due(at(ms), |_, body| match body {
+        sender.send(at(ms), |_, body| match body {
             Body::Chunk(chunk) => indexes.push(chunk.index),
             other => unreachable!("only chunks are sent, not {other:?}"),
         });

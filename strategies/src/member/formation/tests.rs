@@ -25,7 +25,8 @@ fn pledges(members: &Members, from: &str, change: impl FnOnce(&mut Forming)) -> 
     let mut forming = proper();
     change(&mut forming);
     let id = forming.id;
-    let body = formation.invited(Instant::default(), &name(from), 2, forming);
+    let body =
+        formation.invited(Instant::default(), &name(from), 2, forming, &mut Timers::default());
     assert!(body.is_none() || matches!(body, Some(Body::Pledge { forming }) if forming == id));
     assert_eq!(body.is_some(), formation.pledged_to(id).is_some());
     assert!(formation.pledged_to(id + 1).is_none(), "a pledge is to one forming");
@@ -52,7 +53,9 @@ fn an_invitation_is_pledged_to_only_as_a_whole() {
 #[test]
 fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
     let mut formation = Formation::new(name("b"), named_abc(), 0);
-    let mut invited = |forming| formation.invited(Instant::default(), &name("a"), 2, forming);
+    let mut invited = |forming| {
+        formation.invited(Instant::default(), &name("a"), 2, forming, &mut Timers::default())
+    };
     assert!(invited(proper()).is_some());
     assert!(invited(proper()).is_some(), "its answer was lost");
     assert!(invited(Forming { members: Vec::new(), ..proper() }).is_none());
@@ -73,9 +76,8 @@ fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to()
 #[test]
 fn only_the_invited_incarnation_pledges_and_only_to_this_forming() {
     let mut formation = Formation::new(name("a"), named_abc(), 0);
-    let until = Instant::default().after(PLEDGE_TTL);
     let pledged = BTreeSet::from([name("a"), name("c")]);
-    formation.phase = Phase::Inviting { forming: proper(), pledged, until };
+    formation.phase = Phase::Inviting { forming: proper(), pledged };
     assert!(formation.pledged(&name("b"), 2, 8).is_none(), "to another forming");
     assert!(formation.pledged(&name("b"), 5, 9).is_none(), "another incarnation");
     assert!(formation.pledged(&name("d"), 2, 9).is_none(), "another process");

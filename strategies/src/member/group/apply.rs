@@ -27,7 +27,7 @@ pub(in crate::member) struct Output {
     pub(in crate::member) messages: Vec<RaftMessage>,
     pub(in crate::member) effects: Vec<Effect>,
     /// Other members that asked for what was committed: of what this leader has appended.
-    pub(in crate::member) askers: Vec<u64>,
+    pub(in crate::member) requesters: Vec<u64>,
     /// A snapshot was installed: effects were skipped, so pending requests must ask again.
     pub(in crate::member) installed: bool,
     /// The configuration changed.
@@ -136,7 +136,7 @@ impl Group {
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
         for entry in entries {
             while let Some((_, asker)) = self.asked.pop_front_if(|(at, _)| *at <= entry.index) {
-                out.askers.push(asker);
+                out.requesters.push(asker);
             }
             self.apply(&entry, out)?;
         }

@@ -44,7 +44,7 @@ impl Group {
 
     /// Tells these peers how far the log is committed, unless what was sent to them says so. Heartbeats find what is lost of it, so that nobody answers
     /// ([`step`](Self::step)).
-    pub(in crate::member) fn tell_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
+    pub(in crate::member) fn advertise_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
         let committed = self.raw.raft.raft_log.committed;
         for peer in peers {
             let behind = self.told.get(&peer).is_none_or(|told| *told < committed);

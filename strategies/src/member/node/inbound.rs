@@ -1,11 +1,9 @@
+//! Frames from other processes.
+
 use gaggle_channels::NodeName;
 
 use super::{Body, Group, Instant, Node, RaftMessage, Standing, admission, wire, wire::Header};
 use crate::client::command::{Event, Subject};
-
-/// Incarnations that frames of the group may come from, members or not: who sends under ever new ids
-/// costs bounded memory, until the group next changes its members.
-const HEARD_MAX: usize = 1024;
 
 impl Node {
     /// Takes a frame. One that does not decode, or is for another cluster or incarnation, is
@@ -14,11 +12,11 @@ impl Node {
         match wire::decode(frame) {
             Ok((header, bodies)) if header.cluster == self.outbox.cluster() => {
                 // A broadcast comes back to its sender.
-                if header.from == self.incarnation {
+                if header.from == self.identity.incarnation() {
                     return;
                 }
-                if header.from == 0 || *from == self.name {
-                    self.dropped += 1;
+                if header.from == 0 || from == self.identity.name() {
+                    self.frames_dropped += 1;
                     return;
                 }
                 self.peers.heard(now, from, header.from);
@@ -26,9 +24,9 @@ impl Node {
                     self.take_body(now, from, &header, body);
                 }
             }
-            Ok(_) => self.dropped += 1,
+            Ok(_) => self.frames_dropped += 1,
             Err(error) => {
-                self.dropped += 1;
+                self.frames_dropped += 1;
                 tracing::warn!(peer = %from, %error, "dropped a frame");
             }
         }
@@ -48,15 +46,16 @@ impl Node {
         // Presence is how incarnations find each other; all else is for this very one.
         match body {
             Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
-            _ if header.to != self.incarnation => {
-                self.dropped += 1;
+            _ if header.to != self.identity.incarnation() => {
+                self.frames_dropped += 1;
                 return;
             }
             _ => {}
         }
         match body {
             Body::Invite(forming) => {
-                let reply = self.formation.invited(now, from, self.incarnation, forming);
+                let (me, timers) = (self.identity.incarnation(), &mut self.timers);
+                let reply = self.formation.invited(now, from, me, forming, timers);
                 if let Some(reply) = reply {
                     self.outbox.post_named(from, header.from, &reply);
                 }
@@ -78,21 +77,20 @@ impl Node {
         if self.group.is_none() && header.group != 0 {
             self.start(now, header.group);
             if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
-                tracing::info!("joining a group that lives");
-                let group = Group::join(header.group, self.incarnation, &self.timing, self.seed);
+                tracing::info!("joining an existing group");
+                let (me, seed) = (self.identity.incarnation(), self.identity.seed());
+                let group = Group::join(header.group, me, &self.timing, seed);
                 self.enter(now, group);
             }
         }
         let Some(group) = self.group.as_mut().filter(|group| group.id() == header.group) else {
-            self.dropped += 1;
+            self.frames_dropped += 1;
             return;
         };
-        if self.heard.len() >= HEARD_MAX && !self.heard.contains_key(&header.from) {
-            self.dropped += 1;
+        if !self.roster.heard(now, header.from, &mut self.timers) {
+            self.frames_dropped += 1;
             return;
         }
-        self.group_heard = now;
-        self.heard.insert(header.from, now);
         self.outbox.learn(header.from, from);
         match body {
             Body::Raft(message) => self.step(header.from, message),
@@ -124,11 +122,11 @@ impl Node {
 
     fn step(&mut self, from: u64, message: RaftMessage) {
         let Some(group) = self.group.as_mut().filter(|_| message.from == from) else {
-            self.dropped += 1;
+            self.frames_dropped += 1;
             return;
         };
         if let Err(error) = group.step(message) {
-            self.dropped += 1;
+            self.frames_dropped += 1;
             tracing::warn!(peer = from, %error, "refused a message of the engine");
         }
     }
@@ -152,13 +150,13 @@ impl Node {
             self.outbox.post_named(from, header.from, &full);
             return;
         }
-        let to_me = header.to == self.incarnation;
+        let to_me = header.to == self.identity.incarnation();
         let Some(reply) = self.peers.presence(now, from, header.from, presence, to_me) else {
-            self.dropped += 1;
+            self.frames_dropped += 1;
             return;
         };
         if reply.answer {
-            self.tell(from, header.from, false);
+            self.post_presence(from, header.from, false);
         }
         if !reply.verified {
             return;
@@ -184,9 +182,9 @@ impl Node {
 
     fn take_full(&mut self, limit: u32) {
         if self.group.is_none() {
-            self.full = Some(limit);
+            self.formation.refused(limit);
             let (of, what) = (Subject::AllLocks, "members of this cluster");
-            self.events.push(Event::Limit { of, what, limit: limit.into() });
+            self.turn.report([Event::Limit { of, what, limit: limit.into() }]);
         }
     }
 

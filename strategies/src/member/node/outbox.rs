@@ -1,3 +1,5 @@
+//! The bodies of a turn, packed into frames.
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -11,6 +13,17 @@ const HEADER_BYTES_MAX: usize = 160;
 /// Buffers longer than this are not kept for later turns.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
+/// For how many frames of a turn the memory is kept.
+const FRAMES_KEPT: usize = 1024;
+
+/// A frame to send.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Everyone, if `None`.
+    pub(crate) to: Option<NodeName>,
+    pub(crate) bytes: Bytes,
+}
+
 /// Gathers the bodies of a turn, so that each receiver gets them in one frame (or as few as the
 /// frame limit allows).
 #[derive(Debug)]
@@ -21,7 +34,8 @@ pub(super) struct Outbox {
     bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
     /// Emptied buffers of earlier turns: no more than one turn ever had receivers.
     spare: Vec<Bodies>,
-    /// Bodies that no frame had room for. Nobody asks for one: whoever makes a body keeps it short.
+    frames: Vec<Frame>,
+    /// Bodies that exceeded the frame limit. Every maker of a body keeps it short.
     overlong: u64,
 }
 
@@ -41,6 +55,7 @@ impl Outbox {
             names: BTreeMap::new(),
             bodies: BTreeMap::new(),
             spare: Vec::new(),
+            frames: Vec::new(),
             overlong: 0,
         }
     }
@@ -54,7 +69,7 @@ impl Outbox {
         (self.frame_limit - HEADER_BYTES_MAX) / 2
     }
 
-    /// How many bodies were dropped because no frame has room for them.
+    /// How many bodies were dropped because they exceed the frame limit.
     pub(super) fn overlong(&self) -> u64 {
         self.overlong
     }
@@ -98,12 +113,8 @@ impl Outbox {
     }
 
     /// Packs everything into frames, in the order of receivers.
-    pub(super) fn pack(
-        &mut self,
-        from: u64,
-        group: u128,
-        mut send: impl FnMut(Option<NodeName>, Bytes),
-    ) {
+    pub(super) fn pack(&mut self, from: u64, group: u128) -> std::vec::Drain<'_, Frame> {
+        self.frames.shrink_to(FRAMES_KEPT);
         let mut header = Vec::new();
         while let Some(((name, to), mut bodies)) = self.bodies.pop_first() {
             let cluster = self.cluster.as_str().into();
@@ -111,17 +122,19 @@ impl Outbox {
             header.clear();
             wire::encode_onto(&mut header, &fields);
             let room = self.frame_limit.saturating_sub(header.len());
+            let frames = &mut self.frames;
             self.overlong += bodies.frames(room, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());
                 frame.extend_from_slice(&header);
                 frame.extend_from_slice(bodies);
-                send(name.clone(), frame.into());
+                frames.push(Frame { to: name.clone(), bytes: frame.into() });
             });
             bodies.clear();
             if bodies.bytes.capacity() <= SPARE_BYTES_MAX {
                 self.spare.push(bodies);
             }
         }
+        self.frames.drain(..)
     }
 }
 
@@ -191,9 +204,7 @@ mod tests {
     }
 
     fn packed(outbox: &mut Outbox) -> Vec<Bytes> {
-        let mut frames = Vec::new();
-        outbox.pack(1, 2, |_, frame| frames.push(frame));
-        frames
+        outbox.pack(1, 2).map(|frame| frame.bytes).collect()
     }
 
     /// A body of so many bytes.

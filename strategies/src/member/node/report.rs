@@ -11,7 +11,7 @@ use crate::{
 impl Node {
     /// Reports an effect to the client core, if it concerns this process.
     pub(super) fn report(&mut self, effect: &Effect) {
-        self.events.extend(event(effect, ProcessId(self.incarnation)));
+        self.turn.report(event(effect, ProcessId(self.identity.incarnation())));
     }
 }
 

@@ -19,11 +19,11 @@ impl Node {
     /// Takes a request: a member that leads appends it with the next flush, any other sends it to
     /// its leader. What this member's own table answers is reported by the next flush.
     pub(crate) fn submit(&mut self, now: Instant, request: Request) -> Copies {
-        let (Some(group), Some(leader)) = (&mut self.group, self.leader) else {
+        let (Some(group), Some(leader)) = (&mut self.group, self.leadership.leader()) else {
             return Copies::Many;
         };
-        let over_channel = leader != self.incarnation;
-        let process = ProcessId(self.incarnation);
+        let me = self.identity.incarnation();
+        let (over_channel, process) = (leader != me, ProcessId(me));
         let command = match request {
             Request::Lock { nonce, key, lease, until, owner, .. } => {
                 let seen = Seen::At { group: group.id(), time: group.table().now() };
@@ -40,7 +40,7 @@ impl Node {
             }
             Request::Unlock { nonce, key, copies, ours } => {
                 if !ours && !over_channel {
-                    self.foreign_unlocks.insert(nonce);
+                    self.leadership.unlocks_foreign(nonce);
                 }
                 Command::Unlock { key, nonce, forget: !copies && !over_channel }
             }
@@ -49,18 +49,18 @@ impl Node {
             }
             Request::CheckHold { nonce, key, token } => {
                 if !self.holds(&key, nonce, token) {
-                    self.events.push(Event::Lost { nonce, key, token });
+                    self.turn.report([Event::Lost { nonce, key, token }]);
                 }
                 return Copies::One;
             }
             Request::CheckWaiter { nonce, .. } => {
-                // Asked again, its LOCK finds the place that it has.
-                self.events.push(Event::Forgotten { nonce });
+                // A repeated LOCK finds its position in the queue.
+                self.turn.report([Event::Forgotten { nonce }]);
                 return Copies::One;
             }
             Request::Inspect { id, key } => {
                 let found = self.inspect(&key);
-                self.events.push(Event::Inspected { id, found });
+                self.turn.report([Event::Inspected { id, found }]);
                 return Copies::One;
             }
         };
@@ -68,7 +68,7 @@ impl Node {
             self.outbox.post(leader, &Body::Request(command));
             Copies::Many
         } else {
-            if admission::is_admissible(&command, self.incarnation, group.lease_max_ms()) {
+            if admission::is_admissible(&command, me, group.lease_max_ms()) {
                 group.submit(leader, command);
             }
             Copies::One

@@ -1,14 +1,12 @@
+//! What a node says about itself, to users and to other processes.
+
 use std::time::Duration;
 
 use gaggle_channels::NodeName;
 
-use super::{
-    Body, FRAMES_KEPT, Frame, Group, Inspection, Instant, Node, PRESENCE_EVERY, Standing, wire,
-};
+use super::{Body, Group, Inspection, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
 use crate::{lock_table::Sizes, member::options::Members};
 
-/// Without a leader for this long, a member asks the others how they stand.
-const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
 /// How long a nameless process is remembered.
 const REMEMBER: Duration = Duration::from_secs(60);
 
@@ -28,10 +26,11 @@ pub(crate) struct Status {
 impl Node {
     pub(crate) fn status(&self) -> Status {
         let Some(group) = &self.group else {
-            return Status { full: self.full, ..Status::default() };
+            return Status { full: self.formation.refused_limit(), ..Status::default() };
         };
-        let leader = self.leader.and_then(|id| {
-            if id == self.incarnation { Some(&self.name) } else { group.name_of(id) }
+        let leader = self.leadership.leader().and_then(|id| {
+            let me = id == self.identity.incarnation();
+            if me { Some(self.identity.name()) } else { group.name_of(id) }
         });
         Status {
             ready: group.votes() && group.is_settled() && leader.is_some(),
@@ -64,7 +63,7 @@ impl Node {
 
     /// Frames that did not decode, were for another cluster or incarnation, or broke a rule.
     pub(crate) fn frames_dropped(&self) -> u64 {
-        self.dropped
+        self.frames_dropped
     }
 
     /// How many bodies were dropped because no frame has room for them.
@@ -80,7 +79,7 @@ impl Node {
     /// The incarnation, and the group with its id: for tests that forge frames.
     #[cfg(any(test, feature = "testing"))]
     pub(in crate::member) fn inside(&self) -> (u64, Option<(u128, &Group)>) {
-        (self.incarnation, self.group.as_ref().map(|group| (group.id(), group)))
+        (self.identity.incarnation(), self.group.as_ref().map(|group| (group.id(), group)))
     }
 
     fn standing(&self) -> Standing {
@@ -91,22 +90,21 @@ impl Node {
         }
     }
 
-    /// Says how this process stands, while it is in no group or its group has no leader.
-    pub(super) fn speak(&mut self, now: Instant) {
-        if now < self.next_presence {
+    /// Sends this process's presence to all others, while it has no group or its group no leader.
+    pub(super) fn send_presence(&mut self, now: Instant) {
+        if !self.timers.has_expired(Timer::Presence, now) {
             return;
         }
-        self.next_presence = now.after(PRESENCE_EVERY);
-        let alone = self.group.as_ref().is_none_or(|group| {
-            let leaderless =
-                self.leader.is_none() && now.since(self.leading_since) >= LEADERLESS_ASKS;
-            !group.votes() || leaderless
-        });
+        self.timers.set(Timer::Presence, now.after(PRESENCE_EVERY));
+        let leaderless = self.timers.has_expired(Timer::LeaderlessAsk, now);
+        let alone = self.group.as_ref().is_none_or(|group| !group.votes() || leaderless);
         if !alone {
             return;
         }
         let others: Vec<NodeName> = match self.formation.members() {
-            Members::Named(names) => names.iter().filter(|n| **n != self.name).cloned().collect(),
+            Members::Named(names) => {
+                names.iter().filter(|name| *name != self.identity.name()).cloned().collect()
+            }
             Members::Sized(_) => {
                 self.peers.forget_silent(now, REMEMBER);
                 let body = self.presence(0, 0);
@@ -116,34 +114,25 @@ impl Node {
         };
         for name in others {
             for incarnation in self.peers.incarnations(&name) {
-                self.tell(&name, incarnation, true);
+                self.post_presence(&name, incarnation, true);
             }
         }
     }
 
-    /// Tells one peer how this process stands; `ask` makes it answer.
-    pub(super) fn tell(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
+    /// Sends this process's presence to one peer; `ask` makes the peer answer.
+    pub(super) fn post_presence(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);
         self.outbox.post_named(name, incarnation, &body);
     }
 
     fn presence(&mut self, challenge: u64, echo: u64) -> Body {
-        self.presences += 1;
         Body::Presence(wire::Presence {
-            seq: self.presences,
+            seq: self.identity.next_presence(),
             standing: self.standing(),
-            last_token: self.last_token,
+            last_token: self.formation.last_token(),
             challenge,
             echo,
         })
-    }
-
-    /// Packs the turn's bodies into frames.
-    pub(super) fn pack(&mut self) {
-        let group = self.group.as_ref().map_or(0, Group::id);
-        let frames = &mut self.frames;
-        frames.shrink_to(FRAMES_KEPT);
-        self.outbox.pack(self.incarnation, group, |to, bytes| frames.push(Frame { to, bytes }));
     }
 }

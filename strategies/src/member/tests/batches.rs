@@ -104,12 +104,12 @@ fn everybody_who_asked_for_a_command_of_an_entry_is_named_when_it_is_committed()
     assert!(trio.group(1).flush(now));
     let mut out = Output::default();
     trio.group(1).drain(now, &mut out).unwrap();
-    assert!(out.askers.is_empty(), "it is not committed");
+    assert!(out.requesters.is_empty(), "it is not committed");
     let sent = std::mem::take(&mut out.messages);
     sent.into_iter().for_each(|message| trio.step(message.into_message()));
     trio.drain(2).into_iter().for_each(|message| trio.step(message));
     trio.group(1).drain(now, &mut out).unwrap();
-    assert_eq!(out.askers, [2, 3, 2]);
+    assert_eq!(out.requesters, [2, 3, 2]);
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! What a node knows of its leader, and what a leader owes to others.
+
+use std::{collections::BTreeSet, mem, time::Duration};
+
+use super::{Group, Instant, Nonce};
+use crate::{
+    lock_table::{Effect, Ended, Grant},
+    member::timers::{Timer, Timers},
+};
+
+/// Without a leader for this long, a member asks the others how they stand.
+const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
+/// Without a leader for this long, no news of a newer configuration arrives: several of the longest
+/// election timeouts.
+const LEADERLESS: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Default)]
+pub(super) struct Leadership {
+    leader: Option<u64>,
+    /// When the leader last changed.
+    since: Instant,
+    /// The incarnations that wait for what was committed in this turn, or lost a lock by it.
+    commit_recipients: BTreeSet<u64>,
+    /// What this member, as the leader, unlocks for another process.
+    foreign_unlocks: BTreeSet<Nonce>,
+}
+
+impl Leadership {
+    pub(super) fn leader(&self) -> Option<u64> {
+        self.leader
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Follows the group's leader. Returns whether it has changed.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        leader: Option<u64>,
+        timers: &mut Timers,
+    ) -> bool {
+        if leader == self.leader {
+            return false;
+        }
+        self.leader = leader;
+        self.since = now;
+        self.foreign_unlocks.clear();
+        if leader.is_some() {
+            timers.stop(Timer::LeaderlessAsk);
+            timers.stop(Timer::LeaderlessResign);
+        } else {
+            Self::expect_leader(now, timers);
+        }
+        true
+    }
+
+    /// The group has no leader from now on.
+    pub(super) fn expect_leader(now: Instant, timers: &mut Timers) {
+        timers.set(Timer::LeaderlessAsk, now.after(LEADERLESS_ASKS));
+        timers.set(Timer::LeaderlessResign, now.after(LEADERLESS));
+    }
+
+    /// The group was left.
+    pub(super) fn clear(&mut self) {
+        *self = Self { since: self.since, ..Self::default() };
+    }
+
+    /// This leader unlocks `nonce` for a process other than its holder.
+    pub(super) fn unlocks_foreign(&mut self, nonce: Nonce) {
+        self.foreign_unlocks.insert(nonce);
+    }
+
+    /// Notes which incarnations, besides those that requested it, need to learn of an effect.
+    pub(super) fn note_effect(&mut self, effect: &Effect, group: &Group) {
+        match effect {
+            Effect::Granted(Grant { process, .. })
+            | Effect::Expired { process, .. }
+            | Effect::Dropped { process, .. } => _ = self.commit_recipients.insert(process.0),
+            // The holder may be any process.
+            Effect::Unlocked { nonce, was, .. }
+                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held =>
+            {
+                self.commit_recipients.extend(group.roster().keys());
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the incarnations that requested what was committed. Only a leader advertises commits.
+    pub(super) fn note_requesters(&mut self, requesters: impl Iterator<Item = u64>, group: &Group) {
+        if group.is_leader() {
+            self.commit_recipients.extend(requesters);
+        } else {
+            self.commit_recipients.clear();
+        }
+    }
+
+    pub(super) fn has_commit_recipients(&self) -> bool {
+        !self.commit_recipients.is_empty()
+    }
+
+    pub(super) fn take_commit_recipients(&mut self) -> BTreeSet<u64> {
+        mem::take(&mut self.commit_recipients)
+    }
+}

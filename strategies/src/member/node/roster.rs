@@ -1,0 +1,68 @@
+//! The incarnations of the group, and when each was last heard.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gaggle_channels::NodeName;
+
+use super::{Group, Instant};
+use crate::member::timers::{Timer, Timers};
+
+/// Incarnations that frames of the group may come from, members or not: a sender under ever new ids
+/// costs bounded memory, until the group next changes its members.
+const SENDERS_MAX: usize = 1024;
+/// A member that joins and receives nothing from its group for this long starts over.
+const JOIN_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    last_heard_at: BTreeMap<u64, Instant>,
+    /// The incarnations that the group has admitted.
+    admitted: BTreeSet<u64>,
+}
+
+impl Roster {
+    /// Takes over the group's members. Returns those that it has admitted since the last time.
+    pub(super) fn update<'a>(
+        &mut self,
+        now: Instant,
+        group: &'a Group,
+        me: &NodeName,
+    ) -> Vec<(u64, &'a NodeName)> {
+        self.admitted.retain(|id| group.roster().contains_key(id));
+        self.last_heard_at.retain(|id, _| group.roster().contains_key(id));
+        let members = group.members_oldest_first().into_iter();
+        let added: Vec<_> =
+            members.filter(|(id, name)| *name != me && self.admitted.insert(*id)).collect();
+        for (id, _) in &added {
+            self.last_heard_at.entry(*id).or_insert(now);
+        }
+        added
+    }
+
+    /// A frame of the group arrived. Returns whether its sender is taken notice of.
+    pub(super) fn heard(&mut self, now: Instant, from: u64, timers: &mut Timers) -> bool {
+        if self.last_heard_at.len() >= SENDERS_MAX && !self.last_heard_at.contains_key(&from) {
+            return false;
+        }
+        self.last_heard_at.insert(from, now);
+        Self::expect_frames(now, timers);
+        true
+    }
+
+    /// The group is expected to send to a member that joins.
+    pub(super) fn expect_frames(now: Instant, timers: &mut Timers) {
+        timers.set(Timer::Join, now.after(JOIN_PATIENCE));
+    }
+
+    /// When a frame of this incarnation last arrived.
+    pub(super) fn last_heard_at(&self, id: u64) -> Option<Instant> {
+        self.last_heard_at.get(&id).copied()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,65 @@
+//! The named timers of a node. They expire at a tick: a tick is the finest time of a member.
+
+use crate::Instant;
+
+/// What a node does by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// The next presence is sent.
+    Presence,
+    /// A pledge, an invitation or a rest ends.
+    Formation,
+    /// A group that has had no leader for this long asks its members how they stand.
+    LeaderlessAsk,
+    /// News of a newer configuration no longer arrives: a replaced incarnation counts as gone.
+    LeaderlessResign,
+    /// A member that joins and receives nothing from its group starts over.
+    Join,
+    /// A leader looks for silent processes among the waiters.
+    SilenceCheck,
+}
+
+impl Timer {
+    const COUNT: usize = Self::SilenceCheck as usize + 1;
+}
+
+/// When each timer expires; a timer that is not set never does.
+#[derive(Debug, Default)]
+pub(super) struct Timers([Option<Instant>; Timer::COUNT]);
+
+impl Timers {
+    pub(super) fn set(&mut self, timer: Timer, at: Instant) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    pub(super) fn stop(&mut self, timer: Timer) {
+        self.0[timer as usize] = None;
+    }
+
+    /// Whether a timer was set and its time has come. It stays expired until it is set or stopped.
+    pub(super) fn has_expired(&self, timer: Timer, now: Instant) -> bool {
+        self.0[timer as usize].is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn timer_expires_at_its_time_until_it_is_stopped() {
+        let (mut timers, at) =
+            (Timers::default(), |ms| Instant::from_origin(Duration::from_millis(ms)));
+        assert!(!timers.has_expired(Timer::Join, at(1_000)), "it was never set");
+        timers.set(Timer::Join, at(5));
+        assert!(!timers.has_expired(Timer::Join, at(4)));
+        assert!(timers.has_expired(Timer::Join, at(5)) && timers.has_expired(Timer::Join, at(9)));
+        assert!(!timers.has_expired(Timer::Presence, at(9)), "each has a time of its own");
+        timers.set(Timer::Join, at(20));
+        assert!(!timers.has_expired(Timer::Join, at(9)));
+        timers.stop(Timer::Join);
+        assert!(!timers.has_expired(Timer::Join, at(30)));
+    }
+}
