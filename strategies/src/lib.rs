@@ -72,7 +72,6 @@ mod status;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod timeline;
 mod wait;
 
 // The strategies here implement the trait as any other does.

@@ -1,11 +1,13 @@
 //! Items by the time at which each is processed.
 
-use crate::{Instant, timeline::Timeline};
+use std::collections::BTreeSet;
+
+use crate::Instant;
 
 /// A queue of timers.
 #[derive(Debug)]
 pub(super) struct TimerQueue<T> {
-    by_time: Timeline<(Instant, T), ()>,
+    by_time: BTreeSet<(Instant, T)>,
 }
 
 /// When an item is processed, if it is scheduled. Kept beside the item, so that the queue finds it
@@ -24,7 +26,7 @@ impl<T> Timer<T> {
 
 impl<T> Default for TimerQueue<T> {
     fn default() -> Self {
-        Self { by_time: Timeline::default() }
+        Self { by_time: BTreeSet::new() }
     }
 }
 
@@ -33,22 +35,22 @@ impl<T: Copy + Ord> TimerQueue<T> {
     pub(super) fn set(&mut self, timer: &mut Timer<T>, at: Instant) {
         self.remove(timer);
         timer.at = Some(at);
-        self.by_time.insert((at, timer.item), ());
+        self.by_time.insert((at, timer.item));
     }
 
     pub(super) fn remove(&mut self, timer: &mut Timer<T>) {
         if let Some(at) = timer.at.take() {
-            self.by_time.remove((at, timer.item));
+            self.by_time.remove(&(at, timer.item));
         }
     }
 
     /// The time of the earliest item.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.by_time.first().map(|((at, _), ())| at)
+        self.by_time.first().map(|(at, _)| *at)
     }
 
     /// The earliest item, if its time has come.
     pub(super) fn first(&self, now: Instant) -> Option<T> {
-        self.by_time.first().filter(|((at, _), ())| *at <= now).map(|((_, item), ())| item)
+        self.by_time.first().filter(|(at, _)| *at <= now).map(|(_, item)| *item)
     }
 }

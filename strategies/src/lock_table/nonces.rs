@@ -1,6 +1,8 @@
+//! The nonces that hold, wait, or ended lately.
+
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{ClusterTime, Ended, Seen, slab::Slot};
+use super::{ClusterTime, Ended, Seen, rows::RowId};
 use crate::{
     Nonce,
     planted::{Bug, planted},
@@ -24,8 +26,8 @@ pub(super) struct Nonces {
 /// Where a nonce stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Holds { row: Slot },
-    Waits { waiter: Slot },
+    Holds { row: RowId },
+    Waits { row: RowId, place: u64 },
     Ended(Ended),
 }
 

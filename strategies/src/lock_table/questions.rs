@@ -1,4 +1,4 @@
-//! What a table is asked: nothing here changes what anybody holds.
+//! Read-only queries on the lock table.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl LockTable {
 
     /// The processes that have waiters, in order.
     pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
-        self.waiters.processes()
+        self.index.processes().copied()
     }
 
     /// The keys that are held, in the order of a snapshot. Looks at all of them, whatever is taken of
@@ -62,7 +62,7 @@ impl LockTable {
     /// The head of the queue for `key`: who gets it next.
     #[must_use]
     pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
-        self.row(key)?.queue.first().map(|head| self.waiters[head].claim.nonce)
+        Some(self.row(key)?.queue.first_key_value()?.1.claim.nonce)
     }
 
     /// What the holder of `key` was granted.
@@ -75,7 +75,7 @@ impl LockTable {
     #[must_use]
     pub fn next_grant(&self, key: &str) -> Option<(Nonce, u64, ClusterTime)> {
         let row = self.row(key)?;
-        let claim = &self.waiters[row.queue.first()?].claim;
+        let claim = &row.queue.first_key_value()?.1.claim;
         Some((claim.nonce, claim.request, row.holder.expires_at))
     }
 
@@ -90,7 +90,7 @@ impl LockTable {
     pub fn request(&self, nonce: Nonce) -> Option<u64> {
         Some(match self.nonces.place(nonce)? {
             Place::Holds { row } => self.rows[row].holder.claim.request,
-            Place::Waits { waiter } => self.waiters[waiter].claim.request,
+            Place::Waits { row, place } => self.rows[row].queue[&place].claim.request,
             Place::Ended(_) => return None,
         })
     }
@@ -112,12 +112,12 @@ impl LockTable {
     pub fn sizes(&self) -> Sizes {
         Sizes {
             keys: self.rows.len() as u64,
-            waiters: self.waiters.len() as u64,
+            waiters: self.index.waiters() as u64,
             nonces_remembered: self.nonces.remembered() as u64,
         }
     }
 
     pub(super) fn row(&self, key: &str) -> Option<&Row> {
-        self.rows.find(key).map(|slot| &self.rows[slot])
+        self.rows.find(key).map(|id| &self.rows[id])
     }
 }

@@ -1,17 +1,22 @@
-use std::sync::Arc;
+//! The row of a key that is held: its holder and its queue.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterTime, Grant, ProcessId, claim::Claim, waiters::Line};
+use super::{
+    ClusterTime, Grant, ProcessId,
+    claim::{Claim, Waiter},
+};
 use crate::{Nonce, Owner};
 
-/// One key that is held: a key without a holder has no row, and waiters only stand behind a holder.
-#[derive(Clone, Debug)]
+/// One key that is held: a key without a holder has no row, and there are no waiters without a holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) key: Arc<str>,
     pub(super) holder: Hold,
-    /// In the order of their places.
-    pub(super) queue: Line,
+    /// By the places of their claims: in the order of arrival.
+    pub(super) queue: BTreeMap<u64, Waiter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,24 +27,24 @@ pub(super) struct Hold {
     pub(super) expires_at: ClusterTime,
 }
 
-/// Who holds a key, as [`LockTable::holder`](super::LockTable::holder) shows it.
+/// The holder of a key, as [`LockTable::holder`](super::LockTable::holder) shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderView {
     /// The acquisition.
     pub nonce: Nonce,
     /// Its fencing token.
     pub token: u64,
-    /// Who asked last for it, or extended it.
+    /// The process of its latest LOCK or EXTEND.
     pub process: ProcessId,
-    /// For people.
+    /// For inspection.
     pub owner: Arc<Owner>,
-    /// The stamp of the newest LOCK of the nonce.
+    /// The stamp of the latest LOCK of the nonce.
     pub asked_at: ClusterTime,
     /// The stamp of the grant.
     pub granted_at: ClusterTime,
     /// The end of the lease.
     pub expires_at: ClusterTime,
-    /// How many wait for the key.
+    /// The number of waiters.
     pub waiters: u64,
 }
 
@@ -75,7 +80,7 @@ impl Row {
             asked_at: claim.asked_at,
             granted_at: *granted_at,
             expires_at: *expires_at,
-            waiters: self.queue.len().into(),
+            waiters: self.queue.len() as u64,
         }
     }
 }

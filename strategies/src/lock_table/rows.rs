@@ -1,107 +1,104 @@
-//! The rows of a table, found by their keys. Nonces and orders refer to them by slot, and a key is in
-//! memory once.
+//! The rows of a table by key.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     ops::{Index, IndexMut},
     sync::Arc,
 };
 
-use super::{
-    key::digest,
-    row::Row,
-    slab::{Slab, Slot},
-};
+use super::{key::digest, row::Row};
+
+/// Names a row while its key is held. Ordered by the digest of the key, so that the search compares
+/// numbers and not texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RowId {
+    digest: u64,
+    /// 0, unless another row had this digest when this one was inserted.
+    number: u64,
+}
 
 /// All rows.
-///
-/// They are found by the digests of their keys: the search for one among a million stays within the
-/// nodes of a small tree, where comparing texts would fetch one from elsewhere at every comparison.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
-    slab: Slab<Row>,
-    /// By the digest of the key.
-    by_digest: BTreeMap<u64, Slot>,
-    /// Rows that came when another had their digest. Keys made to collide cost a search by text, and
-    /// nothing else.
-    collided: BTreeMap<Arc<str>, Slot>,
+    rows: BTreeMap<RowId, Row>,
+    /// The rows whose number is not 0. Keys made to collide cost a search by text, and nothing else.
+    collided: BTreeMap<Arc<str>, RowId>,
 }
 
 impl Rows {
     pub(super) fn len(&self) -> usize {
-        self.slab.len()
+        self.rows.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.rows.is_empty()
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<Slot> {
-        let first = self.by_digest.get(&digest(key)).copied();
-        first.filter(|slot| *self[*slot].key == *key).or_else(|| self.collided.get(key).copied())
+    pub(super) fn find(&self, key: &str) -> Option<RowId> {
+        let first = RowId { digest: digest(key), number: 0 };
+        match self.rows.get(&first) {
+            Some(row) if *row.key == *key => Some(first),
+            _ => self.collided.get(key).copied(),
+        }
     }
 
     /// Adds the row of a key that has none.
-    pub(super) fn insert(&mut self, row: Row) -> Slot {
-        let key = row.key.clone();
-        let slot = self.slab.insert(row);
-        match self.by_digest.entry(digest(&key)) {
+    pub(super) fn insert(&mut self, row: Row) -> RowId {
+        let id = RowId { digest: digest(&row.key), number: 0 };
+        match self.rows.entry(id) {
             Entry::Vacant(vacant) => {
-                vacant.insert(slot);
+                vacant.insert(row);
+                id
             }
             Entry::Occupied(_) => {
-                self.collided.insert(key, slot);
+                // The place of its first holder is its own.
+                let id = RowId { number: row.holder.claim.place.saturating_add(1), ..id };
+                self.collided.insert(row.key.clone(), id);
+                self.rows.insert(id, row);
+                id
             }
         }
-        slot
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
-        let row = self.slab.remove(slot);
-        match self.by_digest.entry(digest(&row.key)) {
-            Entry::Occupied(first) if *first.get() == slot => {
-                first.remove();
-            }
-            _ => {
-                self.collided.remove(&row.key);
-            }
+    pub(super) fn remove(&mut self, id: RowId) {
+        let row = self.rows.remove(&id).expect(NAMED);
+        if id.number > 0 {
+            self.collided.remove(&row.key);
         }
     }
 
     /// All rows, by the digests of their keys, and then by their texts.
-    pub(super) fn in_order(&self) -> Vec<(Slot, &Row)> {
-        let slots = self.by_digest.values().chain(self.collided.values());
-        let mut rows: Vec<_> = slots.map(|slot| (*slot, &self[*slot])).collect();
+    pub(super) fn in_order(&self) -> Vec<(RowId, &Row)> {
+        let mut rows: Vec<_> = self.rows.iter().map(|(id, row)| (*id, row)).collect();
         if !self.collided.is_empty() {
-            rows.sort_by_cached_key(|(_, row)| (digest(&row.key), row.key.clone()));
+            rows.sort_by_key(|(id, row)| (id.digest, &*row.key));
         }
         rows
     }
 
-    /// Asserts that slots and ways to them agree.
+    /// Asserts that each row is found by its key.
     pub(super) fn check(&self) {
-        self.slab.check();
-        let ways = self.by_digest.len() + self.collided.len();
-        assert_eq!(ways, self.len(), "every row is found, and every slot has its row");
-        let mut slots = BTreeSet::new();
-        for (slot, row) in self.in_order() {
-            assert!(slots.insert(slot), "a slot has one way to it");
-            assert_eq!(self.find(&row.key), Some(slot), "a row is found by its key");
+        for (id, row) in &self.rows {
+            assert_eq!(self.find(&row.key), Some(*id), "a row is found by its key");
         }
+        let collided = self.rows.keys().filter(|id| id.number > 0).count();
+        assert_eq!(self.collided.len(), collided, "no entry outlives its row");
     }
 }
 
-impl Index<Slot> for Rows {
+const NAMED: &str = "a row that is named is in the table";
+
+impl Index<RowId> for Rows {
     type Output = Row;
 
-    fn index(&self, slot: Slot) -> &Row {
-        &self.slab[slot]
+    fn index(&self, id: RowId) -> &Row {
+        self.rows.get(&id).expect(NAMED)
     }
 }
 
-impl IndexMut<Slot> for Rows {
-    fn index_mut(&mut self, slot: Slot) -> &mut Row {
-        &mut self.slab[slot]
+impl IndexMut<RowId> for Rows {
+    fn index_mut(&mut self, id: RowId) -> &mut Row {
+        self.rows.get_mut(&id).expect(NAMED)
     }
 }
 
@@ -111,13 +108,14 @@ pub(super) mod tests {
 
     use super::*;
     use crate::lock_table::{
-        ClusterTime, LockRequest, Wait, claim::Claim, row::Hold, tests::request, waiters::Line,
+        ClusterTime, LockRequest, Wait, claim::Claim, row::Hold, tests::request,
     };
 
-    fn row(key: &str) -> Row {
+    fn row(key: &str, place: usize) -> Row {
         let request = LockRequest { key: key.into(), ..request(1, 1000, Wait::No) };
-        let holder = Hold::new(Claim::new(1, &request, ClusterTime(0)), 1, ClusterTime(0));
-        Row { key: request.key, holder, queue: Line::default() }
+        let holder =
+            Hold::new(Claim::new(place as u64, &request, ClusterTime(0)), 1, ClusterTime(0));
+        Row { key: request.key, holder, queue: BTreeMap::new() }
     }
 
     /// Texts of sixteen bytes, all with the digest of the first: the second half makes up for what
@@ -143,19 +141,19 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn keys_are_found_whether_their_digests_collide_or_not(
+        fn keys_are_found_although_digests_collide(
             steps in prop::collection::vec((0..90_usize, any::<bool>()), 0..300)
         ) {
             let mut keys = colliding(10);
             keys.extend((0..80).map(|key| key.to_string()));
             let (mut rows, mut model) = (Rows::default(), BTreeMap::new());
-            for (key, enters) in steps {
-                let key = &keys[key];
+            for (number, enters) in steps {
+                let key = &keys[number];
                 match (enters, model.remove(key)) {
                     (true, None) => {
-                        model.insert(key.clone(), rows.insert(row(key)));
+                        model.insert(key.clone(), rows.insert(row(key, number)));
                     }
-                    (_, Some(slot)) => rows.remove(slot),
+                    (_, Some(id)) => rows.remove(id),
                     (false, None) => {}
                 }
                 rows.check();
@@ -173,12 +171,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn their_order_does_not_depend_on_where_they_stand() {
+    fn order_of_rows_does_not_depend_on_insertion() {
         let keys = colliding(3);
         let listed = |order: [usize; 3]| {
             let mut rows = Rows::default();
             for key in order {
-                rows.insert(row(&keys[key]));
+                rows.insert(row(&keys[key], key));
             }
             let listed = rows.in_order().into_iter().map(|(_, row)| row.key.clone());
             listed.collect::<Vec<_>>()
@@ -187,26 +185,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn broken_rows_do_not_pass_the_check() {
-        type Break = fn(&mut Rows);
-        let breaks: [Break; 2] = [
-            |rows| {
-                rows.by_digest.pop_first();
-            },
-            |rows| {
-                let other = *rows.by_digest.last_key_value().unwrap().1;
-                rows.by_digest.first_entry().unwrap().insert(other);
-            },
-        ];
+    fn broken_rows_fail_the_check() {
+        let keys = colliding(3);
+        let breaks: [fn(&mut Rows); 2] =
+            [|rows| _ = rows.collided.pop_first(), |rows| _ = rows.rows.pop_last()];
         let mut good = Rows::default();
-        let slots = (0..40).map(|key| good.insert(row(&key.to_string()))).collect::<Vec<_>>();
-        slots[16..32].iter().for_each(|slot| good.remove(*slot));
+        keys.iter().enumerate().for_each(|(place, key)| _ = good.insert(row(key, place)));
         good.check();
-        for (place, broken) in breaks.into_iter().enumerate() {
+        for (number, broken) in breaks.into_iter().enumerate() {
             let mut rows = good.clone();
             broken(&mut rows);
             let checked = std::panic::catch_unwind(|| rows.check());
-            assert!(checked.is_err(), "break {place} passes");
+            assert!(checked.is_err(), "break {number} passes");
         }
     }
 }

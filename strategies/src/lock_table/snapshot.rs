@@ -1,4 +1,6 @@
-use std::sync::Arc;
+//! The table as bytes.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +13,6 @@ use super::{
     nonces::{Nonces, Place},
     row::{Hold, Row},
     rows::Rows,
-    waiters::{Line, Waiters},
 };
 use crate::{
     Nonce,
@@ -78,7 +79,7 @@ impl LockTable {
             holder: row.holder.clone(),
             queue: match planted(Bug::SnapshotWithoutQueue) {
                 true => Vec::new(),
-                false => self.waiters.queue(&row.queue).map(|(_, waiter)| waiter.clone()).collect(),
+                false => row.queue.values().cloned().collect(),
             },
         });
         let image = Image {
@@ -131,7 +132,6 @@ impl Image {
             last_token: self.last_token,
             last_place: self.last_place,
             rows: Rows::default(),
-            waiters: Waiters::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         };
@@ -169,9 +169,9 @@ impl LockTable {
         let mut before = holder.claim.place;
         self.check_claim(&holder.claim)?;
         let nonce = holder.claim.nonce;
-        let slot = self.rows.insert(Row { key, holder, queue: Line::default() });
-        self.index.add_lease(slot, &self.rows[slot]);
-        self.restore_nonce(nonce, Place::Holds { row: slot })?;
+        let id = self.rows.insert(Row { key, holder, queue: BTreeMap::new() });
+        self.index.add_lease(id, &self.rows[id]);
+        self.restore_nonce(nonce, Place::Holds { row: id })?;
         for waiter in queue {
             let place = waiter.claim.place;
             // A holder came before those who wait behind it.
@@ -180,8 +180,8 @@ impl LockTable {
             before = place;
             self.check_claim(&waiter.claim)?;
             let nonce = waiter.claim.nonce;
-            let waiter = self.enter_queue(slot, waiter);
-            self.restore_nonce(nonce, Place::Waits { waiter })?;
+            self.enqueue(id, waiter);
+            self.restore_nonce(nonce, Place::Waits { row: id, place })?;
         }
         Ok(())
     }

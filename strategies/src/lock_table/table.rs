@@ -1,4 +1,6 @@
-use std::sync::Arc;
+//! The table and its steps.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal, TableConfig,
@@ -7,9 +9,7 @@ use super::{
     index::Index,
     nonces::{Nonces, Place},
     row::{Hold, Row},
-    rows::Rows,
-    slab::Slot,
-    waiters::{Line, Waiters},
+    rows::{RowId, Rows},
 };
 use crate::{
     Nonce,
@@ -28,7 +28,6 @@ pub struct LockTable {
     /// The place that the last accepted LOCK took.
     pub(super) last_place: u64,
     pub(super) rows: Rows,
-    pub(super) waiters: Waiters,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -55,7 +54,6 @@ impl LockTable {
             now: ClusterTime(0),
             last_place: 0,
             rows: Rows::default(),
-            waiters: Waiters::default(),
             nonces: Nonces::default(),
             index: Index::default(),
         }
@@ -70,8 +68,8 @@ impl LockTable {
         if planted(Bug::TokenReset) && self.rows.is_empty() {
             self.last_token = self.config.first_token - 1;
         }
-        self.drop_dead_waiters(effects);
-        self.end_due_leases(effects);
+        self.drop_expired_waiters(effects);
+        self.end_expired_leases(effects);
         self.nonces.purge(self.now, self.config.nonce_memory_ms);
         match command {
             Command::Lock(request) => self.lock(request, effects),
@@ -91,8 +89,8 @@ impl LockTable {
             Some(Place::Holds { row }) if self.rows[row].key == request.key => {
                 self.grant_again(row, request)
             }
-            Some(Place::Waits { waiter }) if self.waits_for(waiter, &request.key) => {
-                self.queue_again(waiter, request)
+            Some(Place::Waits { row, place }) if self.rows[row].key == request.key => {
+                self.queue_again(row, place, request)
             }
             Some(Place::Ended(how)) => refused(request, Refusal::Spent(how)),
             // One nonce names one acquisition: it cannot take a second key.
@@ -105,9 +103,9 @@ impl LockTable {
         effects.push(effect);
     }
 
-    fn grant_again(&mut self, slot: Slot, request: &LockRequest) -> Effect {
-        let row = &mut self.rows[slot];
-        debug_assert_eq!(row.holder.claim.nonce, request.nonce, "a slot names the same row");
+    fn grant_again(&mut self, id: RowId, request: &LockRequest) -> Effect {
+        let row = &mut self.rows[id];
+        debug_assert_eq!(row.holder.claim.nonce, request.nonce, "a nonce names its own row");
         row.holder.claim.asked_again(request, self.now);
         if planted(Bug::GrantedTwice) {
             self.last_token += 1;
@@ -116,23 +114,18 @@ impl LockTable {
         Effect::Granted(row.grant())
     }
 
-    /// The place stays, the deadline may move to a later time, and the grant goes to whoever asked
-    /// last.
-    fn queue_again(&mut self, slot: Slot, request: &LockRequest) -> Effect {
-        let Self { waiters, index, now, .. } = self;
-        debug_assert_eq!(waiters[slot].claim.nonce, request.nonce, "a slot names the same waiter");
+    /// The place stays, the deadline may move to a later time, and the grant goes to the process of
+    /// this LOCK.
+    fn queue_again(&mut self, id: RowId, place: u64, request: &LockRequest) -> Effect {
+        let Self { rows, index, now, .. } = self;
+        let waiter = rows[id].queue.get_mut(&place).expect(QUEUED);
+        debug_assert_eq!(waiter.claim.nonce, request.nonce, "a nonce names its own waiter");
         let asked = request.wait.deadline(*now);
-        index.unset_deadline(&waiters[slot]);
-        waiters.change(slot, |waiter| {
-            waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
-            waiter.claim.asked_again(request, *now);
-        });
-        index.set_deadline(slot, &waiters[slot]);
+        index.remove_waiter(waiter);
+        waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
+        waiter.claim.asked_again(request, *now);
+        index.add_waiter(id, waiter);
         queued(request)
-    }
-
-    fn waits_for(&self, waiter: Slot, key: &str) -> bool {
-        *self.rows[self.waiters.row(waiter)].key == *key
     }
 
     /// Judges a LOCK of an unknown nonce: age, then limits, then whether the key is free.
@@ -142,29 +135,29 @@ impl LockTable {
             return Err(Refusal::Stale { group: config.group, now: *now });
         }
         bounded(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
-        let Some(slot) = self.rows.find(&request.key) else {
+        let Some(id) = self.rows.find(&request.key) else {
             bounded(self.rows.len(), config.keys_max, Bound::Keys)?;
             self.last_place += 1;
             self.last_token += 1;
             let claim = Claim::new(self.last_place, request, *now);
             let holder = Hold::new(claim, self.last_token, *now);
-            let row = Row { key: request.key.clone(), holder, queue: Line::default() };
+            let row = Row { key: request.key.clone(), holder, queue: BTreeMap::new() };
             let granted = row.grant();
-            let slot = self.rows.insert(row);
-            self.index.add_lease(slot, &self.rows[slot]);
-            self.nonces.set(request.nonce, Place::Holds { row: slot });
+            let id = self.rows.insert(row);
+            self.index.add_lease(id, &self.rows[id]);
+            self.nonces.set(request.nonce, Place::Holds { row: id });
             return Ok(Effect::Granted(granted));
         };
         if request.wait.is_none() {
             return Err(Refusal::Held);
         }
-        let waiting = self.rows[slot].queue.len();
-        bounded(waiting as usize, config.waiters_per_key_max, Bound::WaitersPerKey)?;
+        bounded(self.rows[id].queue.len(), config.waiters_per_key_max, Bound::WaitersPerKey)?;
         self.last_place += 1;
         let claim = Claim::new(self.last_place, request, *now);
         let deadline = request.wait.deadline(*now);
-        let waiter = self.enter_queue(slot, Waiter { claim, deadline });
-        self.nonces.set(request.nonce, Place::Waits { waiter });
+        let place = claim.place;
+        self.enqueue(id, Waiter { claim, deadline });
+        self.nonces.set(request.nonce, Place::Waits { row: id, place });
         Ok(queued(request))
     }
 
@@ -172,18 +165,18 @@ impl LockTable {
         let place = self.nonces.place(nonce);
         if planted(Bug::UnlockByAnyone)
             && place.is_none()
-            && let Some(slot) = self.rows.find(key)
+            && let Some(id) = self.rows.find(key)
         {
-            let holder = self.rows[slot].holder.claim.nonce;
+            let holder = self.rows[id].holder.claim.nonce;
             self.end_nonce(holder, Ended::Unlocked, false);
-            return self.hand_over(slot, effects);
+            return self.grant_next(id, effects);
         }
         let (was, request) = match place {
             Some(Place::Holds { row }) if self.rows[row].key == *key => {
                 (Ended::Held, self.rows[row].holder.claim.request)
             }
-            Some(Place::Waits { waiter }) if self.waits_for(waiter, key) => {
-                (Ended::Waited, self.waiters[waiter].claim.request)
+            Some(Place::Waits { row, place }) if self.rows[row].key == *key => {
+                (Ended::Waited, self.rows[row].queue[&place].claim.request)
             }
             Some(Place::Ended(how)) => (how, 0),
             Some(_) | None => (Ended::Unknown, 0),
@@ -193,16 +186,16 @@ impl LockTable {
             (Ended::Held, Some(Place::Holds { row })) => {
                 self.end_nonce(nonce, Ended::Unlocked, forget);
                 if planted(Bug::NoHandOver) {
-                    while let Some(head) = self.rows[row].queue.first() {
-                        let claim = self.leave_queue(head);
+                    while let Some((&head, _)) = self.rows[row].queue.first_key_value() {
+                        let claim = self.dequeue(row, head);
                         self.nonces.forget(claim.nonce);
                     }
                 }
-                self.hand_over(row, effects);
+                self.grant_next(row, effects);
             }
-            (Ended::Waited, Some(Place::Waits { waiter })) => {
+            (Ended::Waited, Some(Place::Waits { row, place })) => {
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
-                self.leave_queue(waiter);
+                self.dequeue(row, place);
             }
             (Ended::Unknown, None) if !forget => {
                 self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
@@ -227,8 +220,8 @@ impl LockTable {
         by: (ProcessId, u64),
         duration_ms: u64,
     ) -> Option<(u64, ClusterTime)> {
-        let slot = self.rows.find(key)?;
-        let row = &mut self.rows[slot];
+        let id = self.rows.find(key)?;
+        let row = &mut self.rows[id];
         if row.holder.claim.nonce != nonce {
             return None;
         }
@@ -237,116 +230,105 @@ impl LockTable {
         if asked > row.holder.expires_at {
             self.index.remove_lease(row);
             row.holder.expires_at = asked;
-            self.index.add_lease(slot, row);
+            self.index.add_lease(id, row);
         }
         Some((row.holder.token, row.holder.expires_at))
     }
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let waiters = self.waiters.of(process);
+        let waiters = self.index.waiters_of(process);
         if planted(Bug::HashOrder) {
             return self.drop_in_hash_order(waiters, effects);
         }
-        for (_, waiter) in waiters {
-            self.drop_waiter(waiter, effects);
+        for (id, place) in waiters {
+            self.drop_waiter(id, place, effects);
         }
     }
 
     #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
-    fn drop_in_hash_order(&mut self, waiters: Vec<(u64, Slot)>, effects: &mut Vec<Effect>) {
-        let hashed: std::collections::HashMap<u64, Slot> = waiters.into_iter().collect();
-        for waiter in hashed.into_values() {
-            self.drop_waiter(waiter, effects);
+    fn drop_in_hash_order(&mut self, waiters: Vec<(RowId, u64)>, effects: &mut Vec<Effect>) {
+        let by_place = waiters.into_iter().map(|(id, place)| (place, id));
+        let hashed: std::collections::HashMap<u64, RowId> = by_place.collect();
+        for (place, id) in hashed {
+            self.drop_waiter(id, place, effects);
         }
     }
 
-    fn drop_dead_waiters(&mut self, effects: &mut Vec<Effect>) {
+    fn drop_expired_waiters(&mut self, effects: &mut Vec<Effect>) {
         if planted(Bug::DeadWaiterGranted) {
             return;
         }
-        while let Some(waiter) = self.index.due_waiter(self.now) {
-            self.drop_waiter(waiter, effects);
+        while let Some((id, place)) = self.index.expired_waiter(self.now) {
+            self.drop_waiter(id, place, effects);
         }
     }
 
-    fn drop_waiter(&mut self, waiter: Slot, effects: &mut Vec<Effect>) {
-        let row = self.waiters.row(waiter);
-        let Claim { nonce, process, request, .. } = self.leave_queue(waiter);
+    fn drop_waiter(&mut self, id: RowId, place: u64, effects: &mut Vec<Effect>) {
+        let Claim { nonce, process, request, .. } = self.dequeue(id, place);
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: self.rows[row].key.clone(), nonce, process, request });
+        effects.push(Effect::Dropped { key: self.rows[id].key.clone(), nonce, process, request });
     }
 
-    /// Adds a waiter to the queue of a row.
-    pub(super) fn enter_queue(&mut self, slot: Slot, waiter: Waiter) -> Slot {
-        let row = &mut self.rows[slot];
-        let waiter = self.waiters.push(&mut row.queue, slot, waiter);
+    pub(super) fn enqueue(&mut self, id: RowId, waiter: Waiter) {
+        let row = &mut self.rows[id];
+        self.index.add_waiter(id, &waiter);
+        row.queue.insert(waiter.claim.place, waiter);
         if row.queue.len() == 1 {
-            self.index.move_lease(slot, row);
+            self.index.move_lease(id, row);
         }
-        self.index.set_deadline(waiter, &self.waiters[waiter]);
-        waiter
     }
 
-    fn leave_queue(&mut self, waiter: Slot) -> Claim {
-        let slot = self.waiters.row(waiter);
-        let row = &mut self.rows[slot];
-        let waiter = self.waiters.remove(&mut row.queue, waiter);
+    fn dequeue(&mut self, id: RowId, place: u64) -> Claim {
+        let row = &mut self.rows[id];
+        let waiter = row.queue.remove(&place).expect(QUEUED);
         if row.queue.is_empty() {
-            self.index.move_lease(slot, row);
+            self.index.move_lease(id, row);
         }
-        self.index.unset_deadline(&waiter);
+        self.index.remove_waiter(&waiter);
         waiter.claim
     }
 
-    fn end_due_leases(&mut self, effects: &mut Vec<Effect>) {
+    fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
         if planted(Bug::ExpiryIgnored) {
             return;
         }
-        while let Some(slot) = self.index.due_lease(self.now) {
-            let row = &self.rows[slot];
+        while let Some(id) = self.index.expired_lease(self.now) {
+            let row = &self.rows[id];
             let Claim { nonce, process, request, .. } = row.holder.claim;
             let token = row.holder.token;
             self.nonces.end(nonce, Ended::Expired, self.now);
             effects.push(Effect::Expired { key: row.key.clone(), nonce, process, request, token });
-            self.hand_over(slot, effects);
+            self.grant_next(id, effects);
         }
     }
 
-    /// Ends the hold of a key and grants it to the head of the queue, which is alive: the dead left
-    /// at the beginning of the step. Without a queue the key leaves the table.
-    fn hand_over(&mut self, slot: Slot, effects: &mut Vec<Effect>) {
-        let row = &mut self.rows[slot];
+    /// Ends the hold of a key and grants it to the head of the queue, whose deadline is not reached:
+    /// such waiters were dropped at the beginning of the step. Without a queue the key leaves the table.
+    fn grant_next(&mut self, id: RowId, effects: &mut Vec<Effect>) {
+        let row = &mut self.rows[id];
         self.index.remove_lease(row);
-        let Some(head) = row.queue.first() else {
-            self.rows.remove(slot);
+        let Some((_, waiter)) = row.queue.pop_first() else {
+            self.rows.remove(id);
             return;
         };
-        let waiter = self.waiters.remove(&mut row.queue, head);
-        self.index.unset_deadline(&waiter);
+        self.index.remove_waiter(&waiter);
         self.last_token += 1;
         row.holder = Hold::new(waiter.claim, self.last_token, self.now);
-        self.index.add_lease(slot, row);
+        self.index.add_lease(id, row);
         effects.push(Effect::Granted(row.grant()));
-        self.nonces.set(row.holder.claim.nonce, Place::Holds { row: slot });
+        self.nonces.set(row.holder.claim.nonce, Place::Holds { row: id });
     }
-}
 
-impl LockTable {
     fn rows_equal(&self, other: &Self) -> bool {
-        let of = |table: &Self, row: &Row| {
-            table.waiters.queue(&row.queue).map(|(_, waiter)| waiter.clone()).collect::<Vec<_>>()
-        };
-        let mut pairs = self.rows.in_order().into_iter().zip(other.rows.in_order());
-        self.rows.len() == other.rows.len()
-            && pairs.all(|((_, one), (_, two))| {
-                (&one.key, &one.holder) == (&two.key, &two.holder)
-                    && of(self, one) == of(other, two)
-            })
+        let (rows, others) = (self.rows.in_order(), other.rows.in_order());
+        rows.iter().map(|(_, row)| row).eq(others.iter().map(|(_, row)| row))
     }
 }
 
-/// Equal are tables that hold the same: what is in a slot counts, and not which slot it is. That
-/// the live nonces and the indexes say what the rows say is [`LockTable::check`]'s.
+const QUEUED: &str = "a waiter that is named is in the queue";
+
+/// Tables that hold the same are equal, whatever the ids of their rows. That the live nonces and the
+/// index agree with the rows is asserted by [`LockTable::check`].
 impl PartialEq for LockTable {
     fn eq(&self, other: &Self) -> bool {
         self.config == other.config

@@ -2,13 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    lock_table::{
-        config::{FIRST_TOKEN_MAX, TIME_MAX},
-        slab::Slot,
-    },
-    timeline::Timeline,
-};
+use crate::lock_table::config::{FIRST_TOKEN_MAX, TIME_MAX};
 
 /// The greatest token and place that a snapshot may tell of.
 const COUNTER_MAX: u64 = (1 << 63) + (1 << 62);
@@ -38,19 +32,13 @@ fn rich() -> Bench {
 }
 
 fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
-    let slot = table.rows.find(key).unwrap();
-    &mut table.rows[slot]
+    let id = table.rows.find(key).unwrap();
+    &mut table.rows[id]
 }
 
-fn first_leaves(due: &mut Timeline<(ClusterTime, u64), Slot>) {
-    let (when, _) = due.first().unwrap();
-    due.remove(when);
-}
-
-/// Who is next for the key `k`.
+/// The next waiter for the key `k`.
 fn head(table: &mut LockTable) -> &mut claim::Waiter {
-    let head = row(table, "k").queue.first().unwrap();
-    &mut table.waiters[head]
+    row(table, "k").queue.values_mut().next().unwrap()
 }
 
 /// Notes the end of some nonce.
@@ -123,11 +111,7 @@ fn tables_that_differ_in_anything_are_not_equal() {
         |t| t.last_place += 1,
         |t| row(t, "k").holder.token += 1,
         |t| head(t).deadline = None,
-        |t| {
-            let row = t.rows.find("k").unwrap();
-            let queue = &mut t.rows[row].queue;
-            t.waiters.remove(queue, queue.first().unwrap());
-        },
+        |t| _ = row(t, "k").queue.pop_first(),
         |t| row(t, "k").key = "another".into(),
         |t| {
             // The others are the beginning of what there was.
@@ -149,24 +133,6 @@ fn tables_that_differ_in_anything_are_not_equal() {
         assert!(changed != table, "change {place} is not seen");
         assert!(table != changed, "change {place} is not seen from the other side");
     }
-}
-
-#[test]
-fn equal_are_tables_that_hold_the_same_wherever_it_stands() {
-    let mut original = Bench::new();
-    original.lock(0, 1, 100, Wait::No);
-    original.lock(0, 2, 100, Wait::Forever);
-    original.lock(0, 3, 100, Wait::Forever);
-    // The last in the queue stands where the first was.
-    original.apply(0, &unlock("k", 2, true));
-    original.lock(0, 4, 100, Wait::Forever);
-    let restored = LockTable::restore(&original.table.snapshot()).unwrap();
-    let slots = |table: &LockTable| {
-        let queue = &table.rows[table.rows.find("k").unwrap()].queue;
-        table.waiters.queue(queue).map(|(slot, _)| slot).collect::<Vec<_>>()
-    };
-    assert_ne!(slots(&original.table), slots(&restored));
-    assert_eq!(original.table, restored);
 }
 
 #[test]
@@ -259,7 +225,7 @@ fn a_table_at_every_limit_is_restored() {
     sound(&|t| (t.last_token, t.last_place) = (COUNTER_MAX, COUNTER_MAX));
     sound(&|t| t.nonces.set_floor(Some(t.now)));
     sound(&|t| t.config.keys_max = t.rows.len() as u64);
-    sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len().into());
+    sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len() as u64);
     sound(&|t| t.config.nonces_max = t.nonces.len() as u64);
     let first_token = FIRST_TOKEN_MAX;
     let mut bench = Bench::with(TableConfig { first_token, ..TableConfig::default() });
@@ -276,9 +242,9 @@ fn leases_of_one_end_and_place_are_refused() {
         bench.apply(0, &Command::Lock(request));
     }
     let table = &mut bench.table;
-    let slots: Vec<_> = table.rows.in_order().iter().map(|(slot, _)| *slot).collect();
-    for (slot, (end, place)) in slots.into_iter().zip([(200, 1), (300, 2), (200, 1)]) {
-        let holder = &mut table.rows[slot].holder;
+    let ids: Vec<_> = table.rows.in_order().iter().map(|(id, _)| *id).collect();
+    for (id, (end, place)) in ids.into_iter().zip([(200, 1), (300, 2), (200, 1)]) {
+        let holder = &mut table.rows[id].holder;
         (holder.expires_at, holder.claim.place) = (ClusterTime(end), place);
     }
     let error = LockTable::restore(&table.snapshot()).unwrap_err();
@@ -309,17 +275,16 @@ fn a_key_that_comes_twice_or_out_of_order_is_refused() {
 #[test]
 fn a_broken_table_does_not_pass_the_check() {
     type Break = fn(&mut LockTable);
-    let breaks: [Break; 12] = [
+    let breaks: [Break; 11] = [
         |t| t.now = ClusterTime(110),
         |t| t.last_token = 1,
         |t| t.last_place = 1,
         |t| row(t, "k").holder.granted_at = ClusterTime(18),
-        |t| first_leaves(&mut t.index.uncontended),
-        |t| first_leaves(&mut t.index.deadlines),
+        |t| _ = t.index.uncontended.pop_first(),
+        |t| _ = t.index.deadlines.pop_first(),
         |t| head(t).claim.process = ProcessId(99),
         |t| head(t).claim.place = 0,
-        |t| t.index.contended = Timeline::default(),
-        |t| t.index.deadlines.miscount(),
+        |t| t.index.contended.clear(),
         |t| {
             let nonce = row(t, "k").holder.claim.nonce;
             t.nonces.forget(nonce);

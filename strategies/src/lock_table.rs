@@ -35,15 +35,7 @@
 //! A waiter that was dropped (deadline, or its process gone) is not remembered: if its process
 //! lives after all it queues again, at the tail; if its caller has given up, the caller's own
 //! withdrawal is remembered.
-//!
-//! # In memory
-//!
-//! A key that is held costs 259 bytes with its nonce and its lease, measured with a million keys of
-//! fourteen characters in [`Local`](crate::Local). Its row has a slot; the nonces and the orders in
-//! time name the slot, and the text is there once. A waiter has a slot as well, and is linked with its neighbours in its
-//! queue and among those of its process. Sixteen slots share a block of two kilobytes, which
-//! goes with the last of its rows: where most keys have gone, the others keep what is left of their
-//! blocks until new keys fill them.
+
 mod check;
 mod claim;
 mod command;
@@ -54,13 +46,11 @@ mod nonces;
 mod questions;
 mod row;
 mod rows;
-mod slab;
 #[cfg(feature = "raft")]
 mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
-mod waiters;
 
 #[cfg(feature = "raft")]
 pub use self::snapshot::SnapshotError;
