@@ -183,7 +183,7 @@ impl KeyedMutex for Local {
         check_request(key, &options)?;
         match Call::begin(&self.shards, key, options) {
             Ok((_, Break(lock))) => Ok(lock),
-            Ok((call, Continue(look_at))) => call.granted(look_at).await,
+            Ok((call, Continue(times))) => call.granted(times).await,
             Err(error) => {
                 consume_budget().await;
                 Err(error)

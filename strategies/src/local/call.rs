@@ -33,8 +33,8 @@ pub(super) struct Call<'a> {
     notify: Option<Arc<Notify>>,
 }
 
-/// The lock, or when to look at the table without a notification.
-pub(super) type Look = ControlFlow<Lock, Instant>;
+/// The lock, or the time of this look at the table and of the next without a notification.
+pub(super) type Look = ControlFlow<Lock, (Instant, Instant)>;
 
 impl<'a> Call<'a> {
     /// Sends the LOCK.
@@ -52,17 +52,17 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for the grant.
-    pub(super) async fn granted(mut self, mut look_at: Instant) -> Result<Lock, Error> {
+    pub(super) async fn granted(mut self, mut times: (Instant, Instant)) -> Result<Lock, Error> {
         let notify = self.notify.clone().expect("the LOCK was queued");
         loop {
             tokio::select! {
                 biased;
                 () = notify.notified() => {}
-                () = self.shards.clock.sleep_until(look_at) => {}
+                () = self.shards.clock.sleep_from(times.0, times.1) => {}
             }
             match self.look()? {
                 Break(lock) => return Ok(lock),
-                Continue(at) => look_at = at,
+                Continue(next) => times = next,
             }
         }
     }
@@ -78,12 +78,7 @@ impl<'a> Call<'a> {
                 }
                 taken.map(Break)
             }
-            Effect::Queued { .. } => {
-                let notify = self.notify.get_or_insert_default().clone();
-                let look_at = self.next_look(access);
-                access.shard.waiters.insert(self.nonce, Waiter { notify, look_at, grant: None });
-                Ok(Continue(look_at))
-            }
+            Effect::Queued { .. } => Ok(Continue(self.wait(access))),
             Effect::Refused { reason, .. } => {
                 Err(refusal(reason).expect("a LOCK with a fresh nonce is not repeated"))
             }
@@ -121,8 +116,7 @@ impl<'a> Call<'a> {
             return Err(Error::TimedOut);
         }
         access.step(&Command::Noop);
-        let look_at = self.next_look(&access);
-        match access.shard.waiters.get_mut(&self.nonce) {
+        match access.shard.waiters.get(&self.nonce) {
             Some(Waiter { grant: Some(grant), .. }) => {
                 let grant = grant.clone();
                 let lock = self.take(&mut access, &grant)?;
@@ -130,10 +124,7 @@ impl<'a> Call<'a> {
                 self.notify = None;
                 Ok(Break(lock))
             }
-            Some(waiter) => {
-                waiter.look_at = look_at;
-                Ok(Continue(look_at))
-            }
+            Some(_) => Ok(Continue(self.wait(&mut access))),
             // It was granted, and its lease ended before this look.
             None if over => Err(Error::TimedOut),
             None => {
@@ -160,16 +151,19 @@ impl<'a> Call<'a> {
         Ok(Lock::new(self.key.clone(), self.nonce, grant.token, Some(deadline)))
     }
 
-    /// When to look without a notification: the head of a queue at the end of the lease before it,
-    /// and each call at its own end.
-    fn next_look(&self, access: &Access<'_>) -> Instant {
+    /// Waits on. Returns the times of this look and the next: of the head of a queue at the end of
+    /// the lease before it, and of each call at its own end.
+    fn wait(&mut self, access: &mut Access<'_>) -> (Instant, Instant) {
         let next = access.shard.table.next_grant(&self.key);
-        let backstop = access.now.after(BACKSTOP);
-        let look_at = next.map_or(backstop, |(head, _, lease_end)| match head == self.nonce {
-            true => instant(lease_end),
-            false => instant(lease_end).max(backstop),
-        });
-        self.until.map_or(look_at, |until| until.min(look_at))
+        let (head, _, lease_end) = next.expect("the call is in the queue");
+        let (mut look_at, backstop) = (instant(lease_end), access.now.after(BACKSTOP));
+        if head != self.nonce {
+            look_at = look_at.max(backstop);
+        }
+        look_at = self.until.map_or(look_at, |until| until.min(look_at));
+        let notify = self.notify.get_or_insert_default().clone();
+        access.shard.waiters.insert(self.nonce, Waiter { notify, look_at, grant: None });
+        (access.now, look_at)
     }
 }
 
