@@ -1,28 +1,31 @@
-//! The subcommands, and the runtime that each of them runs in.
+//! The commands, and the runtime in which each of them runs.
 
-use std::{future::Future, process::ExitCode};
+use std::{env, ffi::OsStr, future::Future, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable};
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
-use crate::{bench, failure::Failure, increment};
+use crate::{bench, failure::Failure, increment, output};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
-pub(crate) struct Cli {
+#[command(name = "gaggle", version = gaggle_cli::VERSION)]
+#[command(propagate_version = true, max_term_width = 100)]
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Increment a counter from several members at once, with and without a lock.
+    /// Increment a counter from several members at once, with a lock and without one.
     ///
-    /// The counter lives in a store that has only GET and SET: each increment reads it, works, and
-    /// writes it back. Without a lock, updates are lost. Exits with 1 if a real strategy lost an
-    /// update, with 2 on any other failure, and with 130 after Ctrl-C.
+    /// The counter lives in a store that has only GET and SET. Each increment reads it, works, and
+    /// writes it back. Without a lock, updates are lost.
+    ///
+    /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 2 after any
+    /// other failure.
     Increment(increment::Args),
     /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
     ///
@@ -31,35 +34,50 @@ enum Command {
     /// with 2 on any other failure.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
-    /// Measure what locks cost on this machine, this network, this Redis: throughput, and beside
-    /// it what throughput hides: hand-off, worst wait, fairness, exclusion.
+    /// Measure locks on this machine, this network, this Redis.
     ///
-    /// Exits with 1 if a real strategy did not exclude, with 2 on any other failure, and with 130 after
-    /// Ctrl-C.
+    /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
+    /// exclusion.
+    ///
+    /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
+    /// any other failure.
     Bench(bench::Args),
-    /// One member of a bench run with --processes; started by it, not by people.
-    #[command(hide = true)]
-    BenchWorker,
-    /// One member of an increment run with --processes; started by it, not by people.
-    #[command(hide = true)]
-    IncrementWorker,
 }
 
-impl Cli {
-    pub(crate) fn run(self) -> ExitCode {
-        let outcome = match self.command {
-            Command::Increment(args) => block_on(increment::run(args)),
-            Command::Bench(args) => block_on(bench::run(args)),
-            Command::BenchWorker => block_on_one_thread(bench::run_worker()),
-            #[cfg(feature = "simulator")]
-            Command::Simulate(args) => simulate::run(&args),
-            Command::IncrementWorker => block_on(increment::run_worker()),
-        };
-        outcome.unwrap_or_else(|failure| {
-            eprintln!("gaggle: {failure}");
-            failure.exit_code()
-        })
+/// Runs the command that the arguments name.
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    // Not commands of the parser, which would suggest them after a typing error.
+    match env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
+        Some(bench::WORKER) => return block_on_one_thread(bench::run_worker()),
+        Some(increment::WORKER) => return block_on(increment::run_worker()),
+        _ => {}
     }
+    let parsed = command().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        // Also help and version. What clap cannot print it drops, and ends with 0.
+        Err(error) => {
+            output::written(error.print())?;
+            return Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+        }
+    };
+    match cli.command {
+        Command::Increment(args) => block_on(increment::run(args)),
+        Command::Bench(args) => block_on(bench::run(args)),
+        #[cfg(feature = "simulator")]
+        Command::Simulate(args) => simulate::run(&args),
+    }
+}
+
+/// The parser. An empty `GAGGLE_REDIS` counts as unset.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    if env::var_os("GAGGLE_REDIS").is_none_or(|url| !url.is_empty()) {
+        return command;
+    }
+    ["increment", "bench"].into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |it| it.mut_arg("redis", |it| it.env(Resettable::Reset)))
+    })
 }
 
 fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
@@ -67,7 +85,7 @@ fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<
     runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
 }
 
-/// For one of many processes of a benchmark: threads that wake each other would be measured too.
+/// For one of several processes of a benchmark: threads that wake each other would be measured too.
 fn block_on_one_thread(
     command: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {

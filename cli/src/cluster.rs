@@ -1,4 +1,4 @@
-//! What both `increment` and `bench` run: a strategy by its name, over a channel, opened by URL.
+//! The strategies and channels that `increment` and `bench` run, by name and by URL.
 
 use std::{
     convert::Infallible,
@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use gaggle::{LockOptions, Locker};
 use url::Url;
 
 use crate::failure::Failure;
@@ -38,21 +39,21 @@ pub(crate) enum ChannelName {
     Tcp,
 }
 
-/// What is run: a strategy, over a channel.
+/// A strategy over a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) strategy: StrategyName,
-    /// Of the Raft family only.
+    /// Only of the strategies `raft` and `gaggle`.
     pub(super) channel: Option<ChannelName>,
 }
 
-/// The Redis of `--redis`, and what is wrong with it: what parses arguments would show a refused one
-/// whole, its password included.
+/// The URL of `--redis`. An invalid one is reported by [`Selection::check`]: clap would print it with
+/// its password.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
     server: String,
-    given: String,
-    wrong: Option<String>,
+    full: String,
+    problem: Option<String>,
 }
 
 impl StrategyName {
@@ -83,23 +84,30 @@ impl ChannelName {
 
 impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
-        let (given, mut server, mut wrong) = (text.to_owned(), text.to_owned(), None);
+        let (full, mut server, mut problem) = (text.to_owned(), text.to_owned(), None);
         match Url::parse(text) {
             Ok(mut url) if url.scheme() == "redis" => {
                 url.set_query(None);
                 url.set_fragment(None);
                 server = url.into();
             }
-            Ok(url) if url.scheme() == "rediss" => wrong = Some("TLS is not supported".to_owned()),
-            Ok(_) => wrong = Some("its scheme is not redis".to_owned()),
-            Err(error) => wrong = Some(error.to_string()),
+            Ok(url) if url.scheme() == "rediss" => {
+                problem = Some("TLS is not supported".to_owned());
+            }
+            Ok(_) => problem = Some("its scheme is not redis".to_owned()),
+            Err(error) => problem = Some(error.to_string()),
         }
-        Ok(Self { server, given, wrong })
+        Ok(Self { server, full, problem })
     }
 
-    /// The server alone; the options, if any were given, are the strategy's.
+    /// The URL without its query, which holds options of the strategy.
     pub(super) fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Host, port and database, without the password.
+    pub(super) fn address(&self) -> String {
+        redis_address(&self.server)
     }
 }
 
@@ -111,7 +119,7 @@ impl fmt::Debug for RedisUrl {
 
 impl Setup {
     fn channel(self) -> ChannelName {
-        self.channel.expect("the Raft family has a channel")
+        self.channel.expect("raft and gaggle have a channel")
     }
 }
 
@@ -122,35 +130,51 @@ impl fmt::Display for Setup {
     }
 }
 
-/// What the options ask for together.
-pub(super) struct Asked<'a> {
+/// The strategy of a command that names none: the Redis that is given, else a group.
+pub(super) fn default_strategy(redis: Option<&RedisUrl>, names_channel: bool) -> StrategyName {
+    if redis.is_some() && !names_channel { StrategyName::Redis } else { StrategyName::Gaggle }
+}
+
+/// Each value once, in the order of the first occurrences.
+pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for value in values {
+        if !distinct.contains(value) {
+            distinct.push(*value);
+        }
+    }
+    distinct
+}
+
+/// What the options of a command select together.
+pub(super) struct Selection<'a> {
     pub(super) strategies: &'a [StrategyName],
     pub(super) channels: &'a [ChannelName],
-    /// Whether somebody named a channel, rather than the defaults.
-    pub(super) channel_given: bool,
+    /// Whether `--channel` was given, rather than a default taken.
+    pub(super) names_channel: bool,
     pub(super) redis: Option<&'a RedisUrl>,
     pub(super) processes: bool,
 }
 
-impl Asked<'_> {
-    /// Refuses what cannot be, before anything runs.
+impl Selection<'_> {
+    /// Refuses an invalid combination of options.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if let Some(wrong) = self.redis.and_then(|redis| redis.wrong.as_ref()) {
+        if let Some(problem) = self.redis.and_then(|redis| redis.problem.as_ref()) {
             let example = "for example redis://127.0.0.1:6379/0";
-            return Err(Failure::new(format!("--redis: {wrong}; {example}")));
+            return Err(Failure::new(format!("--redis: {problem}; {example}")));
         }
-        let over_channel = self.strategies.iter().any(|strategy| strategy.has_channel());
-        let over = |channel| over_channel && self.channels.contains(&channel);
+        let has_group = self.strategies.iter().any(|strategy| strategy.has_channel());
+        let over = |channel| has_group && self.channels.contains(&channel);
         let needs_redis =
             self.strategies.contains(&StrategyName::Redis) || over(ChannelName::Redis);
         let problem = if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
-        } else if self.channel_given && !over_channel {
-            "--channel is for the strategies raft and gaggle, and none is asked for"
+        } else if self.names_channel && !has_group {
+            "--channel is only for the strategies raft and gaggle: add --strategy gaggle"
         } else if self.processes && self.strategies.contains(&StrategyName::Local) {
-            "the strategy local lives in one process: leave --processes out"
+            "the strategy local lives in one process: omit --processes"
         } else if self.processes && over(ChannelName::Memory) {
-            "the channel memory lives in one process: take --channel tcp or redis"
+            "the channel memory lives in one process: use --channel tcp or redis"
         } else {
             return Ok(());
         };
@@ -158,38 +182,41 @@ impl Asked<'_> {
     }
 }
 
-/// `15ms`, `2s`, `500us`, `0`; at most this long, so that a run ends.
-pub(super) fn parse_span(text: &str, most: Duration) -> Result<Duration, String> {
+/// Parses `15ms`, `2s`, `500us` or `0`, at most `max`.
+pub(super) fn parse_duration(text: &str, max: Duration) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let wrong = || format!("say how long as 15ms, 2s or 500us, at most {}s", most.as_secs());
-    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let invalid = || {
+        let max = max.as_secs();
+        format!("expected a number with its unit, as 15ms, 2s or 500us, at most {max}s")
+    };
+    let number: u64 = number.parse().map_err(|_| invalid())?;
     let unit_us = match unit {
         "us" => 1,
         "ms" => 1_000,
         "s" => 1_000_000,
         "" if number == 0 => 1,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    let span = number.checked_mul(unit_us).map(Duration::from_micros).ok_or_else(wrong)?;
-    if span > most { Err(wrong()) } else { Ok(span) }
+    let duration = number.checked_mul(unit_us).map(Duration::from_micros).ok_or_else(invalid)?;
+    if duration > max { Err(invalid()) } else { Ok(duration) }
 }
 
-/// One URL a member, for a cluster of this run alone.
+/// The URL of each member, in a cluster of this run only.
 pub(super) fn urls(
     setup: Setup,
     members: u32,
     redis: Option<&RedisUrl>,
     run: &str,
 ) -> Result<Vec<String>, Failure> {
-    let redis = || redis.expect("checked before the run").clone();
+    let redis = || redis.expect("`Selection::check` has passed").clone();
     let names: Vec<_> = (0..members).map(|member| format!("m{member}")).collect();
     let members = names.join(",");
     let family = setup.strategy.as_str();
     let same = |url: String| vec![url; names.len()];
     Ok(match setup.strategy {
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),
-        StrategyName::Redis => same(redis().given),
+        StrategyName::Redis => same(redis().full),
         StrategyName::Raft | StrategyName::Gaggle => match setup.channel() {
             ChannelName::Memory => {
                 let url = |name| format!("{family}+memory://{run}?name={name}&members={members}");
@@ -216,7 +243,28 @@ pub(super) fn urls(
     })
 }
 
-/// Ports of loopback that are free now, all different because all are held at once.
+/// Host, port and database of a URL, without its password.
+pub(super) fn redis_address(url: &str) -> String {
+    let Ok(url) = Url::parse(url) else { return String::new() };
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port().unwrap_or(6379));
+    format!("{host}:{port}{}", url.path().trim_end_matches('/'))
+}
+
+/// How long a member may take until it votes.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Waits until a member votes, and locks once, which opens what opens lazily.
+pub(super) async fn warm_up(locker: &Locker, key: &str) -> Result<(), Failure> {
+    match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
+        Ok(ready) => ready.map_err(|error| Failure::of(&error))?,
+        Err(_) => return Err(Failure::new(format!("no vote within {READY_WITHIN:?}"))),
+    }
+    let options = LockOptions::default().max_wait(READY_WITHIN);
+    let guard = locker.lock_with(key, options).await.map_err(|error| Failure::of(&error))?;
+    guard.unlock().await.map_err(|error| Failure::of(&error))
+}
+
+/// Different free ports of loopback: all are bound at the same time.
 fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
     let listener = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners: Result<Vec<_>, _> = (0..count).map(|_| listener()).collect();

@@ -1,25 +1,37 @@
-//! Why a command failed.
+//! The failure of a command: one line of text and an exit code.
 
 use std::{error::Error, fmt, process::ExitCode};
 
-/// Why a command did not do its work, for people: one line.
+/// Why a command failed, in one line for the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
     text: String,
-    interrupted: bool,
+    exit_code: u8,
 }
 
 impl Failure {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), interrupted: false }
+        Self { text: text.into(), exit_code: Self::EXIT_CODE }
     }
 
-    /// Somebody pressed Ctrl-C.
-    pub(crate) fn interrupted() -> Self {
-        Self { text: "interrupted".into(), interrupted: true }
+    /// The failure that an error and its sources state.
+    pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
+        let failure = Self::new(error.to_string());
+        match error.source() {
+            Some(source) => failure.because(source),
+            None => failure,
+        }
     }
 
-    /// Adds a cause, and the causes of that, each unless the one before has said it.
+    /// A signal stopped the command. Shells expect 128 and the signal's number.
+    pub(crate) fn stopped(text: &str, signal: u8) -> Self {
+        Self { text: text.into(), exit_code: 128 + signal }
+    }
+
+    /// 1 is reserved for a lost update.
+    const EXIT_CODE: u8 = 2;
+
+    /// Appends the cause and its sources. A text that the line already ends with is not repeated.
     pub(crate) fn because(mut self, cause: &(dyn Error + 'static)) -> Self {
         let mut next = Some(cause);
         while let Some(cause) = next {
@@ -33,17 +45,16 @@ impl Failure {
         self
     }
 
-    /// Says first what was being done; an interruption needs no such word.
-    pub(crate) fn during(mut self, what: &str) -> Self {
-        if !self.interrupted {
-            self.text = format!("{what}: {}", self.text);
+    /// Prefixes the name of the run that failed, except after a signal.
+    pub(crate) fn during(mut self, run: &str) -> Self {
+        if self.exit_code == Self::EXIT_CODE {
+            self.text = format!("{run}: {}", self.text);
         }
         self
     }
 
-    /// 130 after Ctrl-C, as shells expect; 2 otherwise. 1 says that an update was lost.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if self.interrupted { 130 } else { 2 })
+        ExitCode::from(self.exit_code)
     }
 }
 

@@ -1,14 +1,14 @@
-//! `gaggle increment`: the seed's atomic increment, timed, and the same with no lock beside it.
+//! `gaggle increment`: a counter that several members increment, with a lock and without one.
 
 mod args;
 mod crew;
+mod figures;
 mod plan;
 mod process;
 mod report;
 mod server;
-mod stats;
 mod store;
-mod worker;
+mod work;
 
 use std::process::ExitCode;
 
@@ -17,43 +17,56 @@ use indicatif::ProgressBar;
 pub(crate) use self::args::Args;
 use self::{
     crew::Crew,
+    figures::Figures,
     plan::Plan,
     report::Row,
     server::Server,
-    stats::Figures,
     store::{Address, Memory, Store},
 };
-use crate::{cluster::StrategyName, failure::Failure, output::say};
+use crate::{cluster::StrategyName, failure::Failure, output::say, stop};
 
-/// Runs every strategy asked for, and `Noop` beside them.
+/// The command of a worker process.
+pub(crate) const WORKER: &str = "increment-worker";
+
+/// Runs the selected strategies, and then `Noop`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    args.verbosity.start()?;
     args.check()?;
+    let mut rows = Vec::new();
+    let outcome = run_all(&args, &mut rows).await;
+    // A run that fails or is stopped keeps the results before it.
+    let shown = match args.json || rows.is_empty() {
+        true => Ok(()),
+        false => say(report::text(&args, &rows)),
+    };
+    outcome.and(shown)?;
+    Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
+}
+
+/// Runs one member until its parent ends it.
+pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
+    process::run_worker().await.map(|()| ExitCode::SUCCESS)
+}
+
+/// Adds each result to `rows` as soon as it is there.
+async fn run_all(args: &Args, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let mut strategies = args.strategies();
     if !strategies.contains(&StrategyName::Noop) {
         strategies.push(StrategyName::Noop);
     }
-    let mut rows = Vec::new();
     for strategy in strategies {
-        let row = run_one(&args, strategy).await?;
+        let row = run_one(args, strategy).await?;
         if args.json {
-            say(report::json(&args, &row))?;
+            say(report::json(args, &row))?;
         }
         rows.push(row);
     }
-    if !args.json {
-        say(report::table(&args, &rows).trim_end())?;
-    }
-    Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
-}
-
-/// The hidden subcommand.
-pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
-    process::run_child().await.map(|()| ExitCode::SUCCESS)
+    Ok(())
 }
 
 async fn run_one(args: &Args, strategy: StrategyName) -> Result<Row, Failure> {
     let memory = Memory::default();
-    // Lives as long as the run.
+    // Serves until the end of the run.
     let server = match (&args.redis, args.processes) {
         (None, true) => Some(Server::start(memory.clone()).await?),
         _ => None,
@@ -68,20 +81,20 @@ async fn run_one(args: &Args, strategy: StrategyName) -> Result<Row, Failure> {
     let bar = report::bar(args, strategy);
     let outcome = tokio::select! {
         outcome = count(&plan, &memory, &mut store, &bar) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        stopped = stop::signal() => Err(stopped),
     };
     bar.finish_and_clear();
-    // Also after a failure: the counters are real keys in somebody's Redis.
-    let tidied = tidy(&plan, &mut store).await;
+    // Also after a failure: the counters are real keys in the user's Redis.
+    let deleted = delete_counters(&plan, &mut store).await;
     let mut figures = outcome?;
-    tidied?;
+    deleted?;
     if strategy == StrategyName::Noop {
         figures = figures.without_handoffs();
     }
-    Ok(Row { strategy, channel: plan.channel, figures })
+    Ok(Row { setup: plan.setup, figures })
 }
 
-async fn tidy(plan: &Plan, store: &mut Store) -> Result<(), Failure> {
+async fn delete_counters(plan: &Plan, store: &mut Store) -> Result<(), Failure> {
     for counter in &plan.counters {
         store.delete(counter).await?;
     }
@@ -95,10 +108,10 @@ async fn count(
     bar: &ProgressBar,
 ) -> Result<Figures, Failure> {
     let crew = Crew::start(plan, memory).await?;
-    let spans = crew.work(|_| bar.inc(1)).await?;
-    let mut got = 0;
+    let spans = crew.work(|| bar.inc(1)).await?;
+    let mut counted = 0;
     for counter in &plan.counters {
-        got += store.get(counter).await?;
+        counted += store.get(counter).await?;
     }
-    Ok(stats::figures(plan, &spans, got))
+    Ok(Figures::new(&plan.workload, spans, counted))
 }

@@ -1,5 +1,8 @@
-//! The workloads that `gaggle bench` runs, for the benches and the comparison with other locks.
+//! The workloads of `gaggle bench`, for the benches and the comparison with other locks.
 //!
-//! The command line is the binary of this package; its library has no stable API.
+//! The command line is the binary of this package. This library has no stable API.
 
 pub mod workloads;
+
+/// The version of this package, with its commit where that is known.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("GAGGLE_COMMIT"));

@@ -1,4 +1,4 @@
-//! The command line: parse, call, exit code.
+//! The binary `gaggle`: parses the arguments and runs one command.
 
 mod bench;
 mod cli;
@@ -8,11 +8,15 @@ mod increment;
 mod output;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod stop;
+mod verbosity;
+mod worker;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    cli::Cli::parse().run()
+    cli::run().unwrap_or_else(|failure| {
+        eprintln!("gaggle: {failure}");
+        failure.exit_code()
+    })
 }

@@ -1,19 +1,101 @@
-//! What commands print.
+//! What commands print: lines, tables and progress bars.
 
 use std::{
     fmt::Display,
     io::{self, Write as _},
+    time::Duration,
 };
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 
-/// Prints a line. A reader that has closed the pipe (`| head -1`) is no failure; an output that does
-/// not take the line, as on a full disk, is one.
+/// What a cell shows that has no figure.
+pub(crate) const NONE: &str = "–";
+
+/// Prints a line. A pipe that its reader has closed (`| head -1`) is no failure; any other write
+/// error, such as a full disk, is one.
 pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{line}") {
+    written(writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()))
+}
+
+/// Judges a write to standard output as [`say`] does.
+pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new("standard output").because(&error))
         }
         _ => Ok(()),
+    }
+}
+
+/// A column of a table: its header, and its cell in the row of a `T`.
+pub(crate) type Column<T> = (&'static str, fn(&T) -> String);
+
+/// A table without borders, one line a row. The first column is aligned left, the others right. A
+/// column without a single figure is left out.
+pub(crate) fn table<T>(columns: &[Column<T>], rows: &[T]) -> String {
+    let mut lines = vec![Vec::new(); rows.len() + 1];
+    for (header, cell) in columns {
+        let cells: Vec<_> = rows.iter().map(cell).collect();
+        if cells.iter().any(|cell| cell != NONE) {
+            let column = std::iter::once((*header).to_owned()).chain(cells);
+            lines.iter_mut().zip(column).for_each(|(line, cell)| line.push(cell));
+        }
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).add_rows(lines);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+/// `1 member`, `5 members`.
+pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
+    let number = number.into();
+    format!("{number} {noun}{}", if number == 1 { "" } else { plural(noun) })
+}
+
+fn plural(noun: &str) -> &'static str {
+    if noun.ends_with('s') { "es" } else { "s" }
+}
+
+/// A progress bar on standard error. One that is not shown counts too.
+pub(crate) fn bar(is_shown: bool, template: &str, length: u64) -> ProgressBar {
+    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    bar.set_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(count(1_u32, "member"), "1 member");
+        assert_eq!(count(0_u32, "round"), "0 rounds");
+        assert_eq!(
+            (count(1_u32, "process"), count(2_u32, "process")),
+            ("1 process".into(), "2 processes".into())
+        );
+    }
+
+    #[test]
+    fn column_without_a_figure_is_left_out() {
+        let columns: [Column<u32>; 3] = [
+            ("lock", |_| "redis".into()),
+            ("empty", |_| NONE.into()),
+            ("number", |number| if *number == 1 { NONE.into() } else { number.to_string() }),
+        ];
+        let table = table(&columns, &[1, 20]);
+        let lines: Vec<Vec<_>> =
+            table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines, [["lock", "number"], ["redis", "–"], ["redis", "20"]], "{table}");
     }
 }

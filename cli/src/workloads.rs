@@ -1,23 +1,23 @@
-//! Workloads that show what a lock costs, and what stands beside its throughput.
+//! Workloads that measure the cost of a lock, and what its throughput hides.
 //!
-//! | workload | tasks | keys | inside | away |
+//! | workload | tasks | keys | critical section | pause |
 //! |---|---|---|---|---|
-//! | [`worst`](Workload::worst) | one a member | one | four steps of 15 ms | – |
-//! | [`best`](Workload::best) | one a member | one each | four steps of 15 ms | – |
+//! | [`handoff`](Workload::handoff) | 8 | one | – | – |
 //! | [`uncontended`](Workload::uncontended) | 1 | one | – | – |
 //! | [`fan`](Workload::fan) | 64 | one each | – | – |
-//! | [`handoff`](Workload::handoff) | 8 | one | – | – |
 //! | [`busy`](Workload::busy) | 8 | one | 5 ms | 5 ms |
+//! | [`gaggle1_contended`](Workload::gaggle1_contended) | one a member | one | 4 × 15 ms | – |
+//! | [`gaggle1_uncontended`](Workload::gaggle1_uncontended) | one a member | one each | 4 × 15 ms | – |
 //!
-//! A throughput alone cannot see starvation: a lock that one task takes again and again while seven
-//! sleep looks fast. [`Figures`] therefore hold the hand-off, the worst wait, the fairness and the
-//! longest streak beside it, and whether exclusion and the order of tokens held in this very run.
+//! A throughput hides starvation: a lock looks fast that one task takes again and again while seven
+//! wait. [`Figures`] therefore state the hand-off latency, the longest wait, the fairness and the
+//! longest streak too. They also state whether the run kept mutual exclusion and the order of tokens.
 //!
-//! Anything that locks and unlocks by key can run: see [`Contender`]. One process runs them by
-//! [`run()`]; several processes [`record`] their [`Span`]s on the host's one boot-time clock, and
-//! [`replay`] makes the same figures of all of them together.
+//! A [`Contender`] is what a workload locks. [`run()`] runs a workload in one process. Several
+//! processes [`record`] their [`Span`]s on the host's boot-time clock, and [`replay`] computes the
+//! same figures from all of them.
 //!
-//! For `gaggle bench`, the benches and the comparison with other locks; not part of the stable API.
+//! Not part of the stable API.
 
 mod chart;
 mod contender;

@@ -1,8 +1,8 @@
-//! Goal: the exit code says what a command found, whatever becomes of its output: 0 where all held, 1
-//! where a lock broke a promise, 2 where the output cannot be written.
-//! Method: the built binary, each command in each form of output, into a pipe, a pipe without a
-//! reader and `/dev/full`; locks that fail by a counter that is set back, or by a planted bug.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+//! Goal: the exit code is 0 without a violation, 1 if a lock broke a promise, and 2 if the output
+//! cannot be written.
+//! Method: the built binary with each command and each form of output, into a pipe, a closed pipe and
+//! `/dev/full`; locks that fail because a counter is set back, or by a planted bug.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use std::{
 
 use gaggle_channels::testing::RedisServer;
 
-/// Where standard output goes.
+/// The standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Out {
     Pipe,
@@ -50,7 +50,7 @@ fn assert_code(child: Child, code: i32, what: &str) {
     assert_eq!(err.contains("standard output: No space left"), code == 2, "{what}: {err}");
 }
 
-/// With these arguments and each of these forms of output.
+/// Runs these arguments in each of these forms of output.
 fn ends_with(code: i32, arguments: &[&str], forms: &[&[&str]]) {
     for form in forms {
         let arguments = [arguments, *form].concat();
@@ -63,7 +63,7 @@ fn ends_with(code: i32, arguments: &[&str], forms: &[&[&str]]) {
 #[test]
 fn increment_without_a_loss_ends_with_0() {
     let small = ["increment", "--strategy", "local", "--increments", "2", "--work", "1ms"];
-    ends_with(0, &small, &[&[], &["--json"]]);
+    ends_with(0, &small, &[&[], &["--details"], &["--json"]]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn increment_that_loses_updates_ends_with_1() {
             runs.push((format!("{arguments:?} into {out:?}"), start(&arguments, out)));
         }
     }
-    // Sets the counters back while the members increment them, as a lock that does not exclude would.
+    // Sets the counters back, which loses updates as a lock without mutual exclusion does.
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     while runs.iter_mut().any(|(_, run)| run.try_wait().unwrap().is_none()) {
         let keys: Vec<String> =
@@ -96,7 +96,12 @@ fn increment_that_loses_updates_ends_with_1() {
 #[test]
 fn bench_of_a_sound_lock_ends_with_0() {
     let small = ["bench", "--strategy", "local", "--workload", "handoff", "--duration", "200ms"];
-    ends_with(0, &small, &[&[], &["--json", "-"]]);
+    ends_with(0, &small, &[&[], &["--details"], &["--json", "-"]]);
+}
+
+#[test]
+fn help_and_version_end_with_0() {
+    ends_with(0, &[], &[&["--version"], &["--help"], &["bench", "-h"], &["increment", "--help"]]);
 }
 
 #[test]

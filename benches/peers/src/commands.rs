@@ -57,7 +57,7 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
         scripts.push(Arc::new(BareRedis::with_tokens(&server.url()).await?));
     }
     // Cores sleep between, and the members ask at the same moments.
-    let best = || settings.seeds(Workload::best(MEMBERS));
+    let best = || settings.seeds(Workload::gaggle1_uncontended(MEMBERS));
     spent("scripts_solo", &scripts[..1], false, &solo(), &mut connection, data).await?;
     spent("scripts_best", &scripts, false, &best(), &mut connection, data).await?;
     let handles = handles(&server.url(), 8).await;

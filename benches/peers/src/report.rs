@@ -94,7 +94,7 @@ fn line(row: &Row) -> String {
     let figures = row.median();
     let means = [lock_us.mean, figures.unlock_mean_us, handoff_us.and_then(|us| us.mean)];
     let means = means.map(|mean| mean.map_or_else(|| "–".into(), number)).join(" / ");
-    let handed = figures.handed_over.map(|share| format!("{:.1} %", share * 100.0));
+    let handed = figures.handoff_share.map(|share| format!("{:.1} %", share * 100.0));
     let streak = figures.longest_streak.map(|streak| streak.to_string());
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let name = if row.ours { format!("**{}**", row.lock) } else { row.lock.clone() };
@@ -192,7 +192,7 @@ fn engine(data: &Data) -> Option<(f64, String)> {
 fn rates(data: &Data, workload: &str, title: &str) -> Series {
     let bar = |row: &Row| {
         let figures = row.median();
-        let share = figures.handed_over.unwrap_or(1.0);
+        let share = figures.handoff_share.unwrap_or(1.0);
         let value = figures.pairs_per_s * share;
         let mut text = number(value);
         if share < 0.5 {

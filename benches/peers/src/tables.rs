@@ -57,7 +57,7 @@ fn tables(data: &Data) -> String {
         let rate =
             |workload, lock| whole(data.of(workload, lock).map(|figures| figures.pairs_per_s));
         let hot = data.of("hot8", many);
-        let handed = hot.as_ref().and_then(|hot| hot.handed_over).map(|share| share * 100.0);
+        let handed = hot.as_ref().and_then(|hot| hot.handoff_share).map(|share| share * 100.0);
         let handed = handed.map_or("–".into(), |share| {
             if share > 99.95 { "100 %".into() } else { format!("{share:.1} %") }
         });

@@ -308,11 +308,11 @@ impl Table<'_> {
 
 /// All but what chance makes of the first and the last.
 fn all_handed_over(figures: &Figures) -> bool {
-    figures.handed_over.is_some_and(|share| share >= 0.999)
+    figures.handoff_share.is_some_and(|share| share >= 0.999)
 }
 
 fn handed_over(figures: &Figures) -> String {
-    format!("{:.1} % handed over", figures.handed_over.unwrap_or(0.0) * 100.0)
+    format!("{:.1} % handed over", figures.handoff_share.unwrap_or(0.0) * 100.0)
 }
 
 /// What a figure is of another of the same run, to stand behind it: machines differ.

@@ -97,15 +97,15 @@ impl Round<'_> {
             "fan64" => settings.of(Workload::fan(64)),
             "hot8" => settings.of(Workload::handoff(EIGHT)),
             "busy8" => settings.of(Workload::busy(EIGHT)),
-            "worst" => settings.seeds(Workload::worst(MEMBERS)),
-            "best" => settings.seeds(Workload::best(MEMBERS)),
+            "worst" => settings.seeds(Workload::gaggle1_contended(MEMBERS)),
+            "best" => settings.seeds(Workload::gaggle1_uncontended(MEMBERS)),
             _ => unreachable!("these are all"),
         }
     }
 
     async fn in_process(&mut self) -> Result<(), Failed> {
         if self.settings.wants(&["sequential"], SEEDS) {
-            let sequential = Workload::worst(1).each(self.settings.increments * MEMBERS);
+            let sequential = Workload::gaggle1_contended(1).each(self.settings.increments * MEMBERS);
             let figures = workloads::run(&[Arc::new(NoLock)], &sequential, "").await?;
             self.data.note("worst", "sequential", false, figures);
         }

@@ -1,4 +1,4 @@
-//! The options of `gaggle bench`, and what follows from them together.
+//! The options of `gaggle bench`.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,56 +7,65 @@ use std::{
 
 use super::workload_name::WorkloadName;
 use crate::{
-    cluster::{self, ChannelName, RedisUrl, Setup, StrategyName},
+    cluster::{self, ChannelName, RedisUrl, Selection, Setup, StrategyName},
     failure::Failure,
+    verbosity::Verbosity,
 };
 
 /// The options of `gaggle bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The strategy; may be given several times [default: gaggle; redis where --redis is given and no
-    /// --channel; all with --compare].
+    /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle; all
+    /// with --compare].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
-    /// The channel of raft and gaggle; may be given several times [default: memory; tcp with
-    /// --processes; all with --compare].
+    /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all with
+    /// --compare].
     #[arg(long, value_enum)]
     channel: Vec<ChannelName>,
-    /// A Redis, as redis://[user[:password]@]host[:port][/db].
+    /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
+    /// redis.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
-    /// How many members there are, 1 to 31, each with a handle of its own; local and noop have one for
-    /// all.
+    /// How many members there are, 1 to 31, each with its own handle; the members of local and noop
+    /// share one.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
     pub(super) members: u32,
-    /// What to run; may be given several times [default: worst and best with --compare, else
-    /// handoff].
+    /// The workload; repeatable [default: handoff; with --compare also uncontended].
     #[arg(long, value_enum)]
     workload: Vec<WorkloadName>,
-    /// How many tasks, 1 to 4096, dealt to the members in turn; uncontended has one whatever is asked for
-    /// [default: worst and best one a member, fan 64, handoff and busy 8].
+    /// How many tasks, 1 to 4096, assigned to the members in turn; uncontended always has one
+    /// [default: one a member for gaggle1-*, 64 for fan, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) tasks: Option<u32>,
-    /// How long each run counts, after a warm-up of half a second; uncontended shares it among the
-    /// members; worst and best make about as many increments as fit; at most 600s [default: 3s; worst and best: 20 increments a member].
+    /// How long each run counts, as 500ms or 3s, at most 600s [default: 3s; 500ms with --compare; 20
+    /// increments a member for gaggle1-*].
+    ///
+    /// A warm-up of 500 ms precedes it (50 ms with --compare). The members share the time of
+    /// uncontended. gaggle1-* make about as many increments as fit.
     #[arg(long, value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
-    /// All strategies and channels in turn, in interleaved rounds; medians are shown.
+    /// Measure all strategies over all channels, in interleaved rounds, in less than a minute.
     #[arg(long)]
     pub(super) compare: bool,
-    /// How many rounds the median is taken of [default: 3 with --compare, else 1].
+    /// How many rounds are run, whose median is shown [default: 1; 3 with --compare].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: Option<u32>,
     /// Run each member in an operating-system process of its own.
     #[arg(long)]
     pub(super) processes: bool,
-    /// Write everything as JSON to this file; `-` prints it instead of the table.
+    /// Show all percentiles, the fairness and bars too.
+    #[arg(long)]
+    pub(super) details: bool,
+    /// Write all figures as JSON to this file; `-` prints them instead of the table.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<String>,
-    /// Draw the bars into this file, as SVG.
+    /// Write a bar chart as SVG to this file.
     #[arg(long, value_name = "FILE.svg")]
     pub(super) chart: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 impl Args {
@@ -64,17 +73,17 @@ impl Args {
         self.rounds.unwrap_or(if self.compare { 3 } else { 1 })
     }
 
-    /// The workloads in the order given, each once.
+    /// The selected workloads, each once.
     pub(super) fn workloads(&self) -> Vec<WorkloadName> {
-        use WorkloadName::{Best, Handoff, Worst};
+        use WorkloadName::{Handoff, Uncontended};
         match (self.workload.is_empty(), self.compare) {
-            (true, true) => vec![Worst, Best],
+            (true, true) => vec![Handoff, Uncontended],
             (true, false) => vec![Handoff],
-            (false, _) => once_each(&self.workload),
+            (false, _) => cluster::distinct(&self.workload),
         }
     }
 
-    /// Every strategy asked for, over every channel asked for.
+    /// Every selected strategy over every selected channel.
     pub(super) fn setups(&self) -> Vec<Setup> {
         let channels = self.channels();
         let over = |strategy: StrategyName| {
@@ -87,59 +96,59 @@ impl Args {
         self.strategies().into_iter().flat_map(over).collect()
     }
 
-    /// Refuses what cannot be, before anything runs.
+    /// Refuses an invalid combination of options, and files that cannot be written.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let asked = cluster::Asked {
+        let selection = Selection {
             strategies: &self.strategies(),
             channels: &self.channels(),
-            channel_given: !self.channel.is_empty(),
+            names_channel: !self.channel.is_empty(),
             redis: self.redis.as_ref(),
             processes: self.processes,
         };
-        asked.check()?;
+        selection.check()?;
         self.check_files()
     }
 
-    /// What cannot be written is refused before anything is measured.
     fn check_files(&self) -> Result<(), Failure> {
         let json = self.json.as_deref().filter(|path| *path != "-").map(Path::new);
         let chart = self.chart.as_deref();
         if chart.is_some_and(|chart| Some(chart) == json) {
             return Err(Failure::new("--json and --chart name the same file"));
         }
-        if chart == Some(Path::new("-")) {
-            return Err(Failure::new("--chart -: a chart goes into a file"));
+        if let Some(chart) = chart.filter(|chart| !is_svg(chart)) {
+            let why = "a chart is SVG: name a file that ends in .svg";
+            return Err(Failure::new(format!("--chart {}: {why}", chart.display())));
         }
         for (option, path) in [("--json", json), ("--chart", chart)] {
             let Some(path) = path else { continue };
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or_else(|| Path::new("."));
             if path.is_dir() || !folder.is_dir() {
-                let why = "is no file in a directory that exists";
+                let why = "not a file in an existing directory";
                 return Err(Failure::new(format!("{option} {}: {why}", path.display())));
             }
         }
         Ok(())
     }
 
-    /// What a comparison of all is without, and why.
-    pub(super) fn left_out(&self) -> Option<String> {
+    /// What a comparison of all strategies omits, and why.
+    pub(super) fn omitted(&self) -> Option<String> {
         let all = self.compare && self.strategy.is_empty() && self.channel.is_empty();
-        let redis =
-            self.redis.is_none().then_some("Redis, and members over it, for want of --redis URL");
-        let processes = "Local, and members over Memory, which live in one process";
-        let left_out = redis.into_iter().chain(self.processes.then_some(processes));
-        let left_out = left_out.collect::<Vec<_>>().join("; ");
-        (all && !left_out.is_empty()).then(|| format!("left out: {left_out}"))
+        let redis = self.redis.is_none().then_some("redis (needs --redis URL)");
+        let processes = self.processes.then_some("local and memory (live in one process)");
+        let omitted = redis.into_iter().chain(processes).collect::<Vec<_>>().join(", ");
+        (all && !omitted.is_empty()).then(|| format!("omitted: {omitted}"))
     }
 
     fn strategies(&self) -> Vec<StrategyName> {
         use StrategyName::{Gaggle, Local, Raft, Redis};
+        let names_channel = !self.channel.is_empty();
         match (self.strategy.is_empty(), self.compare) {
-            (false, _) => once_each(&self.strategy),
-            (true, false) if self.redis.is_some() && self.channel.is_empty() => vec![Redis],
-            (true, false) => vec![Gaggle],
-            // What cannot be run here is left out, and the table shows what was run.
+            (false, _) => cluster::distinct(&self.strategy),
+            (true, false) => {
+                vec![cluster::default_strategy(self.redis.as_ref(), names_channel)]
+            }
+            // Without what cannot run here; see `omitted`.
             (true, true) => {
                 let local = (!self.processes).then_some(Local);
                 let redis = self.redis.as_ref().map(|_| Redis);
@@ -151,7 +160,7 @@ impl Args {
     fn channels(&self) -> Vec<ChannelName> {
         use ChannelName::{Memory, Redis, Tcp};
         match (self.channel.is_empty(), self.compare) {
-            (false, _) => once_each(&self.channel),
+            (false, _) => cluster::distinct(&self.channel),
             (true, false) => vec![if self.processes { Tcp } else { Memory }],
             (true, true) => {
                 let memory = (!self.processes).then_some(Memory);
@@ -162,20 +171,13 @@ impl Args {
     }
 }
 
-fn once_each<T: Copy + PartialEq>(given: &[T]) -> Vec<T> {
-    let mut once = Vec::new();
-    for one in given {
-        if !once.contains(one) {
-            once.push(*one);
-        }
-    }
-    once
+fn is_svg(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"))
 }
 
-/// At most ten minutes; something must happen.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    match cluster::parse_span(text, Duration::from_secs(600))? {
-        Duration::ZERO => Err("say how long as 3s or 500ms, more than 0 and at most 600s".into()),
+    match cluster::parse_duration(text, Duration::from_secs(600))? {
+        Duration::ZERO => Err("expected more than 0".into()),
         duration => Ok(duration),
     }
 }

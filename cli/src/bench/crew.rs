@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
 };
 
-/// How long processes have to take up a run before it begins.
+/// The time between the order to the processes and the start of the run.
 const LEAD: Duration = Duration::from_millis(50);
 
 /// The members of one setup, ready to lock.
@@ -25,15 +25,16 @@ pub(super) enum Crew {
 
 impl Crew {
     pub(super) async fn open(setup: Setup, args: &Args) -> Result<Self, Failure> {
-        // Unique to the crew: nothing of a former run, or of another at the same time, is met.
+        // Unique to the crew, which shares no cluster with another one.
         let cluster = Nonce::random().to_string();
         let mut urls = cluster::urls(setup, args.members, args.redis.as_ref(), &cluster)?;
         if args.processes {
-            let children = try_join_all(urls.iter().map(|url| Child::open(url))).await?;
+            let children =
+                try_join_all(urls.iter().map(|url| Child::open(url, args.verbosity))).await?;
             return Ok(Self::Processes(children.into(), urls.len()));
         }
         if matches!(setup.strategy, StrategyName::Local | StrategyName::Noop) {
-            // A handle of its own would be a lock of its own.
+            // Each handle would be a separate lock.
             urls.truncate(1);
         }
         Ok(Self::Here(try_join_all(urls.iter().map(|url| open::member(url))).await?))
@@ -46,7 +47,7 @@ impl Crew {
         }
     }
 
-    /// Runs the workload, its first task at member `first`.
+    /// Runs the workload with its first task at member `first`.
     pub(super) async fn run(
         &self,
         workload: &Workload,
@@ -59,7 +60,7 @@ impl Crew {
                 let mut lockers = lockers.clone();
                 lockers.rotate_left(first);
                 let run = workloads::run(&lockers, workload, prefix).await;
-                run.map_err(|error| Failure::new("a task").because(&*error))
+                run.map_err(|error| Failure::of(&*error))
             }
             Self::Processes(children, _) => {
                 let begin = workloads::now() + LEAD.as_nanos() as u64;

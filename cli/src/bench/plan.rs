@@ -1,19 +1,22 @@
-//! What is run, where, and for how long.
+//! The plan of a benchmark: what runs where, and for how long.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use gaggle::Nonce;
 use gaggle_cli::workloads::{Until, Workload};
 
 use super::{args::Args, row::Row, workload_name::WorkloadName};
-use crate::cluster::Setup;
+use crate::{cluster::Setup, output::count};
 
-/// What is run, and where.
+/// About how long a group takes to form and to close.
+const GROUP: Duration = Duration::from_millis(400);
+
+/// What runs where.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) setups: Vec<Setup>,
     pub(super) cases: Vec<Case>,
-    /// Beside the seed's workloads stands what one task does without a lock.
+    /// What one task does without a lock, beside the workloads of the Gaggle 1.x benchmark.
     pub(super) baseline: Option<Workload>,
     /// Names this benchmark in its keys.
     pub(super) run: Nonce,
@@ -32,11 +35,11 @@ impl Plan {
     pub(super) fn new(args: &Args) -> Self {
         let cases: Vec<_> =
             args.workloads().into_iter().map(|name| Case::new(name, args)).collect();
-        let seeds = cases.iter().find(|case| case.name.is_the_seeds());
-        let baseline = seeds.map(|case| {
+        let gaggle1 = cases.iter().find(|case| case.name.is_gaggle1());
+        let baseline = gaggle1.map(|case| {
             let sequential = Workload::sequential(case.workload.tasks);
             match args.duration {
-                Some(duration) => about(sequential, duration),
+                Some(duration) => lasting(sequential, duration),
                 None => sequential,
             }
         });
@@ -45,58 +48,92 @@ impl Plan {
         Self { setups: args.setups(), cases, baseline, run, members, rounds }
     }
 
-    /// About how long all of it takes.
+    /// The estimated time of the whole plan.
     pub(super) fn expected(&self) -> Duration {
         let baseline = self.baseline.as_ref().map_or(Duration::ZERO, Workload::expected);
-        let cases = self.setups.iter().flat_map(|setup| {
-            self.cases.iter().map(|case| {
+        let setups = self.setups.iter().map(|setup| {
+            let cases = self.cases.iter().map(|case| {
                 let parts = case.parts(*setup, self.members as usize);
                 parts.map(|(_, parts)| case.workload(parts).expected()).sum::<Duration>()
-            })
+            });
+            opening(*setup) + cases.sum::<Duration>()
         });
-        (baseline + cases.sum::<Duration>()) * self.rounds
+        (baseline + setups.sum::<Duration>()) * self.rounds
     }
 
-    /// Where a row stands in the table: by workload, then in the order of the setups.
-    pub(super) fn place(&self, row: &Row) -> (usize, usize) {
-        let begins = |case: &Case| row.workload.starts_with(case.name.as_str());
-        let case = self.cases.iter().position(begins);
-        let setup = self.setups.iter().position(|setup| Some(*setup) == row.setup);
-        // The baseline first.
-        (case.map_or(0, |case| case + 1), setup.unwrap_or(0))
+    /// The case whose table has this row. The baseline belongs to each case of the Gaggle 1.x
+    /// benchmark.
+    pub(super) fn has(case: &Case, row: &Row) -> bool {
+        match row.setup {
+            Some(_) => row.workload.split(',').next() == Some(case.name.as_str()),
+            None => case.name.is_gaggle1(),
+        }
     }
+
+    /// The position of the case of this row; the baseline comes first.
+    pub(super) fn position(&self, row: &Row) -> Option<usize> {
+        row.setup?;
+        self.cases.iter().position(|case| Self::has(case, row))
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cases: Vec<_> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        let setups: Vec<_> = self.setups.iter().map(Setup::to_string).collect();
+        let (rounds, seconds) = (count(self.rounds, "round"), self.expected().as_secs_f64().ceil());
+        writeln!(f, "plan: {rounds} of {}", cases.join(", "))?;
+        for (line, setups) in setups.chunks(5).enumerate() {
+            writeln!(f, "      {} {}", if line == 0 { "on" } else { "  " }, setups.join(" "))?;
+        }
+        write!(f, "      about {seconds} s in all")
+    }
+}
+
+/// The estimated time to open and close the members of a setup.
+pub(super) fn opening(setup: Setup) -> Duration {
+    if setup.channel.is_some() { GROUP } else { Duration::ZERO }
 }
 
 impl Case {
     fn new(name: WorkloadName, args: &Args) -> Self {
         let tasks = |default| args.tasks.unwrap_or(default);
         let mut workload = match name {
-            WorkloadName::Worst => Workload::worst(tasks(args.members)),
-            WorkloadName::Best => Workload::best(tasks(args.members)),
+            WorkloadName::Handoff => Workload::handoff(tasks(8)),
             WorkloadName::Uncontended => Workload::uncontended(),
             WorkloadName::Fan => Workload::fan(tasks(64)),
-            WorkloadName::Handoff => Workload::handoff(tasks(8)),
             WorkloadName::Busy => Workload::busy(tasks(8)),
+            WorkloadName::Gaggle1Contended => Workload::gaggle1_contended(tasks(args.members)),
+            WorkloadName::Gaggle1Uncontended => Workload::gaggle1_uncontended(tasks(args.members)),
         };
+        if args.compare && !name.is_gaggle1() {
+            workload.warm_up = Duration::from_millis(50);
+            workload = workload.lasting(Duration::from_millis(500));
+        }
         if let Some(duration) = args.duration {
-            workload = about(workload, duration);
+            workload = lasting(workload, duration);
         }
         Self { name, workload }
     }
 
-    /// The runs that one case consists of: at which member it begins, and how many share its time.
-    /// What has no channel answers alike from everywhere.
+    /// How many tasks run at once.
+    pub(super) fn tasks(&self) -> u32 {
+        self.workload.tasks
+    }
+
+    /// The runs of the case: the member of the first task, and how many runs share the time. Every
+    /// handle of a strategy without a channel has the same distance to its lock.
     pub(super) fn parts(
         &self,
         setup: Setup,
         members: usize,
     ) -> impl Iterator<Item = (usize, usize)> {
-        let alike = setup.channel.is_none() || self.name != WorkloadName::Uncontended;
-        let parts = if alike { 1 } else { members };
+        let is_one = setup.channel.is_none() || self.name != WorkloadName::Uncontended;
+        let parts = if is_one { 1 } else { members };
         (0..parts).map(move |part| (part, parts))
     }
 
-    /// The workload of one of so many parts.
+    /// The workload of one of this many parts.
     pub(super) fn workload(&self, parts: usize) -> Workload {
         let workload = self.workload.clone();
         let parts = u32::try_from(parts).expect("31 members at most");
@@ -107,9 +144,9 @@ impl Case {
     }
 }
 
-/// The same for about this long. Of the seed's few and long operations a count is made of it, because
-/// those that a window cuts in two would show in the figures.
-fn about(workload: Workload, duration: Duration) -> Workload {
+/// The workload for about this long. The few long increments of the Gaggle 1.x benchmark are counted
+/// instead: the end of a window would cut through some of them.
+fn lasting(workload: Workload, duration: Duration) -> Workload {
     if workload.inside() < Duration::from_millis(50) {
         return workload.lasting(duration);
     }

@@ -1,240 +1,305 @@
-//! What is shown and written: a table, bars, JSON and SVG.
+//! The report of `gaggle bench`: tables, bars, JSON and SVG.
 
-use std::{io::IsTerminal, time::Duration};
+use std::path::Path;
 
-use comfy_table::{CellAlignment, Table, presets};
 use gaggle::strategies::{BootClock, Clock as _};
 use gaggle_cli::workloads::{Bar, BarChart, Figures, Series, Spread};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::{args::Args, row::Row};
-use crate::failure::Failure;
+use super::{
+    args::Args,
+    machine,
+    plan::{Case, Plan},
+    row::Row,
+};
+use crate::{
+    failure::Failure,
+    output::{self, Column, NONE, count},
+};
 
-/// The progress of all runs, on a terminal only.
-pub(super) fn bar(args: &Args, expected: Duration) -> ProgressBar {
-    if args.json.as_deref() == Some("-") || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// The results of a benchmark, and the conditions of their measurement.
+pub(super) struct Report<'a> {
+    pub(super) args: &'a Args,
+    pub(super) plan: &'a Plan,
+    /// By workload, the best first.
+    pub(super) rows: &'a [Row],
+    /// The share of the machine that other programs used.
+    pub(super) busy_share: f64,
+    /// The failure that ended the benchmark early.
+    pub(super) ended_early: Option<&'a str>,
+}
+
+impl Report<'_> {
+    /// One JSON object.
+    pub(super) fn json(&self) -> String {
+        let args = self.args;
+        let document = json!({
+            "gaggle": env!("CARGO_PKG_VERSION"),
+            "seconds_since_1970": BootClock.wall_nanos() / 1_000_000_000,
+            "duration_s": args.duration.map(|duration| duration.as_secs_f64()),
+            "cores": machine::cores(),
+            "busy_share": self.busy_share,
+            "members": args.members,
+            "processes": args.processes,
+            "rounds": args.rounds(),
+            "ended_early": self.ended_early,
+            "runs": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+        });
+        format!("{document:#}")
     }
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3}% {elapsed} {msg}")
-        .expect("the template is right");
-    let target = ProgressDrawTarget::stderr();
-    let bar = ProgressBar::with_draw_target(Some(bar_ms(expected)), target);
-    bar.set_style(style);
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
+
+    /// The tables, and with `--details` the bars.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for case in &self.plan.cases {
+            let rows = self.rows.iter().filter(|row| Plan::has(case, row)).cloned();
+            let rows = rows.collect::<Vec<_>>();
+            if rows.iter().any(|row| row.setup.is_some()) {
+                text += &self.section(case, &rows);
+            }
+        }
+        text += LEGEND;
+        if self.args.details {
+            text += DETAILS_LEGEND;
+            series(self.rows).iter().for_each(|series| text += &format!("\n{series}"));
+        }
+        text += &format!("\n{}", self.setting().join("\n"));
+        if let Some(omitted) = self.args.omitted() {
+            text += &format!("\n{omitted}");
+        }
+        if self.ended_early.is_some() {
+            text += "\n\nEnded early: these are the results until then.";
+        }
+        text
+    }
+
+    fn section(&self, case: &Case, rows: &[Row]) -> String {
+        let (name, tasks) = (case.name.as_str(), count(case.tasks(), "task"));
+        let mut section = format!("{name} ({tasks}): {}\n", case.name.summary());
+        let is_contended = rows.iter().any(|row| row.figures.handoff_share.is_some());
+        let columns: &[_] = if is_contended { &CONTENDED } else { &UNCONTENDED };
+        section += &format!("{}\n\n", output::table(columns, rows));
+        if self.args.details {
+            section += &format!("{}\n\n", output::table(&LATENCIES, rows));
+            if is_contended {
+                section += &format!("{}\n\n", output::table(&HANDOFFS, rows));
+            }
+        }
+        section
+    }
+
+    /// The conditions of the measurement, in two short lines.
+    fn setting(&self) -> [String; 2] {
+        let args = self.args;
+        let who = match args.processes {
+            true => count(args.members, "process"),
+            false => count(args.members, "member") + " in one process",
+        };
+        // A benchmark that ended early has fewer rounds of some rows, or of all.
+        let measured = || self.rows.iter().map(|row| row.rounds.len());
+        let rounds = match (measured().min().unwrap_or(0), measured().max().unwrap_or(0)) {
+            (_, 0 | 1) => "one round".into(),
+            (min, max) if min == max => format!("median of {max} rounds"),
+            (min, max) => format!("median of {min} to {max} rounds"),
+        };
+        let cores = count(machine::cores() as u64, "core");
+        let busy = match self.busy_share > machine::BUSY {
+            true => format!(", {:.0} % used by other programs", self.busy_share * 100.0),
+            false => String::new(),
+        };
+        [format!("gaggle {}, {cores}{busy}", gaggle_cli::VERSION), format!("{who}, {rounds}")]
+    }
+
+    /// Writes the files of `--json` and `--chart`.
+    pub(super) fn save(&self) -> Result<(), Failure> {
+        if let Some(path) = self.args.json.as_deref().filter(|path| *path != "-") {
+            write(path.as_ref(), self.json() + "\n")?;
+        }
+        if let Some(path) = &self.args.chart {
+            let (title, subtitle) = ("gaggle bench".into(), self.setting().join(", "));
+            write(path, BarChart { title, subtitle, series: series(self.rows) }.svg())?;
+        }
+        Ok(())
+    }
 }
 
-/// The bar's unit.
-pub(super) fn bar_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+fn write(path: &Path, text: String) -> Result<(), Failure> {
+    let failed = |error| Failure::new(format!("cannot write {}", path.display())).because(&error);
+    std::fs::write(path, text).map_err(failed)
 }
 
-/// Everything, for programs.
-/// Where a failure ended it early, it says which.
-pub(super) fn json(args: &Args, rows: &[Row], ended_early: Option<&str>) -> String {
-    let document = json!({
-        "gaggle": env!("CARGO_PKG_VERSION"),
-        "seconds_since_1970": since_1970(),
-        "duration_s": args.duration.map(|duration| duration.as_secs_f64()),
-        "cores": cores(),
-        "members": args.members,
-        "processes": args.processes,
-        "rounds": args.rounds(),
-        "ended_early": ended_early,
-        "runs": rows.iter().map(Row::json).collect::<Vec<_>>(),
-    });
-    format!("{document:#}")
-}
-
-const HEADER: [&str; 15] = [
-    "workload",
-    "lock",
-    "pairs",
-    "pairs/s",
-    "ms each",
-    "lock p50 µs",
-    "p99",
-    "p99.9",
-    "worst",
-    "hand-off p50 µs",
-    "p99",
-    "handed over",
-    "streak",
-    "Jain",
-    "broken",
+const CONTENDED: [Column<Row>; 8] = [
+    ("lock", name),
+    ("locks/s", rate),
+    ("ms each", ms_each),
+    ("spread", spread),
+    ("max wait µs", |row| micros(row.figures.lock_us.max)),
+    ("hand-off µs", |row| handoff(row, |spread| spread.p50)),
+    ("to others", to_others),
+    ("broken", broken),
 ];
 
-/// All rows, for people.
-pub(super) fn table(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(HEADER);
-    for row in rows {
-        table.add_row(cells(row));
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("{table}\n{WORDS}")
-}
+const UNCONTENDED: [Column<Row>; 7] = [
+    ("lock", name),
+    ("locks/s", rate),
+    ("ms each", ms_each),
+    ("spread", spread),
+    ("lock p50 µs", |row| micros(row.figures.lock_us.p50)),
+    ("max wait µs", |row| micros(row.figures.lock_us.max)),
+    ("broken", broken),
+];
 
-/// What the table's words mean.
-const WORDS: &str = "
-pair         one lock taken and given back
-lock         what taking it took, in µs
-hand-off     from `unlock` called by one task until `lock` returned to another, which waited
-handed over  how many pairs came after one of another task
-streak       how many pairs one task made in a row, at the most
-Jain         how evenly the pairs are spread: 1 is even, 1 ÷ tasks is all to one
-broken       how often two held a key, an update was lost, or a token did not grow
-–            was not measured, or from too few pairs to say anything
+const LATENCIES: [Column<Row>; 7] = [
+    ("lock µs:", name),
+    ("locks", |row| row.figures.pairs.to_string()),
+    ("p50", |row| micros(row.figures.lock_us.p50)),
+    ("p99", |row| tail(row.figures.pairs, 100, row.figures.lock_us.p99)),
+    ("p99.9", |row| tail(row.figures.pairs, 1000, row.figures.lock_us.p999)),
+    ("max", |row| micros(row.figures.lock_us.max)),
+    ("unlock", |row| row.figures.unlock_mean_us.map_or_else(|| NONE.into(), micros)),
+];
+
+const HANDOFFS: [Column<Row>; 6] = [
+    ("hand-off µs:", name),
+    ("p50", |row| handoff(row, |spread| spread.p50)),
+    ("p99", |row| match row.figures.handoff_us {
+        Some(spread) => {
+            let share = row.figures.handoff_share.unwrap_or(0.0);
+            tail((row.figures.pairs as f64 * share) as u64, 100, spread.p99)
+        }
+        None => NONE.into(),
+    }),
+    ("max", |row| handoff(row, |spread| spread.max)),
+    ("streak", |row| row.figures.longest_streak.map_or_else(|| NONE.into(), |n| n.to_string())),
+    // Where each task makes the same number of pairs, the index is 1 although some starve.
+    ("Jain", |row| match row.by_time() {
+        true => NONE.into(),
+        false => format!("{:.3}", row.figures.jain),
+    }),
+];
+
+/// Explains the words of [`CONTENDED`] and [`UNCONTENDED`].
+const LEGEND: &str = "\
+locks/s    pairs of a lock and its unlock in a second
+ms each    the time of one increment
+spread     half the distance between the best and the worst round
+max wait   the longest time that `lock` took
+hand-off   from `unlock` called until `lock` returned to a waiter (median)
+to others  the share of grants that went to another task than the last holder
+broken     how often two tasks held a key, an update was lost, or a token fell
 ";
 
-fn cells(row: &Row) -> [String; 15] {
-    let Figures { pairs, pairs_per_s, ms_per_pair, lock_us, handoff_us, .. } = row.figures;
-    // One of a hundred, or of a thousand, can be told from the worst where there are twice as many.
-    let tail = |of: u64, count: f64, us: Option<f64>| {
-        or_dash(us.filter(|_| count >= 2.0 * of as f64).map(micros))
-    };
-    let (all, handed) = (pairs as f64, pairs as f64 * row.figures.handed_over.unwrap_or(0.0));
-    let handoff = |field: fn(Spread) -> f64| handoff_us.map(field);
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+/// Explains the other words of `--details`.
+const DETAILS_LEGEND: &str = "\
+unlock     the mean time that `unlock` took
+streak     the most grants in a row to one task
+Jain       fairness: 1 if all tasks lock as often, 1 ÷ tasks if one locks alone
+–          not measured, or from too few locks
+";
+
+fn name(row: &Row) -> String {
+    match row.workload.split_once(", ") {
+        Some((_, member)) => format!("{}, {member}", row.name()),
+        None => row.name(),
+    }
+}
+
+fn rate(row: &Row) -> String {
+    if row.by_time() { NONE.into() } else { format!("{:.0}", row.figures.pairs_per_s) }
+}
+
+fn ms_each(row: &Row) -> String {
+    if row.by_time() { format!("{:.2}", row.figures.ms_per_pair) } else { NONE.into() }
+}
+
+fn spread(row: &Row) -> String {
+    let percent = |spread| format!("±{:.0} %", spread * 100.0);
+    row.spread().map_or_else(|| NONE.into(), percent)
+}
+
+fn handoff(row: &Row, field: fn(Spread) -> f64) -> String {
+    row.figures.handoff_us.map_or_else(|| NONE.into(), |spread| micros(field(spread)))
+}
+
+fn to_others(row: &Row) -> String {
+    let percent = |share| format!("{:.1} %", share * 100.0);
+    row.figures.handoff_share.map_or_else(|| NONE.into(), percent)
+}
+
+fn broken(row: &Row) -> String {
     let broken = row.figures.broken;
-    let faults = broken.overlaps + broken.lost_updates + broken.stale_tokens;
-    [
-        row.workload.to_owned(),
-        row.name(),
-        pairs.to_string(),
-        format!("{pairs_per_s:.0}"),
-        if ms_per_pair < 0.01 { "–".into() } else { format!("{ms_per_pair:.2}") },
-        micros(lock_us.p50),
-        tail(100, all, Some(lock_us.p99)),
-        tail(1000, all, Some(lock_us.p999)),
-        micros(lock_us.max),
-        or_dash(handoff(|spread| spread.p50).map(micros)),
-        tail(100, handed, handoff(|spread| spread.p99)),
-        or_dash(row.figures.handed_over.map(percent)),
-        or_dash(row.figures.longest_streak.map(|streak| streak.to_string())),
-        // Where each makes a fixed number of them, all get as many, however long some starve.
-        if row.by_time() { "–".into() } else { format!("{:.3}", row.figures.jain) },
-        if faults == 0 { "no".into() } else { format!("{faults} times") },
-    ]
+    match broken.overlaps + broken.lost_updates + broken.stale_tokens {
+        0 => "no".into(),
+        faults => faults.to_string(),
+    }
+}
+
+/// A percentile that one of `of` exceeds. Below twice as many pairs it is hardly less than the
+/// maximum.
+fn tail(pairs: u64, of: u64, us: f64) -> String {
+    if pairs < 2 * of { NONE.into() } else { micros(us) }
 }
 
 fn micros(us: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".into())
-}
-
-/// A series of bars for each workload, the worst first as in the seed.
-pub(super) fn series(rows: &[Row]) -> Vec<Series> {
+/// The bars of each workload, in the order of the rows.
+fn series(rows: &[Row]) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
-    let baseline = rows.iter().find(|row| row.workload == "sequential");
-    for row in rows.iter().filter(|row| row.workload != "sequential") {
-        let series = match all.iter().position(|series| series.title == row.workload) {
-            Some(known) => &mut all[known],
-            None => {
-                all.push(begin_series(row, baseline));
-                all.last_mut().expect("it was just added")
-            }
-        };
-        series.bars.push(bar_of(row, baseline));
-    }
-    for series in &mut all {
-        series.bars.sort_by(|a, b| b.value.total_cmp(&a.value));
+    let baseline = rows.iter().find(|row| row.setup.is_none());
+    for row in rows.iter().filter(|row| row.setup.is_some()) {
+        let bar = bar(row, baseline);
+        match all.iter_mut().find(|series| series.title == row.workload) {
+            Some(series) => series.bars.push(bar),
+            None => all.push(Series {
+                title: row.workload.into(),
+                note: note(row, baseline),
+                bars: vec![bar],
+                limit: None,
+            }),
+        }
     }
     all
 }
 
-fn begin_series(row: &Row, baseline: Option<&Row>) -> Series {
-    let worst = baseline.filter(|_| row.workload == "worst");
-    let note = match worst {
-        Some(baseline) => {
-            let ms = baseline.figures.ms_per_pair;
-            format!("ms an increment over the {ms:.2} of one task without a lock; less is better")
+/// Of the contended case only what the lock adds: the work, which all have, would hide it.
+fn added_ms(row: &Row, baseline: Option<&Row>) -> Option<f64> {
+    let baseline = baseline.filter(|_| row.workload == "gaggle1-contended")?;
+    Some(row.figures.ms_per_pair - baseline.figures.ms_per_pair)
+}
+
+fn note(row: &Row, baseline: Option<&Row>) -> String {
+    let sequential = baseline.filter(|_| row.by_time()).map(|row| row.figures.ms_per_pair);
+    match sequential {
+        Some(ms) if row.workload == "gaggle1-contended" => {
+            format!("added to the {ms:.2} ms of one task without a lock")
         }
-        None if row.by_time() => match baseline {
-            Some(baseline) => {
-                let ms = baseline.figures.ms_per_pair;
-                format!("one task without a lock takes {ms:.2} ms for each; less is better")
-            }
-            None => "less is better".into(),
-        },
-        None if row.figures.handed_over.is_some() => {
-            "how many times a second another task gets it; more is better".into()
+        Some(ms) => format!("one task without a lock takes {ms:.2} ms; less is better"),
+        None if row.by_time() => "less is better".into(),
+        None if row.figures.handoff_share.is_some() => {
+            "grants a second to another task; more is better".into()
         }
         None => "more is better".into(),
-    };
-    Series { title: row.workload.into(), note, bars: Vec::new(), limit: None }
-}
-
-/// Of the worst case what the lock adds, beside which the work that is in all of it hides everything; of
-/// a rate the part that was handed over: what one task takes while others starve is no merit.
-fn bar_of(row: &Row, baseline: Option<&Row>) -> Bar {
-    let Figures { ms_per_pair: ms, pairs_per_s: rate, handed_over, .. } = row.figures;
-    let handed = rate * handed_over.unwrap_or(1.0);
-    let (value, text) = match baseline {
-        Some(baseline) if row.workload == "worst" => {
-            let over = ms - baseline.figures.ms_per_pair;
-            (over.max(0.0), format!("{over:+.2} ms"))
-        }
-        _ if row.by_time() => (ms, format!("{ms:.2} ms an increment")),
-        _ if handed < 0.95 * rate => (handed, format!("{handed:.0} of {rate:.0} pairs/s")),
-        _ => (handed, format!("{rate:.0} pairs/s")),
-    };
-    Bar { label: row.name(), value, text, ours: row.setup.is_some() }
-}
-
-/// Under which conditions the figures were taken, in one line.
-pub(super) fn setting(args: &Args, rows: &[Row]) -> String {
-    let members = args.members;
-    let who = if args.processes { "processes" } else { "members in one process" };
-    let who = if members == 1 {
-        who.replace("processes", "process").replace("members", "member")
-    } else {
-        who.into()
-    };
-    // A run that ended early has made fewer of some rows, or of all.
-    let measured = || rows.iter().map(|row| row.rounds.len());
-    let rounds = match (measured().min().unwrap_or(0), measured().max().unwrap_or(0)) {
-        (_, 0 | 1) => "one round".into(),
-        (least, most) if least == most => format!("median of {most} rounds"),
-        (least, most) => format!("median of {least} to {most} rounds"),
-    };
-    format!("gaggle {}, {} cores, {members} {who}, {rounds}", env!("CARGO_PKG_VERSION"), cores())
-}
-
-/// When it was measured, for whoever keeps several of them.
-fn since_1970() -> u64 {
-    BootClock.wall_nanos() / 1_000_000_000
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, Into::into)
-}
-
-/// Writes the files asked for.
-pub(super) fn save(args: &Args, rows: &[Row], ended_early: Option<&str>) -> Result<(), Failure> {
-    let write = |path: &std::path::Path, text: String| {
-        let failed = |error| Failure::new(format!("{}", path.display())).because(&error);
-        std::fs::write(path, text).map_err(failed)
-    };
-    if let Some(path) = args.json.as_deref().filter(|path| *path != "-") {
-        write(path.as_ref(), json(args, rows, ended_early) + "\n")?;
     }
-    if let Some(path) = &args.chart {
-        let title = "gaggle bench".into();
-        let chart = BarChart { title, subtitle: setting(args, rows), series: series(rows) };
-        write(path, chart.svg())?;
-    }
-    Ok(())
+}
+
+/// Of a rate the part that went to other tasks: a task that starves the others is no merit.
+fn bar(row: &Row, baseline: Option<&Row>) -> Bar {
+    let Figures { ms_per_pair: ms, pairs_per_s: rate, handoff_share, .. } = row.figures;
+    let to_others = rate * handoff_share.unwrap_or(1.0);
+    let (value, text) = match added_ms(row, baseline) {
+        Some(added) => (added.max(0.0), format!("{added:+.2} ms")),
+        None if row.by_time() => (ms, format!("{ms:.2} ms each")),
+        None if to_others < 0.95 * rate => (to_others, format!("{to_others:.0} of {rate:.0}/s")),
+        None => (to_others, format!("{rate:.0} locks/s")),
+    };
+    Bar { label: row.name(), value, text, ours: true }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use gaggle_cli::workloads::Broken;
 
     use super::*;
@@ -245,7 +310,7 @@ mod tests {
         Spread { mean: Some(mean), p50, p99, p999, max }
     }
 
-    /// A row of figures that all differ.
+    /// A row whose figures all differ.
     fn row(workload: &'static str, pairs: u64) -> Row {
         let figures = Figures {
             tasks: 8,
@@ -256,7 +321,7 @@ mod tests {
             unlock_mean_us: Some(6.0),
             lock_us: spread(10.0),
             handoff_us: Some(spread(100.0)),
-            handed_over: Some(0.5),
+            handoff_share: Some(0.5),
             longest_streak: Some(9),
             jain: 0.875,
             broken: Broken { overlaps: 1, lost_updates: 20, stale_tokens: 300 },
@@ -266,94 +331,182 @@ mod tests {
         Row { setup, workload, figures, rounds }
     }
 
-    fn cell(row: &Row, name: &str) -> String {
-        let mut columns = HEADER.iter().zip(cells(row));
-        columns.find(|(header, _)| **header == name).expect("a column").1
+    fn cells(columns: &[Column<Row>], row: &Row) -> Vec<(&'static str, String)> {
+        columns.iter().map(|(header, cell)| (*header, cell(row))).collect()
+    }
+
+    fn cell(columns: &[Column<Row>], name: &str, row: &Row) -> String {
+        let (_, cell) = columns.iter().find(|(header, _)| *header == name).expect("a column");
+        cell(row)
     }
 
     #[test]
-    fn every_figure_stands_in_its_column() {
-        let shown: Vec<_> = HEADER.into_iter().zip(cells(&row("handoff", 4000))).collect();
+    fn every_figure_is_in_its_column() {
+        let mut row = row("handoff", 4000);
+        let faster = Figures { pairs_per_s: 1800.0, ..row.figures.clone() };
+        row.rounds.push(faster);
         let expected = [
-            ("workload", "handoff"),
             ("lock", "redis"),
-            ("pairs", "4000"),
-            ("pairs/s", "1500"),
-            ("ms each", "0.67"),
-            ("lock p50 µs", "20"),
+            ("locks/s", "1500"),
+            ("ms each", "–"),
+            // (1 / 1500 − 1 / 1800) / 2 of 1 / 1500
+            ("spread", "±8 %"),
+            ("max wait µs", "50"),
+            ("hand-off µs", "200"),
+            ("to others", "50.0 %"),
+            ("broken", "321"),
+        ];
+        assert_eq!(cells(&CONTENDED, &row), expected.map(|(name, cell)| (name, cell.to_owned())));
+        let expected = [
+            ("lock µs:", "redis"),
+            ("locks", "4000"),
+            ("p50", "20"),
             ("p99", "30"),
             ("p99.9", "40"),
-            ("worst", "50"),
-            ("hand-off p50 µs", "200"),
+            ("max", "50"),
+            ("unlock", "6.00"),
+        ];
+        assert_eq!(cells(&LATENCIES, &row), expected.map(|(name, cell)| (name, cell.to_owned())));
+        let expected = [
+            ("hand-off µs:", "redis"),
+            ("p50", "200"),
             ("p99", "300"),
-            ("handed over", "50.0 %"),
+            ("max", "500"),
             ("streak", "9"),
             ("Jain", "0.875"),
-            ("broken", "321 times"),
         ];
-        assert_eq!(shown, expected.map(|(header, cell)| (header, cell.to_owned())));
+        assert_eq!(cells(&HANDOFFS, &row), expected.map(|(name, cell)| (name, cell.to_owned())));
     }
 
     #[test]
-    fn percentiles_of_too_few_pairs_are_not_shown() {
+    fn percentiles_of_too_few_locks_are_not_shown() {
         for (pairs, p99, p999) in [(199, "–", "–"), (200, "30", "–"), (2000, "30", "40")] {
-            let cells = cells(&row("handoff", pairs));
-            assert_eq!((cells[6].as_str(), cells[7].as_str()), (p99, p999), "{pairs}");
+            let row = row("handoff", pairs);
+            let shown = (cell(&LATENCIES, "p99", &row), cell(&LATENCIES, "p99.9", &row));
+            assert_eq!(shown, (p99.into(), p999.into()), "{pairs}");
         }
-        // Half of the pairs were handed over.
-        assert_eq!(cells(&row("handoff", 399))[10], "–");
-        assert_eq!(cells(&row("handoff", 400))[10], "300");
+        // Half of the grants went to another task.
+        assert_eq!(cell(&HANDOFFS, "p99", &row("handoff", 399)), "–");
+        assert_eq!(cell(&HANDOFFS, "p99", &row("handoff", 400)), "300");
     }
 
     #[test]
-    fn what_a_row_does_not_have_is_a_dash() {
-        let mut lone = row("uncontended", 4000);
-        lone.figures.handoff_us = None;
-        lone.figures.handed_over = None;
-        lone.figures.longest_streak = None;
-        lone.figures.broken = Broken::default();
-        for name in ["hand-off p50 µs", "handed over", "streak"] {
-            assert_eq!(cell(&lone, name), "–", "{name}");
-        }
-        assert_eq!(cell(&lone, "broken"), "no");
-        assert_eq!(cell(&row("worst", 40), "Jain"), "–", "each makes as many as the others");
+    fn missing_figure_is_a_dash() {
+        let mut alone = row("uncontended, slowest", 4000);
+        alone.figures.handoff_us = None;
+        alone.figures.handoff_share = None;
+        alone.figures.longest_streak = None;
+        alone.figures.broken = Broken::default();
+        assert_eq!(cell(&CONTENDED, "hand-off µs", &alone), "–");
+        assert_eq!(cell(&CONTENDED, "to others", &alone), "–");
+        assert_eq!(cell(&CONTENDED, "spread", &alone), "–", "of one round");
+        assert_eq!(cell(&HANDOFFS, "streak", &alone), "–");
+        assert_eq!(cell(&UNCONTENDED, "lock", &alone), "redis, slowest");
+        assert_eq!(cell(&UNCONTENDED, "broken", &alone), "no");
+        let fixed = row("gaggle1-contended", 40);
+        assert_eq!(cell(&HANDOFFS, "Jain", &fixed), "–", "each task makes the same number");
     }
 
     #[test]
-    fn bar_of_a_rate_is_the_part_that_was_handed_over() {
-        let bar = bar_of(&row("handoff", 4000), None);
-        assert_eq!((bar.value, bar.text.as_str()), (750.0, "750 of 1500 pairs/s"));
+    fn bar_of_a_rate_is_the_part_of_other_tasks() {
+        let bar = bar(&row("handoff", 4000), None);
+        assert_eq!((bar.value, bar.text.as_str()), (750.0, "750 of 1500/s"));
     }
 
     #[test]
-    fn bar_of_the_worst_case_is_what_the_lock_adds() {
+    fn bar_of_the_contended_case_is_what_the_lock_adds() {
         let mut baseline = row("sequential", 40);
         baseline.figures.ms_per_pair = 0.42;
-        let bar = bar_of(&row("worst", 40), Some(&baseline));
+        let bar = bar(&row("gaggle1-contended", 40), Some(&baseline));
         assert!((bar.value - 0.25).abs() < 1e-9, "{}", bar.value);
         assert_eq!(bar.text, "+0.25 ms");
     }
 
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split_whitespace()).expect("valid arguments").args
+    }
+
+    /// As wide as rows can be: the longest names, seven-digit rates, waits of a minute.
+    fn widest() -> Vec<Row> {
+        let workloads =
+            ["handoff", "uncontended, slowest", "busy", "gaggle1-contended", "sequential"];
+        let widest = |workload| {
+            let mut row = row(workload, 9_999_999);
+            let setup = Setup {
+                strategy: StrategyName::Gaggle,
+                channel: Some(crate::cluster::ChannelName::Memory),
+            };
+            row.setup = (workload != "sequential").then_some(setup);
+            row.figures.pairs_per_s = 9_999_999.0;
+            row.figures.ms_per_pair = 1_000.0;
+            row.figures.lock_us = spread(12_000_000.0);
+            row.figures.handoff_us = Some(spread(12_000_000.0));
+            row.figures.handoff_share = Some(1.0);
+            if workload.starts_with("uncontended") {
+                row.figures.handoff_us = None;
+                row.figures.handoff_share = None;
+            }
+            row.rounds = vec![row.figures.clone(), row.figures.clone()];
+            row.rounds[1].pairs_per_s = 1_000_000.0;
+            row.rounds[1].ms_per_pair = 3_000.0;
+            row
+        };
+        workloads.map(widest).into()
+    }
+
+    #[test]
+    fn widest_report_fits_80_columns() {
+        let line = "bench --details --members 31 --tasks 4096 --workload handoff --workload busy \
+                    --workload uncontended --workload gaggle1-contended";
+        let (args, rows) = (args(line), widest());
+        let plan = &Plan::new(&args);
+        let report = Report { args: &args, plan, rows: &rows, busy_share: 0.99, ended_early: None };
+        let text = report.text();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}\n{text}");
+        }
+        for part in ["handoff (4096 tasks)", "gaggle/memory, slowest", "no lock, 1 task", "±450 %"]
+        {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn one_member_and_a_busy_machine_are_stated() {
+        let args = args("bench --members 1");
+        let plan = &Plan::new(&args);
+        let report = Report { args: &args, plan, rows: &[], busy_share: 0.34, ended_early: None };
+        let [machine, members] = report.setting();
+        assert!(machine.ends_with(", 34 % used by other programs"), "{machine}");
+        assert_eq!(members, "1 member in one process, one round");
+    }
+
     #[test]
     fn only_a_lock_that_breaks_a_promise_has_failed() {
-        let broken = row("worst", 40);
+        let broken = row("busy", 40);
         assert!(broken.has_failed());
         let noop = Some(Setup { strategy: StrategyName::Noop, channel: None });
         for setup in [noop, None] {
-            assert!(!Row { setup, ..row("worst", 40) }.has_failed(), "{setup:?}");
+            assert!(!Row { setup, ..row("busy", 40) }.has_failed(), "{setup:?}");
         }
-        let mut sound = row("worst", 40);
+        let mut sound = row("busy", 40);
         sound.figures.broken = Broken::default();
         assert!(!sound.has_failed());
     }
 
     #[test]
-    fn rounds_of_one_row_come_to_their_median() {
+    fn figures_of_a_row_are_the_median_of_its_rounds() {
         let setup = row("fan", 1).setup;
         let mut rows = Vec::new();
         for pairs in [30, 10, 20] {
-            Row::note(&mut rows, setup, "fan", row("fan", pairs).figures);
-            Row::note(&mut rows, setup, "busy", row("busy", 5).figures);
+            Row::add_round(&mut rows, setup, "fan", row("fan", pairs).figures);
+            Row::add_round(&mut rows, setup, "busy", row("busy", 5).figures);
         }
         rows.iter_mut().for_each(Row::conclude);
         let found: Vec<_> = rows.iter().map(|row| (row.workload, row.figures.pairs)).collect();
@@ -361,5 +514,15 @@ mod tests {
         let json = rows[0].json();
         assert_eq!(json["rounds"].as_array().map(Vec::len), Some(3));
         assert_eq!(json["median"]["pairs"], 20);
+    }
+
+    #[test]
+    fn best_row_is_the_lesser_one() {
+        let mut better = row("handoff", 1);
+        better.figures.pairs_per_s = 2000.0;
+        assert!(better.compare(&row("handoff", 1)).is_lt());
+        // A higher rate that one task has for itself is worse.
+        better.figures.handoff_share = Some(0.1);
+        assert!(better.compare(&row("handoff", 1)).is_gt());
     }
 }

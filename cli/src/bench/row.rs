@@ -1,4 +1,6 @@
-//! One row of the results.
+//! The results of one workload on one setup.
+
+use std::cmp::Ordering;
 
 use gaggle_cli::workloads::Figures;
 use serde_json::{Value, json};
@@ -6,7 +8,7 @@ use serde_json::{Value, json};
 use crate::cluster::{ChannelName, Setup, StrategyName};
 
 /// All rounds of one workload on one setup.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     /// None for the baseline.
     pub(super) setup: Option<Setup>,
@@ -17,8 +19,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Adds one round to the row it belongs to.
-    pub(super) fn note(
+    /// Adds one round to its row.
+    pub(super) fn add_round(
         rows: &mut Vec<Self>,
         setup: Option<Setup>,
         workload: &'static str,
@@ -33,18 +35,41 @@ impl Row {
         }
     }
 
-    /// Takes the median, once all rounds are there.
+    /// Computes the median, once all rounds are there.
     pub(super) fn conclude(&mut self) {
         self.figures = Figures::median(&self.rounds);
     }
 
     pub(super) fn name(&self) -> String {
-        self.setup.map_or_else(|| "no lock, one task".into(), |setup| setup.to_string())
+        self.setup.map_or_else(|| "no lock, 1 task".into(), |setup| setup.to_string())
     }
 
-    /// The seed's workloads are told by the time of one operation, the others by their number.
+    /// Whether its figure is the time of one increment, as in the Gaggle 1.x benchmark.
     pub(super) fn by_time(&self) -> bool {
-        matches!(self.workload, "worst" | "best" | "sequential")
+        self.workload.starts_with("gaggle1-") || self.workload == "sequential"
+    }
+
+    /// The better row is the lesser one.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        self.cost(&self.figures).total_cmp(&other.cost(&other.figures))
+    }
+
+    /// By what rows are compared: less is better. Of a rate only the share counts that went to another
+    /// task: a task that starves the others is no merit.
+    fn cost(&self, figures: &Figures) -> f64 {
+        match self.by_time() {
+            true => figures.ms_per_pair,
+            false => 1e3 / (figures.pairs_per_s * figures.handoff_share.unwrap_or(1.0)),
+        }
+    }
+
+    /// Half the distance between the best and the worst round, as a share of the median; `None` of one
+    /// round.
+    pub(super) fn spread(&self) -> Option<f64> {
+        let costs = || self.rounds.iter().map(|round| self.cost(round));
+        let (best, worst) = (costs().fold(f64::MAX, f64::min), costs().fold(0.0, f64::max));
+        let spread = (worst - best) / 2.0 / self.cost(&self.figures);
+        (self.rounds.len() > 1 && spread.is_finite()).then_some(spread)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -59,7 +84,7 @@ impl Row {
         })
     }
 
-    /// Whether a lock broke a promise. Without a lock that is what is shown.
+    /// Whether a lock broke a promise. Without a lock that is expected.
     pub(super) fn has_failed(&self) -> bool {
         let is_lock = self.setup.is_some_and(|setup| setup.strategy != StrategyName::Noop);
         is_lock && self.figures.broken.any()

@@ -5,34 +5,47 @@ use clap::ValueEnum;
 /// A workload, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum WorkloadName {
-    /// All members on one key, four steps of 15 ms inside: the seed's.
-    Worst,
-    /// The same, on a key each.
-    Best,
-    /// One task, one key, nothing inside; at each member in turn.
-    Uncontended,
-    /// Tasks on a key each, nothing inside.
-    Fan,
-    /// Tasks on one key, nothing inside.
+    /// Contended: tasks on one key, with an empty critical section.
     Handoff,
-    /// Tasks on one key, 5 ms inside and 5 ms away.
+    /// One task on one key, with an empty critical section; at each member in turn.
+    Uncontended,
+    /// Tasks on a key each, with an empty critical section.
+    Fan,
+    /// Tasks on one key, with 5 ms in the critical section and 5 ms after it.
     Busy,
+    /// The contended case of the Gaggle 1.x benchmark: a task a member on one key, with four sleeps of
+    /// 15 ms in the critical section.
+    Gaggle1Contended,
+    /// The uncontended case of the Gaggle 1.x benchmark: the same on a key each.
+    Gaggle1Uncontended,
 }
 
 impl WorkloadName {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Worst => "worst",
-            Self::Best => "best",
+            Self::Handoff => "handoff",
             Self::Uncontended => "uncontended",
             Self::Fan => "fan",
-            Self::Handoff => "handoff",
             Self::Busy => "busy",
+            Self::Gaggle1Contended => "gaggle1-contended",
+            Self::Gaggle1Uncontended => "gaggle1-uncontended",
         }
     }
 
-    /// Whether the seed measured it: as time per operation.
-    pub(super) fn is_the_seeds(self) -> bool {
-        matches!(self, Self::Worst | Self::Best)
+    /// Whether the Gaggle 1.x benchmark has it, which measures the time of one increment.
+    pub(super) fn is_gaggle1(self) -> bool {
+        matches!(self, Self::Gaggle1Contended | Self::Gaggle1Uncontended)
+    }
+
+    /// What the tasks do, for the heading of a table.
+    pub(super) fn summary(self) -> &'static str {
+        match self {
+            Self::Handoff => "all tasks contend for one key, empty critical section",
+            Self::Uncontended => "one task, one key, empty critical section",
+            Self::Fan => "a key for each task, empty critical section",
+            Self::Busy => "all tasks contend for one key, 5 ms inside, 5 ms between",
+            Self::Gaggle1Contended => "all tasks contend for one key, 60 ms inside",
+            Self::Gaggle1Uncontended => "a key for each task, 60 ms inside",
+        }
     }
 }

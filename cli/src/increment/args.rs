@@ -1,93 +1,96 @@
-//! The options of `gaggle increment`, and what follows from them together.
+//! The options of `gaggle increment`.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use crate::{
-    cluster::{self, ChannelName, RedisUrl, StrategyName},
+    cluster::{self, ChannelName, RedisUrl, Selection, StrategyName},
     failure::Failure,
+    verbosity::Verbosity,
 };
 
 /// Which keys the members lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Keys {
-    /// One for all.
+    /// One for all members.
     Same,
-    /// One each.
+    /// One for each member.
     Distinct,
 }
 
 /// The options of `gaggle increment`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The strategy; may be given several times [default: gaggle].
+    /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle].
     #[arg(long, value_enum)]
-    pub(super) strategy: Vec<StrategyName>,
+    strategy: Vec<StrategyName>,
     /// The channel of raft and gaggle [default: memory; tcp with --processes].
     #[arg(long, value_enum)]
-    pub(super) channel: Option<ChannelName>,
-    /// A Redis, as redis://[user[:password]@]host[:port][/db]; the counter is then a key in it.
+    channel: Option<ChannelName>,
+    /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
+    /// redis, and for the counter of every strategy.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
     /// Run each member in an operating-system process of its own.
     #[arg(long)]
     pub(super) processes: bool,
-    /// How many members increment at once.
+    /// How many members increment at once, 1 to 31.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
     pub(super) members: u32,
     /// How many increments each member makes.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) increments: u32,
-    /// How long one increment works between reading and writing, as 15ms or 2s. The original's
-    /// benchmark works 4 steps of 15 ms, as `gaggle bench --workload worst` does.
+    /// How long an increment works between its read and its write, as 15ms or 2s.
+    ///
+    /// The Gaggle 1.x benchmark works 4 steps of 15 ms: `gaggle bench --workload
+    /// gaggle1-contended`.
     #[arg(long, default_value = "15ms", value_parser = parse_work)]
     pub(super) work: Duration,
-    /// One key for all members (the worst case), or one each (the best case).
+    /// One key for all members (the contended case), or one for each (the uncontended case).
     #[arg(long, value_enum, default_value_t = Keys::Same)]
     pub(super) keys: Keys,
+    /// Show hand-off latencies and fairness too.
+    #[arg(long, conflicts_with = "json")]
+    pub(super) details: bool,
     /// Print one JSON object a line for each run, and no progress bar.
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 impl Args {
-    /// The strategies in the order given, each once.
+    /// The selected strategies, each once.
     pub(super) fn strategies(&self) -> Vec<StrategyName> {
-        let mut strategies = Vec::new();
-        for strategy in &self.strategy {
-            if !strategies.contains(strategy) {
-                strategies.push(*strategy);
-            }
+        if self.strategy.is_empty() {
+            return vec![cluster::default_strategy(self.redis.as_ref(), self.channel.is_some())];
         }
-        if strategies.is_empty() {
-            strategies.push(StrategyName::Gaggle);
-        }
-        strategies
+        cluster::distinct(&self.strategy)
     }
 
-    /// The channel that the Raft family runs over.
+    /// The channel of `raft` and `gaggle`.
     pub(super) fn channel(&self) -> ChannelName {
         let default = if self.processes { ChannelName::Tcp } else { ChannelName::Memory };
         self.channel.unwrap_or(default)
     }
 
-    /// Refuses what cannot be, before anything runs.
+    /// Refuses an invalid combination of options.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let asked = cluster::Asked {
+        let selection = Selection {
             strategies: &self.strategies(),
             channels: &[self.channel()],
-            channel_given: self.channel.is_some(),
+            names_channel: self.channel.is_some(),
             redis: self.redis.as_ref(),
             processes: self.processes,
         };
-        asked.check()
+        selection.check()
     }
 }
 
 fn parse_work(text: &str) -> Result<Duration, String> {
-    cluster::parse_span(text, Duration::from_secs(60))
+    cluster::parse_duration(text, Duration::from_secs(60))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The members of one run.
 
 use gaggle::Locker;
+use gaggle_cli::workloads::Span;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -10,7 +11,7 @@ use super::{
     plan::{Job, Plan},
     process,
     store::Memory,
-    worker::{self, Event, Phase, Span},
+    work::{self, Event, Phase},
 };
 use crate::failure::Failure;
 
@@ -23,11 +24,11 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts the members, each in a task or a process.
+    /// Starts each member in a task or a process.
     pub(super) async fn start(plan: &Plan, memory: &Memory) -> Result<Self, Failure> {
         let (phase, _) = watch::channel(Phase::Open);
         let (sender, events) = mpsc::channel(1024);
-        let shared = match plan.jobs.first().filter(|_| plan.shared) {
+        let shared = match plan.jobs.first().filter(|_| plan.is_shared) {
             Some(Job { url, .. }) => Some(open_shared(url).await?),
             None => None,
         };
@@ -35,41 +36,45 @@ impl Crew {
         for job in plan.jobs.clone() {
             let (phase, sender) = (phase.subscribe(), sender.clone());
             if plan.processes {
-                members.spawn(process::work(job, phase, sender));
+                members.spawn(process::work(job, plan.verbosity, phase, sender));
             } else {
                 let (memory, shared) = (memory.clone(), shared.clone());
-                members.spawn(worker::work(job, memory, shared, phase, sender));
+                members.spawn(work::work(job, memory, shared, phase, sender));
             }
         }
         Ok(Self { members, count: plan.jobs.len(), phase, events })
     }
 
-    /// Waits until all are ready, lets them go, and ends them once all have finished.
-    pub(super) async fn work(mut self, mut made: impl FnMut(&Span)) -> Result<Vec<Span>, Failure> {
+    /// Starts the increments once all members are ready, and ends the members once all have
+    /// finished.
+    pub(super) async fn work(
+        mut self,
+        mut on_increment: impl FnMut(),
+    ) -> Result<Vec<Span>, Failure> {
         let (mut ready, mut finished, mut spans) = (0, 0, Vec::new());
         while finished < self.count {
             match self.events.recv().await {
                 Some(Event::Ready) => {
                     ready += 1;
                     if ready == self.count {
-                        self.phase.send_replace(Phase::Go);
+                        self.phase.send_replace(Phase::Increment);
                     }
                 }
-                Some(Event::Made(span)) => {
-                    made(&span);
+                Some(Event::Incremented(span)) => {
+                    on_increment();
                     spans.push(span);
                 }
                 Some(Event::Finished) => finished += 1,
                 Some(Event::Failed(problem)) => return Err(Failure::new(problem)),
-                None => return Err(Failure::new("the members have gone")),
+                None => return Err(Failure::new("all members have ended")),
             }
         }
-        self.phase.send_replace(Phase::End);
+        self.phase.send_replace(Phase::Close);
         while self.members.join_next().await.is_some() {}
         Ok(spans)
     }
 }
 
 async fn open_shared(url: &str) -> Result<Locker, Failure> {
-    gaggle::open(url).await.map_err(|error| Failure::new("the strategy").because(&error))
+    gaggle::open(url).await.map_err(|error| Failure::of(&error))
 }

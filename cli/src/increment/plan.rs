@@ -1,8 +1,9 @@
-//! What each member of one run does, and where.
+//! The plan of one run: the job of each member.
 
 use std::{fmt, time::Duration};
 
 use gaggle::Nonce;
+use gaggle_cli::workloads::{self, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,24 +11,25 @@ use super::{
     store::Address,
 };
 use crate::{
-    cluster::{self, ChannelName, Setup, StrategyName},
+    cluster::{self, Setup, StrategyName},
     failure::Failure,
+    verbosity::Verbosity,
 };
 
-/// One run: what each member does, and where.
+/// The plan of one run.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) channel: Option<ChannelName>,
+    pub(super) setup: Setup,
     pub(super) processes: bool,
-    pub(super) keys: Keys,
+    pub(super) verbosity: Verbosity,
+    pub(super) workload: Workload,
     pub(super) counters: Vec<String>,
     pub(super) jobs: Vec<Job>,
-    /// All members of this run share one handle of this process.
-    pub(super) shared: bool,
+    /// All members share one handle of this process.
+    pub(super) is_shared: bool,
 }
 
-/// What one member does. It travels to a worker process over its standard input, so that no
-/// password shows in a list of processes.
+/// What one member does. A worker process gets it as its first order.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) member: u32,
@@ -40,6 +42,7 @@ pub(super) struct Job {
     pub(super) store: Address,
 }
 
+/// Without the URLs, which may hold passwords.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("member", &self.member).finish_non_exhaustive()
@@ -52,14 +55,13 @@ impl Plan {
         strategy: StrategyName,
         store: Address,
     ) -> Result<Self, Failure> {
-        // Unique to the run: nothing of a former run, or of another one at the same time, is met.
+        // Unique to the run, which shares no key with another one.
         let run = Nonce::random();
-        let channel = strategy.has_channel().then(|| args.channel());
-        let setup = Setup { strategy, channel };
+        let setup = Setup { strategy, channel: strategy.has_channel().then(|| args.channel()) };
         let urls = cluster::urls(setup, args.members, args.redis.as_ref(), &run.to_string())?;
-        let name = |index| match args.keys {
+        let name = |member| match args.keys {
             Keys::Same => format!("gaggle/increment/{run}"),
-            Keys::Distinct => format!("gaggle/increment/{run}/{index}"),
+            Keys::Distinct => format!("gaggle/increment/{run}/{member}"),
         };
         let job = |(member, url)| Job {
             member,
@@ -74,17 +76,18 @@ impl Plan {
         let jobs: Vec<_> = (0..).zip(urls).map(job).collect();
         let mut counters: Vec<_> = jobs.iter().map(|job| job.counter.clone()).collect();
         counters.dedup();
+        let keys = match args.keys {
+            Keys::Same => workloads::Keys::Same,
+            Keys::Distinct => workloads::Keys::Distinct,
+        };
         Ok(Self {
-            channel,
+            setup,
             processes: args.processes,
-            keys: args.keys,
+            verbosity: args.verbosity,
+            workload: Workload::increments(args.members, keys, args.increments, args.work),
             counters,
             jobs,
-            shared: strategy == StrategyName::Local,
+            is_shared: strategy == StrategyName::Local,
         })
-    }
-
-    pub(super) fn expected(&self) -> u64 {
-        self.jobs.iter().map(|job| u64::from(job.increments)).sum()
     }
 }

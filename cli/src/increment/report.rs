@@ -1,57 +1,57 @@
-//! What is shown: a table, or JSON.
+//! The report of `gaggle increment`: a table, or JSON.
 
-use std::{fmt::Write, io::IsTerminal, time::Duration};
-
-use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::{
     args::{Args, Keys},
-    stats::Figures,
+    figures::Figures,
 };
-use crate::cluster::{ChannelName, StrategyName};
+use crate::{
+    cluster::{ChannelName, Setup, StrategyName},
+    output::{self, Column, NONE, count},
+};
 
 /// One run, as it is shown.
 #[derive(Debug)]
 pub(super) struct Row {
-    pub(super) strategy: StrategyName,
-    pub(super) channel: Option<ChannelName>,
+    pub(super) setup: Setup,
     pub(super) figures: Figures,
 }
 
 impl Row {
-    /// Whether a lock lost an update. Without a lock that is what is shown.
+    /// Whether a lock lost an update. Without a lock that is expected.
     pub(super) fn has_failed(&self) -> bool {
-        self.strategy != StrategyName::Noop && self.figures.lost > 0
+        self.setup.strategy != StrategyName::Noop && self.figures.lost > 0
+    }
+
+    fn name(&self) -> String {
+        match self.setup.strategy {
+            StrategyName::Noop => "no lock".into(),
+            _ => self.setup.to_string(),
+        }
     }
 }
 
-/// The progress of one run, on a terminal only.
+/// The progress of one run.
 pub(super) fn bar(args: &Args, strategy: StrategyName) -> ProgressBar {
-    if args.json || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let total = u64::from(args.members) * u64::from(args.increments);
-    let style = ProgressStyle::with_template("{msg:8} {bar:40} {pos}/{len} {elapsed}")
-        .expect("the template is right");
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    bar.set_style(style);
+    let is_shown = !args.json && args.verbosity.shows_bar();
+    let bar = output::bar(is_shown, "{msg:8} {bar:40} {pos}/{len} {elapsed}", total);
     bar.set_message(strategy.as_str());
-    bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }
 
-/// One object, for programs.
+/// One JSON object.
 pub(super) fn json(args: &Args, row: &Row) -> String {
     let figures = &row.figures;
     json!({
-        "strategy": row.strategy.as_str(),
-        "channel": row.channel.map(ChannelName::as_str),
+        "strategy": row.setup.strategy.as_str(),
+        "channel": row.setup.channel.map(ChannelName::as_str),
         "members": args.members,
         "processes": args.processes,
-        "expected": figures.expected,
-        "got": figures.got,
+        "expected": figures.increments,
+        "got": figures.counted,
         "lost": figures.lost,
         "ms_per_increment": rounded(figures.ms_per_increment, 1e3),
         "handoff_p50_us": figures.handoff_p50_us.map(|us| rounded(us, 1e1)),
@@ -65,67 +65,73 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// All runs, for people.
-pub(super) fn table(args: &Args, rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "strategy",
-        "channel",
-        "expected",
-        "got",
-        "lost",
-        "ms/increment",
-        "ideal",
-        "hand-off p50 µs",
-        "p99 µs",
-        "longest streak",
-    ]);
+const COLUMNS: [Column<Row>; 5] = [
+    ("lock", Row::name),
+    ("increments", |row| row.figures.increments.to_string()),
+    ("counted", |row| row.figures.counted.to_string()),
+    ("lost", |row| row.figures.lost.to_string()),
+    ("time per increment", |row| ms(row.figures.ms_per_increment)),
+];
+
+const DETAILS: [Column<Row>; 5] = [
+    ("lock", Row::name),
+    ("ideal", |row| ms(row.figures.ideal_ms)),
+    ("hand-off p50", |row| micros(row.figures.handoff_p50_us)),
+    ("hand-off p99", |row| micros(row.figures.handoff_p99_us)),
+    ("longest streak", |row| {
+        row.figures.longest_streak.map_or_else(|| NONE.into(), |streak| streak.to_string())
+    }),
+];
+
+/// Explains the words of [`DETAILS`].
+const LEGEND: &str = "
+ideal           the time per increment of a lock that takes no time
+hand-off        from `unlock` called until `lock` returned to a waiter
+longest streak  the most increments in a row by one member";
+
+fn ms(ms: f64) -> String {
+    format!("{ms:.2} ms")
+}
+
+fn micros(us: Option<f64>) -> String {
+    us.map_or_else(|| NONE.into(), |us| format!("{us:.0} µs"))
+}
+
+/// All runs, as text.
+pub(super) fn text(args: &Args, rows: &[Row]) -> String {
+    let mut text = output::table(&COLUMNS, rows);
+    if args.details {
+        text += &format!("\n\n{}\n{LEGEND}", output::table(&DETAILS, rows));
+    }
+    text += &format!("\n\n{}\n{}\n", setting(args), counter(args));
     for row in rows {
-        let figures = &row.figures;
-        let micros = |us: Option<f64>| us.map_or_else(|| "–".into(), |us| format!("{us:.0}"));
-        table.add_row([
-            row.strategy.as_str().to_owned(),
-            row.channel.map_or("–", ChannelName::as_str).to_owned(),
-            figures.expected.to_string(),
-            figures.got.to_string(),
-            figures.lost.to_string(),
-            format!("{:.2}", figures.ms_per_increment),
-            format!("{:.2}", figures.ideal_ms),
-            micros(figures.handoff_p50_us),
-            micros(figures.handoff_p99_us),
-            figures.longest_streak.to_string(),
-        ]);
+        let Figures { lost, increments, .. } = row.figures;
+        let name = row.name();
+        text += &match lost {
+            0 => format!("\n{name}: no update lost"),
+            lost => format!("\n{name}: {lost} of {} lost", count(increments, "update")),
+        };
     }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("{table}\n\n{}\n{}", setting(args), verdict(rows))
+    text
 }
 
 fn setting(args: &Args) -> String {
-    let who = if args.processes { "processes" } else { "members" };
+    let who = count(args.members, if args.processes { "process" } else { "member" });
     let keys = match args.keys {
-        Keys::Same => "on one key",
-        Keys::Distinct => "on a key each",
+        Keys::Same => "under one key",
+        Keys::Distinct => "under a key each",
     };
-    let (members, increments, work) = (args.members, args.increments, args.work);
-    format!("{members} {who} × {increments} increments {keys}, {work:?} of work in each")
+    let (increments, work) = (count(args.increments, "increment"), args.work);
+    format!("{who} × {increments} {keys}, {work:?} of work in each")
 }
 
-fn verdict(rows: &[Row]) -> String {
-    let mut verdict = String::new();
-    for row in rows {
-        let Figures { lost, expected, .. } = row.figures;
-        let name = match row.strategy {
-            StrategyName::Noop => "no lock",
-            strategy => strategy.as_str(),
-        };
-        let _ = match lost {
-            0 => writeln!(verdict, "{name}: no update lost"),
-            lost => writeln!(verdict, "{name}: {lost} of {expected} updates lost"),
-        };
+/// Where the counter is, which is not where the lock is.
+fn counter(args: &Args) -> String {
+    match (&args.redis, args.processes) {
+        (Some(redis), _) => format!("counter: a key in the Redis at {}", redis.address()),
+        (None, true) => "counter: in the parent process, over loopback".into(),
+        (None, false) => "counter: in the memory of this process".into(),
     }
-    verdict
 }
 
 #[cfg(test)]
@@ -142,21 +148,21 @@ mod tests {
     }
 
     fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split_whitespace()).expect("the line is one").args
+        Line::try_parse_from(line.split_whitespace()).expect("valid arguments").args
     }
 
     fn row(strategy: StrategyName, lost: u64) -> Row {
         let figures = Figures {
-            expected: 200,
-            got: 200 - lost,
+            increments: 200,
+            counted: 200 - lost,
             lost,
             ms_per_increment: 15.1234,
             ideal_ms: 15.0,
             handoff_p50_us: Some(21.04),
             handoff_p99_us: Some(97.46),
-            longest_streak: 7,
+            longest_streak: Some(7),
         };
-        Row { strategy, channel: Some(ChannelName::Tcp), figures }
+        Row { setup: Setup { strategy, channel: Some(ChannelName::Tcp) }, figures }
     }
 
     #[test]
@@ -181,14 +187,34 @@ mod tests {
 
     #[test]
     fn table_shows_each_figure_in_its_column() {
-        let table = table(&args("increment"), &[row(StrategyName::Raft, 12)]);
-        let cells: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
-        assert_eq!(
-            cells,
-            ["raft", "tcp", "200", "188", "12", "15.12", "15.00", "21", "97", "7"],
-            "{table}"
-        );
-        assert!(table.contains("raft: 12 of 200 updates lost"), "{table}");
+        let text = text(&args("increment --details"), &[row(StrategyName::Raft, 12)]);
+        let line = |number| {
+            let line: &str = text.lines().nth(number).expect("a row");
+            line.split_whitespace().collect::<Vec<_>>()
+        };
+        assert_eq!(line(1), ["raft/tcp", "200", "188", "12", "15.12", "ms"], "{text}");
+        let details = ["raft/tcp", "15.00", "ms", "21", "µs", "97", "µs", "7"];
+        assert_eq!(line(4), details, "{text}");
+        assert!(text.contains("raft/tcp: 12 of 200 updates lost"), "{text}");
+    }
+
+    #[test]
+    fn widest_figures_fit_80_columns() {
+        let mut widest = row(StrategyName::Gaggle, 200);
+        widest.figures.lost = 31_000_000;
+        widest.figures.counted = 31_000_000;
+        widest.setup.channel = Some(ChannelName::Memory);
+        widest.figures.increments = 31_000_000;
+        widest.figures.ms_per_increment = 60_000.0;
+        widest.figures.handoff_p99_us = Some(60_000_000.0);
+        let text = text(&args("increment --details"), &[widest]);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn setting_of_one_member_is_singular() {
+        let one = setting(&args("increment --members 1 --increments 1"));
+        assert!(one.starts_with("1 member × 1 increment under one key"), "{one}");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! A store for worker processes where there is no Redis: GET, SET and DEL on loopback, in as much
-//! of Redis' protocol as its client needs.
+//! A server of the store on loopback, for worker processes without a Redis.
 
 use std::{io, net::SocketAddr};
 
@@ -12,11 +11,11 @@ use tokio::{
 use super::store::Memory;
 use crate::failure::Failure;
 
-/// More than any command of ours; it bounds what a stranger on loopback can make us allocate.
+/// More than any command of a worker. It bounds the memory that a stranger on loopback can allocate.
 const WORDS_MAX: usize = 8;
 const WORD_BYTES_MAX: usize = 1024;
 
-/// The server; it and its connections end when this is dropped.
+/// GET, SET and DEL in the protocol of Redis. Dropping it ends its connections.
 pub(super) struct Server {
     address: SocketAddr,
     _tasks: JoinSet<()>,
@@ -32,7 +31,7 @@ impl Server {
         let (address, listener) = bind.await.map_err(failed)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // Within this task, so that they end with it.
+            // Owned by this task, so that they end with it.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(serve(stream, memory.clone()));
@@ -47,19 +46,19 @@ impl Server {
     }
 }
 
-/// Answers until the peer leaves or says something that is no command.
+/// Replies until the peer closes the connection or sends an invalid command.
 async fn serve(stream: TcpStream, memory: Memory) {
     let _ = stream.set_nodelay(true);
     let mut stream = BufReader::new(stream);
     while let Ok(Some(words)) = read_command(&mut stream).await {
-        let answer = answer(&words, &memory);
-        if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
+        let reply = reply(&words, &memory);
+        if stream.get_mut().write_all(reply.as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-fn answer(words: &[String], memory: &Memory) -> String {
+fn reply(words: &[String], memory: &Memory) -> String {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["GET", key] => match memory.get(key) {
@@ -102,7 +101,7 @@ async fn read_length(
     max: usize,
 ) -> io::Result<Option<usize>> {
     let mut line = String::new();
-    // A length has at most some digits: an endless line is cut off here.
+    // A length has few digits. An endless line is cut off here.
     if (&mut *stream).take(16).read_line(&mut line).await? == 0 {
         return Ok(None);
     }
@@ -121,7 +120,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn client_of_redis_finds_its_values_here() {
+    async fn redis_client_reads_what_it_wrote() {
         let memory = Memory::default();
         let server = Server::start(memory.clone()).await.unwrap();
         let mut store = Store::open(&Address::Redis(server.url()), &memory).await.unwrap();
@@ -134,15 +133,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_ends_its_connection_and_no_other() {
+    async fn invalid_command_ends_only_its_connection() {
         let memory = Memory::default();
         let server = Server::start(memory.clone()).await.unwrap();
-        for nonsense in ["hello\r\n", "*99999\r\n", "*1\r\n$9999999999\r\n", "*1\r\n$-1\r\n"] {
+        for invalid in ["hello\r\n", "*99999\r\n", "*1\r\n$9999999999\r\n", "*1\r\n$-1\r\n"] {
             let mut stream = TcpStream::connect(server.address).await.unwrap();
-            stream.write_all(nonsense.as_bytes()).await.unwrap();
+            stream.write_all(invalid.as_bytes()).await.unwrap();
             let mut rest = Vec::new();
             let _ = stream.read_to_end(&mut rest).await;
-            assert!(rest.is_empty(), "{nonsense:?}");
+            assert!(rest.is_empty(), "{invalid:?}");
         }
         Store::open(&Address::Redis(server.url()), &memory)
             .await

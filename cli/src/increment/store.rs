@@ -1,4 +1,4 @@
-//! The store that has only GET and SET.
+//! The store of the counters, which has only GET and SET.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +8,17 @@ use std::{
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::{cluster, failure::Failure};
 
-/// Where the counters are: something that has only GET and SET.
+/// The store of the counters, which has only GET and SET.
 pub(super) enum Store {
     /// In this process.
     Memory(Memory),
-    /// A Redis, or a [`Server`](super::server::Server) that speaks like one.
+    /// A Redis, or a [`Server`](super::server::Server) with its protocol.
     Redis(MultiplexedConnection),
 }
 
-/// Where a worker finds its store.
+/// Where a member finds the store.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) enum Address {
     /// In this process.
@@ -40,13 +40,17 @@ impl Store {
                     let client = redis::Client::open(url.as_str())?;
                     client.get_multiplexed_async_connection().await
                 };
-                let failed = |error| Failure::new("the counter's Redis").because(&error);
+                let failed = |error| {
+                    let address = cluster::redis_address(url);
+                    let problem = format!("cannot reach Redis at {address} for the counter");
+                    Failure::new(problem).because(&error)
+                };
                 connect.await.map(Self::Redis).map_err(failed)
             }
         }
     }
 
-    /// A counter's value; one never set is zero.
+    /// The value of a counter; 0 if it was never set.
     pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
             Self::Memory(memory) => memory.get(key),
@@ -70,7 +74,7 @@ impl Store {
         Ok(())
     }
 
-    /// Not for counting: tidies up after the run.
+    /// Deletes a counter after the run.
     pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         match self {
             Self::Memory(memory) => memory.delete(key),
@@ -83,7 +87,10 @@ impl Store {
 }
 
 fn failed(error: redis::RedisError) -> Failure {
-    Failure::new("the counter").because(&error)
+    match error.code() {
+        Some("NOAUTH") => Failure::new("Redis requires a password: redis://:PASSWORD@host"),
+        _ => Failure::new("the counter").because(&error),
+    }
 }
 
 impl Memory {

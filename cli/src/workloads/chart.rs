@@ -1,4 +1,4 @@
-//! Bars, in the terminal as the seed printed them, and as a picture.
+//! Bar charts, in the terminal and as SVG.
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use svg::{
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What it stands for.
+    /// Its name.
     pub label: String,
-    /// How long it is.
+    /// Its length.
     pub value: f64,
-    /// What is written behind it.
+    /// The text behind it.
     pub text: String,
-    /// Whether it is drawn in the colour of ours.
+    /// Whether it has the colour of this project's locks.
     pub ours: bool,
 }
 
-/// Bars of one unit, that can be compared.
+/// Bars of the same unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What was measured.
+    /// The name of the measurement.
     pub title: String,
-    /// The unit, and which way is better.
+    /// The unit, and whether more or less is better.
     pub note: String,
-    /// In the order in which they are drawn.
+    /// From top to bottom.
     pub bars: Vec<Bar>,
-    /// What no lock can beat, and what that is.
+    /// The best possible value, and its name.
     pub limit: Option<(f64, String)>,
 }
 
@@ -38,9 +38,9 @@ pub struct Series {
 pub struct BarChart {
     /// The heading.
     pub title: String,
-    /// When, where, which versions.
+    /// The conditions of the measurement.
     pub subtitle: String,
-    /// From above to below.
+    /// From top to bottom.
     pub series: Vec<Series>,
 }
 
@@ -49,26 +49,26 @@ const LEFT: f64 = 290.0;
 const BAR_WIDTH: f64 = 390.0;
 const BAR_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 24.0;
-/// Ours, others, the limit, words.
+/// The colours of bars, of the limit and of text.
 const OURS: &str = "#2f6fb3";
 const OTHERS: &str = "#b4bcc6";
 const LIMIT: &str = "#c2410c";
 const INK: &str = "#1f2933";
 const FAINT: &str = "#616e7c";
-/// No fonts travel with the file: whatever the reader has.
+/// The file embeds no font.
 const STYLE: &str = "text { font-family: system-ui, 'Segoe UI', Helvetica, Arial, sans-serif }";
 
-/// How many characters the longest bar has in a terminal, as in the seed.
-const TERMINAL_BAR: f64 = 40.0;
+/// The length of the longest bar in a terminal of 80 columns, in characters.
+const TERMINAL_BAR: usize = 30;
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({})", self.title, self.note)?;
         let width = self.bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
         for bar in &self.bars {
-            let length = (bar.value / self.longest() * TERMINAL_BAR).ceil() as usize;
+            let length = (bar.value / self.longest() * TERMINAL_BAR as f64).ceil() as usize;
             let (label, text) = (&bar.label, &bar.text);
-            writeln!(f, "{label:>width$} | {:<40} | {text}", "#".repeat(length))?;
+            writeln!(f, "{label:>width$} | {:<TERMINAL_BAR$} | {text}", "#".repeat(length))?;
         }
         Ok(())
     }
@@ -88,15 +88,15 @@ impl Series {
     }
 
     fn draw(&self, picture: &mut Document, top: f64) {
-        picture.append(words(MARGIN, top + 18.0, 15, INK, &self.title).set("font-weight", 600));
-        let note = words(WIDTH - MARGIN, top + 18.0, 12, FAINT, &self.note);
+        picture.append(label(MARGIN, top + 18.0, 15, INK, &self.title).set("font-weight", 600));
+        let note = label(WIDTH - MARGIN, top + 18.0, 12, FAINT, &self.note);
         picture.append(note.set("text-anchor", "end"));
         let (mut y, mut figures) = (top + 32.0, Vec::new());
         for bar in &self.bars {
             let length = (bar.value / self.longest() * BAR_WIDTH).max(0.0);
             let (colour, middle) = (if bar.ours { OURS } else { OTHERS }, y + BAR_HEIGHT * 0.72);
-            let label = words(LEFT - 10.0, middle, 13, INK, &bar.label);
-            picture.append(label.set("text-anchor", "end"));
+            let name = label(LEFT - 10.0, middle, 13, INK, &bar.label);
+            picture.append(name.set("text-anchor", "end"));
             let bar_drawn = Rectangle::new().set("x", LEFT).set("y", y).set("width", length);
             picture.append(bar_drawn.set("height", BAR_HEIGHT).set("rx", 2).set("fill", colour));
             figures.push((LEFT + length + 8.0, middle, &bar.text));
@@ -107,20 +107,20 @@ impl Series {
             let line = Line::new().set("x1", x).set("x2", x).set("y1", top + 28.0).set("y2", y);
             let line = line.set("stroke", LIMIT).set("stroke-width", 1.5);
             picture.append(line.set("stroke-dasharray", "5 3"));
-            // Whichever side of the line has the room.
+            // On the side of the line that has more space.
             let (side, at) = if x > WIDTH / 2.0 { ("end", x + 4.0) } else { ("start", x - 4.0) };
-            picture.append(words(at, y + 11.0, 12, LIMIT, name).set("text-anchor", side));
+            picture.append(label(at, y + 11.0, 12, LIMIT, name).set("text-anchor", side));
         }
-        // Above the line of the limit, which they interrupt.
+        // Drawn over the line of the limit.
         for (x, y, text) in figures {
-            let text = words(x, y, 12, INK, text).set("stroke", "#fff").set("stroke-width", 4);
+            let text = label(x, y, 12, INK, text).set("stroke", "#fff").set("stroke-width", 4);
             picture.append(text.set("paint-order", "stroke"));
         }
     }
 }
 
 impl BarChart {
-    /// The picture, as SVG. Readers' own fonts are used.
+    /// The chart as SVG.
     #[must_use]
     pub fn svg(&self) -> String {
         let heights: f64 = self.series.iter().map(Series::height).sum();
@@ -133,8 +133,8 @@ impl BarChart {
             .add(Title::new(&self.title))
             .add(Style::new(STYLE))
             .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#fff"))
-            .add(words(MARGIN, 34.0, 20, INK, &self.title).set("font-weight", 700))
-            .add(words(MARGIN, 56.0, 12, FAINT, &self.subtitle));
+            .add(label(MARGIN, 34.0, 20, INK, &self.title).set("font-weight", 700))
+            .add(label(MARGIN, 56.0, 12, FAINT, &self.subtitle));
         let mut top = 74.0;
         for series in &self.series {
             series.draw(&mut picture, top);
@@ -144,7 +144,7 @@ impl BarChart {
     }
 }
 
-fn words(x: f64, y: f64, size: u32, colour: &str, text: &str) -> Text {
+fn label(x: f64, y: f64, size: u32, colour: &str, text: &str) -> Text {
     Text::new(text).set("x", x).set("y", y).set("font-size", size).set("fill", colour)
 }
 
@@ -168,18 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn terminal_bars_are_in_proportion_to_the_longest() {
+    fn terminal_bars_are_proportional_to_the_longest() {
         let lines = series().to_string();
         let hashes = |label: &str| {
             let line = lines.lines().find(|line| line.contains(label)).unwrap();
             line.matches('#').count()
         };
-        assert_eq!((hashes("raft"), hashes("gaggle"), hashes("nothing")), (40, 12, 0));
+        assert_eq!((hashes("raft"), hashes("gaggle"), hashes("nothing")), (30, 9, 0));
         assert!(lines.contains("60 ms"), "{lines}");
     }
 
     #[test]
-    fn picture_holds_every_word_escaped() {
+    fn picture_holds_every_text_escaped() {
         let chart =
             BarChart { title: "a & b".into(), subtitle: "now".into(), series: vec![series()] };
         let svg = chart.svg();

@@ -1,33 +1,33 @@
-//! Anything that can be locked and unlocked by key.
+//! What a workload locks and unlocks by key.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
 use gaggle::{Guard, KeyedMutex, Lock, LockOptions, Locker};
 
-/// Why a lock could not be taken or given back: it ends the run.
+/// The error of a lock or an unlock, which ends the run.
 pub type Failed = Box<dyn Error + Send + Sync>;
 
-/// How long a task may wait: longer than any workload starves one.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any workload starves a task.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Anything that takes and frees keys.
+/// Locks and unlocks keys.
 pub trait Contender: Send + Sync + 'static {
-    /// What a holder has.
+    /// The value that a holder keeps.
     type Hold: Send + 'static;
 
-    /// Takes the key, however long that takes.
+    /// Locks the key, however long that takes.
     fn lock(&self, key: &str) -> impl Future<Output = Result<Self::Hold, Failed>> + Send;
 
-    /// Frees the key, and returns when it is free.
+    /// Unlocks the key, and returns when it is free.
     fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<(), Failed>> + Send;
 
-    /// The fencing token, where there is one: it must grow with every grant of a key.
+    /// The fencing token, if the lock has one. It must grow with every grant of a key.
     fn token(_: &Self::Hold) -> Option<u64> {
         None
     }
 }
 
-/// As users hold it: with guards.
+/// With guards, as users lock.
 impl Contender for Locker {
     type Hold = Guard;
 
@@ -44,7 +44,7 @@ impl Contender for Locker {
     }
 }
 
-/// A strategy without the guards.
+/// A strategy without guards.
 #[derive(Clone)]
 pub struct Bare(pub Arc<dyn KeyedMutex>);
 
@@ -70,7 +70,7 @@ impl Contender for Bare {
     }
 }
 
-/// No lock at all: the baseline of one task, and the proof that the checks can fail.
+/// No lock: the baseline of one task, and a case in which the checks must fail.
 #[derive(Clone, Copy, Debug)]
 pub struct NoLock;
 
@@ -87,5 +87,5 @@ impl Contender for NoLock {
 }
 
 fn options() -> LockOptions {
-    LockOptions::default().max_wait(PATIENCE)
+    LockOptions::default().max_wait(MAX_WAIT)
 }

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The figures of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,41 +9,41 @@ use super::{
     workload::{Keys, Until, Window, Workload},
 };
 
-/// What one run came to.
+/// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// How many tasks locked at once.
+    /// How many tasks ran at once.
     pub tasks: u32,
-    /// Locks and unlocks that counted.
+    /// Pairs of a lock and its unlock that counted.
     pub pairs: u64,
-    /// In how many seconds.
+    /// The seconds in which they were made.
     pub seconds: f64,
-    /// Locks and unlocks a second.
+    /// Pairs a second.
     pub pairs_per_s: f64,
-    /// The wall time of one: what the seed calls ms/operation.
+    /// The wall time of one pair: the ms/operation of the Gaggle 1.x benchmark.
     pub ms_per_pair: f64,
-    /// From `lock` called to `lock` returned.
+    /// From the call of `lock` until it returned.
     pub lock_us: Spread,
-    /// The mean from `unlock` called to `unlock` returned, in microseconds; none in files of before it was
-    /// measured.
+    /// The mean time from the call of `unlock` until it returned, in microseconds. Old files have none.
     pub unlock_mean_us: Option<f64>,
-    /// From `unlock` called to `lock` returned to another task that already waited; none where keys
-    /// are not shared.
+    /// From the call of `unlock` until `lock` returned to another task that waited; none if each task
+    /// has its own key.
     pub handoff_us: Option<Spread>,
     /// The share of grants that went to another task than the last holder.
-    pub handed_over: Option<f64>,
-    /// The most grants in a row to one task.
+    pub handoff_share: Option<f64>,
+    /// The most grants in a row to the same task.
     pub longest_streak: Option<u64>,
-    /// Jain's index of fairness over what each task got: 1 is even, 1 ÷ tasks is all to one.
+    /// Jain's index of fairness over the pairs of each task: 1 if all have the same number, 1 ÷ tasks
+    /// if one task has all.
     pub jain: f64,
-    /// What must all be zero.
+    /// Violations, which must all be zero.
     pub broken: Broken,
 }
 
 /// A distribution, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The mean; none in files of before it was measured.
+    /// The mean. Old files have none.
     pub mean: Option<f64>,
     /// The median.
     pub p50: f64,
@@ -51,23 +51,23 @@ pub struct Spread {
     pub p99: f64,
     /// 99.9 % do not exceed it.
     pub p999: f64,
-    /// The worst.
+    /// The maximum.
     pub max: f64,
 }
 
-/// How often a promise was seen broken.
+/// How often the lock broke a promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken {
     /// Grants while another task held the key.
     pub overlaps: u64,
-    /// Increments of a plain counter under the lock that were overwritten.
+    /// Overwritten increments of a plain counter under the lock.
     pub lost_updates: u64,
     /// Grants whose fencing token was not greater than the one before.
     pub stale_tokens: u64,
 }
 
 impl Broken {
-    /// Whether any was.
+    /// Whether there was any violation.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()
@@ -81,7 +81,7 @@ impl Broken {
 }
 
 impl Spread {
-    /// Of these times; `None` where there are none.
+    /// The distribution of these times; `None` without a time.
     #[must_use]
     pub fn of(times: &Latency) -> Option<Self> {
         (times.count() > 0).then(|| Self {
@@ -93,7 +93,7 @@ impl Spread {
         })
     }
 
-    /// The medians; of the worst, the worst.
+    /// The median of each value, but the maximum of all maxima.
     fn median(all: &[Self]) -> Self {
         let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
         let max = all.iter().map(|spread| spread.max).fold(0.0, f64::max);
@@ -114,8 +114,9 @@ impl Figures {
         let nanos = match workload.until {
             Until::For(_) => window.until - window.from,
             Until::Each(_) => {
-                let first = tallies.iter().map(|tally| tally.first_asked).min().unwrap_or(0);
-                let last = tallies.iter().map(|tally| tally.last_unlocked).max().unwrap_or(0);
+                let first =
+                    tallies.iter().map(|tally| tally.first_lock_called_at).min().unwrap_or(0);
+                let last = tallies.iter().map(|tally| tally.last_unlocked_at).max().unwrap_or(0);
                 last.saturating_sub(first)
             }
         };
@@ -124,10 +125,10 @@ impl Figures {
         tallies.iter().for_each(|tally| waits.add(&tally.waits));
         let mut handoffs = Latency::default();
         ledgers.iter().for_each(|ledger| handoffs.add(&ledger.handoffs));
-        let unlocking: u64 = tallies.iter().map(|tally| tally.unlocking).sum();
+        let unlock_ns: u64 = tallies.iter().map(|tally| tally.unlock_ns).sum();
         let contended = workload.keys == Keys::Same && workload.tasks > 1;
-        let followed: u64 = ledgers.iter().map(|ledger| ledger.followed).sum();
-        let handed: u64 = ledgers.iter().map(|ledger| ledger.handed_over).sum();
+        let after_unlock: u64 = ledgers.iter().map(|ledger| ledger.after_unlock).sum();
+        let to_another: u64 = ledgers.iter().map(|ledger| ledger.to_another).sum();
         let longest = ledgers.iter().map(|ledger| ledger.longest_streak).max().unwrap_or(0);
         Self {
             tasks: workload.tasks,
@@ -135,7 +136,7 @@ impl Figures {
             seconds,
             pairs_per_s: pairs as f64 / seconds,
             ms_per_pair: seconds * 1e3 / pairs as f64,
-            unlock_mean_us: (pairs > 0).then(|| unlocking as f64 / pairs as f64 / 1e3),
+            unlock_mean_us: (pairs > 0).then(|| unlock_ns as f64 / pairs as f64 / 1e3),
             lock_us: Spread::of(&waits).unwrap_or(Spread {
                 mean: None,
                 p50: 0.0,
@@ -144,15 +145,16 @@ impl Figures {
                 max: 0.0,
             }),
             handoff_us: Spread::of(&handoffs).filter(|_| contended),
-            handed_over: (contended && followed > 0).then(|| handed as f64 / followed as f64),
+            handoff_share: (contended && after_unlock > 0)
+                .then(|| to_another as f64 / after_unlock as f64),
             longest_streak: contended.then_some(longest),
             jain: jain(tallies.iter().map(|tally| tally.pairs)),
             broken: broken(ledgers),
         }
     }
 
-    /// The median of each figure over several runs of the same. The worst wait and the longest streak
-    /// are the worst of all runs, and what was broken is added up.
+    /// The median of each figure over several runs. The longest wait and the longest streak are those
+    /// of all runs, and violations are added up.
     ///
     /// # Panics
     ///
@@ -177,7 +179,7 @@ impl Figures {
             unlock_mean_us: some(|run| run.unlock_mean_us),
             lock_us: Spread::median(&locks),
             handoff_us: (!handoffs.is_empty()).then(|| Spread::median(&handoffs)),
-            handed_over: some(|run| run.handed_over),
+            handoff_share: some(|run| run.handoff_share),
             longest_streak: runs.iter().filter_map(|run| run.longest_streak).max(),
             jain: of(|run| run.jain),
             broken,
@@ -197,7 +199,7 @@ fn broken(ledgers: &[KeyLedger]) -> Broken {
     all
 }
 
-/// (Σx)² ÷ (n · Σx²); 1 where nobody got anything.
+/// (Σx)² ÷ (n · Σx²); 1 if all counts are 0.
 fn jain(counts: impl Iterator<Item = u64>) -> f64 {
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for count in counts {
@@ -209,7 +211,7 @@ fn jain(counts: impl Iterator<Item = u64>) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
 }
 
-/// The middle one; the mean of the middle two.
+/// The middle value, or the mean of the middle two.
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -222,14 +224,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_is_one_when_even_and_one_over_n_when_one_takes_all() {
+    fn jain_is_1_if_even_and_1_over_n_if_one_has_all() {
         assert_eq!(jain([5, 5, 5, 5].into_iter()), 1.0);
         assert_eq!(jain([8, 0, 0, 0].into_iter()), 0.25);
         assert_eq!(jain([0, 0].into_iter()), 1.0);
     }
 
     #[test]
-    fn median_is_the_middle_or_the_mean_of_the_middle_two() {
+    fn median_is_the_middle_or_the_mean_of_two() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
     }
@@ -253,7 +255,7 @@ mod tests {
             unlock_mean_us: Some(50.0 * x),
             lock_us: spread(100.0),
             handoff_us: Some(spread(200.0)),
-            handed_over: Some(0.1 * x),
+            handoff_share: Some(0.1 * x),
             longest_streak: Some(u64::from(n)),
             jain: 0.2 * x,
             broken: Broken {
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn median_run_has_the_worst_waits_and_all_faults() {
+    fn median_run_has_the_longest_waits_and_all_faults() {
         let mut expected = run(2);
         expected.lock_us.max = run(3).lock_us.max;
         expected.handoff_us.as_mut().unwrap().max = run(3).handoff_us.unwrap().max;
@@ -275,24 +277,24 @@ mod tests {
     }
 
     #[test]
-    fn median_leaves_out_runs_that_have_no_such_figure() {
+    fn median_omits_runs_without_the_figure() {
         let without = Figures {
             unlock_mean_us: None,
             handoff_us: None,
-            handed_over: None,
+            handoff_share: None,
             longest_streak: None,
             ..run(1)
         };
         let median = Figures::median(&[without.clone(), run(3), run(3)]);
         assert_eq!(
-            (median.handoff_us, median.handed_over),
-            (run(3).handoff_us, run(3).handed_over)
+            (median.handoff_us, median.handoff_share),
+            (run(3).handoff_us, run(3).handoff_share)
         );
         assert_eq!(Figures::median(std::slice::from_ref(&without)), without);
     }
 
     #[test]
-    fn any_single_fault_is_a_broken_promise() {
+    fn any_single_fault_breaks_a_promise() {
         let none = Broken::default();
         assert!(!none.any());
         for one in [

@@ -1,25 +1,27 @@
-//! What happened to one key.
+//! The ledger of one key, which checks its grants.
 
-use super::{tally::Latency, workload::Window};
+use super::{recorder::Span, tally::Latency, workload::Window};
 
-/// What happened to one key, grant by grant, in the order of time.
+/// The grants of one key, in the order of time.
 ///
-/// Between `granted` and `released` the holder alone should be here. The counter is read by the one
-/// and written by the other, as by a program that relies on its lock: what is lost was not excluded.
+/// It holds a counter, which each holder increments as a program does that relies on its lock: it
+/// reads the counter at `grant` and writes it at `unlock`. A lost update shows a second holder.
 #[derive(Debug)]
 pub(crate) struct KeyLedger {
     window: Window,
     holder: Option<u32>,
-    /// Who released last, and when it called unlock.
+    /// The last holder's task, and when it called `unlock`.
     last: Option<(u32, u64)>,
-    token: Option<u64>,
+    highest_token: Option<u64>,
     counter: u64,
     grants: u64,
     streak: u64,
+    /// Grants within the window.
     counted: u64,
-    /// Of those counted, the ones that came after somebody's release.
-    pub(crate) followed: u64,
-    pub(crate) handed_over: u64,
+    /// Those of them that followed an unlock.
+    pub(crate) after_unlock: u64,
+    /// Those of them that went to another task than the last holder.
+    pub(crate) to_another: u64,
     pub(crate) longest_streak: u64,
     pub(crate) handoffs: Latency,
     pub(crate) overlaps: u64,
@@ -32,13 +34,13 @@ impl KeyLedger {
             window,
             holder: None,
             last: None,
-            token: None,
+            highest_token: None,
             counter: 0,
             grants: 0,
             streak: 0,
             counted: 0,
-            followed: 0,
-            handed_over: 0,
+            after_unlock: 0,
+            to_another: 0,
             longest_streak: 0,
             handoffs: Latency::default(),
             overlaps: 0,
@@ -46,45 +48,45 @@ impl KeyLedger {
         }
     }
 
-    /// A task that asked at `asked` was granted the key at `at`. Returns the counter as it read it.
-    pub(crate) fn granted(&mut self, task: u32, asked: u64, at: u64, token: Option<u64>) -> u64 {
+    /// The key is granted. Returns the value of the counter.
+    pub(crate) fn grant(&mut self, span: &Span) -> u64 {
         self.overlaps += u64::from(self.holder.is_some());
-        self.stale_tokens += u64::from(token.is_some() && token <= self.token);
-        self.token = token.max(self.token);
+        self.stale_tokens += u64::from(span.token.is_some() && span.token <= self.highest_token);
+        self.highest_token = span.token.max(self.highest_token);
         self.grants += 1;
-        if self.window.has(at) {
-            self.count(task, asked, at);
+        if self.window.contains(span.granted_at) {
+            self.count(span);
         }
-        self.holder = Some(task);
+        self.holder = Some(span.task);
         self.counter
     }
 
-    fn count(&mut self, task: u32, asked: u64, at: u64) {
+    fn count(&mut self, span: &Span) {
         self.counted += 1;
-        let same = self.last.is_some_and(|(last, _)| last == task);
-        self.streak = if same { self.streak + 1 } else { 1 };
+        let is_same = self.last.is_some_and(|(last, _)| last == span.task);
+        self.streak = if is_same { self.streak + 1 } else { 1 };
         self.longest_streak = self.longest_streak.max(self.streak);
-        let Some((last, released)) = self.last else { return };
-        self.followed += 1;
-        if last != task {
-            self.handed_over += 1;
-            // Whoever asked later than the release did not wait for it.
-            if asked < released && released <= at {
-                self.handoffs.record(at - released);
+        let Some((last, unlock_called_at)) = self.last else { return };
+        self.after_unlock += 1;
+        if last != span.task {
+            self.to_another += 1;
+            // A task that called `lock` after the unlock did not wait for it.
+            if span.lock_called_at < unlock_called_at && unlock_called_at <= span.granted_at {
+                self.handoffs.record(span.granted_at - unlock_called_at);
             }
         }
     }
 
-    /// The holder calls unlock; `seen` is what `granted` told it.
-    pub(crate) fn released(&mut self, task: u32, at: u64, seen: u64) {
-        self.counter = seen + 1;
-        self.last = Some((task, at));
-        if self.holder == Some(task) {
+    /// The holder calls `unlock` and writes the counter, whose value it read at `grant`.
+    pub(crate) fn unlock(&mut self, span: &Span, counter_read: u64) {
+        self.counter = counter_read + 1;
+        self.last = Some((span.task, span.unlock_called_at));
+        if self.holder == Some(span.task) {
             self.holder = None;
         }
     }
 
-    /// How many increments of the counter were overwritten; every grant must have been released.
+    /// How many increments of the counter were overwritten. Every grant must have been unlocked.
     pub(crate) fn lost_updates(&self) -> u64 {
         self.grants - self.counter
     }
@@ -96,49 +98,58 @@ mod tests {
 
     const ALL: Window = Window { from: 0, until: u64::MAX };
 
+    fn span(task: u32, lock_called_at: u64, granted_at: u64, unlock_called_at: u64) -> Span {
+        let unlocked_at = unlock_called_at + 1;
+        Span { task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token: None }
+    }
+
     #[test]
-    fn handoff_counts_from_the_release_to_a_waiter_that_had_asked_before() {
+    fn handoff_begins_at_unlock_and_needs_a_waiter() {
         let mut ledger = KeyLedger::new(ALL);
-        let mut pass = |task, asked, at, released| {
-            let seen = ledger.granted(task, asked, at, None);
-            ledger.released(task, released, seen);
-        };
-        pass(0, 0, 10, 100);
-        pass(1, 5, 130, 200); // waited: 30
-        pass(2, 210, 215, 300); // asked after the release: handed over, but not from hand to hand
-        pass(2, 290, 310, 400); // the same task
-        assert_eq!((ledger.handed_over, ledger.handoffs.count()), (2, 1));
+        for span in [
+            span(0, 0, 10, 100),
+            span(1, 5, 130, 200),   // waited: 30
+            span(2, 210, 215, 300), // called `lock` after the unlock: no hand-off
+            span(2, 290, 310, 400), // the same task
+        ] {
+            let counter = ledger.grant(&span);
+            ledger.unlock(&span, counter);
+        }
+        assert_eq!((ledger.to_another, ledger.handoffs.count()), (2, 1));
         assert_eq!(ledger.handoffs.us(0.5), 0.03);
         assert_eq!((ledger.longest_streak, ledger.counted), (2, 4));
         assert_eq!((ledger.overlaps, ledger.lost_updates(), ledger.stale_tokens), (0, 0, 0));
     }
 
     #[test]
-    fn two_holders_are_seen_by_the_overlap_and_by_the_update_that_is_lost() {
+    fn two_holders_show_as_overlap_and_lost_update() {
         let mut ledger = KeyLedger::new(ALL);
-        let first = ledger.granted(0, 0, 1, None);
-        let second = ledger.granted(1, 0, 2, None);
-        ledger.released(0, 3, first);
-        ledger.released(1, 4, second);
+        let spans = [span(0, 0, 1, 3), span(1, 0, 2, 4)];
+        let counters = spans.map(|span| ledger.grant(&span));
+        for (span, counter) in spans.iter().zip(counters) {
+            ledger.unlock(span, counter);
+        }
         assert_eq!((ledger.overlaps, ledger.lost_updates()), (1, 1));
     }
 
     #[test]
-    fn token_that_does_not_grow_is_seen() {
+    fn token_that_does_not_grow_is_stale() {
         let mut ledger = KeyLedger::new(ALL);
         for (token, stale) in [(5, 0), (6, 0), (6, 1), (4, 2), (7, 2)] {
-            let seen = ledger.granted(0, 0, 1, Some(token));
-            ledger.released(0, 2, seen);
+            let span = Span { token: Some(token), ..span(0, 0, 1, 2) };
+            let counter = ledger.grant(&span);
+            ledger.unlock(&span, counter);
             assert_eq!(ledger.stale_tokens, stale, "token {token}");
         }
     }
 
     #[test]
-    fn only_what_is_granted_within_the_window_counts() {
+    fn only_grants_within_the_window_count() {
         let mut ledger = KeyLedger::new(Window { from: 10, until: 20 });
         for at in [5, 10, 19, 20] {
-            let seen = ledger.granted(0, at, at, None);
-            ledger.released(0, at, seen);
+            let span = span(0, at, at, at);
+            let counter = ledger.grant(&span);
+            ledger.unlock(&span, counter);
         }
         assert_eq!((ledger.counted, ledger.longest_streak), (2, 2));
         assert_eq!(ledger.lost_updates(), 0);

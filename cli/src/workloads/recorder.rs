@@ -1,4 +1,4 @@
-//! What one task saw of its locks.
+//! Recorders of the locks of one task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,110 +6,115 @@ use serde::{Deserialize, Serialize};
 
 use super::{ledger::KeyLedger, tally::Latency, workload::Window};
 
-/// The most spans that one task records: 48 bytes each. A task that reaches it stops, and the run
-/// fails: shorten it.
+/// The most spans that one task records, at 48 bytes each. A task that reaches the limit stops, and
+/// the run fails: use a shorter one.
 pub const SPANS_MAX: usize = 1 << 21;
 
-/// One lock and unlock, in nanoseconds of [`now`](super::now).
+/// One lock and its unlock, in nanoseconds of [`now`](super::now).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Which task, counted over all processes.
+    /// The number of the task, unique over all processes.
     pub task: u32,
-    /// Before `lock` was called.
-    pub asked: u64,
-    /// `lock` had returned.
-    pub granted: u64,
-    /// Before `unlock` was called.
-    pub released: u64,
-    /// `unlock` had returned.
-    pub unlocked: u64,
-    /// The fencing token, where there is one.
+    /// Before the call of `lock`.
+    pub lock_called_at: u64,
+    /// After `lock` has returned.
+    pub granted_at: u64,
+    /// Before the call of `unlock`.
+    pub unlock_called_at: u64,
+    /// After `unlock` has returned.
+    pub unlocked_at: u64,
+    /// The fencing token, if the lock has one.
     pub token: Option<u64>,
 }
 
-/// Where a task puts what it sees.
+/// Takes the locks of one task. A span is complete only at `on_unlocked`.
 pub(crate) trait Recorder: Send + 'static {
-    fn granted(&mut self, span: &Span);
-    fn released(&mut self, span: &Span);
-    /// Whether there is room for more.
-    fn unlocked(&mut self, span: &Span) -> bool;
+    fn on_granted(&mut self, span: &Span);
+    fn on_unlock(&mut self, span: &Span);
+    /// Whether another span can be recorded.
+    fn on_unlocked(&mut self, span: &Span) -> bool;
 }
 
-/// Judges at once, by a ledger that the tasks of a key share. Its mutex is free whenever the lock
-/// under test excludes.
+/// Checks each span at once, in a ledger that the tasks of a key share. Its mutex is uncontended as
+/// long as the lock under test excludes.
 pub(crate) struct Live {
     pub(crate) ledger: Arc<Mutex<KeyLedger>>,
     pub(crate) tally: Tally,
-    seen: u64,
+    counter_read: u64,
 }
 
-/// What one task did.
+/// The totals of one task.
 #[derive(Debug)]
 pub(crate) struct Tally {
     window: Window,
     pub(crate) waits: Latency,
     /// Locks that were unlocked within the window.
     pub(crate) pairs: u64,
-    /// How long unlocking those took together, in nanoseconds.
-    pub(crate) unlocking: u64,
-    pub(crate) first_asked: u64,
-    pub(crate) last_unlocked: u64,
+    /// The time that their unlocks took together, in nanoseconds.
+    pub(crate) unlock_ns: u64,
+    pub(crate) first_lock_called_at: u64,
+    pub(crate) last_unlocked_at: u64,
 }
 
 impl Tally {
     pub(crate) fn new(window: Window) -> Self {
-        let waits = Latency::default();
-        Self { window, waits, pairs: 0, unlocking: 0, first_asked: u64::MAX, last_unlocked: 0 }
+        Self {
+            window,
+            waits: Latency::default(),
+            pairs: 0,
+            unlock_ns: 0,
+            first_lock_called_at: u64::MAX,
+            last_unlocked_at: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, span: &Span) {
-        // A wait counts of which a part lies in the window, also if it began before or outlasts it: that
-        // is starvation.
-        if self.window.meets(span.asked, span.granted) {
-            self.waits.record(span.granted - span.asked);
+        // Also a wait that began before the window or outlasts it: that is starvation.
+        if self.window.overlaps(span.lock_called_at, span.granted_at) {
+            self.waits.record(span.granted_at - span.lock_called_at);
         }
-        if self.window.has(span.unlocked) {
+        if self.window.contains(span.unlocked_at) {
             self.pairs += 1;
-            self.unlocking += span.unlocked - span.released;
+            self.unlock_ns += span.unlocked_at - span.unlock_called_at;
         }
-        self.first_asked = self.first_asked.min(span.asked);
-        self.last_unlocked = self.last_unlocked.max(span.unlocked);
+        self.first_lock_called_at = self.first_lock_called_at.min(span.lock_called_at);
+        self.last_unlocked_at = self.last_unlocked_at.max(span.unlocked_at);
     }
 }
 
 impl Live {
     pub(crate) fn new(ledger: Arc<Mutex<KeyLedger>>, window: Window) -> Self {
-        Self { ledger, tally: Tally::new(window), seen: 0 }
+        Self { ledger, tally: Tally::new(window), counter_read: 0 }
     }
 }
 
 impl Recorder for Live {
-    fn granted(&mut self, span: &Span) {
+    fn on_granted(&mut self, span: &Span) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        self.seen = ledger.granted(span.task, span.asked, span.granted, span.token);
+        self.counter_read = ledger.grant(span);
     }
 
-    fn released(&mut self, span: &Span) {
+    fn on_unlock(&mut self, span: &Span) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.released(span.task, span.released, self.seen);
+        ledger.unlock(span, self.counter_read);
     }
 
-    fn unlocked(&mut self, span: &Span) -> bool {
+    fn on_unlocked(&mut self, span: &Span) -> bool {
         self.tally.add(span);
         true
     }
 }
 
-/// Keeps everything, to be judged together with what other processes saw.
+/// Keeps all spans, to be checked together with those of other processes.
 #[derive(Default)]
 pub(crate) struct Spans(pub(crate) Vec<Span>);
 
 impl Recorder for Spans {
-    fn granted(&mut self, _: &Span) {}
+    fn on_granted(&mut self, _: &Span) {}
 
-    fn released(&mut self, _: &Span) {}
+    fn on_unlock(&mut self, _: &Span) {}
 
-    fn unlocked(&mut self, span: &Span) -> bool {
+    fn on_unlocked(&mut self, span: &Span) -> bool {
         self.0.push(*span);
         self.0.len() < SPANS_MAX
     }
@@ -120,32 +125,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unlocking_counts_where_its_pair_does() {
+    fn unlock_time_counts_where_its_pair_counts() {
         let mut tally = Tally::new(Window { from: 10, until: 20 });
-        for unlocked in [9, 12, 19, 20] {
-            let released = unlocked - 2;
-            tally.add(&Span { task: 0, asked: 1, granted: 2, released, unlocked, token: None });
+        for unlocked_at in [9, 12, 19, 20] {
+            tally.add(&Span {
+                task: 0,
+                lock_called_at: 1,
+                granted_at: 2,
+                unlock_called_at: unlocked_at - 2,
+                unlocked_at,
+                token: None,
+            });
         }
-        assert_eq!((tally.pairs, tally.unlocking), (2, 4));
+        assert_eq!((tally.pairs, tally.unlock_ns), (2, 4));
     }
 
-    /// The longest wait in milliseconds of a task that asked and was granted then; the window is from 10
-    /// to 20.
-    fn worst(asked: u64, granted: u64) -> Option<f64> {
+    /// The longest wait in milliseconds of a task that called `lock` and was granted it at these
+    /// times. The window is from 10 to 20.
+    fn longest_wait(lock_called_ms: u64, granted_ms: u64) -> Option<f64> {
         let ms = 1_000_000;
         let mut tally = Tally::new(Window { from: 10 * ms, until: 20 * ms });
-        let (asked, granted) = (asked * ms, granted * ms);
-        let (released, unlocked) = (granted + 1, granted + 2);
-        tally.add(&Span { task: 0, asked, granted, released, unlocked, token: None });
+        tally.add(&Span {
+            task: 0,
+            lock_called_at: lock_called_ms * ms,
+            granted_at: granted_ms * ms,
+            unlock_called_at: granted_ms * ms + 1,
+            unlocked_at: granted_ms * ms + 2,
+            token: None,
+        });
         (tally.waits.count() > 0).then(|| (tally.waits.us(1.0) / 1e3).round())
     }
 
     #[test]
-    fn a_wait_that_began_in_the_warm_up_or_outlasts_the_window_counts_whole() {
-        assert_eq!(worst(11, 12), Some(1.0));
-        assert_eq!(worst(19, 120), Some(101.0));
-        assert_eq!(worst(1, 12), Some(11.0));
-        assert_eq!(worst(1, 500), Some(499.0), "who never had it in the window");
-        assert_eq!((worst(1, 9), worst(20, 30)), (None, None));
+    fn wait_across_an_end_of_the_window_counts_whole() {
+        assert_eq!(longest_wait(11, 12), Some(1.0));
+        assert_eq!(longest_wait(19, 120), Some(101.0));
+        assert_eq!(longest_wait(1, 12), Some(11.0));
+        assert_eq!(longest_wait(1, 500), Some(499.0), "never granted in the window");
+        assert_eq!((longest_wait(1, 9), longest_wait(20, 30)), (None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Running a workload, in one process or in several.
+//! Runs a workload, in one process or in several.
 
 use std::{
     cmp::Reverse,
@@ -18,16 +18,16 @@ use super::{
     workload::{Keys, Until, Window, Workload, now},
 };
 
-/// Runs the workload in this process; task `n` uses contender `n` modulo their number. Keys begin
+/// Runs the workload in this process. Task `n` uses contender `n` modulo their number. Keys begin
 /// with `prefix`.
 ///
 /// # Errors
 ///
-/// Whatever ends a lock or an unlock. Tasks are then dropped wherever they are.
+/// The first error of a lock or an unlock. It drops the tasks.
 ///
 /// # Panics
 ///
-/// Without a contender.
+/// If there is no contender.
 ///
 /// # Cancel safety
 ///
@@ -55,17 +55,17 @@ pub async fn run<C: Contender>(
             task.work(live).await
         });
     }
-    let tallies: Vec<_> = all(running).await?.into_iter().map(|live| live.tally).collect();
-    let ledgers: Vec<_> = ledgers.into_iter().map(sole).collect();
+    let tallies: Vec<_> = join_all(running).await?.into_iter().map(|live| live.tally).collect();
+    let ledgers: Vec<_> = ledgers.into_iter().map(into_inner).collect();
     Ok(Figures::new(workload, window, &tallies, &ledgers))
 }
 
-/// Runs the tasks `tasks` of the workload, which begins at `begin`, and returns all they did: for
-/// one process of several.
+/// Runs these tasks of the workload in one process of several. The workload begins at `begin`.
+/// Returns the spans of the tasks for [`replay`].
 ///
 /// # Errors
 ///
-/// As [`run()`]; also where a task made more than [`SPANS_MAX`].
+/// As [`run()`], and if a task made [`SPANS_MAX`] spans.
 ///
 /// # Cancel safety
 ///
@@ -86,14 +86,17 @@ pub async fn record<C: Contender>(
             task.work(Spans::default()).await
         });
     }
-    let spans = all(running).await?;
+    let spans = join_all(running).await?;
     if spans.iter().any(|spans| spans.0.len() >= SPANS_MAX) {
-        return Err(format!("more than {SPANS_MAX} locks of one task: run it shorter").into());
+        return Err(format!(
+            "a task made {SPANS_MAX} locks, the most it can record: use a shorter --duration"
+        )
+        .into());
     }
     Ok(spans.into_iter().flat_map(|spans| spans.0).collect())
 }
 
-/// Judges what the processes of one run recorded.
+/// Computes the figures of a run from the spans of all its processes.
 #[must_use]
 pub fn replay(workload: &Workload, begin: u64, mut spans: Vec<Span>) -> Figures {
     let window = workload.window(begin);
@@ -102,48 +105,49 @@ pub fn replay(workload: &Workload, begin: u64, mut spans: Vec<Span>) -> Figures 
     for task in 0..workload.tasks {
         tallies.insert(task, Tally::new(window));
     }
-    spans.sort_unstable_by_key(|span| span.granted);
-    // In the order of time; what ends at the moment at which another begins did not overlap it.
+    spans.sort_unstable_by_key(|span| span.granted_at);
+    // Held spans by their unlock, each with the counter as its holder read it. A span that ends at the
+    // moment at which another begins does not overlap it.
     let mut held: BinaryHeap<Reverse<(u64, usize, u64)>> = BinaryHeap::new();
     let key = |span: &Span| if workload.keys == Keys::Same { 0 } else { span.task };
     for (index, span) in spans.iter().enumerate() {
         tallies.entry(span.task).or_insert_with(|| Tally::new(window)).add(span);
-        while let Some(Reverse((released, before, seen))) = held.pop() {
-            if released > span.granted {
-                held.push(Reverse((released, before, seen)));
+        while let Some(Reverse((at, before, counter))) = held.pop() {
+            if at > span.granted_at {
+                held.push(Reverse((at, before, counter)));
                 break;
             }
             let before = &spans[before];
-            let ledger = ledgers.get_mut(&key(before)).expect("it was granted there");
-            ledger.released(before.task, released, seen);
+            let ledger = ledgers.get_mut(&key(before)).expect("the ledger of its grant");
+            ledger.unlock(before, counter);
         }
         let ledger = ledgers.entry(key(span)).or_insert_with(|| KeyLedger::new(window));
-        let seen = ledger.granted(span.task, span.asked, span.granted, span.token);
-        held.push(Reverse((span.released, index, seen)));
+        let counter = ledger.grant(span);
+        held.push(Reverse((span.unlock_called_at, index, counter)));
     }
-    for Reverse((released, index, seen)) in held.into_sorted_vec().into_iter().rev() {
+    while let Some(Reverse((_, index, counter))) = held.pop() {
         let span = &spans[index];
-        let ledger = ledgers.get_mut(&key(span)).expect("it was granted there");
-        ledger.released(span.task, released, seen);
+        let ledger = ledgers.get_mut(&key(span)).expect("the ledger of its grant");
+        ledger.unlock(span, counter);
     }
     let tallies: Vec<_> = tallies.into_values().collect();
     let ledgers: Vec<_> = ledgers.into_values().collect();
     Figures::new(workload, window, &tallies, &ledgers)
 }
 
-/// What all tasks made, or the first failure.
-async fn all<R: 'static>(mut running: JoinSet<Result<R, Failed>>) -> Result<Vec<R>, Failed> {
-    let mut made = Vec::new();
+/// The results of all tasks, or the first failure.
+async fn join_all<R: 'static>(mut running: JoinSet<Result<R, Failed>>) -> Result<Vec<R>, Failed> {
+    let mut results = Vec::new();
     while let Some(ended) = running.join_next().await {
         match ended {
-            Ok(outcome) => made.push(outcome?),
+            Ok(outcome) => results.push(outcome?),
             Err(error) => resume_unwind(error.into_panic()),
         }
     }
-    Ok(made)
+    Ok(results)
 }
 
-fn sole(ledger: Arc<Mutex<KeyLedger>>) -> KeyLedger {
+fn into_inner(ledger: Arc<Mutex<KeyLedger>>) -> KeyLedger {
     let ledger = Arc::into_inner(ledger).expect("the tasks have ended");
     ledger.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
@@ -173,44 +177,52 @@ impl<C: Contender> Task<C> {
     }
 
     async fn work<R: Recorder>(self, mut recorder: R) -> Result<R, Failed> {
-        let mut made = 0;
-        let mut moment = now();
-        while self.goes_on(made, moment) {
-            moment = self.once(moment, &mut recorder).await?;
-            if moment == 0 {
+        let mut pairs = 0;
+        let mut lock_called_at = now();
+        while self.continues(pairs, lock_called_at) {
+            let Some(unlocked_at) = self.lock_once(lock_called_at, &mut recorder).await? else {
                 break;
-            }
-            made += 1;
-            if !self.workload.away.is_zero() {
-                sleep(self.workload.away).await;
-                moment = now();
+            };
+            pairs += 1;
+            lock_called_at = unlocked_at;
+            if !self.workload.pause.is_zero() {
+                sleep(self.workload.pause).await;
+                lock_called_at = now();
             }
         }
         Ok(recorder)
     }
 
-    fn goes_on(&self, made: u32, moment: u64) -> bool {
+    fn continues(&self, pairs: u32, now: u64) -> bool {
         match self.workload.until {
-            Until::Each(locks) => made < locks,
-            Until::For(_) => moment < self.window.until,
+            Until::Each(locks) => pairs < locks,
+            Until::For(_) => now < self.window.until,
         }
     }
 
-    /// One lock and unlock. Returns when it ended; 0 where the recorder has no room for another.
-    async fn once<R: Recorder>(&self, asked: u64, recorder: &mut R) -> Result<u64, Failed> {
+    /// Locks and unlocks. Returns the end of the unlock; `None` once the recorder is full.
+    async fn lock_once<R: Recorder>(
+        &self,
+        lock_called_at: u64,
+        recorder: &mut R,
+    ) -> Result<Option<u64>, Failed> {
         let hold = self.contender.lock(&self.key).await?;
-        let granted = now();
-        let (task, token) = (self.number, C::token(&hold));
-        let mut span = Span { task, asked, granted, released: 0, unlocked: 0, token };
-        recorder.granted(&span);
+        let mut span = Span {
+            task: self.number,
+            lock_called_at,
+            granted_at: now(),
+            unlock_called_at: 0,
+            unlocked_at: 0,
+            token: C::token(&hold),
+        };
+        recorder.on_granted(&span);
         for _ in 0..self.workload.steps {
             sleep(self.workload.step).await;
         }
-        span.released = now();
-        recorder.released(&span);
+        span.unlock_called_at = now();
+        recorder.on_unlock(&span);
         self.contender.unlock(hold).await?;
-        span.unlocked = now();
-        let room = recorder.unlocked(&span);
-        Ok(if room { span.unlocked } else { 0 })
+        span.unlocked_at = now();
+        Ok(recorder.on_unlocked(&span).then_some(span.unlocked_at))
     }
 }

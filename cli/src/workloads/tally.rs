@@ -1,36 +1,35 @@
-//! Times, and their percentiles.
+//! Latencies and their percentiles.
 
 use hdrhistogram::Histogram;
 
-/// Times in nanoseconds, to three significant digits.
+/// A histogram of times in nanoseconds, with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latency(Histogram<u64>);
 
 impl Default for Latency {
     fn default() -> Self {
-        // It grows with what it is told; three digits are always allowed.
-        Self(Histogram::new(3).expect("three digits are allowed"))
+        Self(Histogram::new(3).expect("three digits are valid"))
     }
 }
 
 impl Latency {
     /// Adds one time.
     pub fn record(&mut self, nanos: u64) {
-        self.0.record(nanos).expect("it grows as needed");
+        self.0.record(nanos).expect("it grows with its values");
     }
 
-    /// Adds those of another.
+    /// Adds the times of another histogram.
     pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("it grows as needed");
+        self.0.add(&other.0).expect("it grows with its values");
     }
 
-    /// How many times there are.
+    /// How many times it holds.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time, in microseconds, that this share of them (0 to 1) does not exceed.
+    /// The time, in microseconds, that this share (0 to 1) of all times does not exceed.
     #[must_use]
     pub fn us(&self, share: f64) -> f64 {
         self.0.value_at_quantile(share) as f64 / 1e3
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_shares_of_all_times_in_microseconds() {
+    fn percentiles_are_shares_of_all_times() {
         let (mut odd, mut even) = (Latency::default(), Latency::default());
         for nanos in 1..=2000 {
             if nanos % 2 == 0 { even.record(nanos) } else { odd.record(nanos) }

@@ -1,4 +1,4 @@
-//! What the tasks of a run do, and when.
+//! The workloads: what the tasks of a run do, and for how long.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Which keys the tasks lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keys {
-    /// One for all.
+    /// One for all tasks.
     Same,
-    /// One each.
+    /// One for each task.
     Distinct,
 }
 
@@ -19,79 +19,87 @@ pub enum Keys {
 pub enum Until {
     /// After this many locks of each task.
     Each(u32),
-    /// After this time, a warm-up before it not counted.
+    /// After this time, which begins after the warm-up.
     For(Duration),
 }
 
 /// What the tasks of one run do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
-    /// How many tasks lock at once.
+    /// How many tasks run at once.
     pub tasks: u32,
-    /// What they lock.
+    /// Which keys they lock.
     pub keys: Keys,
-    /// How many sleeps a critical section is made of.
+    /// How many sleeps a critical section consists of.
     pub steps: u32,
     /// How long each of them lasts.
     pub step: Duration,
-    /// How long a task stays away after it has unlocked.
-    pub away: Duration,
+    /// How long a task sleeps after it has unlocked.
+    pub pause: Duration,
     /// When a task stops.
     pub until: Until,
-    /// How long tasks run before anything counts; only with [`Until::For`].
+    /// How long tasks run before their locks count; only with [`Until::For`].
     pub warm_up: Duration,
 }
 
-/// The seed's benchmark: 20 increments a member, of four steps of 15 ms.
+/// The Gaggle 1.x benchmark: 20 increments a member, of four steps of 15 ms.
 const INCREMENTS: u32 = 20;
 const STEPS: u32 = 4;
 const STEP: Duration = Duration::from_millis(15);
 
 impl Workload {
-    /// The seed's worst case: all members increment under one key.
+    /// Each task makes this many increments, which sleep for `work` in the critical section.
     #[must_use]
-    pub fn worst(members: u32) -> Self {
-        let until = Until::Each(INCREMENTS);
-        Self { steps: STEPS, step: STEP, until, ..Self::empty(members, Keys::Same) }
+    pub fn increments(tasks: u32, keys: Keys, increments: u32, work: Duration) -> Self {
+        Self { steps: 1, step: work, until: Until::Each(increments), ..Self::empty(tasks, keys) }
     }
 
-    /// The seed's best case: each member increments under a key of its own.
+    /// The contended case of the Gaggle 1.x benchmark: all members increment under one key.
     #[must_use]
-    pub fn best(members: u32) -> Self {
-        Self { keys: Keys::Distinct, ..Self::worst(members) }
+    pub fn gaggle1_contended(members: u32) -> Self {
+        Self { steps: STEPS, ..Self::increments(members, Keys::Same, INCREMENTS, STEP) }
     }
 
-    /// The seed's baseline: what [`worst`](Self::worst) does, by one task. Run it over [`NoLock`].
+    /// The uncontended case of the Gaggle 1.x benchmark: each member increments under its own key.
+    #[must_use]
+    pub fn gaggle1_uncontended(members: u32) -> Self {
+        Self { keys: Keys::Distinct, ..Self::gaggle1_contended(members) }
+    }
+
+    /// The baseline of the Gaggle 1.x benchmark: the increments of all members, by one task. Run it
+    /// over [`NoLock`].
     ///
     /// [`NoLock`]: super::NoLock
     #[must_use]
     pub fn sequential(members: u32) -> Self {
-        Self { tasks: 1, until: Until::Each(INCREMENTS * members), ..Self::worst(members) }
+        let until = Until::Each(INCREMENTS * members);
+        Self { tasks: 1, until, ..Self::gaggle1_contended(members) }
     }
 
-    /// One task, one key, an empty critical section.
+    /// One task on one key, with an empty critical section.
     #[must_use]
     pub fn uncontended() -> Self {
         Self::empty(1, Keys::Same)
     }
 
-    /// Tasks that lock a key each: what one handle can carry.
+    /// Tasks on a key each, with an empty critical section: the throughput of one handle.
     #[must_use]
     pub fn fan(tasks: u32) -> Self {
         Self::empty(tasks, Keys::Distinct)
     }
 
-    /// Tasks that hand one key on, an empty critical section.
+    /// Tasks on one key, with an empty critical section: the hand-off latency.
     #[must_use]
     pub fn handoff(tasks: u32) -> Self {
         Self::empty(tasks, Keys::Same)
     }
 
-    /// Tasks on one key, 5 ms inside and 5 ms away: where a waiter that sleeps wastes the key.
+    /// Tasks on one key, with 5 ms in the critical section and 5 ms after it. A lock whose waiters
+    /// sleep leaves the key unused.
     #[must_use]
     pub fn busy(tasks: u32) -> Self {
-        let away = Duration::from_millis(5);
-        Self { steps: 1, step: away, away, ..Self::empty(tasks, Keys::Same) }
+        let sleep = Duration::from_millis(5);
+        Self { steps: 1, step: sleep, pause: sleep, ..Self::empty(tasks, Keys::Same) }
     }
 
     fn empty(tasks: u32, keys: Keys) -> Self {
@@ -100,7 +108,7 @@ impl Workload {
             keys,
             steps: 0,
             step: Duration::ZERO,
-            away: Duration::ZERO,
+            pause: Duration::ZERO,
             until: Until::For(Duration::from_secs(3)),
             warm_up: Duration::from_millis(500),
         }
@@ -113,29 +121,29 @@ impl Workload {
         self
     }
 
-    /// Runs for this many locks of each task instead.
+    /// Runs until each task has locked this often instead.
     #[must_use]
     pub fn each(mut self, locks: u32) -> Self {
         self.until = Until::Each(locks);
         self
     }
 
-    /// How long one critical section sleeps.
+    /// The sleep in one critical section.
     #[must_use]
     pub fn inside(&self) -> Duration {
         self.step * self.steps
     }
 
-    /// About how long a run takes, for a progress bar; a lock that costs nothing is assumed.
+    /// The estimated time of a run, if the lock takes none.
     #[must_use]
     pub fn expected(&self) -> Duration {
-        let side_by_side = match self.keys {
+        let in_turn = match self.keys {
             Keys::Same => self.tasks,
             Keys::Distinct => 1,
         };
         match self.until {
             Until::For(duration) => self.warm_up + duration,
-            Until::Each(locks) => (self.inside() + self.away) * locks * side_by_side,
+            Until::Each(locks) => (self.inside() + self.pause) * locks * in_turn,
         }
     }
 
@@ -153,30 +161,30 @@ impl Workload {
     }
 }
 
-/// What counts, in nanoseconds of [`now`]: from the first moment to before the second.
+/// The time in which locks count, in nanoseconds of [`now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// The first moment that counts.
+    /// Its start.
     pub from: u64,
-    /// The first that no longer does.
+    /// Its end, exclusive.
     pub until: u64,
 }
 
 impl Window {
-    /// Whether this moment counts.
+    /// Whether the moment is within the window.
     #[must_use]
-    pub fn has(&self, moment: u64) -> bool {
+    pub fn contains(&self, moment: u64) -> bool {
         self.from <= moment && moment < self.until
     }
 
-    /// Whether any of the moments from one to another, both included, counts.
+    /// Whether any moment from `from` to `to`, both included, is within the window.
     #[must_use]
-    pub fn meets(&self, from: u64, to: u64) -> bool {
+    pub fn overlaps(&self, from: u64, to: u64) -> bool {
         from < self.until && self.from <= to
     }
 }
 
-/// Nanoseconds of the host's boot-time clock, which all its processes share.
+/// The host's boot-time clock in nanoseconds, which all its processes share.
 #[must_use]
 pub fn now() -> u64 {
     u64::try_from(BootClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)

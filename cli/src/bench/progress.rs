@@ -1,0 +1,69 @@
+//! The progress of a benchmark, with the remaining time, on standard error.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+
+use super::args::Args;
+use crate::{failure::Failure, output};
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// A bar on a terminal; elsewhere a line after each round. Dropping it clears the bar.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    rounds: u32,
+    shows_lines: bool,
+}
+
+impl Progress {
+    pub(super) fn new(args: &Args, expected: Duration) -> Self {
+        let shows_bar = args.verbosity.shows_bar();
+        let bar = output::bar(shows_bar, "{bar:25} {percent:>3}% {msg}", millis(expected));
+        let shows_lines = !shows_bar && !args.verbosity.is_quiet() && args.rounds() > 1;
+        Self { bar, rounds: args.rounds(), shows_lines }
+    }
+
+    /// Moves the bar while a run lasts, and names the run in its failure.
+    pub(super) async fn during<T>(
+        &self,
+        name: &str,
+        expected: Duration,
+        run: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let end = self.bar.position() + millis(expected);
+        let advance = async {
+            loop {
+                self.bar.set_message(format!("{name}, {} s left", self.remaining_s()));
+                tokio::time::sleep(TICK).await;
+                self.bar.set_position((self.bar.position() + millis(TICK)).min(end));
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = run => outcome,
+            () = advance => unreachable!("it has no end"),
+        };
+        self.bar.set_position(end);
+        outcome.map_err(|failure| failure.during(name))
+    }
+
+    pub(super) fn end_of_round(&self, round: u32) {
+        if self.shows_lines && round < self.rounds {
+            eprintln!("round {round} of {}: about {} s left", self.rounds, self.remaining_s());
+        }
+    }
+
+    fn remaining_s(&self) -> u64 {
+        self.bar.length().unwrap_or(0).saturating_sub(self.bar.position()).div_ceil(1000)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

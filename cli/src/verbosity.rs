@@ -1,0 +1,53 @@
+//! The log of the library on standard error.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::ArgAction;
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// What goes to standard error beside failures.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Verbosity {
+    /// Log errors only; show no plan, warning or progress bar.
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Log INFO; -vv: DEBUG [default: WARN, or the filter in RUST_LOG].
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+impl Verbosity {
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// A progress bar needs a terminal without log lines.
+    pub(crate) fn shows_bar(self) -> bool {
+        !self.quiet && self.verbose == 0 && io::stderr().is_terminal()
+    }
+
+    /// Logs to standard error until the process ends.
+    pub(crate) fn start(self) -> Result<(), Failure> {
+        let directives = self.directives();
+        let filter = EnvFilter::try_new(&directives)
+            .map_err(|error| Failure::new(format!("RUST_LOG={directives}")).because(&error))?;
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+        Ok(())
+    }
+
+    /// The filter in the syntax of `RUST_LOG`, also for worker processes.
+    pub(crate) fn directives(self) -> String {
+        let given = match (self.quiet, self.verbose) {
+            (true, _) => "error",
+            (false, 0) => {
+                let environment = std::env::var("RUST_LOG").unwrap_or_default();
+                return if environment.is_empty() { "warn".into() } else { environment };
+            }
+            (false, 1) => "info",
+            (false, _) => "debug",
+        };
+        given.into()
+    }
+}

@@ -1,0 +1,129 @@
+//! Goal: what a user sees in a terminal: help of 80 columns, the version, suggestions, the log, and
+//! the results before a signal.
+//! Method: the built binary, its output read from pipes.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+fn gaggle(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(arguments).stdin(Stdio::null());
+    command.env_remove("RUST_LOG").env_remove("GAGGLE_REDIS");
+    command
+}
+
+fn output(command: &mut Command) -> (String, String, Option<i32>) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(stdout), text(stderr), status.code())
+}
+
+#[test]
+fn help_fits_80_columns() {
+    let mut commands = vec!["increment", "bench"];
+    commands.extend(cfg!(feature = "simulator").then_some("simulate"));
+    for command in commands {
+        for option in ["-h", "--help"] {
+            let (help, ..) = output(gaggle(&[command, option]).env("COLUMNS", "80"));
+            let too_long = help.lines().find(|line| line.chars().count() > 80);
+            // Possible values are not wrapped, but each is short.
+            assert_eq!(too_long, None, "{command} {option}: {help}");
+            assert!(help.contains("Usage: gaggle"), "{help}");
+        }
+    }
+}
+
+#[test]
+fn version_names_the_commit() {
+    let (version, ..) = output(&mut gaggle(&["--version"]));
+    let package = concat!("gaggle ", env!("CARGO_PKG_VERSION"));
+    if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../.git").exists() {
+        assert!(version.starts_with(package), "{version}");
+        return;
+    }
+    let mut git = Command::new("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "--short=12", "HEAD"]);
+    let (commit, ..) = output(&mut git);
+    assert_eq!(version, format!("{package} ({})\n", commit.trim()));
+}
+
+#[test]
+fn typing_error_suggests_no_worker_command() {
+    for (typed, worker) in [("bench-work", "bench-worker"), ("increment-work", "increment-worker")]
+    {
+        let (_, err, code) = output(&mut gaggle(&[typed]));
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("unrecognized") && !err.contains(worker), "{err}");
+    }
+    let (_, err, _) = output(&mut gaggle(&["benhc"]));
+    assert!(err.contains("'bench'"), "{err}");
+}
+
+#[test]
+fn empty_redis_variable_counts_as_unset() {
+    let increment: &[&str] = &["increment", "--increments", "2", "--work", "1ms"];
+    let bench = &["bench", "--strategy", "local", "--duration", "50ms"];
+    for arguments in [increment, bench] {
+        let (out, err, code) = output(gaggle(arguments).env("GAGGLE_REDIS", ""));
+        assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
+    }
+    // An empty option is an error of the user.
+    let (_, err, code) = output(&mut gaggle(&["increment", "--redis", ""]));
+    assert_eq!(code, Some(2), "{err}");
+}
+
+#[test]
+fn log_goes_to_standard_error_at_the_chosen_level() {
+    let run = |options: &[&str], log: &str| {
+        let small = ["bench", "--channel", "tcp", "--duration", "50ms", "--json", "-"];
+        let mut command = gaggle(&[&small[..], options].concat());
+        let (out, err, code) = output(command.env("RUST_LOG", log));
+        assert_eq!(code, Some(0), "{options:?}: {out}{err}");
+        let document: serde_json::Value = serde_json::from_str(&out).expect("JSON without a log");
+        assert!(document["runs"].is_array());
+        err
+    };
+    for (options, log, levels) in [
+        (&[] as &[&str], "", ["", "", ""]),
+        (&["-v"], "", ["INFO", "", ""]),
+        (&["-vv"], "", ["INFO", "DEBUG", ""]),
+        (&[], "info", ["INFO", "", ""]),
+        (&[], "gaggle_strategies=debug", ["INFO", "DEBUG", ""]),
+        (&["-v"], "error", ["INFO", "", ""]),
+        (&["--processes", "-v"], "", ["INFO", "", ""]),
+    ] {
+        let err = run(options, log);
+        for (level, expected) in ["INFO", "DEBUG", "TRACE"].into_iter().zip(levels) {
+            assert_eq!(err.contains(level), level == expected, "{options:?} {log:?}: {err}");
+        }
+        assert!(err.contains("plan: "), "{err}");
+    }
+    assert_eq!(run(&["-q"], "info"), "", "neither a plan nor a log");
+    let (_, err, code) = output(gaggle(&["bench"]).env("RUST_LOG", "gaggle=loud"));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("gaggle: RUST_LOG=gaggle=loud: "), "{err}");
+}
+
+#[test]
+#[cfg(unix)]
+fn signal_keeps_the_results_before_it() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let rounds = ["--strategy", "local", "--duration", "50ms", "--rounds", "99"];
+        let mut command = gaggle(&[&["bench"], &rounds[..]].concat());
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+        let progress = lines.find(|line| line.as_ref().unwrap().starts_with("round 1 of 99"));
+        let progress = progress.expect("a line after the first round").unwrap();
+        assert!(progress.ends_with(" s left") && !progress.contains(" 0 s"), "{progress}");
+        let mut kill = Command::new("kill");
+        assert!(kill.args([signal, &run.id().to_string()]).status().unwrap().success());
+        let mut out = String::new();
+        run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(code), "{out}");
+        assert!(out.contains("local") && out.contains("Ended early"), "{out}");
+    }
+}
