@@ -20,7 +20,7 @@ pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()))
 }
 
-/// Judges a write to standard output as [`say`] does.
+/// Treats a write to standard output as [`say`] does.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
