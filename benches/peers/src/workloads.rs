@@ -105,7 +105,8 @@ impl Round<'_> {
 
     async fn in_process(&mut self) -> Result<(), Failed> {
         if self.settings.wants(&["sequential"], SEEDS) {
-            let sequential = Workload::gaggle1_contended(1).each(self.settings.increments * MEMBERS);
+            let sequential =
+                Workload::gaggle1_contended(1).each(self.settings.increments * MEMBERS);
             let figures = workloads::run(&[Arc::new(NoLock)], &sequential, "").await?;
             self.data.note("worst", "sequential", false, figures);
         }
