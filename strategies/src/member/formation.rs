@@ -102,6 +102,11 @@ impl Formation {
         self.refused_limit
     }
 
+    /// A process says that it belongs to a group. A group that lives admits newcomers.
+    pub(super) fn observe_group(now: Instant, timers: &mut Timers) {
+        timers.set(Timer::ExistingGroup, now.after(FRESH));
+    }
+
     /// Where this process stands while it is in no group.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
@@ -156,6 +161,7 @@ impl Formation {
             timers.stop(Timer::Formation);
         }
         if matches!(self.phase, Phase::Free)
+            && !timers.is_running(Timer::ExistingGroup, now)
             && let Some(members) = self.quorum_of_all(now, identity.incarnation(), peers)
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
@@ -221,12 +227,19 @@ impl Formation {
         from: &NodeName,
         incarnation: u64,
         forming: Forming,
+        peers: &Peers,
         timers: &mut Timers,
     ) -> Option<Body> {
         // What is founded at the end is what was looked at first, not what came under its id later.
         let again = self.pledged_to(forming.id) == Some(&forming);
-        let free = matches!(self.phase, Phase::Free);
-        let takes = again || (free && self.is_proper(from, incarnation, &forming));
+        let free =
+            matches!(self.phase, Phase::Free) && !timers.is_running(Timer::ExistingGroup, now);
+        let known = |(name, id): (NodeName, u64)| {
+            let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
+            fresh.is_none_or(|peer| peer.incarnation == id)
+        };
+        let takes = again
+            || (free && self.is_proper(from, incarnation, &forming) && named(&forming).all(known));
         if !takes {
             return None;
         }

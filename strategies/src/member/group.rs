@@ -321,4 +321,9 @@ pub(crate) enum GroupError {
     /// A snapshot does not restore.
     #[error("cannot restore the group's snapshot")]
     Snapshot(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Another process runs under this member's name.
+    #[error(
+        "the name {name} is in use by another process ({by}): give each member a name of its own"
+    )]
+    NameInUse { name: NodeName, by: String },
 }

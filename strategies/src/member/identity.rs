@@ -2,10 +2,15 @@
 
 use gaggle_channels::NodeName;
 
+use super::wire::Process;
 use crate::{
+    Owner,
     planted::{Bug, planted},
-    random::Ids,
+    random::{Ids, mix},
 };
+
+/// Sets the ids of processes apart from the other ids of a seed.
+const PROCESS_IDS: u64 = 2;
 
 /// A member's name, its current incarnation (its Raft id) and the seed of everything it generates.
 #[derive(Debug)]
@@ -14,18 +19,21 @@ pub(super) struct Identity {
     seed: u64,
     ids: Ids,
     incarnation: u64,
+    process: Process,
     /// Presences sent so far.
     presences: u64,
 }
 
 impl Identity {
-    pub(super) fn new(name: NodeName, seed: u64) -> Self {
+    pub(super) fn new(name: NodeName, owner: Option<Owner>, seed: u64) -> Self {
         let mut ids = Ids::new(seed);
         let mut incarnation = ids.draw();
         if planted(Bug::IncarnationReused) {
             incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
         }
-        Self { name, seed, ids, incarnation, presences: 0 }
+        let Owner { host, pid, .. } = owner.unwrap_or_else(|| Owner::this_process(None));
+        let process = Process { id: mix(&[seed, PROCESS_IDS]).max(1), started: 0, host, pid };
+        Self { name, seed, ids, incarnation, process, presences: 0 }
     }
 
     pub(super) fn name(&self) -> &NodeName {
@@ -34,6 +42,17 @@ impl Identity {
 
     pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The wall clock at a tick; the first one is the start of the process.
+    pub(super) fn wall_clock(&mut self, nanos: u64) {
+        if self.process.started == 0 {
+            self.process.started = nanos;
+        }
     }
 
     pub(super) fn seed(&self) -> u64 {

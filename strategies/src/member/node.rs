@@ -51,6 +51,8 @@ pub(crate) struct Node {
     transfers: Transfers,
     outbox: Outbox,
     turn: Turn,
+    /// Why this process must end.
+    failure: Option<GroupError>,
     frames_dropped: u64,
 }
 
@@ -69,7 +71,7 @@ impl Node {
             timers.set(timer, Instant::default());
         }
         Self {
-            identity: Identity::new(name.clone(), seed),
+            identity: Identity::new(name.clone(), options.owner.clone(), seed),
             formation: Formation::new(name, options.members.clone(), outside_max_ms),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             timing,
@@ -80,6 +82,7 @@ impl Node {
             leadership: Leadership::default(),
             transfers: Transfers::default(),
             turn: Turn::default(),
+            failure: None,
             frames_dropped: 0,
         }
     }
@@ -111,12 +114,16 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The log holds what this build cannot apply: the member must stop.
+    /// The member must stop: the log holds what this build cannot apply, or another process keeps
+    /// its name.
     pub(crate) fn flush(
         &mut self,
         now: Instant,
         events: &mut Vec<Event>,
     ) -> Result<bool, GroupError> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let first = self.turn.begin_flush();
         if first {
             self.group.iter_mut().for_each(Group::compact);

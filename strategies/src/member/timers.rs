@@ -9,6 +9,8 @@ pub(super) enum Timer {
     Presence,
     /// A pledge, an invitation or a rest ends.
     Formation,
+    /// A group that another process belongs to may still exist: none is formed beside it.
+    ExistingGroup,
     /// A group that has had no leader for this long asks its members how they stand.
     LeaderlessAsk,
     /// News of a newer configuration no longer arrives: a replaced incarnation counts as gone.
@@ -36,6 +38,11 @@ impl Timers {
         self.0[timer as usize] = None;
     }
 
+    /// Whether a timer was set and its time has not come.
+    pub(super) fn is_running(&self, timer: Timer, now: Instant) -> bool {
+        self.0[timer as usize].is_some_and(|at| now < at)
+    }
+
     /// Whether a timer was set and its time has come. It stays expired until it is set or stopped.
     pub(super) fn has_expired(&self, timer: Timer, now: Instant) -> bool {
         self.0[timer as usize].is_some_and(|at| at <= now)
@@ -55,6 +62,7 @@ mod tests {
         assert!(!timers.has_expired(Timer::Join, at(1_000)), "it was never set");
         timers.set(Timer::Join, at(5));
         assert!(!timers.has_expired(Timer::Join, at(4)));
+        assert!(timers.is_running(Timer::Join, at(4)) && !timers.is_running(Timer::Join, at(5)));
         assert!(timers.has_expired(Timer::Join, at(5)) && timers.has_expired(Timer::Join, at(9)));
         assert!(!timers.has_expired(Timer::Presence, at(9)), "each has a time of its own");
         timers.set(Timer::Join, at(20));

@@ -57,6 +57,8 @@ pub(super) enum Body {
     Chunk(Chunk),
     /// How much of a snapshot message has arrived.
     ChunkAck { transfer: u64, received: u32 },
+    /// "This process runs under your name, and keeps it."
+    NameInUse(Process),
 }
 
 /// A process's state, as others see it.
@@ -71,6 +73,26 @@ pub(super) struct Presence {
     pub(super) challenge: u64,
     /// The newest challenge seen from the receiver.
     pub(super) echo: u64,
+    pub(super) process: Process,
+}
+
+/// A process start, which keeps its identity when its incarnation changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Process {
+    /// Generated; 0 where it is not known.
+    pub(super) id: u64,
+    /// Its wall clock at its start, in nanoseconds. It decides only which of two processes under one
+    /// name gives up.
+    pub(super) started: u64,
+    /// Where it runs, for people: host and pid.
+    pub(super) host: String,
+    pub(super) pid: u32,
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, pid {}", self.host, self.pid)
+    }
 }
 
 /// Where a process stands.

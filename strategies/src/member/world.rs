@@ -48,6 +48,8 @@ pub(super) struct World {
     /// Which process relies on which acquisition.
     relied_on: BTreeSet<(String, Nonce)>,
     pub(super) lost: Vec<(String, Nonce)>,
+    /// The processes that could not go on, and why.
+    pub(super) failed: Vec<(String, String)>,
     calls: CallId,
     seeds: u64,
     /// Somebody forges frames: the log may then hold what no member wrote.
@@ -85,6 +87,11 @@ pub(super) fn name_of(name: &str) -> NodeName {
     NodeName::new(name).expect("tests name nodes shortly")
 }
 
+/// The name that a process runs under: `a'` is a second process of the name `a`.
+fn name_in(key: &str) -> &str {
+    key.trim_end_matches('\'')
+}
+
 impl World {
     /// `names` all running.
     pub(super) fn new(names: &[&str]) -> Self {
@@ -113,6 +120,7 @@ impl World {
             grants: BTreeMap::new(),
             relied_on: BTreeSet::new(),
             lost: Vec::new(),
+            failed: Vec::new(),
             calls: 0,
             seeds: 0,
             hostile: false,
@@ -127,7 +135,7 @@ impl World {
     /// Starts a process under this name, with no memory of an earlier one.
     pub(super) fn start(&mut self, name: &str) {
         self.seeds += 1;
-        let node = Node::new(name_of(name), &self.options, 64 * 1024, self.seeds);
+        let node = Node::new(name_of(name_in(name)), &self.options, 64 * 1024, self.seeds);
         let core = Core::new(profile(&self.options, Policy::Queue), self.seeds);
         self.nodes.insert(name.into(), Process { node, core });
     }
@@ -160,6 +168,11 @@ impl World {
     pub(super) fn next_wake(&self, name: &str) -> Option<Instant> {
         let Process { node, core } = &self.nodes[name];
         earlier(node.next_wake(), core.next_wake())
+    }
+
+    /// The processes that run.
+    pub(super) fn running(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
     }
 
     fn all_nodes(&self) -> impl Iterator<Item = (&String, &Node)> {
@@ -232,7 +245,7 @@ impl World {
             let (_, from, to, frame) = self.frames.pop_front().expect("it was just seen");
             let now = self.now;
             if let Some(process) = self.nodes.get_mut(&to) {
-                process.node.receive(now, &name_of(&from), &frame);
+                process.node.receive(now, &name_of(name_in(&from)), &frame);
             }
         }
     }
@@ -249,7 +262,9 @@ impl World {
         let frames = match process.turn(now) {
             Ok(frames) => frames,
             Err(error) => {
-                assert!(self.hostile, "the log can be applied: {error}");
+                let in_use = matches!(error, GroupError::NameInUse { .. });
+                assert!(self.hostile || in_use, "the log can be applied: {error}");
+                self.failed.push((name.into(), error.to_string()));
                 // As the driver does: a member that cannot go on ends.
                 self.kill(name);
                 return;
@@ -258,7 +273,14 @@ impl World {
         let outputs: Vec<Output> = process.core.outputs().collect();
         for Frame { to, bytes } in frames {
             match to {
-                Some(to) => self.send(name, to.as_str(), &bytes),
+                // A channel that finds processes by name reaches all that run under it.
+                Some(to) => {
+                    self.send(name, to.as_str(), &bytes);
+                    let twin = format!("{to}'");
+                    if self.nodes.contains_key(&twin) {
+                        self.send(name, &twin, &bytes);
+                    }
+                }
                 None => {
                     for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
                         self.send(name, &to, &bytes);
@@ -298,14 +320,14 @@ impl World {
     pub(crate) fn record() -> Vec<Vec<u8>> {
         let mut world = Self::with(&["a", "b", "c"], |options| options.compaction(20, 5));
         let mut seen = BTreeMap::new();
-        for step in 0..1_200_u32 {
+        for step in 0..1_800_u32 {
             match step {
                 150 => _ = world.must_lock("a", "k", 1),
                 160 | 170 => _ = world.lock("b", "k", step.into(), 5_000),
                 180 => _ = world.unlock("a", "k", 1),
                 200 => (0..30).for_each(|n| _ = world.unlock("b", "l", n)),
-                400 | 800 => world.kill("c"),
-                410 | 810 => world.start("c"),
+                400 | 1_100 => world.kill("c"),
+                410 | 1_110 => world.start("c"),
                 _ => {}
             }
             world.run(1);

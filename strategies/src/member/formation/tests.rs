@@ -25,8 +25,14 @@ fn pledges(members: &Members, from: &str, change: impl FnOnce(&mut Forming)) -> 
     let mut forming = proper();
     change(&mut forming);
     let id = forming.id;
-    let body =
-        formation.invited(Instant::default(), &name(from), 2, forming, &mut Timers::default());
+    let body = formation.invited(
+        Instant::default(),
+        &name(from),
+        2,
+        forming,
+        &Peers::default(),
+        &mut Timers::default(),
+    );
     assert!(body.is_none() || matches!(body, Some(Body::Pledge { forming }) if forming == id));
     assert_eq!(body.is_some(), formation.pledged_to(id).is_some());
     assert!(formation.pledged_to(id + 1).is_none(), "a pledge is to one forming");
@@ -54,7 +60,14 @@ fn an_invitation_is_pledged_to_only_as_a_whole() {
 fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
     let mut formation = Formation::new(name("b"), named_abc(), 0);
     let mut invited = |forming| {
-        formation.invited(Instant::default(), &name("a"), 2, forming, &mut Timers::default())
+        formation.invited(
+            Instant::default(),
+            &name("a"),
+            2,
+            forming,
+            &Peers::default(),
+            &mut Timers::default(),
+        )
     };
     assert!(invited(proper()).is_some());
     assert!(invited(proper()).is_some(), "its answer was lost");

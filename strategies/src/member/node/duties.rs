@@ -21,6 +21,7 @@ impl Node {
     /// One tick of the engine, and all timed work. The tokens of a group that is formed now begin at
     /// `first_token`.
     pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
+        self.identity.wall_clock(first_token);
         if let Some(group) = &mut self.group {
             group.tick(now, 1);
         } else {

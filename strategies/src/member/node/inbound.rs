@@ -2,8 +2,15 @@
 
 use gaggle_channels::NodeName;
 
-use super::{Body, Group, Instant, Node, RaftMessage, Standing, admission, wire, wire::Header};
-use crate::client::command::{Event, Subject};
+use super::{
+    Body, Formation, Group, GroupError, Instant, Node, RaftMessage, Standing, admission, wire,
+    wire::Header,
+};
+use crate::{
+    client::command::{Event, Subject},
+    member::peers::Claim,
+    options::HOST_BYTES_MAX,
+};
 
 impl Node {
     /// Takes a frame. One that does not decode, or is for another cluster or incarnation, is
@@ -55,7 +62,7 @@ impl Node {
         match body {
             Body::Invite(forming) => {
                 let (me, timers) = (self.identity.incarnation(), &mut self.timers);
-                let reply = self.formation.invited(now, from, me, forming, timers);
+                let reply = self.formation.invited(now, from, me, forming, &self.peers, timers);
                 if let Some(reply) = reply {
                     self.outbox.post_named(from, header.from, &reply);
                 }
@@ -68,6 +75,7 @@ impl Node {
             Body::Start { forming } => self.start(now, forming),
             Body::Removed => self.removed(now, header.group),
             Body::Full { limit } => self.take_full(limit),
+            Body::NameInUse(process) => self.take_name_in_use(&process),
             body => self.take_group_body(now, from, header, body),
         }
     }
@@ -150,13 +158,29 @@ impl Node {
             self.outbox.post_named(from, header.from, &full);
             return;
         }
+        if presence.process.host.len() > HOST_BYTES_MAX {
+            self.frames_dropped += 1;
+            return;
+        }
+        if matches!(presence.standing, Standing::Member(_)) && self.group.is_none() {
+            Formation::observe_group(now, &mut self.timers);
+        }
         let to_me = header.to == self.identity.incarnation();
-        let Some(reply) = self.peers.presence(now, from, header.from, presence, to_me) else {
+        let members = self.group.as_ref().map(Group::roster);
+        let is_member = |id: u64| members.is_some_and(|members| members.contains_key(&id));
+        let reply = self.peers.presence(now, from, header.from, presence, to_me, is_member);
+        let Some(reply) = reply else {
             self.frames_dropped += 1;
             return;
         };
-        if reply.answer {
+        // Where a name runs twice, each process receives the frames of both. A member of a group
+        // answers all of them, so that none is formed beside its own.
+        let for_me = to_me || header.to == 0;
+        if reply.answer && (for_me || self.group.is_some()) {
             self.post_presence(from, header.from, false);
+        }
+        if let Some(claim) = reply.claim.filter(|_| for_me) {
+            self.take_claim(from, header.from, presence, claim);
         }
         if !reply.verified {
             return;
@@ -173,6 +197,34 @@ impl Node {
                 self.outbox.post_named(from, header.from, &Body::Removed);
             }
             _ => {}
+        }
+    }
+
+    /// Another process runs under a name that is taken: the one that keeps it is named to the other.
+    fn take_claim(&mut self, name: &NodeName, from: u64, presence: &wire::Presence, claim: Claim) {
+        match claim {
+            Claim::Pending { rival } => self.post_presence(name, rival, true),
+            Claim::Refused { rival, by, first } => {
+                if first {
+                    tracing::warn!(%name, keeps = %by, refused = %presence.process, rival,
+                        "two processes run under one name");
+                }
+                self.outbox.post_named(name, from, &Body::NameInUse(by));
+            }
+            Claim::Granted { rival, of } => {
+                tracing::warn!(%name, keeps = %presence.process, refused = %of, rival,
+                    "two processes run under one name");
+                self.outbox.post_named(name, rival, &Body::NameInUse(presence.process.clone()));
+            }
+        }
+    }
+
+    /// A member that has a leader keeps its name: its group has admitted it.
+    fn take_name_in_use(&mut self, by: &wire::Process) {
+        let is_led = self.leadership.leader().is_some();
+        if !is_led && by.id != self.identity.process().id && by.host.len() <= HOST_BYTES_MAX {
+            let name = self.identity.name().clone();
+            self.failure = Some(GroupError::NameInUse { name, by: by.to_string() });
         }
     }
 

@@ -133,6 +133,7 @@ impl Node {
             last_token: self.formation.last_token(),
             challenge,
             echo,
+            process: self.identity.process().clone(),
         })
     }
 }

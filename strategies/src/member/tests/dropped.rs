@@ -142,8 +142,14 @@ fn beyond_the_bound_a_stranger_that_says_that_it_runs_counts_once() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     world.start("p");
     let says = |world: &mut World, name: &str| {
-        let presence =
-            Presence { seq: 1, standing: Standing::Free, last_token: 0, challenge: 1, echo: 0 };
+        let presence = Presence {
+            seq: 1,
+            standing: Standing::Free,
+            last_token: 0,
+            challenge: 1,
+            echo: 0,
+            process: wire::Process::default(),
+        };
         let header = Header { version: VERSION, cluster: "test".into(), from: 7, to: 0, group: 0 };
         let mut frame = wire::encode_header(&header);
         frame.extend(wire::encode_body(&Body::Presence(presence)));

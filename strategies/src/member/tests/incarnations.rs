@@ -104,3 +104,62 @@ fn a_learner_that_starts_over_before_it_votes_is_forgotten() {
     assert_eq!(world.group(&leader).learners(), [0; 0]);
     assert_eq!(world.group(&leader).roster().len(), 3);
 }
+
+/// The names of the processes that gave up, in order.
+fn gave_up(world: &World) -> Vec<&str> {
+    let mut names: Vec<&str> = world.failed.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(world.failed.iter().all(|(_, why)| why.contains("in use")), "{:?}", world.failed);
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn second_process_of_a_members_name_gives_up() {
+    for twin in ["a'", "b'", "c'"] {
+        let mut world = World::new(&THREE);
+        world.run_until_ready();
+        world.must_lock("b", "k", 1);
+        let before = THREE.map(|name| (world.status(name).leader, world.status(name).term));
+        world.start(twin);
+        world.run(3_000);
+        assert_eq!(gave_up(&world), [twin]);
+        let after = THREE.map(|name| (world.status(name).leader, world.status(name).term));
+        assert_eq!(after, before, "no election");
+        assert!(world.lost.is_empty());
+        world.must_unlock("b", "k", 1);
+    }
+}
+
+#[test]
+fn whole_set_started_twice_settles_on_one_group() {
+    for pause in [0, 1, 20, 49, 100, 400] {
+        let mut world = World::new(&THREE);
+        world.run(pause);
+        for twin in ["a'", "b'", "c'"] {
+            world.start(twin);
+        }
+        world.run(3_000);
+        world.run_until_ready();
+        assert_eq!(gave_up(&world).len(), 3, "after {pause} ms");
+        let mut groups = world.running().map(|name| world.status(name).group);
+        let first = groups.next().expect("three go on");
+        assert!(first.is_some() && groups.all(|group| group == first), "after {pause} ms");
+    }
+}
+
+/// A member is cut off, and its name started elsewhere; then the network heals.
+#[test]
+fn member_that_was_replaced_while_cut_off_gives_up() {
+    let mut world = World::new(&THREE);
+    world.run_until_ready();
+    let lost = world.follower();
+    world.cut_off(&lost);
+    let twin = format!("{lost}'");
+    world.start(&twin);
+    // The cut names one process, not its successor.
+    world.run_until(5_000, "the successor votes", |w| w.status(&twin).ready);
+    world.heal();
+    world.run(5_000);
+    assert_eq!(gave_up(&world), [lost.as_str()]);
+    assert!(world.status(&twin).ready);
+}

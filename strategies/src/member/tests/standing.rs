@@ -120,6 +120,7 @@ impl Visitor {
     fn known_to(world: &mut World, member: &str, name: &'static str, incarnation: u64) -> Self {
         let mut visitor = Self { name, incarnation, said: 1_000_000, echo: 0 };
         visitor.says(world, member, Standing::Resting);
+        world.run(300);
         visitor.says(world, member, Standing::Resting);
         visitor
     }
@@ -128,7 +129,8 @@ impl Visitor {
     fn says(&mut self, world: &mut World, member: &str, standing: Standing) -> Vec<Body> {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
-        let presence = Presence { seq, standing, last_token: 0, challenge: seq, echo };
+        let process = wire::Process { id: self.incarnation, ..wire::Process::default() };
+        let presence = Presence { seq, standing, last_token: 0, challenge: seq, echo, process };
         let to = world.node(member).inside().0;
         let from = self.incarnation;
         let header = Header { version: VERSION, cluster: "test".into(), from, to, group: 0 };
@@ -168,6 +170,7 @@ fn a_leader_tells_a_stranger_that_believes_itself_a_member_and_nobody_else() {
     let member = world.node(name).inside().0;
     let mut known = Visitor::known_to(&mut world, &leader, name, member);
     assert_eq!(known.says(&mut world, &leader, Standing::Member(group)), [], "it is one");
+    world.kill(name);
     let mut stranger = Visitor::known_to(&mut world, &leader, name, 77);
     for standing in [Standing::Member(group), Standing::Joining(group)] {
         assert_eq!(stranger.says(&mut world, &leader, standing), [Body::Removed], "{standing:?}");
@@ -243,7 +246,7 @@ fn a_newcomer_that_pledged_to_another_group_is_not_admitted() {
     let name = THREE.into_iter().find(|name| **name == follower).unwrap();
     world.kill(&follower);
     let mut newcomer = Visitor { name, incarnation: 77, said: 1_000_000, echo: 0 };
-    for _ in 0..3 {
+    for _ in 0..8 {
         newcomer.says(&mut world, &leader, Standing::Pledged(5));
         world.run(50);
     }

@@ -11,7 +11,7 @@ use crate::{
     },
     member::{
         entry::{self, MemberChange, Stamped},
-        wire::{Body, Chunk, Forming, Presence, RaftMessage, Standing},
+        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing},
     },
 };
 
@@ -37,6 +37,7 @@ impl Victim<'_> {
                 last_token: choices.near(1),
                 challenge: choices.near(1),
                 echo: choices.near(1),
+                process: process(choices),
             }),
             1 => Body::Invite(Forming {
                 id: self.group_id(choices),
@@ -45,7 +46,8 @@ impl Victim<'_> {
             }),
             2 => Body::Pledge { forming: self.group_id(choices) },
             3 => Body::Start { forming: self.group_id(choices) },
-            4 => Body::Removed,
+            4 if choices.flag() => Body::Removed,
+            4 => Body::NameInUse(process(choices)),
             5 => Body::Full { limit: u32::from(choices.byte()) },
             6 | 7 => Body::Request(self.command(choices)),
             8 => Body::Chunk(Chunk {
@@ -242,4 +244,8 @@ impl Victim<'_> {
             _ => Command::Noop,
         }
     }
+}
+
+fn process(choices: &mut Choices<'_>) -> Process {
+    Process { id: choices.near(1), started: choices.near(1), host: "h".into(), pid: 1 }
 }
