@@ -30,6 +30,8 @@ pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
 const PLEDGE_TTL: Duration = Duration::from_secs(1);
 /// A peer takes part in a forming if it was heard within this long.
 const FRESH: Duration = Duration::from_millis(500);
+/// How many foreign names and sets are warned of.
+const WARNED_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Formation {
@@ -41,6 +43,8 @@ pub(super) struct Formation {
     last_token: u64,
     /// The limit that the cluster named when it refused this process.
     refused_limit: Option<u32>,
+    /// Foreign names, and sets of names, that were warned of.
+    warned: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,7 @@ impl Formation {
             phase: Phase::Free,
             last_token: 0,
             refused_limit: None,
+            warned: BTreeSet::new(),
         }
     }
 
@@ -238,6 +243,9 @@ impl Formation {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)
         };
+        if free {
+            self.warn_of_set(from, &forming);
+        }
         let takes = again
             || (free && self.is_proper(from, incarnation, &forming) && named(&forming).all(known));
         if !takes {
@@ -247,6 +255,28 @@ impl Formation {
         self.phase = Phase::Pledged { forming };
         timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         Some(Body::Pledge { forming: id })
+    }
+
+    /// Warns of a process that this cluster does not admit, once for each name.
+    pub(super) fn warn_of_stranger(&mut self, name: &NodeName) {
+        if let Members::Named(names) = &self.members
+            && self.warned.len() < WARNED_MAX
+            && self.warned.insert(name.to_string())
+        {
+            tracing::warn!(%name, members = %listed(names), "a process is not in the set of members");
+        }
+    }
+
+    /// Warns of an invitation to another set of members, once for each set.
+    fn warn_of_set(&mut self, from: &NodeName, forming: &Forming) {
+        let Members::Named(mine) = &self.members else { return };
+        let theirs: BTreeSet<NodeName> = named(forming).map(|(name, _)| name).collect();
+        if theirs != *mine && self.warned.len() < WARNED_MAX && self.warned.insert(listed(&theirs))
+        {
+            let missing = listed(mine.difference(&theirs));
+            let unknown = listed(theirs.difference(mine));
+            tracing::warn!(peer = %from, missing, unknown, "members differ in their set of names");
+        }
     }
 
     fn is_proper(&self, from: &NodeName, incarnation: u64, forming: &Forming) -> bool {
@@ -298,6 +328,10 @@ impl Formation {
             _ => None,
         }
     }
+}
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> String {
+    names.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// The members of a forming by name; names that are none are left out.

@@ -154,6 +154,7 @@ impl Node {
         presence: &wire::Presence,
     ) {
         if !self.formation.admits(from) {
+            self.formation.warn_of_stranger(from);
             let full = self.full();
             self.outbox.post_named(from, header.from, &full);
             return;
