@@ -32,7 +32,10 @@ pub(super) struct Held {
     pub(super) sole: bool,
     /// Another process was granted it, and this one extended it.
     pub(super) adopted: bool,
-    /// Of the grant, until it was read; then of extensions that may not have been read.
+    /// A caller has the lock: it has read the grant or an extension, or was given the lock by another
+    /// process.
+    is_taken: bool,
+    /// Of answers that may not have been read.
     claims: Vec<Claim>,
 }
 
@@ -48,6 +51,12 @@ impl Claim {
     /// The caller takes the grant; `false` if it was revoked before.
     pub(crate) fn take(&self) -> bool {
         self.settle(Self::TAKEN)
+    }
+
+    /// Whether the caller has taken it.
+    fn is_taken(&self) -> bool {
+        let (taken, order) = (Self::TAKEN, Ordering::Acquire);
+        self.0.compare_exchange(taken, taken, order, order).is_ok()
     }
 
     /// The core takes it back; `false` if the caller has it.
@@ -71,11 +80,11 @@ impl Held {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
     }
 
-    /// Takes back every answer that was not read. Returns whether that was all there was: no caller
-    /// has the lock.
+    /// Takes back every answer that was not read. Returns whether no caller has the lock.
     pub(super) fn revoke(&self) -> bool {
         // Counted, because `all` would stop at the first that was read.
-        self.claims.iter().filter(|claim| !claim.revoke()).count() == 0
+        let taken = self.claims.iter().filter(|claim| !claim.revoke()).count();
+        taken == 0 && !self.is_taken
     }
 }
 
@@ -104,6 +113,7 @@ impl Holdings {
             deadline: lock.deadline().unwrap_or(now),
             sole,
             adopted: false,
+            is_taken: false,
             claims: vec![claim.clone()],
         };
         self.insert(now, lock.nonce(), held);
@@ -118,6 +128,7 @@ impl Holdings {
             Entry::Occupied(mut entry) => {
                 let held = entry.get_mut();
                 held.deadline = held.deadline.max(deadline);
+                held.is_taken |= held.claims.iter().any(Claim::is_taken);
                 held.claims.retain(Claim::is_open);
                 held.claims.push(claim.clone());
             }
@@ -129,6 +140,7 @@ impl Holdings {
                     deadline,
                     sole: false,
                     adopted: true,
+                    is_taken: true,
                     claims: vec![claim.clone()],
                 };
                 self.insert(now, lock.nonce(), held);

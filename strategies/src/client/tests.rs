@@ -381,6 +381,26 @@ fn closing_withdraws_waits_and_frees_unread_grants() {
     assert!(core.is_idle());
 }
 
+/// A caller that was granted the lock still relies on it, whether it reads the extension or not.
+#[test]
+fn closing_frees_no_lock_for_an_unread_extension() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    for id in [2, 3] {
+        let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+        core.call(at(1), Call::Query { id, limit: at(1_000), query });
+        sent(&mut core, 1);
+        core.handle(at(2), Event::Extended { id, token: Some(41) });
+    }
+    let unread = answers(&mut core);
+    core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
+    assert!(sent(&mut core, 3).is_empty(), "its lease ends by itself");
+    assert!(unread.iter().all(|(_, answer)| match answer {
+        Answer::Extended { claim, .. } => !claim.take(),
+        _ => false,
+    }));
+}
+
 #[test]
 fn full_core_refuses_requests_and_takes_unlocks() {
     let mut core = core(false);

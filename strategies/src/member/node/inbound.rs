@@ -177,7 +177,8 @@ impl Node {
         // Where a name runs twice, each process receives the frames of both. A member of a group
         // answers all of them, so that none is formed beside its own.
         let for_me = to_me || header.to == 0;
-        if reply.answer && (for_me || self.group.is_some()) {
+        let knows_me = header.to != 0;
+        if !knows_me || (reply.answer && (to_me || self.group.is_some())) {
             self.post_presence(from, header.from, false);
         }
         if let Some(claim) = reply.claim.filter(|_| for_me) {
