@@ -19,7 +19,7 @@ pub(super) struct Leadership {
     leader: Option<u64>,
     /// When the leader last changed.
     since: Instant,
-    /// The incarnations that wait for what was committed in this turn, or lost a lock by it.
+    /// The incarnations that wait for a commit of this turn, or lost a lock by it.
     commit_recipients: BTreeSet<u64>,
     /// What this member, as the leader, unlocks for another process.
     foreign_unlocks: BTreeSet<Nonce>,
@@ -88,7 +88,7 @@ impl Leadership {
         }
     }
 
-    /// Notes the incarnations that requested what was committed. Only a leader advertises commits.
+    /// Notes the incarnations whose requests were committed. Only a leader advertises commits.
     pub(super) fn note_requesters(&mut self, requesters: impl Iterator<Item = u64>, group: &Group) {
         if group.is_leader() {
             self.commit_recipients.extend(requesters);

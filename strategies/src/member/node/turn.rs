@@ -10,9 +10,9 @@ pub(super) struct Turn {
     events: Vec<Event>,
     /// The turn has had its first flush.
     is_flushed: bool,
-    /// A snapshot was installed: what is held and waited for here is to be compared with it.
+    /// A snapshot was installed: local holds and waits must be compared with it.
     is_installed: bool,
-    /// What comes out of the group: empty between two turns, kept for its capacity.
+    /// The output of the group: empty between two turns, kept for its capacity.
     output: group::Output,
 }
 

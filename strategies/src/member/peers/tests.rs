@@ -1,0 +1,189 @@
+//! Which incarnation of a name counts, and which of two processes keeps it.
+
+use super::*;
+
+fn name() -> NodeName {
+    NodeName::new("b").unwrap()
+}
+
+fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
+    let process = Process { id: 1, ..Process::default() };
+    Presence { seq, standing: Standing::Free, last_token: 0, challenge, echo, process }
+}
+
+#[test]
+fn an_incarnation_counts_only_once_it_has_answered_a_challenge() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
+    assert_eq!(first, Some(Reply::of(true, false)));
+    let (challenge, echo) = peers.words(&name(), 7, false);
+    assert_eq!(echo, 1);
+    let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true, |_| false);
+    assert!(!late.unwrap().verified, "an old echo proves nothing");
+    let other = peers.presence(now, &name(), 7, &presence(2, 1, challenge), false, |_| false);
+    assert!(!other.unwrap().verified, "an answer to a former self proves nothing");
+    let answered = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
+    assert!(answered.unwrap().verified);
+}
+
+#[test]
+fn a_late_frame_of_an_old_incarnation_does_not_prove_the_new_one_gone() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    peers.admitted(now, &name(), 8);
+    peers.presence(now, &name(), 7, &presence(1, 0, 0), true, |_| false);
+    assert!(!peers.is_gone(&name(), 8, 1));
+}
+
+#[test]
+fn a_verified_incarnation_outside_the_group_proves_the_member_gone() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    peers.admitted(now, &name(), 7);
+    peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| false);
+    let (challenge, _) = peers.words(&name(), 8, false);
+    let later = now.after(RIVAL_PATIENCE);
+    peers.presence(later, &name(), 8, &presence(2, 0, challenge), true, |_| false);
+    assert!(peers.is_gone(&name(), 7, 1));
+    let inside = Presence { standing: Standing::Member(1), ..presence(3, 0, 0) };
+    peers.presence(now, &name(), 8, &inside, true, |_| false);
+    assert!(!peers.is_gone(&name(), 7, 1), "it has taken the old one's place");
+}
+
+#[test]
+fn strangers_cost_bounded_memory_and_are_forgotten() {
+    let mut peers = Peers::default();
+    let at = |s| Instant::from_origin(Duration::from_secs(s));
+    let stranger = |number| NodeName::new(format!("stranger-{number}")).unwrap();
+    for number in 0..PEERS_MAX {
+        assert!(
+            peers
+                .presence(at(1), &stranger(number), 7, &presence(1, 1, 0), true, |_| false)
+                .is_some()
+        );
+    }
+    let late = stranger(PEERS_MAX);
+    assert_eq!(peers.presence(at(2), &late, 7, &presence(1, 1, 0), true, |_| false), None);
+    assert!(peers.presence(at(50), &stranger(0), 7, &presence(2, 1, 0), true, |_| false).is_some());
+    peers.forget_silent(at(70), Duration::from_secs(60));
+    assert_eq!(peers.iter().count(), 1, "who still speaks is not forgotten");
+    assert!(peers.presence(at(70), &late, 7, &presence(1, 1, 0), true, |_| false).is_some());
+    peers.forget_silent(at(110), Duration::from_secs(60));
+    assert!(peers.get(&stranger(0)).is_none(), "it spoke a minute ago");
+}
+
+#[test]
+fn only_the_incarnation_that_is_known_to_run_keeps_a_process_heard() {
+    let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
+    let second = Duration::from_secs(1);
+    peers.admitted(at(10), &name(), 7);
+    let fresh = |peers: &Peers, s| peers.get(&name()).unwrap().is_fresh(at(s), second);
+    assert!(fresh(&peers, 11) && !fresh(&peers, 12));
+    peers.heard(at(12), &name(), 6);
+    assert!(!fresh(&peers, 12), "a late frame of a former self");
+    peers.heard(at(12), &name(), 7);
+    assert!(fresh(&peers, 13));
+    // The group admits what it has admitted: no news.
+    peers.presence(at(13), &name(), 7, &presence(5, 3, 0), true, |_| false);
+    peers.admitted(at(13), &name(), 7);
+    assert_eq!(peers.words(&name(), 7, false).1, 3, "its challenge is still to be echoed");
+    peers.admitted(at(20), &name(), 8);
+    assert_eq!(peers.get(&name()).unwrap().incarnation, 8);
+    assert!(fresh(&peers, 21), "the leader has verified it");
+}
+
+#[test]
+fn who_was_never_verified_is_not_fresh() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
+    assert!(!peers.get(&name()).unwrap().is_fresh(now, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_challenge_is_answered_once_and_an_older_presence_changes_nothing() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    peers.admitted(now, &name(), 7);
+    let mut says = |seq, challenge, last_token| {
+        let presence = Presence { last_token, ..presence(seq, challenge, 0) };
+        let reply = peers.presence(now, &name(), 7, &presence, true, |_| false).unwrap();
+        (reply.answer, peers.get(&name()).unwrap().last_token)
+    };
+    assert_eq!(says(2, 4, 20), (true, 20));
+    assert_eq!(says(2, 4, 99), (false, 20), "a copy");
+    assert_eq!(says(1, 3, 10), (false, 20), "a late frame");
+    assert_eq!(says(3, 5, 30), (true, 30));
+}
+
+#[test]
+fn who_takes_a_name_over_is_echoed_what_it_asked_before_it_was_verified() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    peers.presence(now, &name(), 7, &presence(1, 6, 0), true, |_| false);
+    let (challenge, _) = peers.words(&name(), 7, false);
+    peers.presence(now, &name(), 7, &presence(2, 0, challenge), true, |_| false);
+    assert_eq!(peers.words(&name(), 7, false).1, 6);
+    let (first, _) = peers.words(&name(), 7, true);
+    let (second, _) = peers.words(&name(), 7, true);
+    assert!(second > first, "each asking is a fresh challenge");
+}
+
+#[test]
+fn who_has_taken_a_name_over_is_heard_from_then_on() {
+    let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
+    peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true, |_| false);
+    let (challenge, _) = peers.words(&name(), 7, false);
+    peers.presence(at(20), &name(), 7, &presence(2, 1, challenge), true, |_| false);
+    assert_eq!(peers.get(&name()).unwrap().heard, at(20));
+    assert!(peers.get(&name()).unwrap().is_fresh(at(21), Duration::from_secs(1)));
+}
+
+#[test]
+fn a_name_is_talked_to_under_each_incarnation_that_may_run() {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    assert_eq!(peers.incarnations(&name()), [0], "whoever it is");
+    peers.words(&name(), 0, true);
+    assert_eq!(peers.incarnations(&name()), [0], "asked, and not heard");
+    peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
+    assert_eq!(peers.incarnations(&name()), [7], "it has not answered yet");
+    let (challenge, _) = peers.words(&name(), 7, false);
+    peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
+    assert_eq!(peers.incarnations(&name()), [7]);
+    peers.presence(now, &name(), 8, &presence(1, 1, 0), true, |_| false);
+    assert_eq!(peers.incarnations(&name()), [8, 7]);
+}
+
+/// A process `id` claims the name of process 1, which is known as incarnation 7 and answers.
+fn claim_of(id: u64, is_member: bool) -> (Peers, Option<Claim>) {
+    let (mut peers, now) = (Peers::default(), Instant::default());
+    let says = |peers: &mut Peers, incarnation, id, seq, echo| {
+        let process = Process { id, started: id, ..Process::default() };
+        let presence = Presence { process, ..presence(seq, 0, echo) };
+        peers.presence(now, &name(), incarnation, &presence, true, |_| is_member).unwrap()
+    };
+    says(&mut peers, 7, 5, 1, 0);
+    let (challenge, _) = peers.words(&name(), 7, false);
+    assert!(says(&mut peers, 7, 5, 2, challenge).verified);
+    assert_eq!(says(&mut peers, 8, id, 1, 0).claim, Some(Claim::Pending { rival: 7 }));
+    let (challenge, _) = peers.words(&name(), 8, false);
+    let asked = says(&mut peers, 8, id, 2, challenge);
+    assert_eq!((asked.verified, asked.claim), (false, Some(Claim::Pending { rival: 7 })));
+    let (challenge, _) = peers.words(&name(), 7, true);
+    assert!(says(&mut peers, 7, 5, 3, challenge).verified);
+    let claim = says(&mut peers, 8, id, 3, 0).claim;
+    (peers, claim)
+}
+
+#[test]
+fn later_process_is_refused_a_name_in_use() {
+    let by = Process { id: 5, started: 5, ..Process::default() };
+    let (peers, claim) = claim_of(6, false);
+    assert_eq!(claim, Some(Claim::Refused { rival: 7, by, first: true }));
+    assert_eq!(peers.get(&name()).unwrap().incarnation, 7);
+}
+
+#[test]
+fn earlier_process_takes_a_name_unless_a_group_has_admitted_it() {
+    let (peers, claim) = claim_of(4, false);
+    assert!(matches!(claim, Some(Claim::Granted { rival: 7, .. })));
+    assert_eq!(peers.get(&name()).unwrap().incarnation, 8);
+    let (peers, claim) = claim_of(4, true);
+    assert!(matches!(claim, Some(Claim::Refused { rival: 7, .. })));
+    assert_eq!(peers.get(&name()).unwrap().incarnation, 7);
+}
