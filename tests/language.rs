@@ -1,0 +1,187 @@
+//! Goal: names, comments and pages keep to the vocabulary of docs/glossary.md. Method: reads every
+//! source and page as text; the words it rejects stand in that page's last section.
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{fs, path::Path};
+
+/// Beginnings of paths that are not translated yet. Delete an entry once its files pass.
+const NOT_YET: [&str; 9] = [
+    "benches/",
+    "channels/",
+    "cli/",
+    "docs/",
+    "examples/",
+    "fuzz/",
+    "src/",
+    "strategies/",
+    "tests/",
+];
+/// Quote the rejected words.
+const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
+
+/// Phrases that a reader has to translate; at most one comment in fifty may contain one.
+const RARE: &str = "what is, what was, what comes, what came, what has, what waits, who is, \
+    who was, who asks, who waits, who comes, who goes, who has, those that, one that, is told, \
+    was told, are told";
+const RARE_SHARE: usize = 50;
+
+const TEST_NAME_MAX: usize = 60;
+const COLUMNS_MAX: usize = 100;
+
+/// Every translated source and page: its path from the root, and its text.
+fn files() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut files, mut folders) = (Vec::new(), vec![root.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let from_root = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') && !["target", "corpus"].contains(&name) {
+                    folders.push(path);
+                }
+            } else if [".rs", ".md", ".lua"].iter().any(|end| name.ends_with(end))
+                && !NOT_YET.iter().any(|start| from_root.starts_with(start))
+                && !QUOTING.contains(&from_root.as_str())
+            {
+                files.push((from_root, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(files.iter().any(|(path, _)| path == "README.md"), "{} files", files.len());
+    files
+}
+
+/// The words of a text in lower case, with spaces around each: `LockTable` is ` lock table `.
+fn words(text: &str) -> String {
+    let (mut words, mut after_lower) = (String::from(" "), false);
+    for letter in text.chars() {
+        if !words.ends_with(' ')
+            && (!letter.is_alphabetic() || after_lower && letter.is_uppercase())
+        {
+            words.push(' ');
+        }
+        after_lower = letter.is_lowercase();
+        words.extend(letter.to_lowercase().filter(|lower| lower.is_alphabetic()));
+    }
+    words.trim_end().to_owned() + " "
+}
+
+/// The phrases of a comma-separated list that a text contains.
+fn found<'a>(list: &'a str, text: &str) -> Vec<&'a str> {
+    let text = words(text);
+    list.split(',').map(str::trim).filter(|phrase| text.contains(&format!(" {phrase} "))).collect()
+}
+
+/// The last paragraph of the glossary: a comma-separated list.
+fn rejected() -> String {
+    let glossary = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/glossary.md");
+    let text = fs::read_to_string(glossary).unwrap().replace('\n', " ");
+    let list = text.split("## Rejected words").nth(1).unwrap();
+    list.split(": ").nth(1).unwrap().trim().trim_end_matches('.').to_owned()
+}
+
+/// The comment blocks of a source, or the paragraphs of a page, each with its first line's number.
+fn blocks(path: &str, text: &str) -> Vec<(usize, String)> {
+    let comment = match path.rsplit('.').next().unwrap() {
+        "rs" => "//",
+        "lua" => "--",
+        _ => "",
+    };
+    let (mut blocks, mut inside) = (Vec::<(usize, String)>::new(), false);
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        let continues = inside;
+        inside = line.starts_with(comment) && !line.is_empty();
+        match blocks.last_mut().filter(|_| continues) {
+            Some((_, block)) if inside => *block += &format!("\n{line}"),
+            _ if inside => blocks.push((number, line.to_owned())),
+            _ => {}
+        }
+    }
+    blocks
+}
+
+/// Fails with every line of the list.
+fn assert_none(problems: &[String]) {
+    assert!(problems.is_empty(), "{}\n{} problems", problems.join("\n"), problems.len());
+}
+
+#[test]
+fn rejected_words_do_not_occur() {
+    let (rejected, mut problems) = (rejected(), Vec::new());
+    for (path, text) in files() {
+        for (number, line) in (1..).zip(text.lines()) {
+            let found = found(&rejected, line);
+            problems.extend(found.iter().map(|word| format!("{path}:{number}: {word}: {line}")));
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn comments_need_no_translation() {
+    let (mut count, mut problems) = (0, Vec::new());
+    for (path, text) in files() {
+        let blocks = blocks(&path, &text);
+        count += blocks.len();
+        for (line, block) in blocks {
+            let found = found(RARE, &block);
+            problems
+                .extend(found.first().map(|phrase| format!("{path}:{line}: {phrase}\n{block}")));
+        }
+    }
+    let (found, limit) = (problems.len(), count / RARE_SHARE);
+    assert!(found <= limit, "{}\n{found} of {count}, at most {limit}", problems.join("\n"));
+}
+
+#[test]
+fn test_names_are_short() {
+    let mut problems = Vec::new();
+    for (path, text) in files().iter().filter(|(path, _)| path.ends_with(".rs")) {
+        let mut is_test = false;
+        for line in text.lines().map(str::trim) {
+            if line.starts_with("#[") {
+                is_test |= ["#[test]", "#[tokio::test"].iter().any(|test| line.starts_with(test));
+            } else if let Some((_, rest)) = line.split_once("fn ") {
+                let name = rest.split('(').next().unwrap();
+                if is_test && name.len() > TEST_NAME_MAX {
+                    problems.push(format!("{path}: {name}: {} characters", name.len()));
+                }
+                is_test = false;
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn comments_end_at_column_100() {
+    let mut problems = Vec::new();
+    for (path, text) in files().iter().filter(|(path, _)| !path.ends_with(".md")) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let comment = [("//"), ("--")].iter().any(|start| line.trim_start().starts_with(start));
+            let columns = line.chars().count();
+            if comment && !line.contains("://") && columns > COLUMNS_MAX {
+                problems.push(format!("{path}:{number}: {columns} columns"));
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn sources_say_first_what_they_are() {
+    let opens = |text: &str| text.starts_with("//!") || text.starts_with("#!");
+    let sources = files().into_iter().filter(|(path, _)| path.ends_with(".rs"));
+    let silent = sources.filter(|(path, text)| !path.ends_with("tests.rs") && !opens(text));
+    assert_none(&silent.map(|(path, _)| path).collect::<Vec<_>>());
+}
+
+#[test]
+fn words_end_at_capitals_and_underscores() {
+    assert_eq!(words("is_told: LockTable, X2"), " is told lock table x ");
+    assert_eq!(found("is told, anew", "// Nothing is\n/// told."), ["is told"]);
+    assert_eq!(found("stir", "fn stir_all()"), ["stir"]);
+    assert!(found("told, mend", "retold, recommend").is_empty());
+}
