@@ -20,7 +20,7 @@ use super::{
     handshake::Handshake,
     options::{Queue, RedisOptions},
     protocol::{self, Locked, Malformed, Reply},
-    request::{By, Encoder, Request},
+    request::{Encoder, Request},
     waiters::Waiters,
 };
 use crate::{
@@ -108,8 +108,8 @@ impl Backend {
         self.connection.outcome().unwrap_or_else(|| Err(self.connection.timeout()))
     }
 
-    fn send(&mut self, now: Instant, request: Request, by: By) {
-        let cmd = self.encoder.encode(&request, by, now, self.seen);
+    fn send(&mut self, now: Instant, request: Request) {
+        let cmd = self.encoder.encode(&request, now, self.seen);
         if let Err(request) = self.connection.send(now, request, cmd) {
             let address = self.connection.address().to_owned();
             let reason = "not connected".into();
@@ -128,13 +128,12 @@ impl Backend {
 
     fn answered(
         &mut self,
-        now: Instant,
         request: Request,
         value: Value,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
         if let Value::ServerError(error) = value {
-            return self.refused(now, request, &error, events);
+            return self.refused(request, &error, events);
         }
         let read = match &request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => protocol::locked(value)
@@ -208,15 +207,13 @@ impl Backend {
     /// The server answered with an error. Returns one that ends the connection.
     fn refused(
         &mut self,
-        now: Instant,
         request: Request,
         error: &ServerError,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
-        let refusal = Refusal::of(error);
-        if refusal == Refusal::NoScript && !planted(Bug::NoScriptFallback) {
-            self.send(now, request, By::Text);
-            return None;
+        let mut refusal = Refusal::of(error);
+        if planted(Bug::NoScriptFallback) && refusal == Refusal::NoScript {
+            refusal = Refusal::Permanent;
         }
         let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
         let permanent = refusal == Refusal::Permanent;
@@ -225,9 +222,12 @@ impl Backend {
         if permanent {
             tracing::warn!(%error, "redis refused a request");
         }
+        // A LOCK that is sent again at once could overtake its own withdrawal. A new connection loads
+        // the scripts, and what is pending then follows in order.
+        let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
         self.forget(&request);
-        fail(&request, Fate::Refused, &error.cause(), events);
-        let of_connection = refusal == Refusal::OfConnection;
+        fail(&request, fate, &error.cause(), events);
+        let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
         of_connection.then_some(ConnectionError::Lost { address, reason })
     }
 
@@ -313,7 +313,7 @@ impl ClientBackend for Backend {
         }
         let mut broken = None;
         for (request, value) in replies {
-            broken = self.answered(now, request, value, events).or(broken);
+            broken = self.answered(request, value, events).or(broken);
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
             self.is_down(&error);
@@ -324,7 +324,7 @@ impl ClientBackend for Backend {
             // Without a cause, since the next attempt to connect begins at once.
             events.push(Event::Down { cause: None });
         } else if self.connection.is_to_be_tested(now) {
-            self.send(now, Request::Ping, By::Hash);
+            self.send(now, Request::Ping);
         }
         Ok(())
     }
@@ -345,14 +345,14 @@ impl ClientBackend for Backend {
             Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
             _ => {}
         }
-        self.send(now, Request::Command(command), By::Hash);
+        self.send(now, Request::Command(command));
         Copies::One
     }
 
     fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
         for poll in self.waiters.polls() {
             if !planted(Bug::CheckSkipped) {
-                self.send(now, Request::Poll(poll), By::Hash);
+                self.send(now, Request::Poll(poll));
             }
         }
         events.append(&mut self.unsent);

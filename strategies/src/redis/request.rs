@@ -38,15 +38,6 @@ pub(super) struct Poll {
     pub(super) holds: Vec<Option<u64>>,
 }
 
-/// How a script is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// A server that does not know it answers with `NOSCRIPT`.
-    Hash,
-    /// Teaches it to the server.
-    Text,
-}
-
 /// Encodes requests.
 #[derive(Debug)]
 pub(super) struct Encoder {
@@ -86,11 +77,11 @@ impl Encoder {
     }
 
     /// `seen` is the newest time of the server that is known here, in microseconds.
-    pub(super) fn encode(&self, request: &Request, by: By, now: Instant, seen: u64) -> Cmd {
+    pub(super) fn encode(&self, request: &Request, now: Instant, seen: u64) -> Cmd {
         let mut cmd = Cmd::with_capacity(20, 512);
         match request {
             Request::Command(Command::Lock { nonce, key, lease, until, owner, copies }) => {
-                self.begin(&mut cmd, &script::LOCK, by, [&**key].into_iter());
+                self.begin(&mut cmd, &script::LOCK, [&**key].into_iter());
                 // When the server's time is later, it refuses the LOCK as too old.
                 cmd.write_arg_fmt(seen.saturating_add(self.nonce_memory_us));
                 cmd.write_arg_fmt(nonce);
@@ -108,24 +99,24 @@ impl Encoder {
                 }
             }
             Request::Command(Command::Unlock { nonce, key, copies, .. }) => {
-                self.begin(&mut cmd, &script::UNLOCK, by, [&**key].into_iter());
+                self.begin(&mut cmd, &script::UNLOCK, [&**key].into_iter());
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(flag(*copies));
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
-                self.begin(&mut cmd, &script::EXTEND, by, [&**key].into_iter());
+                self.begin(&mut cmd, &script::EXTEND, [&**key].into_iter());
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(whole_ms(*lease)).arg(*token);
             }
             Request::Command(Command::Inspect { key, .. }) => {
-                self.begin(&mut cmd, &script::INSPECT, by, [&**key].into_iter());
+                self.begin(&mut cmd, &script::INSPECT, [&**key].into_iter());
             }
             Request::Command(Command::CheckWaiter { .. } | Command::CheckHold { .. }) => {
                 unreachable!("checks leave as polls")
             }
             Request::Poll(poll) => {
                 let keys = poll.keys.iter().map(|key| &**key);
-                self.begin(&mut cmd, &script::POLL, by, keys);
+                self.begin(&mut cmd, &script::POLL, keys);
                 for nonces in &poll.nonces {
                     cmd.arg(nonces.len());
                     nonces.iter().for_each(|nonce| cmd.write_arg_fmt(nonce));
@@ -143,13 +134,9 @@ impl Encoder {
         &self,
         cmd: &mut Cmd,
         script: &Script,
-        by: By,
         mut keys: impl ExactSizeIterator<Item = &'a str> + Clone,
     ) {
-        match by {
-            By::Hash => cmd.arg("EVALSHA").arg(script.hash()),
-            By::Text => cmd.arg("EVAL").arg(script.text()),
-        };
+        cmd.arg("EVALSHA").arg(script.hash());
         let bucket = keys::bucket(keys.clone().next().unwrap_or_default());
         self.names.add(cmd, bucket, keys.by_ref());
         cmd.arg(&self.process).arg(&self.settings[bucket]);

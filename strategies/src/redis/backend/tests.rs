@@ -256,19 +256,15 @@ fn publication_grants_a_waiter_once() {
 }
 
 #[test]
-fn unknown_script_is_sent_as_text_without_an_event() {
+fn unknown_script_ends_the_connection() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Now));
     lab.turn();
-    let by_hash = lab.commands();
     lab.say("-NOSCRIPT No matching script.\r\n");
-    assert!(lab.turn().is_empty());
-    let by_text = lab.commands();
-    assert_eq!((by_hash[0][0].as_str(), by_text[0][0].as_str()), ("EVALSHA", "EVAL"));
-    assert_eq!(by_hash[0][2..], by_text[0][2..]);
-    lab.say(":7\r\n");
     let events = lab.turn();
-    assert!(matches!(events[..], [Event::Granted { token: 7, .. }]), "{events:?}");
+    // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
+    assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::Unanswered, false)]);
+    assert!(events.iter().any(|event| matches!(event, Event::Down { .. })));
 }
 
 #[test]

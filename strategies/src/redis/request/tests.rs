@@ -15,8 +15,8 @@ fn at(ms: u64) -> Instant {
     Instant::from_origin(Duration::from_millis(ms))
 }
 
-fn words(request: &Request, by: By) -> Vec<String> {
-    let cmd = encoder().encode(request, by, at(500), SEEN);
+fn words(request: &Request) -> Vec<String> {
+    let cmd = encoder().encode(request, at(500), SEEN);
     let words = cmd.args_iter().map(|arg| match arg {
         Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
         _ => panic!("no cursor here"),
@@ -26,7 +26,7 @@ fn words(request: &Request, by: By) -> Vec<String> {
 
 /// What follows the keys, the process and the options; those are compared here.
 fn arguments(request: &Request, script: &Script, keys: &[&str]) -> Vec<String> {
-    let words = words(request, By::Hash);
+    let words = words(request);
     assert_eq!(words[..2], ["EVALSHA", script.hash()]);
     let count: usize = words[2].parse().unwrap();
     assert_eq!(count, 2 + 4 * keys.len());
@@ -109,14 +109,6 @@ fn poll_lists_the_nonces_of_each_key() {
 }
 
 #[test]
-fn unknown_script_is_sent_as_text_with_the_same_arguments() {
-    let request = lock(Until::Forever, None, false);
-    let (by_hash, by_text) = (words(&request, By::Hash), words(&request, By::Text));
-    assert_eq!(by_text[..2], ["EVAL", script::LOCK.text()]);
-    assert_eq!(by_hash[2..], by_text[2..]);
-}
-
-#[test]
 fn ping_is_no_script() {
-    assert_eq!(words(&Request::Ping, By::Hash), ["PING"]);
+    assert_eq!(words(&Request::Ping), ["PING"]);
 }
