@@ -39,6 +39,20 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     assert_eq!(scripts.tokens().await, (ahead + 4, ahead + 4), "a free key, and copies under way");
 }
 
+/// Contract, rule 6. Nothing else is remembered in the bucket.
+#[tokio::test]
+async fn repeated_lock_of_an_expired_queue_grant_is_refused() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock(2, 60_000, -1, false).await;
+    scripts.unlock(1, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(2)));
+    scripts.expire().await;
+    let words = scripts.lock(2, 60_000, -1, true).await;
+    assert_eq!(words.last().map(String::as_str), Some("spent"), "{words:?}");
+    assert_eq!(scripts.holder().await, None);
+}
+
 /// Contract, rule 6: what was withdrawn may be forgotten by then.
 #[tokio::test]
 async fn a_lock_that_has_seen_nothing_newer_than_the_memory_is_refused() {

@@ -103,7 +103,7 @@ for arg = 4, #ARGV, 5 do
       call('DEL', KEYS[at + 3])
       -- include remember
     end
-  elseif there > 3 then
+  elseif there > 3 or ended == nonce then
     -- include limits
     if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
       answer = {'spent'}

@@ -170,12 +170,14 @@ local function hand_over(at, head)
   return false, 0
 end
 
---- settle: takes at, own (the grants so far); sets value, rest
--- If the lease has expired, remembers a holder that came from the queue, and hands the key over.
-local value, rest = call('GET', KEYS[at]), nil
+--- settle: takes at, own (the grants so far); sets value, rest, ended
+-- If the lease has expired, remembers a holder that came from the queue, `ended`, and hands the key
+-- over.
+local value, rest, ended = call('GET', KEYS[at]), nil, nil
 if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
-  local nonce = call('GET', KEYS[at + 3])
-  if nonce then
+  ended = call('GET', KEYS[at + 3])
+  if ended then
+    local nonce = ended
     local till = now_ms + 1 + call('PTTL', KEYS[at + 3])
     -- include remember
     call('DEL', KEYS[at + 3])
