@@ -52,6 +52,12 @@ impl Calls {
         }
     }
 
+    /// Whether the client's LOCK is in a queue.
+    pub(super) fn is_queued(&self, client: u32) -> bool {
+        let asking = self.ops.get(&client).and_then(|op| self.asking.get(op));
+        asking.is_some_and(|(_, position)| position.is_some())
+    }
+
     /// The nonce has lost its position. The operation may wait under another.
     pub(super) fn dropped(&mut self, op: Op, nonce: Nonce) {
         if let Some((client, position)) = self.asking.get(&op)

@@ -1,7 +1,7 @@
 /// The faults that a batch must have injected, each at least once: a fault that does not fire looks
 /// like a pass. They are counted where their effect is seen; partitions and slow nodes, which are counted
 /// where they begin, also by the frames that they cut off and slow.
-pub const FAULTS: [&str; 24] = [
+pub const FAULTS: [&str; 25] = [
     "frame lost",
     "frame repeated",
     "frame held up",
@@ -24,6 +24,7 @@ pub const FAULTS: [&str; 24] = [
     "table restored from its snapshot",
     "client died",
     "call cancelled",
+    "waiter cancelled",
     "turn stalled",
     "connection down",
 ];

@@ -6,7 +6,7 @@ use super::{
     recorder::Observation,
     world::{MS, World},
 };
-use crate::LockOptions;
+use crate::{Clock, Error, KeyedMutex, LockOptions, MaxWait};
 
 /// A leader that all follow, and every process a voter: the engine's elections, a forming after
 /// the loss of a majority, a member that starts over because its joining went silent.
@@ -16,6 +16,8 @@ const ANSWERED_WITHIN: u64 = 200_000 * MS;
 /// Leases nobody waits for are swept at least every ten seconds.
 const SWEPT_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
+/// Beyond the way of a request and its reply in a calm network, and a heartbeat.
+const ROUND_TRIP: Duration = Duration::from_millis(300);
 
 impl World {
     /// Exactly one leader, whom all follow, and every member votes.
@@ -86,7 +88,7 @@ impl World {
         self.processes().all(|process| process.machine.log_len() as u64 <= longest)
     }
 
-    /// Every member takes and frees the same key, one after the other.
+    /// Every member locks and unlocks the same key, one after the other.
     fn probe(&mut self) {
         // A group that has just been formed waits for leases of another, which it does not know.
         let outside = Duration::from_millis(self.plan.options.outside_ms * 102 / 100);
@@ -95,21 +97,24 @@ impl World {
         for slot in 0..self.slots.len() {
             let Some(process) = &self.slots[slot].process else { continue };
             let (strategy, recorder) = (process.strategy.clone(), Arc::clone(&self.recorder));
+            let clock = process.clock.clone();
             let lease = match self.plan.options.outside_ms {
                 0 => LockOptions::default().get_duration(),
                 outside => Duration::from_millis(outside),
             };
             self.spawn(slot, 0, async move {
                 let options = LockOptions::default().max_wait(wait).duration(lease);
-                let outcome = match strategy.lock("probe", options).await {
-                    Ok(lock) => strategy.unlock(&lock).await,
-                    Err(error) => Err(error),
-                };
-                // A memory that was drawn small is full until it forgets.
-                if let Err(error) = outcome
-                    && !matches!(error, crate::Error::Limit { .. })
-                {
-                    recorder.note(Observation::Unhealed(format!("healed, and yet: {error}")));
+                match probe(&*strategy, &*clock, options).await {
+                    Ok(0) => {}
+                    Ok(waiters) => {
+                        let what = format!("{waiters} cancelled waiters are still in the queue");
+                        recorder.note(Observation::Unhealed(what));
+                    }
+                    // A memory that was drawn small is full until it forgets.
+                    Err(Error::Limit { .. }) => {}
+                    Err(error) => {
+                        recorder.note(Observation::Unhealed(format!("healed, and yet: {error}")));
+                    }
                 }
             });
             let done = self.run_until(self.now() + within, |world| !world.clients_run());
@@ -138,4 +143,24 @@ impl World {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Locks a key, cancels a waiter for it, and unlocks it. Returns how many waiters the key then had:
+/// a future that is dropped withdraws its request (contract, rule 7).
+async fn probe(
+    strategy: &dyn KeyedMutex,
+    clock: &dyn Clock,
+    options: LockOptions,
+) -> Result<u64, Error> {
+    let pause = || clock.sleep_until(clock.now().after(ROUND_TRIP));
+    let lock = strategy.lock("probe", options.clone()).await?;
+    tokio::select! {
+        biased;
+        _ = strategy.lock("probe", options.max_wait(MaxWait::Forever)) => {}
+        () = pause() => {}
+    }
+    pause().await;
+    let found = strategy.inspect("probe").await?;
+    strategy.unlock(&lock).await?;
+    Ok(found.map_or(0, |found| found.waiters))
 }

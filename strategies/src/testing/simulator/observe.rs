@@ -22,6 +22,9 @@ impl World {
                     Ok(())
                 }
                 Observation::Answered { client, outcome } => {
+                    if outcome == Answered::Cancelled && self.calls.is_queued(client) {
+                        self.invariants.coverage.reach("waiter cancelled");
+                    }
                     let outcome = self.outcome(slot, outcome);
                     self.calls.complete(now, client, outcome);
                     Ok(())
