@@ -29,7 +29,7 @@ const BATCH: usize = 512;
 /// For how many events of a turn memory is kept.
 const EVENTS_KEPT: usize = 1024;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
-const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
+pub(crate) const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// What the driver shows its handle.
 #[derive(Debug, Default)]

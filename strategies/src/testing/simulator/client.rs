@@ -2,10 +2,7 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
     time::Duration,
 };
@@ -20,6 +17,7 @@ use super::{
 };
 use crate::{
     Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, REQUEST_TIMEOUT,
+    client::driver::SHORTEST_SLEEP,
     testing::history::{Call, Outcome},
 };
 
@@ -60,37 +58,45 @@ impl Handed {
     }
 }
 
-/// For how long a process or its driver could not run, in nanoseconds of virtual time.
+/// When the driver of a process could not run, by its clock: it ends calls, so they may end later by
+/// that (contract, rule 8).
 #[derive(Debug, Default)]
-pub(super) struct Standstill {
-    over: AtomicU64,
-    /// When the turn began that is not over, plus one; 0 if there is none. The driver ends calls,
-    /// and its turn may stall while clients run.
-    turn: AtomicU64,
+pub(super) struct Standstill(Mutex<Spans>);
+
+#[derive(Debug, Default)]
+struct Spans {
+    over: Vec<(Instant, Instant)>,
+    present: Option<Instant>,
 }
 
 impl Standstill {
-    pub(super) fn add(&self, nanos: u64) {
-        self.over.fetch_add(nanos, Relaxed);
+    fn spans(&self) -> MutexGuard<'_, Spans> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_turn(&self, begun: u64) {
-        self.turn.store(begun + 1, Relaxed);
+    /// A turn is requested, or the process is paused.
+    pub(super) fn begin(&self, now: Instant) {
+        self.spans().present.get_or_insert(now);
     }
 
-    pub(super) fn end_turn(&self) {
-        self.turn.store(0, Relaxed);
+    pub(super) fn end(&self, now: Instant) {
+        let mut spans = self.spans();
+        let span = spans.present.take().map(|began| (began, now));
+        spans.over.extend(span);
     }
 
-    fn until(&self, now: u64) -> Duration {
-        let turn = self.turn.load(Relaxed).checked_sub(1).map_or(0, |at| now.saturating_sub(at));
-        Duration::from_nanos(self.over.load(Relaxed) + turn)
+    /// For how long it stood still between these two times.
+    fn between(&self, from: Instant, now: Instant) -> Duration {
+        let spans = self.spans();
+        let present = spans.present.map(|began| (began, now));
+        let latest_first = present.into_iter().chain(spans.over.iter().rev().copied());
+        let late = latest_first.take_while(|(_, ended)| *ended > from);
+        late.map(|(began, ended)| ended.since(began.max(from))).sum()
     }
 }
 
-/// How far a call may overrun its deadline: the turns of a slow process that take it and end it, and
-/// rounding.
-const OVERRUN: Duration = Duration::from_millis(6);
+/// How far a call may overrun its deadline while its driver runs: its shortest sleep, and rounding.
+const OVERRUN: Duration = SHORTEST_SLEEP.saturating_add(Duration::from_nanos(100));
 
 impl Client {
     /// Works until the simulation stops its clients.
@@ -309,7 +315,6 @@ impl Client {
         let late = self.late();
         let mut slept = Duration::ZERO;
         let began = self.clock.now();
-        let stood = self.standstill.until(self.clock.virtual_time(began));
         let cancelled = async {
             match patience {
                 Some(patience) => self.sleep(patience).await,
@@ -323,10 +328,10 @@ impl Client {
         };
         let ended = self.clock.now();
         let took = ended.since(began);
-        let stood = self.standstill.until(self.clock.virtual_time(ended)).saturating_sub(stood);
-        // A clock may run faster than virtual time, by which standstill is counted.
-        let stood = stood + slept;
-        let allowed = limit.map(|limit| limit + stood + stood / 50 + OVERRUN);
+        let allowed = limit.map(|limit| {
+            let stood = self.standstill.between(began.after(limit), ended);
+            limit + stood + slept + OVERRUN
+        });
         if let Some(allowed) = allowed
             && took > allowed
         {

@@ -4,6 +4,7 @@ use super::{
     plan::{Clocks, FaultPlan},
     world::{MS, World, rate},
 };
+use crate::Clock;
 
 impl World {
     pub(super) fn inject(&mut self, fault: Fault) {
@@ -92,6 +93,7 @@ impl World {
         }
         process.paused_until = Some(now + long);
         process.paused_at = now;
+        process.standstill.begin(process.clock.now());
         let run = process.run;
         self.schedule(now + long, Event::Resume { slot, run });
     }

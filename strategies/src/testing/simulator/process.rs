@@ -45,8 +45,6 @@ pub(super) struct Turn {
     pub(super) ended: u64,
     /// Whether it is a stall that makes it take so long.
     pub(super) stalls: bool,
-    /// For how long of it the process was paused: that counts as standstill already.
-    pub(super) stood: u64,
 }
 
 impl Process {

@@ -7,6 +7,7 @@ use super::{
     process::Turn,
     world::{MS, World},
 };
+use crate::Clock;
 
 /// Turns of drivers and of clients.
 impl World {
@@ -21,7 +22,7 @@ impl World {
         }
         let waits = self.stalls.between(2_000, 40_000);
         let begun = now + waits * slowness;
-        let mut turn = Turn { begun, drained: begun, ended: begun, stalls: false, stood: 0 };
+        let mut turn = Turn { begun, drained: begun, ended: begun, stalls: false };
         if slowness > 1 {
             turn.ended = begun + waits * (slowness - 1);
             turn.drained = self.stalls.between(begun, turn.ended);
@@ -33,7 +34,7 @@ impl World {
             turn.drained = self.stalls.between(begun, turn.ended);
         }
         process.turn = Some(turn);
-        process.standstill.begin_turn(turn.begun);
+        process.standstill.begin(process.clock.now());
         let run = process.run;
         self.schedule(turn.ended, Event::Turn { slot, run });
     }
@@ -46,8 +47,7 @@ impl World {
         }
         // A pause within a turn leaves two events for it: the one that comes first after it counts.
         let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
-        process.standstill.end_turn();
-        process.standstill.add((now - turn.begun).saturating_sub(turn.stood));
+        process.standstill.end(process.clock.now());
         // A pause in the middle makes the turn end later than it was to.
         turn.ended = now;
         let (goes_on, early) = process.step(turn, &self.stalls);
@@ -102,10 +102,6 @@ impl World {
         }
         process.paused_until = None;
         let stood = now - process.paused_at;
-        process.standstill.add(stood);
-        if let Some(turn) = &mut process.turn {
-            turn.stood += now.saturating_sub(turn.begun.max(process.paused_at));
-        }
         if stood >= MS {
             self.invariants.coverage.reach("pause");
         }
@@ -119,7 +115,10 @@ impl World {
         match process.turn {
             // The rest of the turn that was under way.
             Some(turn) => self.schedule(turn.ended.max(now), Event::Turn { slot, run }),
-            None => self.request_turn(slot),
+            None => {
+                process.standstill.end(process.clock.now());
+                self.request_turn(slot);
+            }
         }
     }
 
