@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// files, if not given.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "plan")]
     save: Option<PathBuf>,
+    /// The processes are clients of one Redis, not members.
+    #[arg(long, conflicts_with_all = ["plan", "beyond_bound"])]
+    redis: bool,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
@@ -92,10 +95,27 @@ impl Args {
         if self.beyond_bound { Clocks::BeyondBound } else { Clocks::WithinBound }
     }
 
+    /// The plan of a seed.
+    fn draw(&self, seed: u64) -> Plan {
+        match self.redis {
+            true => Plan::draw_redis(seed),
+            false => Plan::draw(seed, self.clocks()),
+        }
+    }
+
+    /// The options that choose what a seed stands for.
+    const fn flags(&self) -> &'static str {
+        match (self.redis, self.beyond_bound) {
+            (true, _) => " --redis",
+            (false, true) => " --beyond-bound",
+            (false, false) => "",
+        }
+    }
+
     /// The one plan that is to run, if it is not a batch.
     fn plan(&self) -> Result<Option<Plan>, Failure> {
         let Some(file) = &self.plan else {
-            return Ok(self.seed.map(|seed| Plan::draw(seed, self.clocks())));
+            return Ok(self.seed.map(|seed| self.draw(seed)));
         };
         let failure = || Failure::new(format!("no plan can be read from {}", file.display()));
         let text = fs::read(file).map_err(|error| failure().because(&error))?;
@@ -190,8 +210,7 @@ fn is_of_history(violation: &str) -> bool {
 }
 
 fn many(args: &Args) -> Result<ExitCode, Failure> {
-    let (from, clocks) = (args.first()?, args.clocks());
-    let flags = if args.beyond_bound { " --beyond-bound" } else { "" };
+    let (from, flags) = (args.first()?, args.flags());
     if !args.json {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
     }
@@ -225,7 +244,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
                     }
                     let seed = from + number;
                     locked(&under_way).insert(seed, bar.elapsed());
-                    let run = simulate(Plan::draw(seed, clocks), &Settings::default());
+                    let run = simulate(args.draw(seed), &Settings::default());
                     locked(&under_way).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
@@ -259,7 +278,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     let undecided = batch.undecided_seeds.iter();
     let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
     for seed in failed.take(SAVED_MAX) {
-        let replay = args.save(&Plan::draw(*seed, clocks))?;
+        let replay = args.save(&args.draw(*seed))?;
         if !args.json {
             shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
         }

@@ -2,7 +2,7 @@
 //!
 //! | target | decodes | compares |
 //! |---|---|---|
-//! | [`consistency`](fn@consistency) | calls, time and faults | what `Local`, `Raft`, `Gaggle` and the scripts of `Redis` answer: the same one after another, the legal at once |
+//! | [`consistency`](fn@consistency) | calls, time and faults | what `Local`, `Raft`, `Gaggle` and `Redis` answer: the same one after another, the legal at once |
 //! | [`frames`](fn@frames) | one input for every decoder, or hostilities against a live cluster | what comes back with what went; tables with their own rules |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
@@ -15,7 +15,6 @@
 pub mod consistency;
 pub mod frames;
 pub mod lock_table;
-pub mod redis;
 
 /// Runs one schedule on every strategy. See the [module](mod@consistency).
 ///

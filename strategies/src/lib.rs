@@ -22,7 +22,8 @@
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
-//! `testing` is for implementors' own tests and opens the lock table.
+//! `testing` is for implementors' own tests and opens the lock table; `simulator` adds the
+//! simulator, which builds Lua and so needs a C compiler.
 //!
 //! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a clock. `lock_table`
 //! and the member's core take events and time as arguments and return effects; the same code runs
@@ -56,6 +57,10 @@ pub mod lock_table;
 )]
 mod lock_table;
 #[cfg(feature = "raft")]
+#[cfg_attr(
+    all(feature = "testing", not(feature = "simulator")),
+    allow(dead_code, reason = "the simulator looks inside")
+)]
 mod member;
 mod mutex;
 mod noop;

@@ -66,6 +66,8 @@ bugs! {
     CheckSkipped = "check-skipped",
     /// A caller that goes away leaves its place in the queue behind.
     CancelLeavesWaiter = "cancel-leaves-waiter",
+    /// A call that ends while there is no connection is not withdrawn.
+    WithdrawalForgotten = "withdrawal-forgotten",
     /// The holder counts its lease from when the answer came.
     DeadlineFromReply = "deadline-from-reply",
     /// Effects come in the order of a hash map.

@@ -19,10 +19,12 @@ mod backend;
 mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
-mod dial;
+pub(crate) mod dial;
 mod error;
 mod handshake;
 mod keys;
+#[cfg(feature = "simulator")]
+pub(crate) mod machine;
 mod options;
 mod pipeline;
 mod protocol;
@@ -145,7 +147,36 @@ pub fn scripts() -> [(&'static str, &'static str); 5] {
     std::array::from_fn(|at| (names[at], script::all()[at].text()))
 }
 
+/// The names by which a server that was taught the scripts knows them, in the same order.
+#[cfg(feature = "simulator")]
+pub(crate) fn script_hashes() -> [&'static str; 5] {
+    script::all().map(script::Script::hash)
+}
+
 impl Redis {
+    /// A handle on what `dial` connects to, and the driver that its caller must run. All that is
+    /// drawn is a function of the seed.
+    #[cfg(feature = "simulator")]
+    pub(crate) fn assemble(
+        options: RedisOptions,
+        dial: Box<dyn dial::Dial>,
+        seed: u64,
+    ) -> (Self, crate::client::driver::Driver<Backend>) {
+        let clock = options.clock.clone();
+        let backend = Backend::new(options, Some(dial), seed, clock.now());
+        let backend = backend.expect("a simulation's options are valid");
+        let (client, driver) = Client::new(backend, clock, Owner::this_process(None), Some(seed));
+        (Self { client }, driver)
+    }
+
+    /// As [`assemble`](Self::assemble), with the driver on the current runtime.
+    #[cfg(feature = "simulator")]
+    pub(crate) fn run_on(options: RedisOptions, dial: Box<dyn dial::Dial>, seed: u64) -> Self {
+        let (redis, driver) = Self::assemble(options, dial, seed);
+        redis.client.run(driver);
+        redis
+    }
+
     /// Connects, checks the server, and starts the task of this handle on the current runtime.
     ///
     /// # Errors

@@ -61,6 +61,24 @@ fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
 }
 
+#[test]
+fn redis_clients_are_sound_under_every_fault() {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let fresh = since.as_secs() << 16;
+    let line = format!("fresh seeds: gaggle simulate --redis --from {fresh} --seeds 100\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    let mut batch = Batch::default();
+    for seed in (0..400).chain(fresh..fresh + 100) {
+        let run = simulate(Plan::draw_redis(seed), &Settings::default());
+        let replay = format!("replay: gaggle simulate --redis --seed {seed} --trace");
+        assert!(run.violation.is_none(), "{run}\n{replay}");
+        batch.add(&run);
+    }
+    println!("{batch}");
+    assert_eq!(batch.undecided, 0, "a history was not decided");
+    assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
+}
+
 /// A list of them all would have no bound; their number has.
 #[test]
 fn a_batch_counts_violations_beyond_those_that_it_names() {
@@ -97,8 +115,10 @@ fn a_history_read_from_its_file_is_judged_alike() {
 fn two_runs_of_a_seed_have_one_trace() {
     let settings = Settings { trace: true, ..Settings::default() };
     for seed in 40..70 {
-        let (one, other) = (run(seed, &settings), run(seed, &settings));
-        assert!(one.trace == other.trace && one.digest == other.digest, "seed {seed} differs");
+        for plan in [Plan::draw(seed, Clocks::WithinBound), Plan::draw_redis(seed)] {
+            let (one, other) = (simulate(plan.clone(), &settings), simulate(plan, &settings));
+            assert!(one.trace == other.trace && one.digest == other.digest, "seed {seed} differs");
+        }
     }
 }
 

@@ -3,10 +3,9 @@ use std::{sync::Arc, time::Duration};
 use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_strategies::{
     Clock, Error, Gaggle, KeyedMutex, Local, MemberOptions, MemberSizes, Raft, TokioClock,
+    testing::SimulatedRedis,
 };
 use tokio::time::{Instant, timeout};
-
-use crate::redis;
 
 /// A strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub(super) struct Backend {
 
 enum Inside {
     Local(Arc<Local>),
-    Redis(Arc<redis::Server>),
+    Redis(Arc<SimulatedRedis>),
     Gaggle(Vec<Arc<Gaggle>>),
     Raft(Vec<Arc<Raft>>),
     #[cfg(test)]
@@ -66,7 +65,7 @@ impl Backend {
         let inside = match kind {
             Kind::Local => Inside::Local(Arc::new(Local::with_clock(clock.clone()))),
             // Every third publication is lost where the seed is odd: polls must find the rest.
-            Kind::Redis => Inside::Redis(redis::Server::new(if seed & 256 == 0 { 0 } else { 3 })),
+            Kind::Redis => Inside::Redis(SimulatedRedis::new(if seed & 256 == 0 { 0 } else { 3 })),
             Kind::Gaggle => {
                 let mut all = Vec::new();
                 for (number, name) in names.iter().enumerate() {
@@ -160,7 +159,7 @@ impl Inside {
         match self {
             Self::Local(local) => (0..count).map(|_| local.clone() as _).collect(),
             Self::Redis(server) => (0..count as u64)
-                .map(|number| redis::Scripted::open(server.clone(), number, clock.clone()) as _)
+                .map(|number| Arc::new(server.open(clock.clone(), number)) as _)
                 .collect(),
             Self::Gaggle(all) => all.iter().map(|member| member.clone() as _).collect(),
             Self::Raft(all) => all.iter().map(|member| member.clone() as _).collect(),

@@ -7,7 +7,11 @@ use super::{
     request::{Acquisition, Kind, Release, Request},
     requests::Requests,
 };
-use crate::{Error, Instant, Lock, Nonce, random::Ids};
+use crate::{
+    Error, Instant, Lock, Nonce,
+    planted::{Bug, planted},
+    random::Ids,
+};
 
 /// What [`Profile::requests_max`] bounds.
 pub(super) const REQUESTS: &str = "pending requests";
@@ -146,6 +150,9 @@ impl Core {
     /// Withdraws a LOCK, if this is one, that the granting side may know of or may come to know of.
     pub(super) fn take_back(&mut self, now: Instant, request: &Request) {
         let Kind::Lock(lock) = &request.kind else { return };
+        if planted(Bug::WithdrawalForgotten) && self.link.down().is_some() {
+            return;
+        }
         if request.is_queued() || request.attempts.may_have_arrived() {
             let until = lock.withdrawn_by(now);
             let copies = request.attempts.has_copies();

@@ -62,7 +62,8 @@
 //! - `context`, `cases`: the cases, by the headings of the list.
 //! - [`resource`]: a store that checks fencing tokens, and one that does not.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
-//! - `simulator` (with the feature `raft`): whole clusters of the code that ships, in virtual time, under faults.
+//! - `simulator` (with the feature `simulator`): whole deployments of the code that ships, in virtual time, under
+//!   faults; `redis_server`, a Redis in this process that runs the real scripts.
 //! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
 
@@ -72,18 +73,22 @@ mod context;
 #[cfg(all(feature = "raft", feature = "redis"))]
 #[doc(hidden)]
 pub mod decoders;
+#[cfg(feature = "raft")]
+pub(crate) mod digest;
 mod fixture;
 pub mod history;
+#[cfg(feature = "simulator")]
+mod redis_server;
 mod reference_table;
 mod report;
 pub mod resource;
-#[cfg(feature = "raft")]
+#[cfg(feature = "simulator")]
 pub mod simulator;
 mod suite;
 mod watchdog;
 
-#[cfg(feature = "raft")]
-pub(crate) use self::simulator::digest;
+#[cfg(feature = "simulator")]
+pub use self::redis_server::SimulatedRedis;
 pub use self::{
     fixture::{Fixture, Lacking},
     reference_table::ReferenceTable,

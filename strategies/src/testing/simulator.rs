@@ -1,8 +1,9 @@
-//! A deterministic simulator: whole clusters of the code that ships, in virtual time, under faults.
+//! A deterministic simulator: whole deployments of the code that ships, in virtual time, under faults.
 //!
-//! A plan decides everything, and a seed draws the plan. Each process runs a [`Raft`](crate::Raft) or
-//! [`Gaggle`](crate::Gaggle) as users hold it, with its driver, its node, the engine and the lock
-//! table; what is simulated is what lies around them: the channel, the clock, and who runs when.
+//! A plan decides everything, and a seed generates the plan. Each process runs a [`Raft`](crate::Raft),
+//! [`Gaggle`](crate::Gaggle) or [`Redis`](crate::Redis) as users hold it, with its driver and backend:
+//! the node, the engine and the lock table, or the connection and the scripts. What is simulated is what
+//! lies around them: the channel or the stream, the server, the clock, and which process runs when.
 //!
 //! ```
 //! use gaggle_strategies::testing::simulator::{Clocks, Plan, Settings, simulate};
@@ -15,7 +16,9 @@
 //!   run is kept as its plan, in a file.
 //! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
-//!   `faults`: what goes wrong, and `fault_schedule` when; `heal`: what must come right afterwards.
+//!   `redis`, `stream`: the server of clients of Redis, and the connections to it;
+//!   `faults`: what goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold
+//!   afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they saw.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: what must hold after every event, one a file.
@@ -39,18 +42,20 @@ mod life;
 mod network;
 mod observe;
 mod plan;
+mod probes;
 mod process;
 mod recorder;
+mod redis;
 mod run;
+mod stream;
 mod trace;
 mod turns;
 mod world;
 
-pub(crate) use self::trace::digest;
 pub use self::{
     batch::Batch,
     calls::Judged,
-    coverage::{Coverage, FAULTS, SOMETIMES, STANDSTILL},
+    coverage::{Coverage, STANDSTILL},
     plan::{Clocks, Plan},
     run::{Run, Settings, simulate},
 };

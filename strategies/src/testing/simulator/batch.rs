@@ -1,13 +1,15 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, OUTSIDE, SOMETIMES, STANDSTILL},
+    coverage::{Coverage, FAULTS, OUTSIDE, SERVER_FAULTS, SERVER_SOMETIMES, SOMETIMES, STANDSTILL},
     run::Run,
 };
 
 /// The sum of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// Whether the processes were clients of one Redis.
+    pub redis: bool,
     /// Seeds run.
     pub seeds: u64,
     /// Seeds in which an invariant broke.
@@ -48,6 +50,7 @@ const VIOLATIONS_MAX: usize = 1_000;
 impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
+        self.redis = run.redis;
         self.seeds += 1;
         self.violations_found += u64::from(run.violation.is_some());
         if let Some(violation) = &run.violation
@@ -71,14 +74,22 @@ impl Batch {
         self.coverage.add(&run.coverage);
     }
 
+    /// The faults and the rare events that a batch must have.
+    const fn expected(&self) -> [&'static [&'static str]; 2] {
+        match self.redis {
+            true => [&SERVER_FAULTS, &SERVER_SOMETIMES],
+            false => [&FAULTS, &SOMETIMES],
+        }
+    }
+
     /// Which faults were never injected and which rare events never reached.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        let mut missing = self.coverage.missing();
+        let mut missing = self.coverage.missing(self.expected());
         if self.searches == 0 {
             missing.push("a search of the history checker");
         }
-        if self.seeds >= OUTSIDE_MIN {
+        if self.seeds >= OUTSIDE_MIN && !self.redis {
             missing.extend(OUTSIDE.into_iter().filter(|what| self.coverage.count(what) == 0));
         }
         missing
@@ -106,14 +117,16 @@ impl fmt::Display for Batch {
         }
         writeln!(f, "violations       {:>14}", self.violations_found)?;
         writeln!(f, "\nfaults injected")?;
-        for what in FAULTS {
+        let [faults, rare] = self.expected();
+        for what in faults {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
         }
         if self.coverage.count(STANDSTILL) > 0 {
             writeln!(f, "  {STANDSTILL:<42}{:>12}", self.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
-        for what in SOMETIMES.iter().chain(&OUTSIDE) {
+        let outside: &[_] = if self.redis { &[] } else { &OUTSIDE };
+        for what in rare.iter().chain(outside) {
             writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
         }
         Ok(())

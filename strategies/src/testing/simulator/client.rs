@@ -35,6 +35,8 @@ pub(super) struct Client {
     pub(super) adopting: bool,
     /// It holds its locks outside the members: no news of a loss reaches it.
     pub(super) outside: bool,
+    /// How often the granting side had lost its memory when this client last took a lock.
+    pub(super) forgotten: u64,
     /// Checks that calls end by their deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
 }
@@ -155,6 +157,7 @@ impl Client {
             MaxWait::Forever => None,
         };
         let call = Call::Lock { duration: options.get_duration(), max_wait: wait };
+        self.forgotten = self.recorder.forgotten();
         self.called(op, key, call);
         let limit = wait.map(|wait| if wait.is_zero() { REQUEST_TIMEOUT } else { wait });
         let patience = self.patience(self.work.cancel);
@@ -280,7 +283,7 @@ impl Client {
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
-        let ended = self.outside || watch.is_lost();
+        let ended = self.outside || watch.is_lost() || self.forgotten != self.recorder.forgotten();
         if let Some(Err(Error::NotHolder)) = &outcome
             && !ended
         {

@@ -1,7 +1,7 @@
 /// The faults that a batch must have injected, each at least once: a fault that does not fire looks
 /// like a pass. They are counted where their effect is seen; partitions and slow nodes, which are counted
 /// where they begin, also by the frames that they cut off and slow.
-pub const FAULTS: [&str; 25] = [
+pub(super) const FAULTS: [&str; 25] = [
     "frame lost",
     "frame repeated",
     "frame held up",
@@ -29,11 +29,59 @@ pub const FAULTS: [&str; 25] = [
     "connection down",
 ];
 
+/// The same for clients of one Redis.
+pub(super) const SERVER_FAULTS: [&str; 24] = [
+    "segment lost",
+    "segment cut off",
+    "frame held up",
+    "one-way partition",
+    "two-way partition",
+    "swizzled partition",
+    "slow node",
+    "frame slowed",
+    "pause",
+    "pause beyond a lease",
+    "crash",
+    "restart",
+    "leave",
+    "clock rate changed",
+    "client died",
+    "call cancelled",
+    "turn stalled",
+    "connection cut",
+    "publication lost",
+    "publication late",
+    "scripts flushed",
+    "server stood still",
+    "server restarted",
+    "server lost its memory",
+];
+
+/// Rare events of a batch with one Redis.
+pub(super) const SERVER_SOMETIMES: [&str; 16] = [
+    "server's memory full",
+    "script refused for want of memory",
+    "script unknown to the server",
+    "waiter expired at the head",
+    "repeated nonce after its unlock",
+    "repeated nonce while it holds",
+    "repeated nonce while it waits",
+    "withdrawal before its LOCK",
+    "stale LOCK refused",
+    "lease expired with a waiter",
+    "lease expired with none",
+    "lease extended",
+    "extend of a lost lock refused",
+    "limit reached",
+    "lock lost before its deadline",
+    "answer looked at late",
+];
+
 /// A fault that only clocks beyond the bound have; their batch must have injected it as well.
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.
-pub const SOMETIMES: [&str; 29] = [
+pub(super) const SOMETIMES: [&str; 29] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -113,9 +161,8 @@ impl Coverage {
     }
 
     /// Which faults and rare events of the lists never happened.
-    #[must_use]
-    pub fn missing(&self) -> Vec<&'static str> {
-        let wanted = FAULTS.iter().chain(&SOMETIMES);
+    pub(super) fn missing(&self, wanted: [&[&'static str]; 2]) -> Vec<&'static str> {
+        let wanted = wanted.into_iter().flatten();
         wanted.filter(|what| self.count(what) == 0).copied().collect()
     }
 }

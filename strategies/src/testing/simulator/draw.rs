@@ -1,12 +1,6 @@
 //! Seeded randomness, one stream for each purpose, so that a new fault does not shift all others.
 
-/// One step of splitmix64.
-pub(super) const fn mixed(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+pub(super) use crate::testing::digest::mixed;
 
 /// A stream of draws.
 #[derive(Clone, Debug)]

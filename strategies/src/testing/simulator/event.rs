@@ -5,7 +5,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use gaggle_channels::{NodeName, Received};
 
-use super::network::Ways;
+use super::{network::Ways, redis::ServerEvent};
 
 /// One event, with what it needs when its time comes.
 pub(super) enum Event {
@@ -21,6 +21,7 @@ pub(super) enum Event {
     Resume { slot: usize, run: u64 },
     Start { slot: usize },
     Rate { slot: usize, rate: u64 },
+    Server(ServerEvent),
 }
 
 /// The kinds of faults that come at times of their own.
@@ -36,11 +37,17 @@ pub(super) enum Fault {
     Drift,
     Restore,
     ClientDeath,
+    Cut,
+    FlushScripts,
+    Full,
+    Standstill,
+    ServerRestart,
+    MemoryLoss,
 }
 
 impl Fault {
     /// All kinds.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Partition,
         Self::Slow,
         Self::Pause,
@@ -51,5 +58,11 @@ impl Fault {
         Self::Drift,
         Self::Restore,
         Self::ClientDeath,
+        Self::Cut,
+        Self::FlushScripts,
+        Self::Full,
+        Self::Standstill,
+        Self::ServerRestart,
+        Self::MemoryLoss,
     ];
 }

@@ -3,20 +3,27 @@
 use super::{
     draw::Draw,
     event::Fault,
-    plan::{FaultPlan, Plan},
+    plan::{FaultPlan, Plan, ServerPlan},
 };
 
 /// Draws when the next fault of each kind comes, and what it does.
 #[derive(Debug)]
 pub(super) struct FaultSchedule {
     plan: FaultPlan,
+    /// Without a server, none of its faults.
+    server: ServerPlan,
     over: bool,
     pub(super) draw: Draw,
 }
 
 impl FaultSchedule {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { plan: plan.faults.clone(), over: false, draw: Draw::new(plan.seed, 5) }
+        Self {
+            plan: plan.faults.clone(),
+            server: plan.redis.clone().unwrap_or_default(),
+            over: false,
+            draw: Draw::new(plan.seed, 5),
+        }
     }
 
     const fn mean(&self, fault: Fault) -> u64 {
@@ -32,6 +39,12 @@ impl FaultSchedule {
             Fault::Drift => plan.drift,
             Fault::Restore => plan.restore,
             Fault::ClientDeath => plan.client_death,
+            Fault::Cut => self.server.cut,
+            Fault::FlushScripts => self.server.flush,
+            Fault::Full => self.server.full,
+            Fault::Standstill => self.server.standstill,
+            Fault::ServerRestart => self.server.restart,
+            Fault::MemoryLoss => self.server.wipe,
         }
     }
 

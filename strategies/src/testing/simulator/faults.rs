@@ -2,9 +2,10 @@ use super::{
     event::{Event, Fault},
     network::Ways,
     plan::{Clocks, FaultPlan},
+    redis::Outage,
     world::{MS, World, rate},
 };
-use crate::Clock;
+use crate::{Clock, member::machine::Machine};
 
 impl World {
     pub(super) fn inject(&mut self, fault: Fault) {
@@ -16,6 +17,10 @@ impl World {
         match fault {
             Fault::Partition => self.partition(),
             Fault::Slow => {
+                let slot = match self.host {
+                    Some(_) => self.faults.draw.index(self.network.nodes()),
+                    None => slot,
+                };
                 let times = self.faults.draw.between(3, 30);
                 let long = self.faults.draw.spread(50, 2_000) * MS;
                 if self.slots.len() > 1 {
@@ -40,14 +45,21 @@ impl World {
             Fault::Leave => self.leave(slot),
             Fault::Transfer => {
                 let leader = self.slots.iter_mut().filter_map(|slot| slot.process.as_mut());
-                let mut leaders = leader.filter(|p| p.machine.group().is_some_and(|g| g.leads));
+                let mut leaders =
+                    leader.filter(|p| p.member().and_then(Machine::group).is_some_and(|g| g.leads));
                 if let Some(process) = leaders.find(|p| p.paused_until.is_none())
-                    && process.machine.transfer_leadership()
+                    && process.member_mut().is_some_and(Machine::transfer_leadership)
                 {
                     self.invariants.coverage.reach("transfer of leadership");
                 }
             }
             Fault::Drift => {
+                if let Some(host) = &self.host
+                    && self.faults.draw.index(self.slots.len() + 1) == 0
+                {
+                    let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
+                    host.clock.set_rate(rate);
+                }
                 let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
                 self.set_rate(slot, rate);
                 if rate == 0 {
@@ -57,12 +69,18 @@ impl World {
             }
             Fault::Restore => {
                 if let Some(process) = &mut self.slots[slot].process
-                    && process.machine.restore_table()
+                    && process.member_mut().is_some_and(Machine::restore_table)
                 {
                     self.invariants.coverage.reach("table restored from its snapshot");
                 }
             }
             Fault::ClientDeath => self.client_death(slot),
+            Fault::Cut => self.cut_connections(slot),
+            Fault::FlushScripts => self.flush_scripts(),
+            Fault::Full => self.break_server(Outage::Full),
+            Fault::Standstill => self.break_server(Outage::Stands),
+            Fault::ServerRestart => self.break_server(Outage::Restarts),
+            Fault::MemoryLoss => self.break_server(Outage::Wiped),
         }
     }
 
@@ -70,7 +88,10 @@ impl World {
     /// is lost at a time.
     fn may_lose(&self, slot: usize) -> bool {
         let lives = self.slots[slot].process.is_some();
-        lives && (self.plan.named || (self.plan.members >= 3 && self.is_settled()))
+        lives
+            && (self.host.is_some()
+                || self.plan.named
+                || (self.plan.members >= 3 && self.is_settled()))
     }
 
     fn crash(&mut self, slot: usize) {
@@ -125,7 +146,7 @@ impl World {
     }
 
     fn partition(&mut self) {
-        let (now, count) = (self.now(), self.slots.len());
+        let (now, count) = (self.now(), self.network.nodes());
         if count < 2 {
             return;
         }
@@ -191,6 +212,9 @@ impl World {
         let plan = self.plan.calm_network();
         self.network.calm(plan);
         self.recorder.stop();
+        if self.host.is_some() {
+            self.calm_server();
+        }
         let now = self.now();
         for slot in 0..self.slots.len() {
             if self.plan.clocks == Clocks::BeyondBound {

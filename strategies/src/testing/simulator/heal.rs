@@ -3,10 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    process::Process,
     recorder::Observation,
     world::{MS, World},
 };
-use crate::{Clock, Error, KeyedMutex, LockOptions, MaxWait};
+use crate::{
+    Clock, Error, KeyedMutex, LockOptions, MaxWait,
+    lock_table::{LockTable, Sizes},
+    member::{Policy, machine::Machine},
+};
 
 /// A leader that all follow, and every process a voter: the engine's elections, a forming after
 /// the loss of a majority, a member that starts over because its joining went silent.
@@ -22,13 +27,20 @@ const ROUND_TRIP: Duration = Duration::from_millis(300);
 impl World {
     /// Exactly one leader, whom all follow, and every member votes.
     pub(super) fn is_settled(&self) -> bool {
+        if self.host.is_some() {
+            return self
+                .slots
+                .iter()
+                .all(|slot| slot.process.as_ref().is_some_and(Process::is_connected));
+        }
         let mut leader = None;
         self.slots.iter().all(|slot| {
             let Some(process) = &slot.process else { return false };
-            let follows = process.machine.leader();
+            let Some(member) = process.member() else { return false };
+            let follows = member.leader();
             let same = leader.is_none() || leader == follows;
             leader.clone_from(&follows);
-            same && follows.is_some() && process.machine.is_ready() && !process.closing
+            same && follows.is_some() && member.is_ready() && !process.closing
         })
     }
 
@@ -49,13 +61,17 @@ impl World {
         assert!(answered, "not healed: a caller was never answered\n{}", self.state());
         // A lease may have been extended to twice the longest; clocks drift meanwhile.
         let lease = self.plan.work.lease_ms.1 * 2 * MS * 102 / 100;
-        let free = self.run_until(self.now() + lease + SWEPT_WITHIN, Self::is_free);
+        let end = self.now() + lease + self.queue_expiry() + SWEPT_WITHIN;
+        let free = self.run_until(end, Self::is_free);
         assert!(
             free,
             "not healed: keys are held or awaited after the last lease\n{}",
             self.state()
         );
         self.probe();
+        if self.host.is_some() && self.plan.policy == Policy::Queue && self.slots.len() > 1 {
+            self.probe_queue();
+        }
         if self.plan.seed.is_multiple_of(8) {
             let memory = self.plan.options.nonce_memory_ms * MS * 102 / 100;
             // A frame that was held up brings a nonce when it comes.
@@ -69,23 +85,38 @@ impl World {
         Duration::from_nanos(took)
     }
 
+    /// After this long without a sign of life a queue in Redis expires.
+    fn queue_expiry(&self) -> u64 {
+        self.host.as_ref().map_or(0, |_| 4 * self.plan.options.waiter_ttl_ms * MS * 102 / 100)
+    }
+
     fn is_free(&self) -> bool {
-        self.processes().all(|process| {
-            let sizes = process.machine.table().map(crate::lock_table::LockTable::sizes);
-            let idle = process.machine.pending() == 0;
-            idle && sizes.is_some_and(|sizes| sizes.keys == 0 && sizes.waiters == 0)
-        })
+        self.processes().all(|process| process.engine.pending() == 0)
+            && match &self.host {
+                Some(host) => host.keys_left().is_empty(),
+                None => self.tables(|sizes| sizes.keys == 0 && sizes.waiters == 0),
+            }
     }
 
     fn has_forgotten(&self) -> bool {
+        match &self.host {
+            Some(host) => host.has_forgotten(),
+            None => self.tables(|sizes| sizes.nonces_remembered == 0),
+        }
+    }
+
+    /// Whether this is so of every member's table.
+    fn tables(&self, is: impl Fn(Sizes) -> bool) -> bool {
         self.processes().all(|process| {
-            process.machine.table().is_some_and(|table| table.sizes().nonces_remembered == 0)
+            let table = process.member().and_then(Machine::table);
+            table.is_some_and(|table| is(table.sizes()))
         })
     }
 
     fn is_compacted(&self) -> bool {
         let longest = self.plan.options.compact_after + 64;
-        self.processes().all(|process| process.machine.log_len() as u64 <= longest)
+        let mut members = self.processes().filter_map(Process::member);
+        members.all(|member| member.log_len() as u64 <= longest)
     }
 
     /// Every member locks and unlocks the same key, one after the other.
@@ -120,7 +151,8 @@ impl World {
             let done = self.run_until(self.now() + within, |world| !world.clients_run());
             assert!(done, "not healed: a probe was never answered\n{}", self.state());
         }
-        let free = self.run_until(self.now() + 2_000 * MS, Self::is_free);
+        // A LOCK of a process that has ended may have arrived meanwhile.
+        let free = self.run_until(self.now() + self.queue_expiry() + 2_000 * MS, Self::is_free);
         assert!(free, "not healed: a probe left something behind\n{}", self.state());
     }
 
@@ -129,19 +161,17 @@ impl World {
         let lines = self.slots.iter().map(|slot| match &slot.process {
             None => format!("  {}: down", slot.name),
             Some(p) => format!(
-                "  {}: ready {}, leader {:?}, closing {}, pending {}, tasks {}, {:?}, {:?}\n    {}",
+                "  {}: closing {}, pending {}, tasks {}{}",
                 slot.name,
-                p.machine.is_ready(),
-                p.machine.leader(),
                 p.closing,
-                p.machine.pending(),
+                p.engine.pending(),
                 p.tasks.len(),
-                p.machine.group(),
-                p.machine.table().map(crate::lock_table::LockTable::sizes),
-                p.machine.forming(),
+                p.member().map(state_of).unwrap_or_default(),
             ),
         });
-        lines.collect::<Vec<_>>().join("\n")
+        let left =
+            self.host.as_ref().map(|host| format!("  left in redis: {:?}", host.keys_left()));
+        lines.chain(left).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -163,4 +193,15 @@ async fn probe(
     let found = strategy.inspect("probe").await?;
     strategy.unlock(&lock).await?;
     Ok(found.map_or(0, |found| found.waiters))
+}
+
+fn state_of(member: &Machine) -> String {
+    format!(
+        ", ready {}, leader {:?}, {:?}, {:?}\n    {}",
+        member.is_ready(),
+        member.leader(),
+        member.group(),
+        member.table().map(LockTable::sizes),
+        member.forming(),
+    )
 }

@@ -5,6 +5,7 @@ mod committed;
 mod election;
 mod ledger;
 mod log;
+mod scripts;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +19,11 @@ use self::{
     election::ElectionSafety,
     ledger::Ledger,
     log::{LogMatching, Mirror},
+    scripts::Scripts,
 };
 use super::{coverage::Coverage, draw::mixed, recorder::Op};
 use crate::{
-    Instant, Nonce,
+    Instant, Lock, Nonce,
     lock_table::{Command, Effect, Ended, LockTable, Sizes},
     member::machine::{GroupView, Machine},
 };
@@ -32,6 +34,7 @@ pub(super) struct Invariants {
     elections: ElectionSafety,
     logs: LogMatching,
     groups: BTreeMap<u128, GroupHistory>,
+    scripts: Scripts,
     members: BTreeMap<usize, Watched>,
     beliefs: Beliefs,
     last_tokens: BTreeMap<Arc<str>, u64>,
@@ -152,6 +155,7 @@ impl Invariants {
         let new = group.committed.check(watched.checked, &watched.mirror, machine, &view);
         watched.checked = watched.checked.max(view.commit);
         self.committed += new.len() as u64;
+        let mut noted = Vec::new();
         for entry in new {
             let believed = &self.believed;
             let effects = Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
@@ -165,26 +169,7 @@ impl Invariants {
                     self.ops.insert(request.nonce, op);
                 }
             }
-            let op = |nonce: &Nonce| self.ops.get(nonce).copied();
-            for effect in &effects {
-                match effect {
-                    Effect::Queued { nonce, .. } => {
-                        self.queued.extend(op(nonce).map(|op| (op, *nonce, true)));
-                    }
-                    // A turn that ran out before its waiter heard of it was its turn.
-                    Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
-                        self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
-                    }
-                    Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
-                    // What a member unlocks for a caller that is gone was held by none.
-                    Effect::Unlocked { nonce, was: Ended::Held, .. }
-                        if self.believed.contains(nonce) =>
-                    {
-                        self.freed.extend(op(nonce));
-                    }
-                    _ => {}
-                }
-            }
+            noted.extend(effects);
         }
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
@@ -193,6 +178,27 @@ impl Invariants {
             if whole {
                 self.coverage.reach("table compared whole");
             }
+        }
+        noted.iter().for_each(|effect| self.note_effect(effect));
+    }
+
+    /// What the history must know of an effect.
+    fn note_effect(&mut self, effect: &Effect) {
+        let op = |nonce: &Nonce| self.ops.get(nonce).copied();
+        match effect {
+            Effect::Queued { nonce, .. } => {
+                self.queued.extend(op(nonce).map(|op| (op, *nonce, true)));
+            }
+            // A turn that ran out before its waiter heard of it was its turn.
+            Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
+                self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
+            }
+            Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
+            // What a process unlocks for a caller that is gone was held by none.
+            Effect::Unlocked { nonce, was: Ended::Held, .. } if self.believed.contains(nonce) => {
+                self.freed.extend(op(nonce));
+            }
+            _ => {}
         }
     }
 
@@ -258,8 +264,9 @@ impl Invariants {
         whole
     }
 
-    pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
+    pub(super) fn believe(&mut self, mut belief: Belief) -> Result<(), TwoBelieve> {
         self.believed.insert(belief.lock.nonce());
+        belief.orphan = self.is_orphan((belief.lock.nonce(), belief.lock.fencing_token()));
         self.beliefs.begin(belief)
     }
 
@@ -294,22 +301,25 @@ impl Invariants {
         self.beliefs.forget(|belief| belief.slot == slot && !belief.outside)
     }
 
-    /// The locks of a process that it was told to have lost since the last call. None of them lives in
-    /// its `group`, if it is in one and stays, but what it gave up itself.
+    /// The locks of a process that it was told to have lost since the last call. None of them `lives`
+    /// on the granting side, but what it gave up itself.
     pub(super) fn take_lost(
         &mut self,
         slot: usize,
-        group: impl Fn() -> Option<u128>,
+        lives: impl Fn(&Self, &Lock) -> bool,
     ) -> Vec<(Op, Arc<str>)> {
         for Belief { lock, lost, .. } in self.beliefs.lost_early(slot) {
             self.coverage.reach("lock lost before its deadline");
-            let table = || Some(&self.groups.get(&group()?)?.table);
-            let grant = || table()?.grant(lock.key());
             let own = *lost || self.released.contains(&(slot, lock.nonce(), lock.fencing_token()));
-            let lives = !own && grant().is_some_and(|grant| grant.is_of(lock));
-            assert!(!lives, "a loss is told of a lock that lives: {lock:?}");
+            assert!(own || !lives(self, lock), "a loss is told of a lock that lives: {lock:?}");
         }
         self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost())
+    }
+
+    /// Whether this group holds the key for this very lock.
+    pub(super) fn lives_in(&self, group: u128, lock: &Lock) -> bool {
+        let grant = self.groups.get(&group).and_then(|group| group.table.grant(lock.key()));
+        grant.is_some_and(|grant| grant.is_of(lock))
     }
 
     /// The operations that were enqueued, or lost their position, since the last call.

@@ -9,10 +9,14 @@ use super::{
     draw::{Draw, mixed},
     event::Event,
     executor::TaskId,
-    process::Process,
+    process::{Engine, Process},
+    redis,
     world::{MS, World},
 };
-use crate::member::machine::{self, Machine};
+use crate::{
+    KeyedMutex,
+    member::machine::{self, Machine},
+};
 
 /// Processes and clients: how they begin and how they end.
 impl World {
@@ -25,23 +29,21 @@ impl World {
         self.slots[slot].runs += 1;
         let run = self.slots[slot].runs;
         let name = self.slots[slot].name.clone();
-        let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
         let (rate, booted) = (self.slots[slot].rate, self.plan.booted(slot));
         let clock = Arc::new(SimClock::new(self.time.clone(), rate, booted));
-        let names: Vec<NodeName> = self.slots.iter().map(|slot| slot.name.clone()).collect();
         let seed = mixed(mixed(self.plan.seed) ^ mixed(slot as u64) ^ mixed(run << 32));
-        let mut options = self.plan.member_options(&names).clock(clock.clone()).seed(seed);
-        options.owner = Some(machine::owner(name.as_str()));
-        let (strategy, machine) = Machine::start(channel.clone(), options, self.plan.policy);
+        let (strategy, engine) = match self.host {
+            Some(_) => redis::client(&self.plan, (slot, run), clock.clone(), seed),
+            None => self.member(&name, clock.clone(), seed),
+        };
         self.trace.note(now, &[2, slot as u64, run], format_args!("start {name} run {run}"));
         if run > 1 {
             self.invariants.coverage.reach("restart");
         }
         self.slots[slot].process = Some(Process {
             run,
-            machine,
+            engine,
             strategy,
-            channel,
             clock,
             standstill: Arc::default(),
             paused_until: None,
@@ -60,9 +62,23 @@ impl World {
         self.request_turn(slot);
     }
 
+    fn member(
+        &self,
+        name: &NodeName,
+        clock: Arc<SimClock>,
+        seed: u64,
+    ) -> (Arc<dyn KeyedMutex>, Engine) {
+        let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
+        let names: Vec<NodeName> = self.slots.iter().map(|slot| slot.name.clone()).collect();
+        let mut options = self.plan.member_options(&names).clock(clock).seed(seed);
+        options.owner = Some(machine::owner(name.as_str()));
+        let (strategy, machine) = Machine::start(channel.clone(), options, self.plan.policy);
+        (strategy, Engine::Member { machine: Box::new(machine), channel })
+    }
+
     /// A connection-minded channel says when the way to a peer opens or closes.
     pub(super) fn tell_links(&mut self, slot: usize, up: bool) {
-        if !self.plan.network.in_order {
+        if !self.plan.network.in_order || self.host.is_some() {
             return;
         }
         let peer = Some(self.slots[slot].name.clone());
@@ -93,6 +109,7 @@ impl World {
             handed: self.handed.clone(),
             adopting: false,
             outside: self.plan.options.outside_ms > 0,
+            forgotten: 0,
             standstill: process.standstill.clone(),
         };
         self.spawn(slot, id, client.run());
@@ -115,6 +132,9 @@ impl World {
     pub(super) fn kill(&mut self, slot: usize) {
         let now = self.now();
         let Some(process) = self.slots[slot].process.take() else { return };
+        if self.host.is_some() {
+            self.close_connections(slot, process.run);
+        }
         self.agenda.unset_wake(slot);
         self.trace.note(now, &[7, slot as u64], format_args!("end of {slot}"));
         let held = self.invariants.process_gone(slot);

@@ -1,10 +1,10 @@
-use super::{coverage::Coverage, draw::Draw, plan::NetworkPlan};
+use super::{coverage::Coverage, draw::Draw, plan::NetworkPlan, world::MS};
 
 /// What lies between the processes: which ways are cut, how long frames take, what becomes of them.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) plan: NetworkPlan,
-    slots: usize,
+    nodes: usize,
     /// How many cuts lie on each way.
     cuts: Vec<u32>,
     /// Frames to and from a slow process take this many times as long.
@@ -18,14 +18,18 @@ pub(super) struct Network {
 pub(super) type Ways = Vec<(usize, usize)>;
 
 impl Network {
-    pub(super) fn new(plan: NetworkPlan, slots: usize, seed: u64) -> Self {
-        let ways = slots * slots;
-        let (cuts, slow, last) = (vec![0; ways], vec![1; slots], vec![0; ways]);
-        Self { plan, slots, cuts, slow, last, draw: Draw::new(seed, 2) }
+    pub(super) fn new(plan: NetworkPlan, nodes: usize, seed: u64) -> Self {
+        let ways = nodes * nodes;
+        let (cuts, slow, last) = (vec![0; ways], vec![1; nodes], vec![0; ways]);
+        Self { plan, nodes, cuts, slow, last, draw: Draw::new(seed, 2) }
     }
 
     const fn place(&self, (from, to): (usize, usize)) -> usize {
-        from * self.slots + to
+        from * self.nodes + to
+    }
+
+    pub(super) const fn nodes(&self) -> usize {
+        self.nodes
     }
 
     pub(super) fn cut(&mut self, ways: &Ways) {
@@ -83,18 +87,28 @@ impl Network {
         [Some(first), second]
     }
 
+    /// When bytes of a stream arrive, behind those that arrive at `last`. What is lost or cut off is
+    /// sent again until it arrives.
+    pub(super) fn segment(
+        &mut self,
+        now: u64,
+        way: (usize, usize),
+        last: u64,
+        coverage: &mut Coverage,
+    ) -> u64 {
+        let mut at = now + self.delay(way, coverage);
+        if self.cuts[self.place(way)] > 0 {
+            coverage.reach("segment cut off");
+            at += self.draw.spread(1, 4_000) * MS;
+        } else if self.draw.chance(self.plan.loss) {
+            coverage.reach("segment lost");
+            at += self.draw.between(200, 600) * MS;
+        }
+        at.max(last + 1)
+    }
+
     fn arrival(&mut self, now: u64, way: (usize, usize), coverage: &mut Coverage) -> u64 {
-        let times = self.slow[way.0].max(self.slow[way.1]);
-        let usual = self.draw.between(self.plan.delay.0, self.plan.delay.1);
-        let mut delay = usual * times;
-        if delay > usual {
-            coverage.reach("frame slowed");
-        }
-        if self.draw.chance(self.plan.spike) {
-            coverage.reach("frame held up");
-            delay += self.draw.between(0, self.plan.spike_max);
-        }
-        let mut arrival = now + delay;
+        let mut arrival = now + self.delay(way, coverage);
         let place = self.place(way);
         let last = &mut self.last[place];
         if arrival < *last {
@@ -106,6 +120,20 @@ impl Network {
         }
         *last = arrival.max(*last);
         arrival
+    }
+
+    fn delay(&mut self, way: (usize, usize), coverage: &mut Coverage) -> u64 {
+        let times = self.slow[way.0].max(self.slow[way.1]);
+        let usual = self.draw.between(self.plan.delay.0, self.plan.delay.1);
+        let mut delay = usual * times;
+        if delay > usual {
+            coverage.reach("frame slowed");
+        }
+        if self.draw.chance(self.plan.spike) {
+            coverage.reach("frame held up");
+            delay += self.draw.between(0, self.plan.spike_max);
+        }
+        delay
     }
 }
 

@@ -34,7 +34,17 @@ impl World {
                     let clock = process.clock.clone();
                     let lost = watch.is_lost();
                     let outside = self.plan.options.outside_ms > 0;
-                    let belief = Belief { client, slot, op, clock, lock, watch, lost, outside };
+                    let belief = Belief {
+                        client,
+                        slot,
+                        op,
+                        clock,
+                        lock,
+                        watch,
+                        lost,
+                        outside,
+                        orphan: false,
+                    };
                     self.invariants.believe(belief)
                 }
                 Observation::Extends { client, nonce, deadline } => {
@@ -93,12 +103,21 @@ impl World {
             self.trace.tell(now, format_args!("{line}"));
         }
         let process = self.slots[slot].process.as_ref().filter(|process| !process.closing);
-        let group = || Some(process?.machine.group()?.id);
-        let lost = self.invariants.take_lost(slot, group);
+        let group = || Some(process?.member()?.group()?.id);
+        let is_redis = self.host.is_some();
+        let lost = self.invariants.take_lost(slot, |all, lock| match is_redis {
+            true => process.is_some() && all.is_held(lock),
+            false => group().is_some_and(|group| all.lives_in(group, lock)),
+        });
         self.calls.gave_up(now, &lost);
         if self.invariants.take_formed_anew() {
             self.calls.all_dropped();
         }
+        self.note_queues();
+    }
+
+    pub(super) fn note_queues(&mut self) {
+        let now = self.now();
         for (op, nonce, queued) in self.invariants.take_queued() {
             if queued {
                 self.calls.queued(now, op, nonce);

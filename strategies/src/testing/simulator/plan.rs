@@ -43,6 +43,28 @@ pub struct Plan {
     /// Clocks change their rates while the run lasts.
     pub(super) drifts: bool,
     pub(super) work: WorkPlan,
+    /// The processes are clients of one Redis, not members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) redis: Option<ServerPlan>,
+}
+
+/// What is drawn for a server: the mean times between two faults of a kind in nanoseconds, zero
+/// where the kind is off; chances in a million.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerPlan {
+    pub(super) connect_timeout_ms: u64,
+    pub(super) lost_publication: u64,
+    pub(super) late_publication: u64,
+    pub(super) late_max: u64,
+    pub(super) cut: u64,
+    pub(super) flush: u64,
+    pub(super) full: u64,
+    pub(super) standstill: u64,
+    pub(super) restart: u64,
+    pub(super) wipe: u64,
+    /// How long a standstill, a restart or a full memory lasts at most.
+    pub(super) outage_max: u64,
 }
 
 /// The members' options that are drawn.
@@ -218,7 +240,39 @@ impl Plan {
             drifts: faults.drift > 0 || clocks == Clocks::BeyondBound,
             faults,
             work,
+            redis: None,
         }
+    }
+
+    /// Draws a plan of clients of one Redis; which faults are on as in [`draw`](Self::draw).
+    #[must_use]
+    pub fn draw_redis(seed: u64) -> Self {
+        let mut plan = Self::draw(seed, Clocks::WithinBound);
+        let mut draw = Draw::new(seed, 7);
+        let (all, none) = (seed.is_multiple_of(2), seed % 16 == 1);
+        let some = |draw: &mut Draw, low: u64, high: u64| {
+            let value = draw.spread(low, high);
+            if all || (!none && draw.chance(500_000)) { value } else { 0 }
+        };
+        plan.redis = Some(ServerPlan {
+            connect_timeout_ms: draw.spread(100, 2_000),
+            lost_publication: some(&mut draw, 1_000, 500_000),
+            late_publication: some(&mut draw, 1_000, 300_000),
+            late_max: draw.spread(1, 4_000) * MS,
+            cut: some(&mut draw, 200, 4_000) * MS,
+            flush: some(&mut draw, 200, 4_000) * MS,
+            full: some(&mut draw, 500, 8_000) * MS,
+            standstill: some(&mut draw, 500, 8_000) * MS,
+            restart: some(&mut draw, 1_000, 16_000) * MS,
+            wipe: some(&mut draw, 2_000, 32_000) * MS,
+            outage_max: draw.spread(20, 4_000) * MS,
+        });
+        plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
+        plan.options.outside_ms = 0;
+        plan.faults.crash_all = 0;
+        plan.faults.transfer = 0;
+        plan.faults.restore = 0;
+        plan
     }
 
     /// The seed that it was drawn from.
@@ -277,6 +331,9 @@ impl fmt::Display for Plan {
         writeln!(f, "  {:?}", self.options)?;
         writeln!(f, "  {:?}", self.network)?;
         writeln!(f, "  {:?}", self.faults)?;
+        if let Some(server) = &self.redis {
+            writeln!(f, "  {server:?}")?;
+        }
         write!(f, "  {:?}", self.work)
     }
 }

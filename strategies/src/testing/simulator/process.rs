@@ -8,8 +8,9 @@ use super::{
     clock::{SimClock, Stall},
     draw::Draw,
     executor::TaskId,
+    stream::Link,
 };
-use crate::{KeyedMutex, member::machine::Machine};
+use crate::{Instant, KeyedMutex, member::machine::Machine, redis};
 
 /// A place for a process: one name, and whoever runs under it now.
 pub(super) struct Slot {
@@ -23,9 +24,8 @@ pub(super) struct Slot {
 /// A running process: a member, and the clients that live in it.
 pub(super) struct Process {
     pub(super) run: u64,
-    pub(super) machine: Machine,
     pub(super) strategy: Arc<dyn KeyedMutex>,
-    pub(super) channel: Arc<SimChannel>,
+    pub(super) engine: Engine,
     pub(super) clock: Arc<SimClock>,
     pub(super) standstill: Arc<Standstill>,
     pub(super) paused_until: Option<u64>,
@@ -35,6 +35,58 @@ pub(super) struct Process {
     pub(super) deferred: Vec<TaskId>,
     pub(super) tasks: BTreeSet<TaskId>,
     pub(super) closing: bool,
+}
+
+/// What a process runs, and how it reaches others.
+pub(super) enum Engine {
+    Member { machine: Box<Machine>, channel: Arc<SimChannel> },
+    Redis { machine: Box<redis::machine::Machine>, link: Arc<Link> },
+}
+
+impl Engine {
+    /// Runs a turn that sees what has arrived by `drained`. Whether there is another.
+    fn step(&mut self, drained: u64) -> bool {
+        match self {
+            Self::Member { machine, channel } => {
+                channel.show_until(drained);
+                machine.step()
+            }
+            Self::Redis { machine, link } => {
+                link.show_until(drained);
+                machine.step()
+            }
+        }
+    }
+
+    pub(super) fn next_wake(&self) -> Instant {
+        match self {
+            Self::Member { machine, .. } => machine.next_wake(),
+            Self::Redis { machine, .. } => machine.next_wake(),
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        match self {
+            Self::Member { machine, .. } => machine.failure(),
+            Self::Redis { machine, .. } => machine.failure(),
+        }
+    }
+
+    /// How many requests are pending.
+    pub(super) fn pending(&self) -> usize {
+        match self {
+            Self::Member { machine, .. } => machine.pending(),
+            Self::Redis { machine, .. } => machine.pending(),
+        }
+    }
+
+    /// Whether something has arrived that the last turn did not take.
+    pub(super) fn has_arrived(&self) -> bool {
+        match self {
+            Self::Member { channel, .. } => channel.has_arrived(),
+            Self::Redis { link, .. } => link.has_arrived(),
+        }
+    }
 }
 
 /// The turn that is under way or about to begin.
@@ -48,6 +100,27 @@ pub(super) struct Turn {
 }
 
 impl Process {
+    /// Whether it is a client of Redis that is connected and stays.
+    pub(super) fn is_connected(&self) -> bool {
+        let connected =
+            matches!(&self.engine, Engine::Redis { machine, .. } if machine.is_connected());
+        connected && !self.closing
+    }
+
+    pub(super) fn member(&self) -> Option<&Machine> {
+        match &self.engine {
+            Engine::Member { machine, .. } => Some(machine),
+            Engine::Redis { .. } => None,
+        }
+    }
+
+    pub(super) fn member_mut(&mut self) -> Option<&mut Machine> {
+        match &mut self.engine {
+            Engine::Member { machine, .. } => Some(machine),
+            Engine::Redis { .. } => None,
+        }
+    }
+
     /// Whether its tasks can run at `now`.
     pub(super) fn runs_at(&self, now: u64) -> bool {
         self.paused_until.is_none() && self.turn.is_none_or(|turn| now <= turn.drained)
@@ -56,13 +129,12 @@ impl Process {
     /// Runs the turn that ends now: whether there is another, and whether it took the time for
     /// earlier than it is.
     pub(super) fn step(&mut self, turn: Turn, draw: &Draw) -> (bool, bool) {
-        self.channel.show_until(turn.drained);
         let stalled = turn.ended > turn.begun;
         if stalled {
             let Turn { begun, drained, ended, .. } = turn;
             self.clock.begin_turn(Stall::new((begun, drained, ended), draw.clone()));
         }
-        let goes_on = self.machine.step();
+        let goes_on = self.engine.step(turn.drained);
         (goes_on, self.clock.end_turn())
     }
 }

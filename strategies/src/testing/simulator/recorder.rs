@@ -14,6 +14,8 @@ pub(super) struct Recorder {
     seen: Mutex<Vec<Observation>>,
     stopped: AtomicBool,
     ops: AtomicU64,
+    /// How often the granting side has lost its memory.
+    forgotten: AtomicU64,
 }
 
 /// Names one call of `lock`, and what is done with the lock that it got. The nonce is the library's own: the call
@@ -110,6 +112,15 @@ impl Recorder {
     /// The name of the next call of `lock`.
     pub(super) fn next_op(&self) -> Op {
         Op(self.ops.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The granting side has lost its memory.
+    pub(super) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
     }
 
     /// Clients begin nothing new.

@@ -26,6 +26,8 @@ pub struct Settings {
 pub struct Run {
     /// The seed of its plan.
     pub seed: u64,
+    /// Whether the processes were clients of one Redis.
+    pub redis: bool,
     /// The plan, as text.
     pub plan: String,
     /// The invariant that broke, if one did.
@@ -66,6 +68,7 @@ pub struct Run {
 #[must_use]
 pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     let (seed, text) = (plan.seed, plan.to_string());
+    let redis = plan.redis.is_some();
     let mut world = World::new(plan, settings.trace);
     let mut settled_after = Duration::ZERO;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -95,6 +98,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     };
     Run {
         seed,
+        redis,
         plan: text,
         violation,
         events: tally.events,

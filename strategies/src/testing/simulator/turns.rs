@@ -4,7 +4,7 @@ use gaggle_channels::NodeName;
 use super::{
     event::Event,
     executor::TaskId,
-    process::Turn,
+    process::{Engine, Turn},
     world::{MS, World},
 };
 use crate::Clock;
@@ -54,22 +54,32 @@ impl World {
         if turn.stalls && early {
             self.invariants.coverage.reach("turn stalled");
         }
-        if let Some(failure) = process.machine.failure() {
+        if let Some(failure) = process.engine.failure() {
             panic!("member {} failed: {failure}", self.slots[slot].name);
         }
-        assert_eq!(process.machine.overlong(), 0, "a body longer than a frame has room for");
         for task in std::mem::take(&mut process.deferred) {
             self.executor.wake(task);
         }
-        let wake = process.clock.virtual_time(process.machine.next_wake());
-        let more = process.channel.has_arrived();
-        let sent = process.channel.take_sent();
-        self.trace.note(now, &[3, slot as u64, sent.len() as u64], format_args!("turn of {slot}"));
-        self.invariants.after_turn(slot, run, &process.machine);
+        let wake = process.clock.virtual_time(process.engine.next_wake());
+        let more = process.engine.has_arrived();
+        let (mut frames, mut segments) = (Vec::new(), Vec::new());
+        match &process.engine {
+            Engine::Member { machine, channel } => {
+                assert_eq!(machine.overlong(), 0, "a body longer than a frame has room for");
+                frames = channel.take_sent();
+                self.invariants.after_turn(slot, run, machine);
+            }
+            Engine::Redis { link, .. } => segments = link.take_sent(),
+        }
+        let sent = frames.len() + segments.len();
+        self.trace.note(now, &[3, slot as u64, sent as u64], format_args!("turn of {slot}"));
         self.note_losses(slot);
         self.agenda.set_wake(slot, wake.max(now + 1));
-        for frame in sent {
+        for frame in frames {
             self.send(slot, frame.to.as_ref(), &frame.frame);
+        }
+        for (connection, sent) in segments {
+            self.send_to_server(slot, connection, sent);
         }
         if !goes_on {
             return self.closed(slot);

@@ -6,7 +6,7 @@ use super::{
     agenda::Agenda,
     calls::Calls,
     client::Handed,
-    clock::{TRUE_RATE, VirtualTime},
+    clock::{SimClock, TRUE_RATE, VirtualTime},
     coverage::STANDSTILL,
     draw::Draw,
     event::Event,
@@ -15,10 +15,12 @@ use super::{
     invariants::Invariants,
     network::Network,
     plan::{Clocks, Plan},
-    process::{Process, Slot, node_name},
+    process::{Engine, Process, Slot, node_name},
     recorder::Recorder,
-    trace::{Trace, digest},
+    redis::Host,
+    trace::Trace,
 };
+use crate::testing::digest::digest;
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -29,6 +31,8 @@ pub(super) struct World {
     pub(super) agenda: Agenda,
     pub(super) slots: Vec<Slot>,
     pub(super) network: Network,
+    /// The server, in a deployment of Redis.
+    pub(super) host: Option<Box<Host>>,
     pub(super) executor: Executor,
     /// Tasks about to be polled; kept for its memory.
     pub(super) ready: Vec<TaskId>,
@@ -66,11 +70,20 @@ impl World {
             rate: rate(&mut draw, plan.clocks, true),
             process: None,
         });
+        let slots: Vec<_> = slots.collect();
+        let time = Arc::new(VirtualTime::default());
+        let host = plan.redis.clone().map(|server| {
+            let rate = rate(&mut draw, plan.clocks, true);
+            let clock = SimClock::new(time.clone(), rate, 0);
+            Box::new(Host::new(server, seed, clock))
+        });
+        let nodes = plan.members + usize::from(host.is_some());
         let mut world = Self {
-            time: Arc::new(VirtualTime::default()),
+            time,
             agenda: Agenda::new(seed, plan.members),
-            slots: slots.collect(),
-            network: Network::new(plan.network.clone(), plan.members, seed),
+            slots,
+            network: Network::new(plan.network.clone(), nodes, seed),
+            host,
             executor: Executor::default(),
             ready: Vec::new(),
             owners: BTreeMap::new(),
@@ -143,13 +156,16 @@ impl World {
             Event::Resume { slot, run } => self.resume(slot, run),
             Event::Start { slot } => self.start(slot),
             Event::Rate { slot, rate } => self.set_rate(slot, rate),
+            Event::Server(event) => self.happen_at_server(event),
         }
     }
 
     fn arrive(&mut self, to: usize, received: Received) {
         let now = self.now();
-        if let Some(process) = &self.slots[to].process {
-            process.channel.arrive(now, received);
+        if let Some(process) = &self.slots[to].process
+            && let Engine::Member { channel, .. } = &process.engine
+        {
+            channel.arrive(now, received);
             self.request_turn(to);
         }
     }

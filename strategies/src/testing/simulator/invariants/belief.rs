@@ -26,6 +26,8 @@ pub(in crate::testing::simulator) struct Belief {
     pub(in crate::testing::simulator) lost: bool,
     /// Whether its holder is none of the process's: it outlives that.
     pub(in crate::testing::simulator) outside: bool,
+    /// Whether the granting side lost its memory of it: it protects no more.
+    pub(in crate::testing::simulator) orphan: bool,
 }
 
 impl Belief {
@@ -38,7 +40,7 @@ impl Belief {
     }
 
     fn is_valid(&self) -> bool {
-        !self.is_over() && !self.watch.is_lost()
+        !self.orphan && !self.is_over() && !self.watch.is_lost()
     }
 
     fn is_over(&self) -> bool {
@@ -112,6 +114,12 @@ impl Beliefs {
         its.filter(|belief| belief.outside && belief.is_valid()).count()
     }
 
+    /// The granting side has lost its memory of these acquisitions.
+    pub(super) fn orphan(&mut self, lost: impl Fn((Nonce, u64)) -> bool) {
+        let all = self.keys.values_mut().flatten().chain(&mut self.lapsed);
+        all.for_each(|belief| belief.orphan |= lost(belief.acquisition()));
+    }
+
     /// The client no longer relies on it.
     pub(super) fn end(&mut self, client: u32, nonce: Nonce) {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
@@ -156,6 +164,7 @@ mod tests {
             watch: LossWatch::never(),
             lost: false,
             outside: false,
+            orphan: false,
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Ledger {
     waiting: BTreeMap<Nonce, u64>,
     /// Every nonce whose LOCK was committed.
     asked: BTreeSet<Nonce>,
+    /// A key may be free for a moment while the waiter at its head may be alive, as in Redis.
+    keeps_heads: bool,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,11 @@ struct Held {
 }
 
 impl Ledger {
+    /// That of the scripts in Redis.
+    pub(super) fn of_scripts() -> Self {
+        Self { keeps_heads: true, ..Self::default() }
+    }
+
     /// Takes what one committed entry did. `last_tokens` are those of all groups there ever were;
     /// `heads` are the waiters that were next before this entry.
     pub(super) fn check(
@@ -54,7 +61,9 @@ impl Ledger {
             match effect {
                 Effect::Granted(grant) => self.granted(term, grant, last_tokens, coverage),
                 Effect::Queued { key, nonce, .. } => {
-                    assert!(self.holders.contains_key(key), "a waiter stands behind a holder");
+                    let behind =
+                        self.holders.contains_key(key) || (self.keeps_heads && head(key).is_some());
+                    assert!(behind, "a waiter stands behind a holder or another waiter");
                     if self.waiting.insert(*nonce, term).is_some() {
                         coverage.reach("repeated nonce while it waits");
                     }

@@ -1,8 +1,10 @@
+//! The data of the server, and the commands that the scripts use.
+
 use std::collections::BTreeMap;
 
-/// What a command answers, as Lua sees it.
+/// The reply to a command, as Lua sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Nil,
     Int(i64),
     Text(Vec<u8>),
@@ -10,14 +12,17 @@ pub(super) enum Answer {
     Done,
 }
 
+/// Topic and payload.
+pub(super) type Publication = (Vec<u8>, Vec<u8>);
+
 /// The data of one Redis.
 #[derive(Debug, Default)]
-pub(super) struct KeySpace {
+pub(crate) struct KeySpace {
     /// Microseconds of the server's clock; expiries count whole milliseconds of it.
     pub(super) now_us: u64,
     values: BTreeMap<Vec<u8>, (Value, Option<u64>)>,
-    /// Topic and payload, until somebody takes them.
-    pub(super) published: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Not sent yet.
+    pub(super) published: Vec<Publication>,
 }
 
 #[derive(Debug)]
@@ -37,7 +42,33 @@ impl KeySpace {
         self.values.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
-    fn now_ms(&self) -> u64 {
+    /// Loses everything.
+    pub(super) fn clear(&mut self) {
+        self.values.clear();
+    }
+
+    /// A text, and the last millisecond in which it lives, if that has an end.
+    pub(crate) fn text(&mut self, key: &[u8]) -> Option<(String, Option<u64>)> {
+        match self.live(key)? {
+            (Value::Text(text), end) => Some((String::from_utf8_lossy(text).into_owned(), *end)),
+            _ => None,
+        }
+    }
+
+    /// The members of a sorted set, in order.
+    pub(crate) fn members(&mut self, key: &[u8]) -> Vec<String> {
+        let Some(set) = self.sorted(key) else { return Vec::new() };
+        let mut members: Vec<_> = set.iter().map(|(member, score)| (*score, member)).collect();
+        members.sort_by(|a, b| a.0.total_cmp(&b.0));
+        members.into_iter().map(|(_, m)| String::from_utf8_lossy(m).into_owned()).collect()
+    }
+
+    /// The last millisecond in which a key lives, if it lives and has an end.
+    pub(crate) fn end(&mut self, key: &[u8]) -> Option<u64> {
+        self.live(key)?.1
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
         self.now_us / 1000
     }
 

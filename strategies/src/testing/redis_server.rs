@@ -1,0 +1,176 @@
+//! A Redis in this process: it runs the scripts that ship, over a key space in virtual time.
+//!
+//! - `keyspace`: strings, sorted sets and hashes with expiries, and the commands that the scripts
+//!   use.
+//! - `lua`: runs the scripts in Lua 5.1, as Redis does.
+//! - `resp`: the bytes of requests and replies.
+//! - `simulated`: the same server for clients on a tokio runtime in paused time.
+//!
+//! [`Server`] is a function of its inputs: bytes and the time in, bytes out. The simulator and
+//! `simulated` carry the bytes.
+
+mod keyspace;
+mod lua;
+mod resp;
+mod simulated;
+
+use std::collections::BTreeMap;
+
+pub use self::simulated::SimulatedRedis;
+pub(crate) use self::{keyspace::Answer, lua::Verb};
+use self::{keyspace::KeySpace, lua::Scripts};
+
+/// Names a connection.
+pub(crate) type ConnectionId = u64;
+
+/// One server: its data, its scripts and its connections.
+pub(crate) struct Server {
+    scripts: Scripts,
+    connections: BTreeMap<ConnectionId, Connection>,
+}
+
+#[derive(Default)]
+struct Connection {
+    /// Bytes of requests that were not executed yet.
+    input: Vec<u8>,
+    topic: Option<Vec<u8>>,
+}
+
+/// One request, executed.
+pub(crate) struct Executed {
+    pub(crate) reply: Vec<u8>,
+    /// Publications, as the bytes of pushes, and the connections that subscribed to them. They
+    /// leave before the reply.
+    pub(crate) pushes: Vec<(ConnectionId, Vec<u8>)>,
+    /// The script that it ran, if it ran one.
+    pub(crate) run: Option<Run>,
+}
+
+/// One run of a script.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) verb: Verb,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) args: Vec<Vec<u8>>,
+    /// An error is a refusal of a command inside the script.
+    pub(crate) answer: Result<Answer, String>,
+}
+
+const INFO: &[u8] = b"redis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\n";
+
+impl Server {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        Self { scripts: Scripts::new(), connections: BTreeMap::new() }
+    }
+
+    pub(crate) fn connect(&mut self, id: ConnectionId) {
+        self.connections.insert(id, Connection::default());
+    }
+
+    pub(crate) fn disconnect(&mut self, id: ConnectionId) {
+        self.connections.remove(&id);
+    }
+
+    /// Starts again, with the data that it had. It knows no script.
+    pub(crate) fn restart(&mut self) {
+        self.connections.clear();
+        self.scripts.flush();
+    }
+
+    /// Loses its data.
+    pub(crate) fn wipe(&mut self) {
+        self.scripts.keys().clear();
+    }
+
+    /// Forgets the scripts that it was taught.
+    pub(crate) fn flush_scripts(&mut self) {
+        self.scripts.flush();
+    }
+
+    /// While its memory is full it refuses commands that need more.
+    pub(crate) fn set_full(&mut self, full: bool) {
+        self.scripts.set_full(full);
+    }
+
+    /// Looks at the data at this time, in microseconds.
+    pub(crate) fn look<T>(&self, now_us: u64, look: impl FnOnce(&mut KeySpace) -> T) -> T {
+        let mut keys = self.scripts.keys();
+        keys.now_us = now_us;
+        look(&mut keys)
+    }
+
+    /// The names of the keys that are left, but for token counters.
+    pub(crate) fn residue(&self, now_us: u64) -> Vec<String> {
+        let keys = self.look(now_us, KeySpace::keys);
+        keys.into_iter().filter(|key| !key.ends_with(":t")).collect()
+    }
+
+    /// Takes bytes that have arrived on a connection; none on one that has ended.
+    pub(crate) fn receive(&mut self, id: ConnectionId, bytes: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.input.extend_from_slice(bytes);
+        }
+    }
+
+    /// Executes the next request of a connection that has arrived whole.
+    pub(crate) fn execute(&mut self, id: ConnectionId, now_us: u64) -> Option<Executed> {
+        let connection = self.connections.get_mut(&id)?;
+        let request = resp::take_request(&mut connection.input)?;
+        let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        let (mut pushes, mut run) = (Vec::new(), None);
+        let reply = match words[..] {
+            [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
+            [b"PING" | b"SELECT", ..] => resp::encoded(&Answer::Done),
+            [b"INFO", _] => resp::encoded(&Answer::Text(INFO.to_vec())),
+            [b"TIME"] => resp::encoded(&self.look(now_us, |keys| keys.call("TIME", &[]))),
+            [b"SUBSCRIBE", topic] => {
+                connection.topic = Some(topic.to_vec());
+                resp::subscribed(topic)
+            }
+            [b"PUBLISH", topic, payload] => {
+                pushes = self.pushes(topic, payload);
+                resp::encoded(&Answer::Int(1))
+            }
+            [b"SCRIPT", b"LOAD", text] => {
+                let hash = self.scripts.teach(text);
+                resp::encoded(&Answer::Text(hash.into()))
+            }
+            [b"EVALSHA", hash, ..] => match self.scripts.known(hash) {
+                Some(verb) => self.run(now_us, verb, &request, &mut pushes, &mut run),
+                None => resp::error("NOSCRIPT No matching script."),
+            },
+            _ => panic!("no client of ours sends {:?}", String::from_utf8_lossy(words[0])),
+        };
+        Some(Executed { reply, pushes, run })
+    }
+
+    fn run(
+        &mut self,
+        now_us: u64,
+        verb: Verb,
+        request: &[Vec<u8>],
+        pushes: &mut Vec<(ConnectionId, Vec<u8>)>,
+        run: &mut Option<Run>,
+    ) -> Vec<u8> {
+        let count = std::str::from_utf8(&request[2]).expect("a number").parse::<usize>();
+        let (keys, args) = request[3..].split_at(count.expect("a number"));
+        self.scripts.keys().now_us = now_us;
+        let (answer, published) = self.scripts.run(verb, keys, args);
+        for (topic, payload) in published {
+            pushes.append(&mut self.pushes(&topic, &payload));
+        }
+        let reply = match &answer {
+            Ok(answer) => resp::encoded(answer),
+            Err(error) => resp::error(error),
+        };
+        *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), answer });
+        reply
+    }
+
+    fn pushes(&self, topic: &[u8], payload: &[u8]) -> Vec<(ConnectionId, Vec<u8>)> {
+        let subscribed = self.connections.iter();
+        let subscribed = subscribed.filter(|(_, other)| other.topic.as_deref() == Some(topic));
+        subscribed.map(|(id, _)| (*id, resp::message(topic, payload))).collect()
+    }
+}

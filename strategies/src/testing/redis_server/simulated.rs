@@ -1,0 +1,142 @@
+//! The simulated server for clients on a tokio runtime in paused time.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    sync::mpsc,
+    time::Instant,
+};
+
+use super::{ConnectionId, Server};
+use crate::{
+    Clock, Redis, RedisOptions,
+    redis::dial::{Dial, Dialing, Stream},
+};
+
+/// The server's clock begins here, in microseconds since 1970.
+const BEGINNING: u64 = 1_700_000_000_000_000;
+
+/// One Redis in this process, on the runtime's virtual clock: it runs the scripts that ship, for
+/// clients as they ship.
+pub struct SimulatedRedis {
+    state: Mutex<State>,
+    began: Instant,
+    /// Of so many publications one is lost; none if zero.
+    lose_every: u64,
+}
+
+struct State {
+    server: Server,
+    outputs: BTreeMap<ConnectionId, mpsc::UnboundedSender<Vec<u8>>>,
+    connections: ConnectionId,
+    publications: u64,
+}
+
+impl fmt::Debug for SimulatedRedis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedRedis").finish_non_exhaustive()
+    }
+}
+
+impl SimulatedRedis {
+    /// An empty one. Call it within the runtime whose time it follows. One publication in
+    /// `lose_every` is lost, none if that is zero.
+    #[must_use]
+    pub fn new(lose_every: u64) -> Arc<Self> {
+        let (server, outputs) = (Server::new(), BTreeMap::new());
+        let state = State { server, outputs, connections: 0, publications: 0 };
+        Arc::new(Self { state: Mutex::new(state), began: Instant::now(), lose_every })
+    }
+
+    /// A handle on it, as users hold one. It connects by itself.
+    #[must_use]
+    pub fn open(self: &Arc<Self>, clock: Arc<dyn Clock>, seed: u64) -> Redis {
+        let options = RedisOptions::new("redis://simulated").clock(clock);
+        Redis::run_on(options, Box::new(DuplexDial(self.clone())), seed)
+    }
+
+    /// What is left in it, but for token counters: nothing, once all has expired (contract, 11).
+    #[must_use]
+    pub fn residue(&self) -> Vec<String> {
+        self.state().server.residue(self.now_us())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> u64 {
+        BEGINNING + u64::try_from(self.began.elapsed().as_micros()).expect("centuries")
+    }
+
+    /// Executes what has arrived, and hands out what comes of it.
+    fn receive(&self, id: ConnectionId, bytes: &[u8]) {
+        let (now, mut state) = (self.now_us(), self.state());
+        state.server.receive(id, bytes);
+        while let Some(executed) = state.server.execute(id, now) {
+            let is_grant = executed.run.is_some();
+            for (to, push) in executed.pushes {
+                state.publications += u64::from(is_grant);
+                let counts = is_grant && self.lose_every > 0;
+                if !(counts && state.publications.is_multiple_of(self.lose_every)) {
+                    state.send(to, push);
+                }
+            }
+            state.send(id, executed.reply);
+        }
+    }
+
+    async fn serve(self: Arc<Self>, id: ConnectionId, mut stream: DuplexStream) {
+        let (output, mut outgoing) = mpsc::unbounded_channel::<Vec<u8>>();
+        self.state().outputs.insert(id, output);
+        self.state().server.connect(id);
+        let mut buffer = vec![0; 4096];
+        loop {
+            tokio::select! {
+                biased;
+                bytes = outgoing.recv() => {
+                    let bytes = bytes.expect("the sender is kept");
+                    if stream.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+                read = stream.read(&mut buffer) => match read {
+                    Ok(1..) => self.receive(id, &buffer[..read.expect("it was just read")]),
+                    _ => break,
+                },
+            }
+        }
+        self.state().server.disconnect(id);
+        self.state().outputs.remove(&id);
+    }
+}
+
+impl State {
+    fn send(&self, to: ConnectionId, bytes: Vec<u8>) {
+        if let Some(output) = self.outputs.get(&to) {
+            let _ = output.send(bytes);
+        }
+    }
+}
+
+/// Opens streams to a server in this process.
+struct DuplexDial(Arc<SimulatedRedis>);
+
+impl Dial for DuplexDial {
+    fn dial(&mut self) -> Dialing {
+        let (ours, theirs) = duplex(1 << 20);
+        let mut state = self.0.state();
+        state.connections += 1;
+        tokio::spawn(self.0.clone().serve(state.connections, theirs));
+        Box::pin(async { Ok(Box::new(ours) as Box<dyn Stream>) })
+    }
+
+    fn address(&self) -> String {
+        "simulated".into()
+    }
+}

@@ -1,0 +1,404 @@
+//! The effects of the scripts, read from the server's data after each run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Invariants, Ledger};
+use crate::{
+    Lock, Nonce, Owner,
+    lock_table::{
+        Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,
+        Wait,
+    },
+    testing::{
+        redis_server::{Answer, Run, Server, Verb},
+        simulator::recorder::Op,
+    },
+};
+
+/// The state of every key after the last script. It feeds the [`Ledger`], and adds two rules of a
+/// queue in Redis (contract, rule 7): no grant overtakes a waiter, and no waiter of a process with
+/// signs of life is dropped before its deadline.
+pub(super) struct Scripts {
+    ledger: Ledger,
+    keys: BTreeMap<Arc<str>, KeyView>,
+    /// When a process last gave a sign of life for a key (ms).
+    last_alive_at: BTreeMap<(Arc<str>, String), u64>,
+    waiters: BTreeMap<Nonce, Waiter>,
+    /// From when on (ms) a LOCK of a nonce whose lease expired may be granted again: when its sender
+    /// has seen a later time, or at once where no copy of the LOCK was in flight at the grant, of which
+    /// Redis remembers nothing.
+    expired: BTreeMap<Nonce, u64>,
+    /// Acquisitions that held when the server lost its memory: nothing protects them.
+    orphans: BTreeSet<(Nonce, u64)>,
+}
+
+/// A key after the last script that named it.
+#[derive(Clone, Debug, Default)]
+struct KeyView {
+    holder: Option<Holder>,
+    queue: Vec<Nonce>,
+    /// The last millisecond in which the queue lives without a sign of life.
+    queue_end: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    nonce: Nonce,
+    token: u64,
+    /// The first millisecond in which the lease is over.
+    expires_at: u64,
+    /// Whether Redis remembers the nonce after the lease.
+    is_remembered: bool,
+}
+
+/// A LOCK that may wait.
+struct Waiter {
+    process: String,
+    /// When its wait is over (ms).
+    until: Option<u64>,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self {
+            ledger: Ledger::of_scripts(),
+            keys: BTreeMap::new(),
+            last_alive_at: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            expired: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+        }
+    }
+}
+
+impl KeyView {
+    fn read(server: &Server, now_us: u64, names: &[Vec<u8>]) -> Self {
+        server.look(now_us, |keys| {
+            let holder = keys.text(&names[0]).map(|(value, end)| {
+                let words: Vec<&str> = value.split(' ').collect();
+                Holder {
+                    nonce: nonce(words[0]),
+                    token: number(words[2]),
+                    expires_at: end.expect("a lease has an end") + 1,
+                    is_remembered: words[1] != "-",
+                }
+            });
+            let queue = keys.members(&names[1]).iter().map(|text| nonce(text)).collect();
+            Self { holder, queue, queue_end: keys.end(&names[1]) }
+        })
+    }
+}
+
+impl Invariants {
+    /// Checks what one script did.
+    pub(in crate::testing::simulator) fn after_script(
+        &mut self,
+        server: &Server,
+        now_us: u64,
+        run: &Run,
+    ) {
+        let now = ClusterTime(now_us / 1000);
+        self.expire(now);
+        for names in run.keys[2..].chunks_exact(4) {
+            let lock = String::from_utf8_lossy(&names[0]);
+            let key: Arc<str> = lock.split_once(":l:").expect("the name of a lock").1.into();
+            let after = KeyView::read(server, now_us, names);
+            let before = self.scripts.keys.insert(key.clone(), after.clone()).unwrap_or_default();
+            let command = self.scripts.command(&key, now, run);
+            // A POLL is a sign of life before the key is granted to the next waiter, unless the queue
+            // has expired; a LOCK that waits is one after it.
+            if run.verb == Verb::Poll && before.queue_end.is_some_and(|end| now.0 <= end) {
+                self.scripts.note_life(&key, now, run);
+            }
+            let effects = self.scripts.effects(&key, now, (&before, &after), run);
+            if run.verb == Verb::Lock
+                && run.answer.as_ref().is_ok_and(|answer| word(answer) == "queued")
+            {
+                self.scripts.note_life(&key, now, run);
+                self.scripts.enqueued(now, run, &before);
+            }
+            let head = before.queue.first().copied();
+            self.ledger(now, &command, &effects, |_| head);
+        }
+    }
+
+    /// Leases end by the server's clock, whether a script sees it or not.
+    fn expire(&mut self, now: ClusterTime) {
+        let (mut effects, mut heads) = (Vec::new(), BTreeMap::new());
+        for (key, view) in &mut self.scripts.keys {
+            if let Some(held) = view.holder.take_if(|held| held.expires_at <= now.0) {
+                effects.push(expired(key, held.nonce, held.token));
+                heads.extend(view.queue.first().map(|head| (key.clone(), *head)));
+                let end = if held.is_remembered { held.expires_at } else { 0 };
+                self.scripts.expired.insert(held.nonce, end);
+            }
+        }
+        if !effects.is_empty() {
+            self.ledger(now, &Command::Noop, &effects, |key| heads.get(key).copied());
+        }
+    }
+
+    fn ledger(
+        &mut self,
+        now: ClusterTime,
+        command: &Command,
+        effects: &[Effect],
+        head: impl Fn(&str) -> Option<Nonce>,
+    ) {
+        let ledger = &mut self.scripts.ledger;
+        let (tokens, coverage) = (&mut self.last_tokens, &mut self.coverage);
+        ledger.check(0, (now, command), effects, tokens, head, coverage);
+        if let Some(lines) = &mut self.told {
+            lines.push(format!("at {} {command:?}: {effects:?}", now.0));
+        }
+        if let Command::Lock(LockRequest { nonce, owner, .. }) = command
+            && let Some(op) = Op::of_label(owner.label.as_deref())
+        {
+            self.ops.insert(*nonce, op);
+        }
+        effects.iter().for_each(|effect| self.note_effect(effect));
+    }
+
+    /// The server has lost its memory. Returns the locks that were held.
+    pub(in crate::testing::simulator) fn forget_server(&mut self) -> Vec<(Op, Arc<str>)> {
+        let mut locks = Vec::new();
+        for (key, view) in std::mem::take(&mut self.scripts.keys) {
+            if let Some(Holder { nonce, token, .. }) = view.holder {
+                self.scripts.orphans.insert((nonce, token));
+                locks.extend(self.ops.get(&nonce).map(|op| (*op, key)));
+            }
+        }
+        self.scripts.ledger = Ledger::of_scripts();
+        self.scripts.last_alive_at.clear();
+        let orphans = &self.scripts.orphans;
+        self.beliefs.orphan(|acquisition| orphans.contains(&acquisition));
+        locks
+    }
+
+    /// Whether the server lost its memory of this acquisition.
+    pub(super) fn is_orphan(&self, acquisition: (Nonce, u64)) -> bool {
+        self.scripts.orphans.contains(&acquisition)
+    }
+
+    /// How many wait for the key.
+    pub(in crate::testing::simulator) fn waiters(&self, key: &str) -> usize {
+        self.scripts.keys.get(key).map_or(0, |view| view.queue.len())
+    }
+
+    /// Whether Redis holds the key for this very lock.
+    pub(in crate::testing::simulator) fn is_held(&self, lock: &Lock) -> bool {
+        let view = self.scripts.keys.get(lock.key());
+        view.and_then(|view| view.holder).is_some_and(|holder| {
+            (holder.nonce, holder.token) == (lock.nonce(), lock.fencing_token())
+        })
+    }
+}
+
+impl Scripts {
+    fn note_life(&mut self, key: &Arc<str>, now: ClusterTime, run: &Run) {
+        let process = String::from_utf8_lossy(&run.args[0]).into_owned();
+        self.last_alive_at.insert((key.clone(), process), now.0);
+    }
+
+    /// A LOCK waits. One that waited before may wait longer now, never shorter.
+    fn enqueued(&mut self, now: ClusterTime, run: &Run, before: &KeyView) {
+        let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
+        let (nonce, process) = (nonce(&arg(3)), arg(0).into_owned());
+        let mut until = (arg(5) != "-1").then(|| now.0 + number(&arg(5)));
+        if let Some(waiter) = self.waiters.get(&nonce).filter(|_| before.queue.contains(&nonce)) {
+            until = waiter.until.zip(until).map(|(one, other)| one.max(other));
+        }
+        self.waiters.insert(nonce, Waiter { process, until });
+    }
+
+    /// The command of the lock table that a script stands for.
+    fn command(&self, key: &Arc<str>, now: ClusterTime, run: &Run) -> Command {
+        let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
+        let key = key.clone();
+        match run.verb {
+            Verb::Lock => {
+                let (nonce, wait) = (nonce(&arg(3)), arg(5));
+                let wait = match &*wait {
+                    "0" => Wait::No,
+                    "-1" => Wait::Forever,
+                    ms => Wait::Ms(number(ms)),
+                };
+                let settings = arg(1);
+                let memory = number(settings.split(' ').next().expect("nonce_memory"));
+                let seen = number(&arg(2)) / 1000 - memory;
+                let again = self.expired.get(&nonce).is_some_and(|end| *end < seen);
+                let time = ClusterTime(if again { now.0 + 1 } else { seen });
+                let seen = Seen::At { group: 0, time };
+                let owner = arg(7);
+                let label = owner.split_once(" +").map(|(_, label)| label.to_owned());
+                Command::Lock(LockRequest {
+                    key,
+                    nonce,
+                    process: ProcessId(0),
+                    request: 0,
+                    duration_ms: number(&arg(4)),
+                    wait,
+                    seen,
+                    owner: Arc::new(Owner { host: String::new(), pid: 0, label }),
+                })
+            }
+            Verb::Unlock => Command::Unlock { key, nonce: nonce(&arg(2)), forget: false },
+            Verb::Extend => Command::Extend {
+                key,
+                nonce: nonce(&arg(2)),
+                process: ProcessId(0),
+                request: 0,
+                duration_ms: number(&arg(3)),
+            },
+            Verb::Poll | Verb::Inspect => Command::Noop,
+        }
+    }
+
+    /// What a script did to a key, by the data before and after it and by its answer.
+    fn effects(
+        &self,
+        key: &Arc<str>,
+        now: ClusterTime,
+        (before, after): (&KeyView, &KeyView),
+        run: &Run,
+    ) -> Vec<Effect> {
+        let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
+        let own = match run.verb {
+            Verb::Lock => Some(nonce(&arg(3))),
+            Verb::Unlock | Verb::Extend => Some(nonce(&arg(2))),
+            Verb::Poll | Verb::Inspect => None,
+        };
+        let word = run.answer.as_ref().map(word).unwrap_or_default();
+        let mut effects = Vec::new();
+        let (process, request) = (ProcessId(0), 0);
+        let unlocked = own.filter(|_| run.verb == Verb::Unlock && !word.is_empty());
+        if let Some(nonce) = unlocked {
+            let was = match &*word {
+                "held" => Ended::Held,
+                "waited" => Ended::Waited,
+                _ => Ended::Unknown,
+            };
+            effects.push(Effect::Unlocked { key: key.clone(), nonce, request, was });
+        }
+        let acquisition = |view: &KeyView| view.holder.map(|held| (held.nonce, held.token));
+        let (was, is) = (acquisition(before), acquisition(after));
+        if let Some((nonce, token)) = was
+            && was != is
+            && unlocked != Some(nonce)
+        {
+            effects.push(expired(key, nonce, token));
+        }
+        for nonce in before.queue.iter().filter(|nonce| !after.queue.contains(nonce)) {
+            if Some(*nonce) != unlocked && is.is_none_or(|(holder, _)| holder != *nonce) {
+                self.check_dropped(*nonce, key, now, run);
+                let (key, nonce) = (key.clone(), *nonce);
+                effects.push(Effect::Dropped { key, nonce, process, request });
+            }
+        }
+        if let Some(Holder { nonce, token, expires_at, .. }) = after.holder {
+            if was != is {
+                let place = before.queue.iter().position(|waiter| *waiter == nonce);
+                let ahead = place.map_or(&*after.queue, |place| &before.queue[..place]);
+                for waiter in ahead.iter().filter(|waiter| after.queue.contains(waiter)) {
+                    // Dropped, and enqueued again by this script.
+                    let again = run.verb == Verb::Lock && own == Some(*waiter);
+                    assert!(again, "{nonce} was granted {key} before {waiter}");
+                    self.check_dropped(*waiter, key, now, run);
+                }
+            }
+            let end = ClusterTime(expires_at);
+            if was != is || run.verb == Verb::Lock && own == Some(nonce) {
+                effects.push(Effect::Granted(Grant {
+                    key: key.clone(),
+                    nonce,
+                    process,
+                    request,
+                    token,
+                    asked_at: now,
+                    granted_at: now,
+                    expires_at: end,
+                }));
+            } else if before.holder.is_some_and(|held| held.expires_at != expires_at)
+                || own == Some(nonce) && run.verb == Verb::Extend
+            {
+                let held = Some((token, end));
+                effects.push(Effect::Extended { nonce, process, request, held });
+            }
+        }
+        for nonce in &after.queue {
+            let repeated = run.verb == Verb::Lock && own == Some(*nonce);
+            if repeated || !before.queue.contains(nonce) {
+                let (key, nonce) = (key.clone(), *nonce);
+                effects.push(Effect::Queued { key, nonce, process, request });
+            }
+        }
+        let refusal = own.zip(refusal(&word)).filter(|_| run.verb == Verb::Lock);
+        if let Some((nonce, reason)) = refusal {
+            if reason == Refusal::Held {
+                let is_free = after.holder.is_none() && after.queue.is_empty();
+                assert!(!is_free, "refused as held, though {key} is free");
+            } else {
+                effects.push(Effect::Refused { nonce, process, request, reason });
+            }
+        }
+        if run.verb == Verb::Extend && word == "gone" {
+            let nonce = own.expect("an EXTEND has a nonce");
+            effects.push(Effect::Extended { nonce, process, request, held: None });
+        }
+        effects
+    }
+
+    /// A waiter is dropped only after its own deadline, or when its process is silent.
+    fn check_dropped(&self, nonce: Nonce, key: &Arc<str>, now: ClusterTime, run: &Run) {
+        let Some(waiter) = self.waiters.get(&nonce) else { return };
+        let settings = String::from_utf8_lossy(&run.args[1]);
+        let waiter_ttl = number(settings.split(' ').nth(2).expect("waiter_ttl"));
+        let over = waiter.until.is_some_and(|until| until <= now.0);
+        let last_alive_at = self.last_alive_at.get(&(key.clone(), waiter.process.clone()));
+        let silent = last_alive_at.is_none_or(|at| now.0 >= at + waiter_ttl);
+        assert!(over || silent, "a waiter for {key} was dropped before its time: {nonce}");
+    }
+}
+
+fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
+    Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), request: 0, token }
+}
+
+/// The word that an answer gives to its first request.
+fn word(answer: &Answer) -> String {
+    match answer {
+        Answer::Int(1) => "held".into(),
+        Answer::Text(text) => {
+            let text = String::from_utf8_lossy(text);
+            text.split(' ').next().unwrap_or_default().to_owned()
+        }
+        Answer::List(parts) => match parts.get(2) {
+            Some(Answer::List(parts)) => parts.first().map(word).unwrap_or_default(),
+            Some(text @ Answer::Text(_)) => word(text),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
+fn refusal(word: &str) -> Option<Refusal> {
+    Some(match word {
+        "held" => Refusal::Held,
+        "spent" => Refusal::Spent(Ended::Unlocked),
+        "stale" => Refusal::Stale { group: 0, now: ClusterTime(0) },
+        "waiters" => Refusal::Limit { what: Bound::WaitersPerKey, limit: 0 },
+        "nonces" => Refusal::Limit { what: Bound::Nonces, limit: 0 },
+        _ => return None,
+    })
+}
+
+fn nonce(hex: &str) -> Nonce {
+    Nonce::from_u128(u128::from_str_radix(hex, 16).expect("a nonce"))
+}
+
+fn number(digits: &str) -> u64 {
+    digits.parse().expect("a whole number")
+}

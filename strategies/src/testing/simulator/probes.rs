@@ -1,0 +1,108 @@
+//! After healing: what a queue in Redis must do at once, tried in every process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    clock::SimClock,
+    process::Process,
+    recorder::{Observation, Recorder},
+    world::{MS, World},
+};
+use crate::{Clock as _, KeyedMutex, LockOptions};
+
+type Handle = (Arc<dyn KeyedMutex>, Arc<SimClock>);
+
+const PROBE: &str = "probe of the queue";
+/// Longer than a hand-off in a calm network, and shorter than the time to a waiter's own check.
+const PROBE_WITHIN: Duration = Duration::from_millis(50);
+
+impl World {
+    pub(super) fn probe_queue(&mut self) {
+        self.probe_hand_offs();
+        self.probe_withdrawals();
+    }
+
+    /// The server notifies a waiter of its grant before the waiter would check by itself.
+    fn probe_hand_offs(&mut self) {
+        for waiting in 0..self.slots.len() {
+            let holding = (waiting + 1) % self.slots.len();
+            let unlocked_at = Arc::new(AtomicU64::new(u64::MAX));
+            let hold = hold(self.handle(holding), 2 * PROBE_WITHIN, unlocked_at.clone());
+            self.spawn(holding, 0, hold);
+            let recorder = self.recorder.clone();
+            self.spawn(waiting, 0, wait(self.handle(waiting), unlocked_at, recorder));
+            let done = self.run_until(self.now() + 20_000 * MS, |world| !world.clients_run());
+            assert!(done, "not healed: a hand-off never ended\n{}", self.state());
+        }
+    }
+
+    /// A call that is cancelled while its process is not connected is withdrawn on the next connection.
+    fn probe_withdrawals(&mut self) {
+        for waiting in 0..self.slots.len() {
+            let holding = (waiting + 1) % self.slots.len();
+            let hold = hold(self.handle(holding), 40 * PROBE_WITHIN, Arc::default());
+            self.spawn(holding, 0, hold);
+            let (strategy, clock) = self.handle(waiting);
+            let (leave, left) = oneshot::channel();
+            self.spawn(waiting, 0, async move {
+                clock.sleep_until(clock.now().after(PROBE_WITHIN)).await;
+                tokio::select! {
+                    _ = strategy.lock(PROBE, LockOptions::default()) => {}
+                    _ = left => {}
+                }
+            });
+            let within = u64::try_from(PROBE_WITHIN.as_nanos()).expect("brief");
+            let queued = self
+                .run_until(self.now() + 3 * within, |world| world.invariants.waiters(PROBE) > 0);
+            assert!(queued, "not healed: a waiter is not in the queue\n{}", self.state());
+            self.cut_connections(waiting);
+            let cut = self.run_until(self.now() + within, |world| {
+                !world.slots[waiting].process.as_ref().is_some_and(Process::is_connected)
+            });
+            assert!(cut, "a client does not see that its connection was cut");
+            let _ = leave.send(());
+            let withdrawn = self
+                .run_until(self.now() + 20 * within, |world| world.invariants.waiters(PROBE) == 0);
+            assert!(withdrawn, "not healed: a waiter was not withdrawn\n{}", self.state());
+            let done = self.run_until(self.now() + 20_000 * MS, |world| !world.clients_run());
+            assert!(done, "not healed: a hold never ended\n{}", self.state());
+        }
+    }
+
+    fn handle(&self, slot: usize) -> Handle {
+        let process = self.slots[slot].process.as_ref().expect("all processes run");
+        (process.strategy.clone(), process.clock.clone())
+    }
+}
+
+/// Holds a key for which another process will wait, and notes when it unlocks.
+async fn hold((strategy, clock): Handle, duration: Duration, unlocked_at: Arc<AtomicU64>) {
+    // An unlock that fails leaves the waiter waiting, which is seen.
+    if let Ok(lock) = strategy.lock(PROBE, LockOptions::default()).await {
+        clock.sleep_until(clock.now().after(duration)).await;
+        unlocked_at.store(clock.virtual_time(clock.now()), Ordering::Relaxed);
+        let _ = strategy.unlock(&lock).await;
+    }
+}
+
+/// Waits for the key that another process holds.
+async fn wait((strategy, clock): Handle, unlocked_at: Arc<AtomicU64>, recorder: Arc<Recorder>) {
+    clock.sleep_until(clock.now().after(PROBE_WITHIN)).await;
+    let outcome = strategy.lock(PROBE, LockOptions::default()).await;
+    let now = clock.virtual_time(clock.now());
+    let took = Duration::from_nanos(now.saturating_sub(unlocked_at.load(Ordering::Relaxed)));
+    match outcome {
+        Ok(lock) if took < PROBE_WITHIN => _ = strategy.unlock(&lock).await,
+        outcome => recorder.note(Observation::Unhealed(format!(
+            "healed, and yet {outcome:?} came {took:?} after the unlock"
+        ))),
+    }
+}

@@ -1,0 +1,400 @@
+//! The server of a simulated Redis deployment, and the connections to it.
+
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+
+use super::{
+    clock::SimClock,
+    draw::Draw,
+    event::Event,
+    plan::{Plan, ServerPlan},
+    process::Engine,
+    stream::{Arrived, Link, Sent, SimDial, process_of},
+    world::{MS, World},
+};
+use crate::{
+    Clock as _, KeyedMutex, Queue, RedisOptions,
+    member::Policy,
+    redis::machine::Machine,
+    testing::{
+        digest::digest,
+        redis_server::{ConnectionId, Executed, Run, Server, Verb},
+    },
+};
+
+/// The server's clock begins here, in microseconds since 1970.
+const BEGINNING: u64 = 1_700_000_000_000_000;
+
+/// The machine of the server.
+pub(super) struct Host {
+    pub(super) plan: ServerPlan,
+    pub(super) server: Server,
+    pub(super) clock: Arc<SimClock>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// Refuses connections until then.
+    down_until: u64,
+    /// Stands still until then: segments that arrive wait.
+    stands_until: u64,
+    full_until: u64,
+    backlog: Vec<(ConnectionId, Sent)>,
+    draw: Draw,
+}
+
+/// One connection, in both directions.
+#[derive(Debug, Default)]
+struct Connection {
+    /// When the last segment in this direction arrives.
+    at_server: u64,
+    at_client: u64,
+    /// It was cut: no more bytes reach the server (`deaf`) or the client (`mute`).
+    deaf: bool,
+    mute: bool,
+}
+
+/// An event at the server, or on a connection to it.
+#[derive(Debug)]
+pub(super) enum ServerEvent {
+    AtServer(ConnectionId, Sent),
+    AtClient(ConnectionId, Arrived),
+    /// A publication leaves late.
+    Publish(ConnectionId, Vec<u8>),
+    /// A standstill, a restart or a full memory may be over.
+    Recover,
+}
+
+/// A fault of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outage {
+    Stands,
+    Full,
+    Restarts,
+    Wiped,
+}
+
+impl Host {
+    pub(super) fn new(plan: ServerPlan, seed: u64, clock: SimClock) -> Self {
+        Self {
+            plan,
+            server: Server::new(),
+            clock: Arc::new(clock),
+            connections: BTreeMap::new(),
+            down_until: 0,
+            stands_until: 0,
+            full_until: 0,
+            backlog: Vec::new(),
+            draw: Draw::new(seed, 6),
+        }
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        let shown = self.clock.now().since_origin().as_micros();
+        BEGINNING + u64::try_from(shown).expect("centuries")
+    }
+
+    /// The keys of locks and queues that are left in the server.
+    pub(super) fn keys_left(&self) -> Vec<String> {
+        let left = self.server.residue(self.now_us()).into_iter();
+        left.filter(|key| !key.ends_with(":x") && !key.contains(":g:")).collect()
+    }
+
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.server.residue(self.now_us()).is_empty()
+    }
+}
+
+/// A client as the strategy's users hold it, and its driver.
+pub(super) fn client(
+    plan: &Plan,
+    (slot, run): (usize, u64),
+    clock: Arc<SimClock>,
+    seed: u64,
+) -> (Arc<dyn KeyedMutex>, Engine) {
+    let server = plan.redis.as_ref().expect("a plan of Redis");
+    let link = Link::new(slot, run);
+    let ms = Duration::from_millis;
+    let options = RedisOptions::new("redis://simulated")
+        .clock(clock)
+        .queue(if plan.policy == Policy::Queue { Queue::Fifo } else { Queue::None })
+        .connect_timeout(ms(server.connect_timeout_ms))
+        .waiter_ttl(ms(plan.options.waiter_ttl_ms))
+        .nonce_memory(ms(plan.options.nonce_memory_ms))
+        .waiters_max(plan.options.waiters_max)
+        .busy_poll(Duration::ZERO);
+    let (strategy, machine) = Machine::start(options, Box::new(SimDial(link.clone())), seed);
+    (strategy, Engine::Redis { machine: Box::new(machine), link })
+}
+
+impl World {
+    fn host(&mut self) -> &mut Host {
+        self.host.as_mut().expect("a deployment of Redis")
+    }
+
+    /// The server's node in the network: after all processes.
+    const fn server_place(&self) -> usize {
+        self.plan.members
+    }
+
+    pub(super) fn happen_at_server(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::AtServer(connection, sent) => {
+                let now = self.now();
+                let line = format_args!("at the server: {sent:?} on {connection:x}");
+                self.trace.tell(now, line);
+                let host = self.host();
+                let is_deaf = host.connections.get(&connection).is_none_or(|one| one.deaf);
+                if !is_deaf && host.stands_until > now {
+                    host.backlog.push((connection, sent));
+                } else if !is_deaf {
+                    self.serve(connection, sent);
+                }
+            }
+            ServerEvent::AtClient(connection, arrived) => {
+                let now = self.now();
+                let line = format_args!("at the client: {arrived:?} on {connection:x}");
+                self.trace.tell(now, line);
+                self.deliver(connection, arrived);
+            }
+            ServerEvent::Publish(connection, bytes) => self.send_to_client(connection, bytes),
+            ServerEvent::Recover => self.recover(),
+        }
+    }
+
+    /// Carries a segment of a process to the server.
+    pub(super) fn send_to_server(&mut self, slot: usize, connection: ConnectionId, sent: Sent) {
+        let (now, way) = (self.now(), (slot, self.server_place()));
+        let host = self.host.as_mut().expect("a deployment of Redis");
+        let one = match sent {
+            Sent::Open => host.connections.entry(connection).or_default(),
+            _ => match host.connections.get_mut(&connection) {
+                Some(one) if !one.deaf => one,
+                _ => return,
+            },
+        };
+        one.at_server =
+            self.network.segment(now, way, one.at_server, &mut self.invariants.coverage);
+        let at = one.at_server;
+        self.schedule(at, Event::Server(ServerEvent::AtServer(connection, sent)));
+    }
+
+    fn send_to_client(&mut self, connection: ConnectionId, mut bytes: Vec<u8>) {
+        let way = (self.server_place(), process_of(connection).0);
+        let now = self.now();
+        let host = self.host.as_mut().expect("a deployment of Redis");
+        let Some(one) = host.connections.get_mut(&connection).filter(|one| !one.mute) else {
+            return;
+        };
+        let mut parts = Vec::new();
+        if bytes.len() > 1 && host.draw.chance(100_000) {
+            let rest = bytes.split_off(host.draw.between(1, bytes.len() as u64 - 1) as usize);
+            parts.push(rest);
+        }
+        parts.insert(0, bytes);
+        for part in parts {
+            one.at_client =
+                self.network.segment(now, way, one.at_client, &mut self.invariants.coverage);
+            let event = ServerEvent::AtClient(connection, Arrived::Bytes(part));
+            self.agenda.schedule(one.at_client, Event::Server(event));
+        }
+    }
+
+    fn notify_client(&mut self, connection: ConnectionId, arrived: Arrived) {
+        let at = self.now() + self.host().draw.between(0, 5 * MS);
+        self.schedule(at, Event::Server(ServerEvent::AtClient(connection, arrived)));
+    }
+
+    fn deliver(&mut self, connection: ConnectionId, arrived: Arrived) {
+        let now = self.now();
+        let is_mute = self.host().connections.get(&connection).is_some_and(|one| one.mute);
+        if is_mute && arrived != Arrived::Ended {
+            return;
+        }
+        let (slot, run) = process_of(connection);
+        let Some(process) = &self.slots[slot].process else { return };
+        if let Engine::Redis { link, .. } = &process.engine
+            && process.run == run
+        {
+            link.arrive(now, connection, arrived);
+            self.request_turn(slot);
+        }
+    }
+
+    /// The server handles a segment that has arrived.
+    fn serve(&mut self, connection: ConnectionId, sent: Sent) {
+        let now = self.now();
+        let host = self.host();
+        let is_down = host.down_until > now;
+        match sent {
+            Sent::Open if is_down => {
+                host.connections.remove(&connection);
+                self.notify_client(connection, Arrived::Ended);
+            }
+            Sent::Open => {
+                host.server.connect(connection);
+                self.notify_client(connection, Arrived::Accepted);
+            }
+            Sent::Bytes(bytes) => {
+                host.server.receive(connection, &bytes);
+                self.execute(connection);
+            }
+            Sent::Close => {
+                host.server.disconnect(connection);
+                host.connections.remove(&connection);
+            }
+        }
+    }
+
+    fn execute(&mut self, connection: ConnectionId) {
+        let mut replies = Vec::new();
+        loop {
+            let now_us = self.host().now_us();
+            let Some(Executed { reply, pushes, run }) =
+                self.host().server.execute(connection, now_us)
+            else {
+                break;
+            };
+            for (to, push) in pushes {
+                // A client's own publication at its handshake is not a grant.
+                if run.is_some() {
+                    self.publish(to, push);
+                } else {
+                    replies.extend(push);
+                }
+            }
+            if let Some(run) = run {
+                self.ran(now_us, &run);
+            } else if reply.starts_with(b"-NOSCRIPT") {
+                self.invariants.coverage.reach("script unknown to the server");
+            }
+            replies.extend(reply);
+        }
+        if !replies.is_empty() {
+            self.send_to_client(connection, replies);
+        }
+    }
+
+    fn ran(&mut self, now_us: u64, run: &Run) {
+        let now = self.now();
+        let nonce = run.args.get(if run.verb == Verb::Lock { 3 } else { 2 });
+        let digest = nonce.map_or(0, |nonce| digest(nonce));
+        let line = format_args!("{:?} {:?}", run.verb, run.answer);
+        self.trace.note(now, &[10, run.verb as u64, digest], line);
+        if run.answer.is_err() {
+            self.invariants.coverage.reach("script refused for want of memory");
+        }
+        let host = self.host.as_ref().expect("a deployment of Redis");
+        self.invariants.after_script(&host.server, now_us, run);
+        self.note_queues();
+    }
+
+    fn publish(&mut self, to: ConnectionId, push: Vec<u8>) {
+        let now = self.now();
+        let host = self.host();
+        if host.draw.chance(host.plan.lost_publication) {
+            self.invariants.coverage.reach("publication lost");
+        } else if host.draw.chance(host.plan.late_publication) {
+            let at = now + host.draw.between(0, host.plan.late_max);
+            self.invariants.coverage.reach("publication late");
+            self.schedule(at, Event::Server(ServerEvent::Publish(to, push)));
+        } else {
+            self.send_to_client(to, push);
+        }
+    }
+
+    /// Cuts the connections of a process. Requests in flight may still be executed.
+    pub(super) fn cut_connections(&mut self, slot: usize) {
+        let ids: Vec<_> = self.host().connections.keys().copied().collect();
+        for connection in ids.into_iter().filter(|id| process_of(*id).0 == slot) {
+            self.cut(connection, false);
+        }
+    }
+
+    fn cut(&mut self, connection: ConnectionId, by_server: bool) {
+        let host = self.host();
+        let lost = by_server || host.draw.chance(500_000);
+        let one = host.connections.get_mut(&connection).expect("it is there");
+        if mem::replace(&mut one.mute, true) {
+            return;
+        }
+        one.deaf = lost;
+        if lost {
+            host.server.disconnect(connection);
+        }
+        self.invariants.coverage.reach("connection cut");
+        self.notify_client(connection, Arrived::Ended);
+    }
+
+    /// The process has ended; its operating system closes its connections.
+    pub(super) fn close_connections(&mut self, slot: usize, run: u64) {
+        let ids: Vec<_> = self.host().connections.keys().copied().collect();
+        for connection in ids.into_iter().filter(|id| process_of(*id) == (slot, run)) {
+            self.send_to_server(slot, connection, Sent::Close);
+        }
+    }
+
+    pub(super) fn flush_scripts(&mut self) {
+        self.host().server.flush_scripts();
+        self.invariants.coverage.reach("scripts flushed");
+    }
+
+    pub(super) fn break_server(&mut self, outage: Outage) {
+        let now = self.now();
+        let host = self.host();
+        if host.down_until > now {
+            return;
+        }
+        let until = now + host.draw.spread(MS, host.plan.outage_max.max(MS));
+        match outage {
+            Outage::Stands => host.stands_until = until,
+            Outage::Full => {
+                host.server.set_full(true);
+                host.full_until = until;
+            }
+            Outage::Restarts | Outage::Wiped => {
+                host.down_until = until;
+                host.backlog.clear();
+                let ids: Vec<_> = host.connections.keys().copied().collect();
+                ids.into_iter().for_each(|connection| self.cut(connection, true));
+                self.host().connections.clear();
+                self.host().server.restart();
+            }
+        }
+        self.invariants.coverage.reach(match outage {
+            Outage::Stands => "server stood still",
+            Outage::Full => "server's memory full",
+            Outage::Restarts => "server restarted",
+            Outage::Wiped => "server lost its memory",
+        });
+        if outage == Outage::Wiped {
+            self.host().server.wipe();
+            self.recorder.forget();
+            let held = self.invariants.forget_server();
+            self.calls.gave_up(now, &held);
+            self.calls.all_dropped();
+        }
+        self.schedule(until, Event::Server(ServerEvent::Recover));
+    }
+
+    fn recover(&mut self) {
+        let now = self.now();
+        let host = self.host();
+        if host.full_until <= now {
+            host.server.set_full(false);
+        }
+        if host.stands_until <= now {
+            for (connection, sent) in mem::take(&mut host.backlog) {
+                let is_deaf = self.host().connections.get(&connection).is_none_or(|one| one.deaf);
+                if !is_deaf {
+                    self.serve(connection, sent);
+                }
+            }
+        }
+    }
+
+    /// The server works again, and keeps working.
+    pub(super) fn calm_server(&mut self) {
+        let now = self.now();
+        let host = self.host();
+        (host.stands_until, host.full_until, host.down_until) = (now, now, now);
+        (host.plan.lost_publication, host.plan.late_publication) = (0, 0);
+        self.recover();
+    }
+}
