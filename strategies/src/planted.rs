@@ -80,6 +80,14 @@ bugs! {
     SnapshotLosesHeld = "snapshot-loses-held",
     /// A new group does not wait for leases that are held outside the members.
     OutsideIgnored = "outside-ignored",
+    /// A follower of three commits entries of an earlier term as soon as it has them.
+    EarlierTermCommitted = "earlier-term-committed",
+    /// A leader stamps cluster time only while a key has waiters.
+    StampsForWaitersOnly = "stamps-for-waiters-only",
+    /// A new group waits for leases of an earlier one without the drift of clocks.
+    NewGroupWithoutDrift = "new-group-without-drift",
+    /// A process pledges to a new group while it rests after leaving one.
+    PledgeWhileResting = "pledge-while-resting",
 }
 
 /// `GAGGLE_BUG` names no bug that there is.

@@ -22,7 +22,11 @@ use super::{
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
-use crate::{Instant, lock_table::TableConfig};
+use crate::{
+    Instant,
+    lock_table::TableConfig,
+    planted::{Bug, planted},
+};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
@@ -237,8 +241,12 @@ impl Formation {
     ) -> Option<Body> {
         // What is founded at the end is what was looked at first, not what came under its id later.
         let again = self.pledged_to(forming.id) == Some(&forming);
-        let free =
-            matches!(self.phase, Phase::Free) && !timers.is_running(Timer::ExistingGroup, now);
+        let may_pledge = match self.phase {
+            Phase::Free => true,
+            Phase::Resting => planted(Bug::PledgeWhileResting),
+            _ => false,
+        };
+        let free = may_pledge && !timers.is_running(Timer::ExistingGroup, now);
         let known = |(name, id): (NodeName, u64)| {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)

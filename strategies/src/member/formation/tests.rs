@@ -78,6 +78,16 @@ fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
 }
 
 #[test]
+fn a_resting_process_does_not_pledge() {
+    let (mut formation, mut timers) =
+        (Formation::new(name("b"), named_abc(), 0), Timers::default());
+    formation.rest(Instant::default(), &mut timers);
+    let (now, peers) = (Instant::default(), Peers::default());
+    let pledge = formation.invited(now, &name("a"), 2, proper(), &peers, &mut timers);
+    assert!(pledge.is_none());
+}
+
+#[test]
 fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to() {
     assert!(pledges(&Members::Sized(3), "a", |_| {}));
     assert!(pledges(&Members::Sized(3), "c", |_| {}));

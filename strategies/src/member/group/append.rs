@@ -178,5 +178,23 @@ fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
         true => Duration::ZERO,
     };
     let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
-    ClusterTime(whole_ms(outside.saturating_add(drift.over(outside)).saturating_add(rounding)))
+    let margin = match planted(Bug::NewGroupWithoutDrift) {
+        false => drift.over(outside),
+        true => Duration::ZERO,
+    };
+    ClusterTime(whole_ms(outside.saturating_add(margin).saturating_add(rounding)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_group_waits_out_older_leases_with_drift() {
+        let opens = |outside_max_ms| {
+            opens_at(&TableConfig { outside_max_ms, ..TableConfig::default() }, Drift::default())
+        };
+        assert_eq!(opens(0), ClusterTime(0), "no lease outlives its group");
+        assert_eq!(opens(10_000), ClusterTime(10_101), "1 % drift, and rounding");
+    }
 }
