@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal as _};
 
 use clap::ArgAction;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::failure::Failure;
 
@@ -31,9 +33,11 @@ impl Verbosity {
     /// Logs to standard error until the process ends.
     pub(crate) fn start(self) -> Result<(), Failure> {
         let directives = self.directives();
-        let filter = EnvFilter::try_new(&directives)
+        let filter: Targets = directives
+            .parse()
             .map_err(|error| Failure::new(format!("RUST_LOG={directives}")).because(&error))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+        let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_filter(filter);
+        tracing_subscriber::registry().with(log).init();
         Ok(())
     }
 
