@@ -106,7 +106,7 @@ impl Server {
         keys.into_iter().filter(|key| !key.ends_with(":t")).collect()
     }
 
-    /// Takes bytes that have arrived on a connection; none on one that has ended.
+    /// Takes bytes that have arrived on a connection, if it has not ended.
     pub(crate) fn receive(&mut self, id: ConnectionId, bytes: &[u8]) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.input.extend_from_slice(bytes);

@@ -1,9 +1,10 @@
-//! A deterministic simulator: whole deployments of the code that ships, in virtual time, under faults.
+//! A deterministic simulator: whole deployments of the code that ships, in virtual time, under
+//! faults.
 //!
-//! A plan decides everything, and a seed generates the plan. Each process runs a [`Raft`](crate::Raft),
-//! [`Gaggle`](crate::Gaggle) or [`Redis`](crate::Redis) as users hold it, with its driver and backend:
-//! the node, the engine and the lock table, or the connection and the scripts. What is simulated is what
-//! lies around them: the channel or the stream, the server, the clock, and which process runs when.
+//! A plan decides everything, and a seed generates the plan. Each process runs a
+//! [`Raft`](crate::Raft), [`Gaggle`](crate::Gaggle) or [`Redis`](crate::Redis) as users hold it,
+//! with its driver and backend: the node, the engine and the lock table, or the connection and the
+//! scripts. Channel or stream, server, clock and scheduler are simulated.
 //!
 //! ```
 //! use gaggle_strategies::testing::simulator::{Clocks, Plan, Settings, simulate};
@@ -12,13 +13,12 @@
 //! assert!(run.violation.is_none(), "{run}");
 //! ```
 //!
-//! - `plan`: what is drawn before a run begins: sizes, options, which faults and how hard. A failing
-//!   run is kept as its plan, in a file.
+//! - `plan`: what is drawn before a run begins: sizes, options, which faults and how hard. A
+//!   failing run is kept as its plan, in a file.
 //! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
-//!   `redis`, `stream`: the server of clients of Redis, and the connections to it;
-//!   `faults`: what goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold
-//!   afterwards.
+//!   `redis`, `stream`: the server of clients of Redis, and the connections to it; `faults`: what
+//!   goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they saw.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: what must hold after every event, one a file.

@@ -113,7 +113,7 @@ impl KeySpace {
     ///
     /// # Panics
     ///
-    /// On a command, or a form of one, that no script used when this was written.
+    /// On a command or form of a command that no script uses.
     pub(super) fn call(&mut self, command: &str, args: Args<'_>) -> Answer {
         match (command, args) {
             ("TIME", []) => {
@@ -192,7 +192,7 @@ impl KeySpace {
     fn expire(&mut self, key: &[u8], at: u64, only_later: bool) -> Answer {
         let now = self.now_ms();
         let Some((_, end)) = self.live(key) else { return Answer::Int(0) };
-        // A key without an end counts as one that never ends.
+        // A key without an expiry never ends.
         if only_later && end.is_none_or(|end| at <= end) {
             return Answer::Int(0);
         }

@@ -26,7 +26,7 @@ const BEGINNING: u64 = 1_700_000_000_000_000;
 pub struct SimulatedRedis {
     state: Mutex<State>,
     began: Instant,
-    /// Of so many publications one is lost; none if zero.
+    /// Every n-th publication is lost; none if zero.
     lose_every: u64,
 }
 
@@ -60,7 +60,8 @@ impl SimulatedRedis {
         Redis::run_on(options, Box::new(DuplexDial(self.clone())), seed)
     }
 
-    /// What is left in it, but for token counters: nothing, once all has expired (contract, 11).
+    /// The keys that are left, except token counters: none, once everything has expired (contract,
+    /// rule 11).
     #[must_use]
     pub fn residue(&self) -> Vec<String> {
         self.state().server.residue(self.now_us())
@@ -74,7 +75,7 @@ impl SimulatedRedis {
         BEGINNING + u64::try_from(self.began.elapsed().as_micros()).expect("centuries")
     }
 
-    /// Executes what has arrived, and hands out what comes of it.
+    /// Executes requests that have arrived, and sends replies and publications.
     fn receive(&self, id: ConnectionId, bytes: &[u8]) {
         let (now, mut state) = (self.now_us(), self.state());
         state.server.receive(id, bytes);

@@ -1,9 +1,10 @@
+//! The queue of future events.
+
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{draw::mixed, event::Event};
 
-/// What is to happen, in the order of virtual time; events of one moment come in an order that the
-/// seed decides.
+/// Future events in the order of virtual time. The seed decides the order of simultaneous events.
 pub(super) struct Agenda {
     seed: u64,
     scheduled: u64,
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_the_order_of_time_and_of_a_process_only_the_last_waking() {
+    fn events_are_ordered_and_a_process_keeps_its_latest_wake_up() {
         let mut agenda = Agenda::new(7, 2);
         agenda.set_wake(0, 20);
         agenda.schedule(30, Event::Start { slot: 1 });

@@ -1,3 +1,5 @@
+//! Totals over many runs.
+
 use std::{fmt, time::Duration};
 
 use super::{

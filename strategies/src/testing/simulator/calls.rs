@@ -1,3 +1,5 @@
+//! The history of all calls.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -23,11 +25,11 @@ pub(super) struct Calls {
     /// Whose LOCK has no answer so far, with the nonce that is in a queue for it.
     asking: BTreeMap<Op, (u32, Option<Nonce>)>,
     ops: BTreeMap<u32, Op>,
-    /// Counts those that gave up without a word.
+    /// Counts holders that gave up without a call.
     silent: u32,
 }
 
-/// Steps for one key and model: what is undecided then is counted, and no pass.
+/// Steps for one key and model. A search that exceeds them is undecided, which is no pass.
 const BUDGET: u64 = 200_000;
 
 impl Calls {
@@ -79,7 +81,7 @@ impl Calls {
         }
     }
 
-    /// Holders that no longer hold, whatever becomes of their leases: told of a loss, or dead.
+    /// These holders no longer rely on their locks: they were notified of a loss, or have died.
     pub(super) fn gave_up(&mut self, now: u64, locks: &[(Op, Arc<str>)]) {
         let at = Duration::from_nanos(now);
         for (op, key) in locks {
@@ -95,9 +97,10 @@ impl Calls {
     /// Calls without an answer are what makes a search endless; here the log knows their fate:
     /// an operation that was never `granted` had no effect.
     ///
-    /// Beyond the drift bound an unlock may say that it freed the key although its lease was over: of
-    /// an answer that left that open its caller's own deadline decides. There `freed` decides, every
-    /// operation whose lock the log saw held until its unlock; within the bound the answer itself is judged.
+    /// Beyond the drift bound an unlock may say that it freed the key although its lease was over:
+    /// of an answer that left that open its caller's own deadline decides. There `freed`
+    /// decides, every operation whose lock the log saw held until its unlock; within the bound
+    /// the answer itself is judged.
     pub(super) fn history(
         self,
         granted: &BTreeSet<Op>,
@@ -138,7 +141,7 @@ impl Calls {
 /// A history with what it is judged by.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// All calls, with what the log knows of those that nobody answered.
+    /// All calls; the log decides the outcome of unanswered ones.
     pub history: History,
     /// What the seed's strategy must meet.
     pub models: &'static [ModelKind],

@@ -1,3 +1,5 @@
+//! A member's simulated channel.
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -10,9 +12,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 
-/// The channel of one process: what arrives is put in by the simulation, what is sent is taken out.
+/// The channel of one process. The simulation puts frames in and takes frames out.
 ///
-/// One thread runs the simulation: what is atomic here needs no order.
+/// One thread runs the simulation, so atomics need no order.
 #[derive(Debug)]
 pub(super) struct SimChannel {
     name: NodeName,
@@ -20,7 +22,7 @@ pub(super) struct SimChannel {
     queues: Mutex<Queues>,
     /// When the first of those arrived that wait; the end of time if none does.
     first: AtomicU64,
-    /// Only what has arrived by then is taken in this turn.
+    /// A turn takes only frames that have arrived by this time.
     visible_until: AtomicU64,
 }
 

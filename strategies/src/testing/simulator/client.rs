@@ -1,3 +1,5 @@
+//! Clients: tasks that lock, extend, unlock, cancel and die.
+
 use std::{
     collections::VecDeque,
     future::Future,
@@ -60,8 +62,8 @@ impl Handed {
     }
 }
 
-/// When the driver of a process could not run, by its clock: it ends calls, so they may end later by
-/// that (contract, rule 8).
+/// When the driver of a process could not run, by its clock: it ends calls, so they may end later
+/// by that (contract, rule 8).
 #[derive(Debug, Default)]
 pub(super) struct Standstill(Mutex<Spans>);
 
@@ -206,11 +208,12 @@ impl Client {
                 _ => {}
             }
         }
-        // Nobody hands on what he was told is gone, which by an answer that he read late it need not be.
+        // A client transfers no lock that it knows to be lost; it may read that late.
         let hands_on = self.draw.chance(self.work.hand_on);
         let hands_on = hands_on && !gone && !own.is_lost();
         if hands_on || self.draw.chance(self.work.abandon) {
-            // Goes without a word: the end of the lease frees the key, if nobody takes it over.
+            // Leaves without an unlock: the lease frees the key, unless another client adopts the
+            // lock.
             self.note(Observation::LetsGo { client: self.id, nonce });
             self.called(op, lock.key(), Call::Unlock);
             if hands_on {
@@ -261,10 +264,10 @@ impl Client {
             self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.extend(lock, duration)).await;
         let answered = match &outcome {
             None => Answered::Cancelled,
-            // By its own deadline, before it asked: the lease that it was handed may be longer than what it
-            // asked for, and is no news about who holds.
+            // By its own deadline, before it asked: the lease that it was handed may be longer than
+            // what it asked for, and is no news about who holds.
             Some(Err(Error::Expired)) if self.adopting => Answered::Unheard,
-            // Its group was lost, of which nobody told it; what it holds keeps its lease.
+            // Its group was lost without notice; its lock keeps its lease.
             Some(Err(Error::NotHolder)) if self.outside => Answered::Unheard,
             Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
@@ -293,7 +296,7 @@ impl Client {
             None => Answered::Cancelled,
             // A repeated frame of this very unlock may have freed the key.
             Some(Err(Error::Expired)) => Answered::Cancelled,
-            // Told of the loss before it asked, or meanwhile: no news about who holds.
+            // Notified of the loss before or during the call: this says nothing about the holder.
             Some(Err(Error::NotHolder)) if ended => Answered::Cancelled,
             Some(Ok(())) => Answered::Otherwise(Outcome::Done),
             Some(Err(error)) => Answered::Otherwise(Call::Unlock.failed(error)),
@@ -351,7 +354,8 @@ impl Client {
         Some(Duration::from_nanos(self.draw.between(0, self.work.late_max)))
     }
 
-    /// Polls a call, but when it is first woken only after this time, which is then noted in `slept`.
+    /// Polls a call, but when it is first woken only after this time, which is then noted in
+    /// `slept`.
     async fn looked_at<T>(
         &self,
         late: Option<Duration>,

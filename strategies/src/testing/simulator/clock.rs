@@ -1,3 +1,5 @@
+//! Virtual time, and the clocks that show it at their own rates.
+
 use std::{
     future::Future,
     pin::Pin,
@@ -24,7 +26,7 @@ pub(super) const TRUE_RATE: u64 = 1_000_000;
 pub(super) struct VirtualTime {
     now: AtomicU64,
     sleepers: Mutex<Vec<(u64, Waker)>>,
-    /// Whether anybody went to sleep since they were taken.
+    /// Whether a task has gone to sleep since the last call.
     any: AtomicBool,
 }
 
@@ -37,7 +39,7 @@ impl VirtualTime {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Those that went to sleep since the last call, with the times to wake them.
+    /// Sleepers since the last call, with the times to wake them.
     pub(super) fn take_sleepers(&self) -> Vec<(u64, Waker)> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
@@ -57,8 +59,8 @@ impl VirtualTime {
 #[derive(Debug)]
 pub(super) struct SimClock {
     time: Arc<VirtualTime>,
-    /// A virtual time, and what this clock showed then. Only the simulation's own thread reads and
-    /// writes: what is atomic here needs no order.
+    /// A virtual time, and this clock's reading at it. Only the simulation's own thread reads and
+    /// writes it, so atomics need no order.
     base: (AtomicU64, AtomicU64),
     rate: AtomicU64,
     stalled: AtomicBool,
@@ -140,8 +142,8 @@ impl SimClock {
         Self { time, base, rate, stalled, stall: Mutex::new(None) }
     }
 
-    /// From now on the clock runs at this rate. Returns how much time has passed since it was set last,
-    /// and how much this clock says has.
+    /// From now on the clock runs at this rate. Returns how much time has passed since it was set
+    /// last, and how much this clock says has.
     pub(super) fn set_rate(&self, rate: u64) -> (u64, u64) {
         let now = self.time.now();
         let pace = self.pace();
@@ -255,7 +257,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_turn_tells_whether_it_read_a_time_well_before_its_end() {
+    fn turn_reports_a_reading_long_before_its_end() {
         let time = Arc::new(VirtualTime::default());
         let clock = SimClock::new(time, TRUE_RATE, 0);
         for (ended, early) in [(3 * EARLY, true), (EARLY / 2, false)] {
@@ -264,11 +266,11 @@ mod tests {
             assert_eq!(clock.end_turn(), early, "it ended at {ended}");
         }
         clock.begin_turn(Stall::new((0, 0, 3 * EARLY), Draw::new(1, 0)));
-        assert!(!clock.end_turn(), "nobody read it");
+        assert!(!clock.end_turn(), "no reading");
     }
 
     #[test]
-    fn a_new_rate_tells_what_the_former_came_to() {
+    fn new_rate_reports_the_time_shown_at_the_former() {
         let time = Arc::new(VirtualTime::default());
         let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
         time.set(1_000_000);

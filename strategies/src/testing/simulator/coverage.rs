@@ -1,6 +1,8 @@
+//! Faults and rare events that a batch must reach.
+
 /// The faults that a batch must have injected, each at least once: a fault that does not fire looks
-/// like a pass. They are counted where their effect is seen; partitions and slow nodes, which are counted
-/// where they begin, also by the frames that they cut off and slow.
+/// like a pass. They are counted where their effect is seen; partitions and slow nodes, which are
+/// counted where they begin, also by the frames that they cut off and slow.
 pub(super) const FAULTS: [&str; 25] = [
     "frame lost",
     "frame repeated",
@@ -101,7 +103,7 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "log compacted",
     "leader changed while leases live",
     "member replaced",
-    "group formed anew",
+    "group formed again",
     "uncommitted entry overwritten",
     "entry of several commands",
     "limit reached",
@@ -113,7 +115,8 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "answer looked at late",
 ];
 
-/// What a large batch must have reached as well: one plan in eight has locks held outside the members.
+/// What a large batch must have reached as well: one plan in eight has locks held outside the
+/// members.
 pub(super) const OUTSIDE: [&str; 2] = ["lock outlived its process", "lock outlived its group"];
 
 /// How often each named thing happened.

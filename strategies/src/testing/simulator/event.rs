@@ -16,7 +16,7 @@ pub(super) enum Event {
     Sleeper(Waker),
     Fault(Fault),
     Cut(Ways),
-    Mend(Ways),
+    Reconnect(Ways),
     Slow { slot: usize, times: u64 },
     Resume { slot: usize, run: u64 },
     Start { slot: usize },

@@ -1,3 +1,5 @@
+//! Polls the tasks of all processes in one thread.
+
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -75,7 +77,7 @@ impl Executor {
         self.tasks.contains_key(&id)
     }
 
-    /// Moves those that were woken since the last call to `taken`.
+    /// Moves the tasks woken since the last call to `taken`.
     pub(super) fn take_ready(&self, taken: &mut Vec<TaskId>) {
         if self.ready.any.load(Ordering::Relaxed) {
             self.ready.any.store(false, Ordering::Relaxed);

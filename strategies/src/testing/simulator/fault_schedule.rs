@@ -66,7 +66,8 @@ impl FaultSchedule {
         Fault::ALL.into_iter().filter_map(|fault| Some((self.next(fault)?, fault))).collect()
     }
 
-    /// How long until the next fault of this kind; none where the kind is off, or all faults are over.
+    /// How long until the next fault of this kind; none where the kind is off, or all faults are
+    /// over.
     pub(super) fn next(&mut self, fault: Fault) -> Option<u64> {
         let mean = self.mean(fault);
         (mean > 0 && !self.over).then(|| self.draw.between(mean / 4, mean * 7 / 4))

@@ -1,3 +1,5 @@
+//! Injects faults.
+
 use super::{
     event::{Event, Fault},
     network::Ways,
@@ -99,7 +101,7 @@ impl World {
             return;
         }
         self.kill(slot);
-        self.tell_links(slot, false);
+        self.notify_links(slot, false);
         let down = self.faults.draw.spread(1, 3_000) * MS;
         let at = self.now() + down;
         self.schedule(at, Event::Start { slot });
@@ -181,7 +183,7 @@ impl World {
                 self.cut_for(Some("two-way partition"), ways, now, now + long);
             }
             _ => {
-                // Swizzled: cut off one by one, mended in another order.
+                // Swizzled: cut off one by one, reconnected in another order.
                 let mut what = Some("swizzled partition");
                 for slot in 0..count {
                     let from = now + self.faults.draw.between(0, long);
@@ -201,7 +203,7 @@ impl World {
             self.invariants.coverage.reach(what);
         }
         self.schedule(from, Event::Cut(ways.clone()));
-        self.schedule(to, Event::Mend(ways));
+        self.schedule(to, Event::Reconnect(ways));
     }
 
     /// Faults stop: nothing is cut, lost, slow, paused or dead any more, and all clocks run within

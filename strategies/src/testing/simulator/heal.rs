@@ -18,14 +18,14 @@ use crate::{
 const SETTLED_WITHIN: u64 = 20_000 * MS;
 /// Beyond the longest wait and the leases before it.
 const ANSWERED_WITHIN: u64 = 200_000 * MS;
-/// Leases nobody waits for are swept at least every ten seconds.
+/// Expired leases without waiters are swept at least every ten seconds.
 const SWEPT_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
 /// Beyond the way of a request and its reply in a calm network, and a heartbeat.
 const ROUND_TRIP: Duration = Duration::from_millis(300);
 
 impl World {
-    /// Exactly one leader, whom all follow, and every member votes.
+    /// Exactly one leader that all members follow, and every member votes.
     pub(super) fn is_settled(&self) -> bool {
         if self.host.is_some() {
             return self
@@ -49,7 +49,7 @@ impl World {
     pub(super) fn heal(&mut self) -> Duration {
         self.calm();
         let began = self.now();
-        // Those that were closing come back by themselves.
+        // Processes that were closing restart by themselves.
         let settled = self.run_until(began + SETTLED_WITHIN, Self::is_settled);
         assert!(
             settled,

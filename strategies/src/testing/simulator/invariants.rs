@@ -46,13 +46,13 @@ pub(super) struct Invariants {
     ops: BTreeMap<Nonce, Op>,
     /// Operations that were enqueued, each with its nonce, or lost their position.
     queued: Vec<(Op, Nonce, bool)>,
-    formed_anew: bool,
+    formed_again: bool,
     /// Every operation of which a LOCK was granted.
     granted: BTreeSet<Op>,
     /// Every operation whose lock was held until its unlock.
     freed: BTreeSet<Op>,
-    /// What was committed and what it did, if somebody reads it.
-    pub(super) told: Option<Vec<String>>,
+    /// Committed commands and their effects, for a trace.
+    pub(super) lines: Option<Vec<String>>,
     pub(super) coverage: Coverage,
     /// Entries of the log that were committed.
     pub(super) committed: u64,
@@ -103,9 +103,9 @@ impl GroupHistory {
 }
 
 impl Invariants {
-    /// `tells` what is committed, line by line, for a trace.
-    pub(super) fn new(tells: bool) -> Self {
-        Self { told: tells.then(Vec::new), ..Self::default() }
+    /// `traces` keeps a line for each committed command.
+    pub(super) fn new(traces: bool) -> Self {
+        Self { lines: traces.then(Vec::new), ..Self::default() }
     }
 
     /// Looks at a member after its turn.
@@ -116,11 +116,11 @@ impl Invariants {
             let founds = view.votes && view.start == (1, 1);
             assert!(founds, "a group is first seen at one of its founders");
             if !self.groups.is_empty() {
-                self.coverage.reach("group formed anew");
+                self.coverage.reach("group formed again");
                 if self.beliefs.outside(None) > 0 {
                     self.coverage.reach("lock outlived its group");
                 }
-                self.formed_anew = true;
+                self.formed_again = true;
             }
             self.groups.insert(view.id, GroupHistory::begin(table));
         }
@@ -159,8 +159,8 @@ impl Invariants {
         for entry in new {
             let believed = &self.believed;
             let effects = Self::commit(group, &entry, &mut self.last_tokens, believed, coverage);
-            if let (Some(told), Some(stamped)) = (&mut self.told, &entry.commands) {
-                told.push(format!("commit {} {stamped:?}: {effects:?}", entry.index));
+            if let (Some(lines), Some(stamped)) = (&mut self.lines, &entry.commands) {
+                lines.push(format!("commit {} {stamped:?}: {effects:?}", entry.index));
             }
             for (_, command) in entry.stamped() {
                 if let Command::Lock(request) = command
@@ -243,7 +243,7 @@ impl Invariants {
         effects
     }
 
-    /// Who is next on each key.
+    /// The head of each key's queue.
     fn heads(table: &LockTable) -> Vec<(Arc<str>, Nonce)> {
         let keys = table.keys();
         keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?))).collect()
@@ -301,8 +301,8 @@ impl Invariants {
         self.beliefs.forget(|belief| belief.slot == slot && !belief.outside)
     }
 
-    /// The locks of a process that it was told to have lost since the last call. None of them `lives`
-    /// on the granting side, but what it gave up itself.
+    /// The locks of a process that were reported lost since the last call. None of them `lives` on
+    /// the granting side, unless the process released it itself.
     pub(super) fn take_lost(
         &mut self,
         slot: usize,
@@ -311,7 +311,7 @@ impl Invariants {
         for Belief { lock, lost, .. } in self.beliefs.lost_early(slot) {
             self.coverage.reach("lock lost before its deadline");
             let own = *lost || self.released.contains(&(slot, lock.nonce(), lock.fencing_token()));
-            assert!(own || !lives(self, lock), "a loss is told of a lock that lives: {lock:?}");
+            assert!(own || !lives(self, lock), "a live lock is reported lost: {lock:?}");
         }
         self.beliefs.forget(|belief| belief.slot == slot && belief.watch.is_lost())
     }
@@ -328,8 +328,8 @@ impl Invariants {
     }
 
     /// Whether a group was formed after the first, since the last call.
-    pub(super) fn take_formed_anew(&mut self) -> bool {
-        std::mem::take(&mut self.formed_anew)
+    pub(super) fn take_formed_again(&mut self) -> bool {
+        std::mem::take(&mut self.formed_again)
     }
 
     /// Every operation that was granted in any group.

@@ -1,3 +1,5 @@
+//! Starts and ends of processes and clients.
+
 use std::sync::Arc;
 
 use gaggle_channels::{NodeName, Received};
@@ -53,7 +55,7 @@ impl World {
             tasks: std::collections::BTreeSet::new(),
             closing: false,
         });
-        self.tell_links(slot, true);
+        self.notify_links(slot, true);
         for number in 0..self.plan.clients {
             if number % self.plan.members == slot && !self.recorder.is_stopped() {
                 self.start_client(slot);
@@ -77,7 +79,7 @@ impl World {
     }
 
     /// A connection-minded channel says when the way to a peer opens or closes.
-    pub(super) fn tell_links(&mut self, slot: usize, up: bool) {
+    pub(super) fn notify_links(&mut self, slot: usize, up: bool) {
         if !self.plan.network.in_order || self.host.is_some() {
             return;
         }
@@ -143,14 +145,14 @@ impl World {
             self.executor.kill(*task);
             self.owners.remove(task);
         }
-        // What dropped futures say is said to nobody.
+        // Observations of dropped futures are discarded.
         self.recorder.take();
     }
 
     /// A member that was closed has come to its end, and its process with it.
     pub(super) fn closed(&mut self, slot: usize) {
         self.kill(slot);
-        self.tell_links(slot, false);
+        self.notify_links(slot, false);
         let at = self.now() + self.draw.between(MS, 1_500 * MS);
         self.schedule(at, Event::Start { slot });
     }

@@ -1,3 +1,5 @@
+//! Delays, losses and partitions between nodes.
+
 use super::{coverage::Coverage, draw::Draw, plan::NetworkPlan, world::MS};
 
 /// What lies between the processes: which ways are cut, how long frames take, what becomes of them.
@@ -39,7 +41,7 @@ impl Network {
         }
     }
 
-    pub(super) fn mend(&mut self, ways: &Ways) {
+    pub(super) fn reconnect(&mut self, ways: &Ways) {
         for way in ways {
             let place = self.place(*way);
             self.cuts[place] = self.cuts[place].saturating_sub(1);
@@ -87,8 +89,8 @@ impl Network {
         [Some(first), second]
     }
 
-    /// When bytes of a stream arrive, behind those that arrive at `last`. What is lost or cut off is
-    /// sent again until it arrives.
+    /// When a segment of a stream arrives, after the segment that arrives at `last`. Lost segments
+    /// are retransmitted until they arrive.
     pub(super) fn segment(
         &mut self,
         now: u64,
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(counts(&mut network), [100, 0, 0]);
         network.cut(&vec![(1, 0)]);
         assert_eq!(counts(&mut network), [0, 100, 0]);
-        network.mend(&vec![(0, 1)]);
+        network.reconnect(&vec![(0, 1)]);
         assert_eq!(counts(&mut network), [0, 0, 0], "the other way is cut");
         network.set_slow(1, 3);
         assert_eq!(counts(&mut network), [0, 0, 100]);

@@ -1,3 +1,5 @@
+//! Takes the observations of clients.
+
 use std::time::Duration;
 
 use super::{
@@ -96,11 +98,11 @@ impl World {
         }
     }
 
-    /// Holders that were told of their loss hold no more, and waiters have their place.
+    /// Ends the beliefs of holders that were notified of a loss, and notes the queues.
     pub(super) fn note_losses(&mut self, slot: usize) {
         let now = self.now();
-        for line in self.invariants.told.iter_mut().flat_map(std::mem::take) {
-            self.trace.tell(now, format_args!("{line}"));
+        for line in self.invariants.lines.iter_mut().flat_map(std::mem::take) {
+            self.trace.write(now, format_args!("{line}"));
         }
         let process = self.slots[slot].process.as_ref().filter(|process| !process.closing);
         let group = || Some(process?.member()?.group()?.id);
@@ -110,7 +112,7 @@ impl World {
             false => group().is_some_and(|group| all.lives_in(group, lock)),
         });
         self.calls.gave_up(now, &lost);
-        if self.invariants.take_formed_anew() {
+        if self.invariants.take_formed_again() {
             self.calls.all_dropped();
         }
         self.note_queues();

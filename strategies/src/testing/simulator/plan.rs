@@ -1,3 +1,5 @@
+//! Plans: everything that is decided before a run.
+
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,8 @@ pub enum Clocks {
 /// Everything that is decided before a run begins: swarm testing, in which each seed draws
 /// which faults are on and how hard they are.
 ///
-/// A plan that fails is kept as a file: its numbers stay, whatever later versions draw from its seed.
+/// A plan that fails is kept as a file: its numbers stay, whatever later versions draw from its
+/// seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -48,8 +51,8 @@ pub struct Plan {
     pub(super) redis: Option<ServerPlan>,
 }
 
-/// What is drawn for a server: the mean times between two faults of a kind in nanoseconds, zero
-/// where the kind is off; chances in a million.
+/// The faults of a server: mean times between two faults of a kind in nanoseconds, zero where the
+/// kind is off; chances in a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerPlan {
@@ -141,8 +144,8 @@ pub(super) struct WorkPlan {
 
 impl Plan {
     /// Draws a plan. Of every sixteen seeds eight have every fault on (but the loss of connections,
-    /// which a network that keeps no order does not have), one has none but calls that are given up,
-    /// and the others draw which are on.
+    /// which a network that keeps no order does not have), one has none but calls that are given
+    /// up, and the others draw which are on.
     #[must_use]
     pub fn draw(seed: u64, clocks: Clocks) -> Self {
         let mut draw = Draw::new(seed, 1);
@@ -182,7 +185,8 @@ impl Plan {
             late_max: draw.between(0, 2 * lease_high) * MS,
         };
         if draw.chance(125_000) {
-            // Clients extend to twice the longest. Leases are longer than a group takes to be formed.
+            // Clients extend to twice the longest. Leases are longer than a group takes to be
+            // formed.
             let outside = (2 * lease_high).max(2_000);
             options.outside_ms = outside;
             work.lease_ms = (outside / 4, outside / 2);

@@ -44,7 +44,8 @@ impl World {
         }
     }
 
-    /// A call that is cancelled while its process is not connected is withdrawn on the next connection.
+    /// A call that is cancelled while its process is not connected is withdrawn on the next
+    /// connection.
     fn probe_withdrawals(&mut self) {
         for waiting in 0..self.slots.len() {
             let holding = (waiting + 1) % self.slots.len();

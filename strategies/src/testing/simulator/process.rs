@@ -1,3 +1,5 @@
+//! A simulated process: its engine, clock, tasks and current turn.
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use gaggle_channels::NodeName;
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::{Instant, KeyedMutex, member::machine::Machine, redis};
 
-/// A place for a process: one name, and whoever runs under it now.
+/// One process name, and the process that runs under it now.
 pub(super) struct Slot {
     pub(super) name: NodeName,
     /// Counts the processes that ran here.
@@ -44,7 +46,7 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Runs a turn that sees what has arrived by `drained`. Whether there is another.
+    /// Runs a turn that sees arrivals up to `drained`. Returns whether there is another.
     fn step(&mut self, drained: u64) -> bool {
         match self {
             Self::Member { machine, channel } => {
@@ -89,7 +91,7 @@ impl Engine {
     }
 }
 
-/// The turn that is under way or about to begin.
+/// The current turn, or the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) begun: u64,

@@ -1,3 +1,5 @@
+//! Observations that clients leave for the simulation.
+
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -8,7 +10,7 @@ use crate::{
     testing::history::{Call, Outcome},
 };
 
-/// What clients tell the simulation, in the order in which it happened.
+/// Observations of clients, in order.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     seen: Mutex<Vec<Observation>>,
@@ -18,8 +20,8 @@ pub(super) struct Recorder {
     forgotten: AtomicU64,
 }
 
-/// Names one call of `lock`, and what is done with the lock that it got. The nonce is the library's own: the call
-/// carries this name as its owner's label, by which the log knows it.
+/// Names one call of `lock` and the use of its lock. The library generates the nonce, so the call
+/// carries this name as its owner's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Op(u64);
 
@@ -68,8 +70,8 @@ pub(super) enum Observation {
         client: u32,
         nonce: Nonce,
     },
-    /// The lock is about to be unlocked without waiting: whoever watches it in this process is told so
-    /// before the log is.
+    /// The lock is about to be unlocked without waiting: watches in this process are notified
+    /// before the request is sent.
     Releases {
         nonce: Nonce,
         token: u64,

@@ -138,7 +138,7 @@ impl World {
             ServerEvent::AtServer(connection, sent) => {
                 let now = self.now();
                 let line = format_args!("at the server: {sent:?} on {connection:x}");
-                self.trace.tell(now, line);
+                self.trace.write(now, line);
                 let host = self.host();
                 let is_deaf = host.connections.get(&connection).is_none_or(|one| one.deaf);
                 if !is_deaf && host.stands_until > now {
@@ -150,7 +150,7 @@ impl World {
             ServerEvent::AtClient(connection, arrived) => {
                 let now = self.now();
                 let line = format_args!("at the client: {arrived:?} on {connection:x}");
-                self.trace.tell(now, line);
+                self.trace.write(now, line);
                 self.deliver(connection, arrived);
             }
             ServerEvent::Publish(connection, bytes) => self.send_to_client(connection, bytes),

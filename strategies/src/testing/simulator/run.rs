@@ -1,3 +1,5 @@
+//! Runs one plan and judges it.
+
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::testing::history::Report;
 
-/// What is kept of a run.
+/// Which records of a run are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Keep the trace as text, a line for each event.
@@ -21,7 +23,7 @@ pub struct Settings {
     pub history: bool,
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The seed of its plan.

@@ -17,7 +17,7 @@ use crate::{
     testing::redis_server::ConnectionId,
 };
 
-/// The streams of one process: what arrives is put in by the simulation, what is sent is taken out.
+/// The streams of one process. The simulation puts segments in and takes segments out.
 #[derive(Debug)]
 pub(super) struct Link(Mutex<Streams>);
 
@@ -112,7 +112,7 @@ impl Link {
 }
 
 impl Streams {
-    /// The first of what has arrived and can be seen.
+    /// The first arrival that this turn may see.
     fn front(&mut self, connection: ConnectionId) -> Option<&mut Arrived> {
         let (at, what) = self.arrived.get_mut(&connection)?.front_mut()?;
         (*at <= self.visible_until).then_some(what)

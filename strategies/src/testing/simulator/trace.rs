@@ -1,3 +1,5 @@
+//! The trace of a run: its digest, and its text on request.
+
 use std::fmt::{Arguments, Write};
 
 use super::draw::mixed;
@@ -18,11 +20,11 @@ impl Trace {
     pub(super) fn note(&mut self, now: u64, numbers: &[u64], line: Arguments<'_>) {
         let start = mixed(self.digest ^ now);
         self.digest = numbers.iter().fold(start, |digest, number| mixed(digest ^ number));
-        self.tell(now, line);
+        self.write(now, line);
     }
 
     /// Writes a line that says no more than the events do.
-    pub(super) fn tell(&mut self, now: u64, line: Arguments<'_>) {
+    pub(super) fn write(&mut self, now: u64, line: Arguments<'_>) {
         if let Some(text) = &mut self.text {
             let (ms, us) = (now / 1_000_000, now / 1_000 % 1_000);
             let _ = writeln!(text, "{ms:>6}.{us:03} {line}");

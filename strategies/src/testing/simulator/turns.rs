@@ -1,3 +1,5 @@
+//! Turns of drivers and polls of clients.
+
 use bytes::Bytes;
 use gaggle_channels::NodeName;
 
@@ -45,7 +47,7 @@ impl World {
         if process.run != run || process.paused_until.is_some() {
             return;
         }
-        // A pause within a turn leaves two events for it: the one that comes first after it counts.
+        // A pause within a turn leaves two events for it: the first after the pause counts.
         let Some(mut turn) = process.turn.take_if(|turn| turn.ended <= now) else { return };
         process.standstill.end(process.clock.now());
         // A pause in the middle makes the turn end later than it was to.
@@ -123,7 +125,7 @@ impl World {
             self.executor.wake(task);
         }
         match process.turn {
-            // The rest of the turn that was under way.
+            // The rest of the interrupted turn.
             Some(turn) => self.schedule(turn.ended.max(now), Event::Turn { slot, run }),
             None => {
                 process.standstill.end(process.clock.now());
@@ -132,7 +134,7 @@ impl World {
         }
     }
 
-    /// Polls what was woken, until nothing more is.
+    /// Polls woken tasks until none is left.
     pub(super) fn poll_tasks(&mut self) {
         loop {
             for (at, waker) in self.time.take_sleepers() {

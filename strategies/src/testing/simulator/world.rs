@@ -1,3 +1,5 @@
+//! The state of a simulated deployment, and its event loop.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use gaggle_channels::Received;
@@ -151,7 +153,7 @@ impl World {
             // Faults that were on their way when all faults stopped.
             Event::Cut(_) | Event::Slow { .. } | Event::Rate { .. } if self.faults.are_over() => {}
             Event::Cut(ways) => self.network.cut(&ways),
-            Event::Mend(ways) => self.network.mend(&ways),
+            Event::Reconnect(ways) => self.network.reconnect(&ways),
             Event::Slow { slot, times } => self.network.set_slow(slot, times),
             Event::Resume { slot, run } => self.resume(slot, run),
             Event::Start { slot } => self.start(slot),
@@ -173,7 +175,7 @@ impl World {
     pub(super) fn set_rate(&mut self, slot: usize, rate: u64) {
         self.slots[slot].rate = rate;
         let Some(process) = &mut self.slots[slot].process else { return };
-        // What the rate until now came to: one that changes nothing is no fault.
+        // A rate that has changed no reading is no fault.
         match process.clock.set_rate(rate) {
             (1.., 0) => self.invariants.coverage.reach(STANDSTILL),
             (passed, shown) if passed != shown => {

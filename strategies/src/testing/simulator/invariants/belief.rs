@@ -1,3 +1,5 @@
+//! No two holders believe in one key.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
     keys: BTreeMap<Arc<str>, Vec<Belief>>,
-    /// Those whose deadline passed before somebody else believed: an extend may not revive them.
+    /// Beliefs whose deadline passed before another client believed: no extend may revive them.
     lapsed: Vec<Belief>,
 }
 
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extend_that_revives_a_lapsed_belief_beside_another_is_seen() {
+    fn extend_that_revives_a_lapsed_belief_is_seen() {
         let (clock, mut beliefs, _) = two(19);
         let later = clock.now().after(Duration::from_millis(5));
         assert!(beliefs.extend(1, Nonce::from_u128(1), later).is_err());

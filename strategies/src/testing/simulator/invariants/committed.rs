@@ -1,3 +1,5 @@
+//! Members agree on committed entries.
+
 use super::log::Mirror;
 use crate::{
     lock_table::{ClusterTime, Command},
@@ -44,8 +46,8 @@ impl Committed {
         self.entries.get(usize::try_from(place).ok()?).copied()
     }
 
-    /// Compares what this member has committed since `checked` with what others have, and returns
-    /// what is new to all.
+    /// Compares this member's entries committed since `checked` with those of the others, and
+    /// returns entries that no other member had.
     pub(super) fn check(
         &mut self,
         checked: u64,

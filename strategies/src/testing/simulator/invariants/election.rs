@@ -1,3 +1,5 @@
+//! One leader for each term.
+
 use std::collections::BTreeMap;
 
 use crate::member::machine::GroupView;

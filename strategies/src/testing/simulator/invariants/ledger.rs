@@ -1,3 +1,5 @@
+//! One live lease, rising tokens, no grant for an ended nonce.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -130,13 +132,14 @@ impl Ledger {
         }
     }
 
-    /// A LOCK is refused as held only while somebody holds, and as spent only where its nonce ended.
+    /// A LOCK is refused as held only while the key is held, and as spent only where its nonce
+    /// ended.
     fn refused(&self, command: &Command, reason: &Refusal) {
         let Command::Lock(request) = command else { panic!("only a LOCK is refused") };
         match reason {
             Refusal::Held => {
                 let held = self.holders.contains_key(&request.key);
-                assert!(held, "refused as held, though nobody holds: {request:?}");
+                assert!(held, "refused as held, though the key is free: {request:?}");
             }
             Refusal::Spent(ended) => {
                 let known = self.ended.contains_key(&request.nonce);
@@ -234,7 +237,7 @@ mod tests {
         lock_table::{ProcessId, Wait},
     };
 
-    /// What the ledger says of one LOCK that was refused so, on a key that nobody holds.
+    /// The ledger's verdict on a LOCK that was refused on a free key.
     fn refused(reason: Refusal) -> Result<(), String> {
         let nonce = Nonce::from_u128(7);
         let command = Command::Lock(LockRequest {
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_refusal_without_a_cause_is_seen() {
-        assert!(refused(Refusal::Held).is_err_and(|what| what.contains("nobody holds")));
+        assert!(refused(Refusal::Held).is_err_and(|what| what.contains("the key is free")));
         let spent = refused(Refusal::Spent(Ended::Unlocked));
         assert!(spent.is_err_and(|what| what.contains("never ended")));
     }

@@ -1,3 +1,5 @@
+//! Logs match.
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::member::machine::{GroupView, Machine};

@@ -27,9 +27,9 @@ pub(super) struct Scripts {
     /// When a process last gave a sign of life for a key (ms).
     last_alive_at: BTreeMap<(Arc<str>, String), u64>,
     waiters: BTreeMap<Nonce, Waiter>,
-    /// From when on (ms) a LOCK of a nonce whose lease expired may be granted again: when its sender
-    /// has seen a later time, or at once where no copy of the LOCK was in flight at the grant, of which
-    /// Redis remembers nothing.
+    /// From when on (ms) a LOCK of a nonce whose lease expired may be granted again: when its
+    /// sender has seen a later time, or at once where no copy of the LOCK was in flight at the
+    /// grant, of which Redis remembers nothing.
     expired: BTreeMap<Nonce, u64>,
     /// Acquisitions that held when the server lost its memory: nothing protects them.
     orphans: BTreeSet<(Nonce, u64)>,
@@ -108,8 +108,8 @@ impl Invariants {
             let after = KeyView::read(server, now_us, names);
             let before = self.scripts.keys.insert(key.clone(), after.clone()).unwrap_or_default();
             let command = self.scripts.command(&key, now, run);
-            // A POLL is a sign of life before the key is granted to the next waiter, unless the queue
-            // has expired; a LOCK that waits is one after it.
+            // A POLL is a sign of life before the key is granted to the next waiter, unless the
+            // queue has expired; a LOCK that waits is one after it.
             if run.verb == Verb::Poll && before.queue_end.is_some_and(|end| now.0 <= end) {
                 self.scripts.note_life(&key, now, run);
             }
@@ -151,7 +151,7 @@ impl Invariants {
         let ledger = &mut self.scripts.ledger;
         let (tokens, coverage) = (&mut self.last_tokens, &mut self.coverage);
         ledger.check(0, (now, command), effects, tokens, head, coverage);
-        if let Some(lines) = &mut self.told {
+        if let Some(lines) = &mut self.lines {
             lines.push(format!("at {} {command:?}: {effects:?}", now.0));
         }
         if let Command::Lock(LockRequest { nonce, owner, .. }) = command
@@ -203,7 +203,7 @@ impl Scripts {
         self.last_alive_at.insert((key.clone(), process), now.0);
     }
 
-    /// A LOCK waits. One that waited before may wait longer now, never shorter.
+    /// A LOCK waits. A repeated LOCK may lengthen its wait, and never shortens it.
     fn enqueued(&mut self, now: ClusterTime, run: &Run, before: &KeyView) {
         let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
         let (nonce, process) = (nonce(&arg(3)), arg(0).into_owned());
