@@ -6,13 +6,19 @@ mod effects;
 mod error;
 #[cfg(feature = "raft")]
 mod member;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "raft")),
+    allow(dead_code, reason = "each strategy uses a part of it")
+)]
 mod options;
+#[cfg(feature = "redis")]
+mod redis;
 mod scheme;
 #[cfg(test)]
 mod secrets;
 #[cfg_attr(
-    not(all(feature = "redis", feature = "tcp")),
-    allow(dead_code, reason = "every URL is understood, also one that cannot be opened")
+    not(any(feature = "redis", feature = "raft")),
+    allow(dead_code, unused_variables, reason = "only these have options")
 )]
 pub(crate) mod target;
 
@@ -20,16 +26,9 @@ use gaggle_channels::ChannelError;
 #[cfg(any(feature = "raft", feature = "redis"))]
 use gaggle_strategies::UnavailableKind;
 use gaggle_strategies::{Error, Local, Noop};
-#[cfg(feature = "redis")]
-use gaggle_strategies::{Queue, RedisOptions};
-#[cfg(any(feature = "raft", feature = "redis"))]
-use tokio::runtime::Handle;
 
 pub use self::error::OpenError;
-use self::{
-    scheme::Scheme,
-    target::{Member, Redis, Target},
-};
+use self::{scheme::Scheme, target::Target};
 use crate::Locker;
 
 /// Opens a strategy by URL.
@@ -133,53 +132,18 @@ fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
 }
 
 async fn open_target(target: Target) -> Result<Locker, OpenError> {
+    // An error instead of the panic of the first task that is spawned.
+    #[cfg(any(feature = "raft", feature = "redis"))]
+    if !matches!(target, Target::Local | Target::Noop) {
+        let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
+        tokio::runtime::Handle::try_current().map_err(misconfigured)?;
+    }
     match target {
         Target::Local => Ok(Locker::new(Local::new())),
         Target::Noop => Ok(Locker::new(Noop::new())),
-        Target::Redis(redis) => open_redis(redis).await,
-        Target::Member(member) => open_member(member).await,
+        #[cfg(feature = "redis")]
+        Target::Redis(options) => Ok(Locker::new(gaggle_strategies::Redis::open(options).await?)),
+        #[cfg(feature = "raft")]
+        Target::Member(member) => member.open().await,
     }
-}
-
-/// An error rather than the panic of the first task that is spawned.
-#[cfg(any(feature = "raft", feature = "redis"))]
-fn check_runtime() -> Result<(), Error> {
-    let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
-    Handle::try_current().map(drop).map_err(misconfigured)
-}
-
-#[cfg(not(feature = "redis"))]
-async fn open_redis(_: Redis) -> Result<Locker, OpenError> {
-    Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" })
-}
-
-#[cfg(feature = "redis")]
-async fn open_redis(redis: Redis) -> Result<Locker, OpenError> {
-    check_runtime()?;
-    Ok(Locker::new(gaggle_strategies::Redis::open(redis_options(redis)).await?))
-}
-
-#[cfg(feature = "redis")]
-fn redis_options(redis: Redis) -> RedisOptions {
-    let queue = if redis.fifo { Queue::Fifo } else { Queue::None };
-    let mut options =
-        RedisOptions::new(redis.server.0).queue(queue).allow_eviction(redis.allow_eviction);
-    if let Some(namespace) = redis.namespace {
-        options = options.namespace(namespace);
-    }
-    if let Some(timeout) = redis.request_timeout {
-        options = options.request_timeout(timeout);
-    }
-    options
-}
-
-#[cfg(not(feature = "raft"))]
-async fn open_member(_: Member) -> Result<Locker, OpenError> {
-    Err(OpenError::FeatureOff { scheme: "raft and gaggle", feature: "raft" })
-}
-
-#[cfg(feature = "raft")]
-async fn open_member(member: Member) -> Result<Locker, OpenError> {
-    check_runtime()?;
-    member::open(member).await
 }

@@ -1,17 +1,18 @@
-//! Goal: every option of every scheme reaches the strategy or the channel that it is for.
-//! Method: for each scheme and option of the table of schemes, the options that are opened with, with
-//! the option and without.
+//! Goal: every option of every scheme reaches its strategy or its channel.
+//! Method: for each option of each scheme, the options of strategy and channel, with it and without.
 
 use std::collections::BTreeMap;
 
 use url::Url;
 
 use super::{
-    scheme::{SCHEMES, Scheme},
-    target::{Link, Target, parse},
+    options::Options,
+    redis,
+    scheme::{Kind, SCHEMES, Scheme, Transport},
+    target::parse,
 };
 
-/// A value for each option, and what it shows as in the options that are opened with.
+/// A value for each option, and how it appears in the options of strategy and channel.
 const EFFECTS: [(&str, &str, &str); 16] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
@@ -21,7 +22,7 @@ const EFFECTS: [(&str, &str, &str); 16] = [
     ("allow_eviction", "true", "allow_eviction: true"),
     ("request_timeout", "250ms", "request_timeout: 250ms"),
     ("cluster", "other", "cluster: \"other\""),
-    ("name", "c", "own name c"),
+    ("name", "c", "name: \"c\""),
     ("members", "a,x", "\"x\""),
     ("size", "17", "Sized(17)"),
     ("peers", "a@127.0.0.1:7001,x@127.0.0.1:7009", "\"127.0.0.1:7009\""),
@@ -31,34 +32,22 @@ const EFFECTS: [(&str, &str, &str); 16] = [
     ("outside_max", "7s", "outside_max: Some(7s)"),
 ];
 
-/// What is opened with, as text.
-fn opened_with(url: &str) -> String {
-    match parse(url).unwrap_or_else(|error| panic!("{url}: {error}")) {
-        Target::Local | Target::Noop => String::new(),
-        Target::Redis(redis) => {
-            let url = redis.server.0.clone();
-            format!("{url} {:?}", super::redis_options(redis))
+/// The options that a URL stands for, and its Redis, which no options show.
+pub(super) fn opened_with(text: &str) -> String {
+    let target = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let url = Url::parse(text).unwrap();
+    let scheme = Scheme::named(url.scheme()).unwrap();
+    let server = match scheme.kind {
+        Kind::RedisSocket => {
+            redis::socket(&url, &Options::parse(scheme, url.query().unwrap_or_default()).unwrap())
         }
-        Target::Member(member) => {
-            let channel = match &member.link {
-                Link::Memory => String::new(),
-                Link::Redis { server } => {
-                    format!("{:?}", super::member::channel_options(&member, server))
-                }
-                Link::Tcp { listen, peers, insecure } => {
-                    format!(
-                        "{:?}",
-                        super::member::tcp_options(&member.name, *listen, peers, *insecure)
-                    )
-                }
-            };
-            let name = member.name.clone();
-            format!("own name {name} {channel} {:?}", super::member::member_options(member))
-        }
-    }
+        Kind::Redis | Kind::Member(_, Transport::Redis) => redis::server(scheme, &url),
+        _ => Ok(String::new()),
+    };
+    format!("{} {target:?}", server.unwrap())
 }
 
-/// The example of the scheme with this option, and without those that it excludes.
+/// The example of the scheme with this option, and without the options that it excludes.
 fn with(scheme: &Scheme, option: &str, value: &str) -> String {
     let mut url = Url::parse(scheme.example).unwrap();
     let mut options: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
@@ -71,7 +60,7 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
 }
 
 #[test]
-fn every_option_reaches_what_it_is_for() {
+fn every_option_reaches_its_strategy_or_channel() {
     for scheme in SCHEMES {
         for option in scheme.options {
             let effect = EFFECTS.iter().find(|(name, ..)| name == option);

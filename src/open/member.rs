@@ -1,4 +1,4 @@
-//! Opens a member of the Raft family and its channel.
+//! A member of the Raft family and its channel: from a URL to a running member.
 
 use std::sync::Arc;
 #[cfg(feature = "tcp")]
@@ -7,70 +7,196 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-#[cfg(feature = "tcp")]
-use gaggle_channels::NodeName;
-use gaggle_channels::{self as channels, Channel};
-use gaggle_strategies::{Gaggle, MemberOptions, Raft};
+use gaggle_channels::{self as channels, Channel, NodeName};
+use gaggle_strategies::{Gaggle, MemberOptions, Nonce, Raft, limits::MEMBERS_MAX};
+use url::Url;
 
 #[cfg(feature = "redis")]
-use super::target::Secret;
+use super::redis;
 use super::{
-    scheme::Policy,
-    target::{Group, Link, Member},
+    options::{Options, decode},
+    scheme::{Policy, Scheme, Transport},
+    target::has_user,
 };
 use crate::{Locker, OpenError};
 
-pub(super) async fn open(member: Member) -> Result<Locker, OpenError> {
-    let channel = channel(&member)?;
-    let policy = member.policy;
-    let options = member_options(member);
-    Ok(match policy {
-        Policy::Raft => Locker::new(Raft::open(channel, options).await?),
-        Policy::Gaggle => Locker::new(Gaggle::open(channel, options).await?),
-    })
+/// An embedded member of a cluster.
+#[derive(Debug)]
+pub(crate) struct Member {
+    policy: Policy,
+    link: Link,
+    options: MemberOptions,
 }
 
-fn channel(member: &Member) -> Result<Arc<dyn Channel>, OpenError> {
-    match &member.link {
-        Link::Memory => {
-            let hub = channels::Hub::shared(&member.cluster);
-            Ok(Arc::new(hub.channel(member.name.clone())))
-        }
-        #[cfg(feature = "redis")]
-        Link::Redis { server } => {
-            Ok(Arc::new(channels::Redis::new(channel_options(member, server))?))
-        }
-        #[cfg(not(feature = "redis"))]
-        Link::Redis { .. } => Err(OpenError::FeatureOff { scheme: "+redis", feature: "redis" }),
-        #[cfg(feature = "tcp")]
-        Link::Tcp { listen, peers, insecure } => {
-            if let Some(entry) = peers.get(&member.name) {
-                warn_of_another_address(&member.name, *listen, entry);
+/// The options of the channel.
+#[derive(Debug)]
+enum Link {
+    Memory {
+        cluster: String,
+        name: NodeName,
+    },
+    #[cfg(feature = "redis")]
+    Redis(channels::RedisOptions),
+    #[cfg(feature = "tcp")]
+    Tcp(channels::TcpOptions),
+}
+
+impl Member {
+    pub(super) fn parse(
+        url: &Url,
+        options: &Options,
+        policy: Policy,
+        transport: Transport,
+    ) -> Result<Self, OpenError> {
+        let (link, mut member) = match transport {
+            Transport::Memory => {
+                let cluster = memory_cluster(options.scheme, url)?;
+                let (name, member) = members(options, &cluster)?;
+                (Link::Memory { cluster, name }, member)
             }
-            let options = tcp_options(&member.name, *listen, peers, *insecure);
-            Ok(Arc::new(channels::Tcp::new(options)?))
+            #[cfg(feature = "redis")]
+            Transport::Redis => {
+                let server = redis::server(options.scheme, url)?;
+                let cluster = options.required("cluster")?;
+                let (name, member) = members(options, cluster)?;
+                (Link::Redis(channels::RedisOptions::new(server, cluster, name)), member)
+            }
+            #[cfg(not(feature = "redis"))]
+            Transport::Redis => {
+                return Err(OpenError::FeatureOff { scheme: "+redis", feature: "redis" });
+            }
+            #[cfg(feature = "tcp")]
+            Transport::Tcp => tcp(url, options)?,
+            #[cfg(not(feature = "tcp"))]
+            Transport::Tcp => {
+                return Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" });
+            }
+        };
+        if let Some(heartbeat) = options.duration("heartbeat")? {
+            member = member.heartbeat(heartbeat);
         }
-        #[cfg(not(feature = "tcp"))]
-        Link::Tcp { .. } => Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" }),
+        if let Some((min, max)) = options.range("election_timeout")? {
+            member = member.election_timeout(min, max);
+        }
+        if let Some(timeout) = options.duration("request_timeout")? {
+            member = member.request_timeout(timeout);
+        }
+        if let Some(lease) = options.duration("outside_max")? {
+            member = member.outside_max(lease);
+        }
+        Ok(Self { policy, link, options: member })
+    }
+
+    pub(super) async fn open(self) -> Result<Locker, OpenError> {
+        let channel: Arc<dyn Channel> = match self.link {
+            Link::Memory { cluster, name } => {
+                Arc::new(channels::Hub::shared(&cluster).channel(name))
+            }
+            #[cfg(feature = "redis")]
+            Link::Redis(options) => Arc::new(channels::Redis::new(options)?),
+            #[cfg(feature = "tcp")]
+            Link::Tcp(options) => Arc::new(channels::Tcp::new(options)?),
+        };
+        Ok(match self.policy {
+            Policy::Raft => Locker::new(Raft::open(channel, self.options).await?),
+            Policy::Gaggle => Locker::new(Gaggle::open(channel, self.options).await?),
+        })
     }
 }
 
-#[cfg(feature = "redis")]
-pub(super) fn channel_options(member: &Member, server: &Secret) -> channels::RedisOptions {
-    channels::RedisOptions::new(&server.0, &member.cluster, member.name.clone())
+/// The own name, and the group of `members` or of `size`.
+fn members(options: &Options, cluster: &str) -> Result<(NodeName, MemberOptions), OpenError> {
+    let scheme = options.scheme;
+    match (options.names("members")?, options.number("size", MEMBERS_MAX as u32)?) {
+        (Some(_), Some(_)) => Err(scheme.invalid("size", "give either members or size")),
+        (None, None) => Err(scheme.missing("members")),
+        (Some(members), None) => {
+            let name = node_name(scheme, "name", options.required("name")?)?;
+            let members = members.iter().map(|member| node_name(scheme, "members", member));
+            let members = members.collect::<Result<Vec<_>, _>>()?;
+            if !members.contains(&name) {
+                return Err(scheme.invalid("name", "it is not among the members"));
+            }
+            Ok((name, MemberOptions::named(cluster, members)))
+        }
+        (None, Some(size)) => {
+            let generated = Nonce::random().to_string();
+            let name = node_name(scheme, "name", options.text("name").unwrap_or(&generated))?;
+            Ok((name, MemberOptions::sized(cluster, size)))
+        }
+    }
+}
+
+fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeName, OpenError> {
+    NodeName::new(name).map_err(|error| scheme.invalid(option, error.to_string()))
+}
+
+fn memory_cluster(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
+    if has_user(url) || url.port().is_some() || !matches!(url.path(), "" | "/") {
+        return Err(scheme.invalid_url("only a cluster name may follow //"));
+    }
+    match decode(url.host_str().unwrap_or_default()) {
+        Some(cluster) if !cluster.is_empty() => Ok(cluster.into_owned()),
+        _ => Err(scheme.invalid_url("the cluster's name is missing behind the //")),
+    }
+}
+
+/// The channel over TCP, and the group of its `peers`.
+#[cfg(feature = "tcp")]
+fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError> {
+    let scheme = options.scheme;
+    let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
+    if !listen.ip().is_loopback() && !insecure {
+        return Err(scheme.invalid_url(
+            "the address to listen on is beyond loopback, where frames travel in plain text; \
+             insecure=true allows it",
+        ));
+    }
+    let cluster = options.required("cluster")?;
+    let mut peers = peers(scheme, options.required("peers")?)?;
+    let name = node_name(scheme, "name", options.required("name")?)?;
+    let members = MemberOptions::named(cluster, peers.keys().cloned());
+    // All members share one list; each leaves out itself.
+    let Some(entry) = peers.remove(&name) else {
+        return Err(scheme.invalid("name", "it is not among the peers"));
+    };
+    warn_of_another_address(&name, listen, &entry);
+    let tcp = channels::TcpOptions::new(name, listen).insecure(insecure);
+    let tcp = peers.into_iter().fold(tcp, |tcp, (peer, address)| tcp.peer(peer, address));
+    Ok((Link::Tcp(tcp), members))
 }
 
 #[cfg(feature = "tcp")]
-pub(super) fn tcp_options(
-    name: &NodeName,
-    listen: SocketAddr,
-    peers: &BTreeMap<NodeName, String>,
-    insecure: bool,
-) -> channels::TcpOptions {
-    // One list does for all members: each leaves out itself.
-    let others = peers.iter().filter(|(peer, _)| *peer != name);
-    let options = channels::TcpOptions::new(name.clone(), listen).insecure(insecure);
-    others.fold(options, |options, (peer, address)| options.peer(peer.clone(), address))
+fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
+    if has_user(url) || !matches!(url.path(), "" | "/") {
+        return Err(scheme.invalid_url("only address:port may follow //"));
+    }
+    let address = match (url.host_str(), url.port()) {
+        (Some("localhost"), Some(port)) => format!("127.0.0.1:{port}"),
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => return Err(scheme.invalid_url("the address:port to listen on is missing")),
+    };
+    address.parse().map_err(|_| scheme.invalid_url("the address to listen on is no IP address"))
+}
+
+/// `a@127.0.0.1:7001,b@…`
+#[cfg(feature = "tcp")]
+fn peers(scheme: &Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, OpenError> {
+    let mut peers = BTreeMap::new();
+    for (number, peer) in (1..).zip(text.split(',')) {
+        let problem =
+            || scheme.invalid("peers", format!("its entry {number} is not name@host:port"));
+        let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(problem());
+        }
+        let name = node_name(scheme, "peers", name)?;
+        if peers.insert(name, address.to_owned()).is_some() {
+            return Err(scheme.invalid("peers", "it has a name twice"));
+        }
+    }
+    Ok(peers)
 }
 
 /// The other members connect to a member's entry in `peers`.
@@ -81,7 +207,7 @@ fn warn_of_another_address(name: &NodeName, listen: SocketAddr, entry: &str) {
     let host_differs = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(host) => !any && host != ip,
         Err(_) if host == "localhost" => !any && !ip.is_loopback(),
-        // What the others resolve a name to is not known here.
+        // A name may resolve to another address on other machines.
         Err(_) => false,
     };
     if host_differs || port.parse() != Ok(listen.port()) {
@@ -91,24 +217,4 @@ fn warn_of_another_address(name: &NodeName, listen: SocketAddr, entry: &str) {
              the group forms only if the network maps one to the other"
         );
     }
-}
-
-pub(super) fn member_options(member: Member) -> MemberOptions {
-    let mut options = match member.group {
-        Group::Named(names) => MemberOptions::named(&member.cluster, names),
-        Group::Sized(size) => MemberOptions::sized(&member.cluster, size),
-    };
-    if let Some(heartbeat) = member.heartbeat {
-        options = options.heartbeat(heartbeat);
-    }
-    if let Some((min, max)) = member.election_timeout {
-        options = options.election_timeout(min, max);
-    }
-    if let Some(timeout) = member.request_timeout {
-        options = options.request_timeout(timeout);
-    }
-    if let Some(lease) = member.outside_max {
-        options = options.outside_max(lease);
-    }
-    options
 }

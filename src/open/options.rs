@@ -9,7 +9,7 @@ use crate::OpenError;
 
 /// The options of one URL, percent-decoded, each known to the scheme and given once.
 pub(super) struct Options {
-    scheme: &'static Scheme,
+    pub(super) scheme: &'static Scheme,
     values: BTreeMap<&'static str, String>,
 }
 

@@ -16,26 +16,21 @@ pub(super) struct Scheme {
 pub(super) enum Kind {
     Local,
     Noop,
-    /// One Redis, over TCP or over a Unix socket.
-    Redis(Reach),
+    /// One Redis over TCP.
+    Redis,
+    /// One Redis over a Unix socket.
+    RedisSocket,
     Member(Policy, Transport),
-}
-
-/// How a Redis is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    Tcp,
-    Unix,
 }
 
 /// Which strategy runs on the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(super) enum Policy {
     Raft,
     Gaggle,
 }
 
-/// Which channel the members speak over.
+/// The channel between the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Memory,
@@ -71,13 +66,13 @@ pub(super) const SCHEMES: &[Scheme] = &[
     Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
     Scheme {
         name: "redis",
-        kind: Kind::Redis(Reach::Tcp),
+        kind: Kind::Redis,
         options: &["queue", "namespace", "allow_eviction", "request_timeout"],
         example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
     },
     Scheme {
         name: "redis+unix",
-        kind: Kind::Redis(Reach::Unix),
+        kind: Kind::RedisSocket,
         options: &["db", "user", "pass", "queue", "namespace", "allow_eviction", "request_timeout"],
         example: "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
     },
@@ -153,7 +148,7 @@ impl Scheme {
 
     /// Whether a user and a password may stand before the host.
     pub(super) fn has_user(&self) -> bool {
-        matches!(self.kind, Kind::Redis(Reach::Tcp) | Kind::Member(_, Transport::Redis))
+        matches!(self.kind, Kind::Redis | Kind::Member(_, Transport::Redis))
     }
 
     pub(super) fn invalid_url(&self, problem: impl Into<String>) -> OpenError {

@@ -1,19 +1,16 @@
-//! Goal: no error and no `Debug` shows a part of a URL that may be a secret, whatever the URL.
-//! Method: a generated secret, with all characters that end a part of a URL, at every position of every
-//! form; and as user and password of the URLs that are right.
+//! Goal: no error and no `Debug` shows a part of a URL that may be a secret.
+//! Method: a generated secret, with all characters that end a part of a URL, at every position of
+//! every form; and as user and password of valid URLs.
 
 use std::error::Error as _;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 
-use super::{
-    scheme::SCHEMES,
-    target::{Link, Target, parse},
-};
+use super::{scheme::SCHEMES, target::parse};
 use crate::OpenError;
 
-/// What a secret consists of; no URL form, option or message has one of them.
+/// The parts of a secret; no URL form, option or message contains one of them.
 const PARTS: [&str; 4] = ["hunter", "zyxwvu", "Tr0ub", "9q8w7"];
 
 fn secret() -> impl Strategy<Value = String> {
@@ -84,19 +81,7 @@ proptest! {
                     prop_assert!(!escaped, "{form}: {error}");
                     assert_hidden(&shown(&error), &form)?;
                 }
-                Ok(target) => {
-                    assert_hidden(&format!("{target:?}"), &form)?;
-                    let options = match target {
-                        Target::Redis(redis) => format!("{:?}", super::redis_options(redis)),
-                        Target::Member(member) => {
-                            let Link::Redis { server } = &member.link else { unreachable!() };
-                            let channel = super::member::channel_options(&member, server);
-                            format!("{channel:?} {:?}", super::member::member_options(member))
-                        }
-                        other => format!("{other:?}"),
-                    };
-                    assert_hidden(&options, &form)?;
-                }
+                Ok(target) => assert_hidden(&format!("{target:?}"), &form)?,
             }
         }
     }

@@ -1,139 +1,86 @@
-//! Goal: every URL means what the table says, or is answered with what is wrong.
-//! Method: a table of URLs with the expected target or error.
+//! Goal: every URL stands for the options that the table says, or gets an error that says why not.
+//! Method: a table of URLs with the options, or the error, that each must give.
 
-use super::*;
-
-fn name(name: &str) -> NodeName {
-    NodeName::new(name).unwrap()
-}
-
-fn names(names: &[&str]) -> Vec<NodeName> {
-    names.iter().map(|each| name(each)).collect()
-}
-
-fn redis(server: &str) -> Redis {
-    let server = Secret(server.into());
-    Redis { server, fifo: true, namespace: None, allow_eviction: false, request_timeout: None }
-}
-
-fn member(policy: Policy, cluster: &str, me: &str, group: Group, link: Link) -> Member {
-    Member {
-        policy,
-        cluster: cluster.into(),
-        name: name(me),
-        group,
-        link,
-        heartbeat: None,
-        election_timeout: None,
-        request_timeout: None,
-        outside_max: None,
-    }
-}
-
-fn memory(me: &str, members: &[&str]) -> Member {
-    member(Policy::Gaggle, "demo", me, Group::Named(names(members)), Link::Memory)
-}
+use super::{super::effects::opened_with, *};
 
 #[test]
-fn right_urls_mean_what_the_table_says() {
-    let server = || Secret("redis://127.0.0.1:6379/2".into());
-    let peers = || {
-        BTreeMap::from([(name("a"), "127.0.0.1:7001".to_owned()), (name("b"), "db:9".to_owned())])
-    };
-    let tcp = |insecure| Link::Tcp {
-        listen: "127.0.0.1:7001".parse().unwrap(),
-        peers: peers(),
-        insecure,
-    };
-    let table = [
-        ("local:", Target::Local),
-        ("noop:", Target::Noop),
-        ("redis://localhost", Target::Redis(redis("redis://localhost"))),
-        ("redis://u:p%40ss@[::1]:6380/3", Target::Redis(redis("redis://u:p%40ss@[::1]:6380/3"))),
+fn valid_urls_give_the_options_of_the_table() {
+    let defaults = [r#"namespace: "gaggle", queue: Fifo"#, "allow_eviction: false"];
+    let tcp = "&peers=a@127.0.0.1:7001,b@db:9";
+    let table: [(String, &[&str]); 14] = [
+        ("local:".into(), &["Local"]),
+        ("noop:".into(), &["Noop"]),
+        ("redis://localhost".into(), &[&["redis://localhost Redis("], &defaults[..]].concat()),
+        ("redis://u:p%40ss@[::1]:6380/3".into(), &["redis://u:p%40ss@[::1]:6380/3 Redis("]),
         (
-            "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms",
-            Target::Redis(Redis {
-                fifo: false,
-                namespace: Some("my app".into()),
-                allow_eviction: true,
-                request_timeout: Some(Duration::from_millis(200)),
-                ..redis("redis://h")
-            }),
+            "redis://h?queue=none&namespace=my%20app&allow_eviction=true&request_timeout=200ms"
+                .into(),
+            &[
+                r#"redis://h Redis(RedisOptions { namespace: "my app", queue: None"#,
+                "request_timeout: 200ms",
+                "allow_eviction: true",
+            ],
         ),
-        ("redis+unix:///run/r.sock", Target::Redis(redis("redis+unix:///run/r.sock?db=0"))),
+        ("redis+unix:///run/r.sock".into(), &["redis+unix:///run/r.sock?db=0 Redis("]),
         (
-            "redis+unix:///run/my%20r.sock?pass=p%26s&namespace=n&user=u&db=3",
-            Target::Redis(Redis {
-                namespace: Some("n".into()),
-                ..redis("redis+unix:///run/my%20r.sock?db=3&user=u&pass=p%26s")
-            }),
+            "redis+unix:///run/my%20r.sock?pass=p%26s&namespace=n&user=u&db=3".into(),
+            &["redis+unix:///run/my%20r.sock?db=3&user=u&pass=p%26s Redis(", r#"namespace: "n""#],
         ),
         (
-            "gaggle+memory://demo?name=a&members=a,b,c",
-            Target::Member(memory("a", &["a", "b", "c"])),
-        ),
-        ("gaggle+memory://demo/?members=a&name=a", Target::Member(memory("a", &["a"]))),
-        (
-            "gaggle+memory://demo?name=%D1%8F&members=%D1%8F,b+c",
-            Target::Member(memory("я", &["я", "b+c"])),
+            "gaggle+memory://demo?name=a&members=a,b,c".into(),
+            &["Gaggle", r#"cluster: "demo", name: "a""#, r#"Named({"a", "b", "c"})"#],
         ),
         (
-            "gaggle+memory://my%20demo?name=x&size=5",
-            Target::Member(member(Policy::Gaggle, "my demo", "x", Group::Sized(5), Link::Memory)),
+            "gaggle+memory://demo/?members=a&name=a".into(),
+            &[r#"cluster: "demo", name: "a""#, r#"Named({"a"})"#],
         ),
         (
-            "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b",
-            Target::Member(Member {
-                ..member(
-                    Policy::Raft,
-                    "c/1",
-                    "a",
-                    Group::Named(names(&["a", "b"])),
-                    Link::Redis { server: server() },
-                )
-            }),
+            "gaggle+memory://demo?name=%D1%8F&members=%D1%8F,b+c".into(),
+            &[r#"name: "я""#, r#"Named({"b+c", "я"})"#],
         ),
         (
-            "gaggle+tcp://127.0.0.1:7001?cluster=c&name=a&peers=a@127.0.0.1:7001,b@db:9\
-             &heartbeat=20ms&election_timeout=100ms..1s&request_timeout=2s&outside_max=10s",
-            Target::Member(Member {
-                heartbeat: Some(Duration::from_millis(20)),
-                election_timeout: Some((Duration::from_millis(100), Duration::from_secs(1))),
-                request_timeout: Some(Duration::from_secs(2)),
-                outside_max: Some(Duration::from_secs(10)),
-                ..member(Policy::Gaggle, "c", "a", Group::Named(names(&["a", "b"])), tcp(false))
-            }),
+            "gaggle+memory://my%20demo?name=x&size=5".into(),
+            &[r#"cluster: "my demo", name: "x""#, "Sized(5)"],
         ),
         (
-            "raft+tcp://localhost:7001?cluster=c&name=b&peers=a@127.0.0.1:7001,b@db:9&insecure=true",
-            Target::Member(member(
-                Policy::Raft,
-                "c",
-                "b",
-                Group::Named(names(&["a", "b"])),
-                tcp(true),
-            )),
+            "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b".into(),
+            &["redis://127.0.0.1:6379/2 ", "Raft", r#"cluster: "c/1", name: "a""#],
+        ),
+        (
+            format!(
+                "gaggle+tcp://127.0.0.1:7001?cluster=c&name=a{tcp}&heartbeat=20ms\
+                 &election_timeout=100ms..1s&request_timeout=2s&outside_max=10s"
+            ),
+            &[
+                r#"name: "a", listen: 127.0.0.1:7001, peers: {"b": "db:9"}, insecure: false"#,
+                r#"Named({"a", "b"})"#,
+                "heartbeat: 20ms",
+                "election_timeout: (100ms, 1s)",
+                "request_timeout: 2s",
+                "outside_max: Some(10s)",
+            ],
+        ),
+        (
+            format!("raft+tcp://localhost:7001?cluster=c&name=b{tcp}&insecure=true"),
+            &[r#"listen: 127.0.0.1:7001, peers: {"a": "127.0.0.1:7001"}, insecure: true"#],
         ),
     ];
     for (url, expected) in table {
-        match parse(url) {
-            Ok(target) => assert_eq!(target, expected, "{url}"),
-            Err(error) => panic!("{url}: {error}"),
+        let shown = opened_with(&url);
+        for part in expected {
+            assert!(shown.contains(part), "{url}: {part} is not in {shown}");
         }
     }
 }
 
 #[test]
-fn nameless_members_draw_a_name_each() {
-    let drawn = || match parse("gaggle+memory://demo?size=5").unwrap() {
-        Target::Member(member) => member.name,
-        other => panic!("{other:?}"),
-    };
-    assert_ne!(drawn(), drawn());
+fn nameless_members_get_different_names() {
+    let url = "gaggle+memory://demo?size=5";
+    assert_ne!(opened_with(url), opened_with(url));
 }
 
 #[test]
-fn wrong_urls_are_answered_with_what_is_wrong() {
+fn invalid_urls_get_an_error_that_says_why() {
     let long = format!("gaggle+memory://d?name={0}&members={0}", "x".repeat(200));
     let table = [
         ("", "invalid URL: relative URL without a base"),
