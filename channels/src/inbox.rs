@@ -1,7 +1,7 @@
-//! What a channel has received and its owner has not taken, bounded in frames and in bytes.
+//! The incoming queue of a channel, bounded in frames and in bytes.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -9,10 +9,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{Counters, Received};
 
-/// A queue of what was received. What does not fit is dropped and counted; nothing ever waits to
-/// enter it.
+/// The incoming queue of a channel. A frame that does not fit is dropped and counted.
 pub(crate) struct Inbox {
-    queues: Mutex<Queues>,
+    queue: Mutex<Queue>,
     arrived: Notify,
     counts: Arc<Counts>,
     frames_max: usize,
@@ -24,10 +23,9 @@ pub(crate) struct Inbox {
 pub(crate) struct Counts(Mutex<Counters>);
 
 #[derive(Default)]
-struct Queues {
-    ready: VecDeque<Received>,
-    delayed: BTreeMap<(Instant, u64), Received>,
-    numbered: u64,
+struct Queue {
+    /// Each with its arrival, if it is delayed.
+    received: VecDeque<(Option<Instant>, Received)>,
     bytes: usize,
     closed: bool,
 }
@@ -53,94 +51,81 @@ impl Counts {
 }
 
 impl Inbox {
-    /// At most `frames_max` frames of together at most `bytes_max` wait.
+    /// A queue of at most `frames_max` frames of together at most `bytes_max`.
     pub(crate) fn new(counts: Arc<Counts>, frames_max: usize, bytes_max: usize) -> Arc<Self> {
-        let (queues, arrived) = (Mutex::default(), Notify::new());
-        Arc::new(Self { queues, arrived, counts, frames_max, bytes_max })
+        let (queue, arrived) = (Mutex::default(), Notify::new());
+        Arc::new(Self { queue, arrived, counts, frames_max, bytes_max })
     }
 
-    /// Enters what arrives now, or with `at`, then.
-    pub(crate) fn push(&self, at: Option<Instant>, received: Received) {
-        let mut queues = self.lock();
-        if queues.closed {
+    #[cfg(any(feature = "redis", feature = "tcp"))]
+    pub(crate) fn push(&self, received: Received) {
+        self.push_at(None, received);
+    }
+
+    /// Enqueues what can be received from `arrival` on.
+    pub(crate) fn push_at(&self, arrival: Option<Instant>, received: Received) {
+        let mut queue = self.lock();
+        if queue.closed {
             return;
         }
-        let frames = queues.ready.len() + queues.delayed.len();
-        let bytes = queues.bytes.saturating_add(received.bytes());
-        if frames >= self.frames_max || bytes > self.bytes_max {
+        let bytes = queue.bytes.saturating_add(received.bytes());
+        if queue.received.len() >= self.frames_max || bytes > self.bytes_max {
             self.counts.lock().dropped_incoming += 1;
             tracing::debug!("incoming queue full, dropped a frame");
             return;
         }
         self.counts.lock().received += 1;
-        queues.bytes = bytes;
-        match at {
-            None => queues.ready.push_back(received),
-            Some(at) => {
-                queues.numbered += 1;
-                let number = queues.numbered;
-                queues.delayed.insert((at, number), received);
-            }
-        }
-        drop(queues);
+        queue.bytes = bytes;
+        queue.received.push_back((arrival, received));
+        drop(queue);
         self.arrived.notify_one();
     }
 
-    /// Takes the next thing, once there is one; `None` once closed. Cancel safe.
+    /// Takes the head, once there is one; `None` once closed. Cancel safe.
     pub(crate) async fn receive(&self) -> Option<Received> {
         loop {
             let arrived = self.arrived.notified();
             match self.take() {
                 Ok(received) => return received,
                 Err(None) => arrived.await,
-                Err(Some(at)) => {
-                    tokio::select! {
-                        biased;
-                        () = arrived => {}
-                        () = tokio::time::sleep_until(at) => {}
-                    }
-                }
+                Err(Some(arrival)) => tokio::time::sleep_until(arrival).await,
             }
         }
     }
 
-    /// Takes the next thing, if there is one.
+    /// Takes the head, if there is one.
     pub(crate) fn try_receive(&self) -> Option<Received> {
         self.take().ok().flatten()
     }
 
     /// Ends it: nothing more is received.
     pub(crate) fn close(&self) {
-        *self.lock() = Queues { closed: true, ..Queues::default() };
+        *self.lock() = Queue { closed: true, ..Queue::default() };
         self.arrived.notify_one();
     }
 
-    /// What has arrived by now, and nothing once closed; as an error, when the next thing arrives.
+    /// The head, or `None` once closed.
+    ///
+    /// # Errors
+    ///
+    /// When the head arrives, if there is one: nothing has arrived so far.
     fn take(&self) -> Result<Option<Received>, Option<Instant>> {
-        let mut queues = self.lock();
-        if queues.closed {
+        let mut queue = self.lock();
+        if queue.closed {
             return Ok(None);
         }
-        if !queues.delayed.is_empty() {
-            let now = Instant::now();
-            while let Some(first) = queues.delayed.first_entry()
-                && first.key().0 <= now
-            {
-                let received = first.remove();
-                queues.ready.push_back(received);
-            }
+        if let Some((Some(arrival), _)) = queue.received.front()
+            && *arrival > Instant::now()
+        {
+            return Err(Some(*arrival));
         }
-        match queues.ready.pop_front() {
-            Some(received) => {
-                queues.bytes -= received.bytes();
-                Ok(Some(received))
-            }
-            None => Err(queues.delayed.keys().next().map(|(at, _)| *at)),
-        }
+        let (_, received) = queue.received.pop_front().ok_or(None)?;
+        queue.bytes -= received.bytes();
+        Ok(Some(received))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,21 +145,21 @@ mod tests {
     }
 
     fn waiting(inbox: &Inbox) -> usize {
-        inbox.lock().ready.len()
+        inbox.lock().received.len()
     }
 
     #[test]
     fn inbox_is_bounded_in_frames() {
         let inbox = inbox(2, 100);
         for _ in 0..3 {
-            inbox.push(None, frame(1));
+            inbox.push(frame(1));
         }
         assert_eq!(waiting(&inbox), 2);
         assert_eq!((inbox.counts.get().received, inbox.counts.get().dropped_incoming), (2, 1));
         inbox.try_receive().unwrap();
-        inbox.push(None, frame(100));
+        inbox.push(frame(100));
         assert_eq!(waiting(&inbox), 1, "too long");
-        inbox.push(None, frame(99));
+        inbox.push(frame(99));
         assert_eq!(waiting(&inbox), 2);
     }
 
@@ -182,20 +167,20 @@ mod tests {
     fn inbox_is_bounded_in_bytes() {
         let inbox = inbox(10, 100);
         for bytes in [60, 41, 40] {
-            inbox.push(None, frame(bytes));
+            inbox.push(frame(bytes));
         }
         assert_eq!(waiting(&inbox), 2, "101 bytes");
         inbox.try_receive().unwrap();
-        inbox.push(None, frame(60));
+        inbox.push(frame(60));
         assert_eq!(waiting(&inbox), 2, "what was taken does not count");
     }
 
     #[tokio::test]
     async fn closed_inbox_receives_nothing() {
         let inbox = inbox(10, 100);
-        inbox.push(None, frame(1));
+        inbox.push(frame(1));
         inbox.close();
-        inbox.push(None, frame(1));
+        inbox.push(frame(1));
         assert_eq!((inbox.receive().await, inbox.try_receive()), (None, None));
     }
 }

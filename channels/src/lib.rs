@@ -4,20 +4,22 @@
 //! pair of nodes while the connection lasts. Sending never blocks the caller: a full outgoing
 //! queue drops the frame and counts it. Stronger delivery is built above, by idempotent requests.
 //!
-//! | channel | moves frames through | meant for |
+//! | channel | moves frames through | for |
 //! |---|---|---|
-//! | [`Memory`] | a [`Hub`] in this process, with seeded faults | tests, demonstrations |
-//! | [`Redis`] | pub/sub of one Redis: one topic per node and one for broadcasts | machines that share a Redis |
+//! | [`Memory`] | a [`Hub`] in this process | tests, demonstrations |
+//! | [`Redis`] | pub/sub of one Redis: a topic per node, one for broadcasts | sharing a Redis |
 //! | [`Tcp`] | one TCP connection per pair of nodes | production clusters |
 //!
-//! `Redis` and `Tcp` are features, `redis` and `tcp`. Nothing here knows what is in a frame.
+//! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
 
 mod inbox;
 mod memory;
 #[cfg(any(feature = "redis", feature = "tcp"))]
+#[cfg_attr(
+    not(all(feature = "redis", feature = "tcp")),
+    allow(dead_code, reason = "each channel uses a part of it")
+)]
 mod outgoing;
-#[cfg(any(feature = "redis", feature = "tcp"))]
-mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "tcp")]
@@ -32,7 +34,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use crate::memory::{Faults, Fired, Hub, Memory};
+pub use crate::memory::{Hub, Memory};
 #[cfg(feature = "redis")]
 pub use crate::redis::{Redis, RedisOptions};
 #[cfg(feature = "tcp")]
@@ -40,11 +42,14 @@ pub use crate::tcp::{Tcp, TcpOptions};
 
 /// The longest frame that every channel carries, in bytes: 1 MiB.
 ///
-/// It bounds what one peer can make another allocate.
+/// It bounds how much one peer can make another allocate.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// What may wait in one queue of a channel, in bytes, unless its options say otherwise: 64 MiB.
+/// How much one queue of a channel holds, in bytes: 64 MiB.
 pub const QUEUE_BYTES: usize = 64 << 20;
+
+/// How many frames the incoming queue of a channel holds.
+const INCOMING_FRAMES_MAX: usize = 65_536;
 
 /// The longest name of a node, in bytes.
 pub const NODE_NAME_BYTES_MAX: usize = 128;
@@ -88,7 +93,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// What a channel hands to its owner.
+/// What a channel delivers to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A frame from `from`, which may be the receiver itself.
@@ -111,7 +116,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// What it weighs in a queue.
+    /// Its size in a queue.
     fn bytes(&self) -> usize {
         match self {
             Self::Frame { frame, .. } => frame.len(),
@@ -120,18 +125,18 @@ impl Received {
     }
 }
 
-/// What a channel has moved and dropped since it was made.
+/// How much a channel has moved and dropped since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
     pub sent: u64,
-    /// What was queued for the owner: frames, and news of nodes.
+    /// Frames and changes of connections that were queued for the owner.
     pub received: u64,
     /// Frames dropped because an outgoing queue was full or its connection down.
     pub dropped_outgoing: u64,
     /// Frames dropped because the owner did not receive fast enough.
     pub dropped_incoming: u64,
-    /// Bytes from the network that did not decode, or exceeded the frame limit.
+    /// Byte sequences that did not decode or exceeded the frame limit.
     pub malformed: u64,
 }
 
@@ -152,7 +157,7 @@ pub trait Channel: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ChannelError::Unavailable`] when the transport cannot be reached within its connect
-    /// limit, [`ChannelError::NameTaken`] when it can tell that the name is in use.
+    /// limit, [`ChannelError::NameTaken`] when it knows that the name is in use.
     async fn connect(&self) -> Result<(), ChannelError>;
 
     /// Leaves: pending frames may be lost, [`receive`](Self::receive) ends with `None`, and no
@@ -174,18 +179,18 @@ pub trait Channel: Send + Sync + 'static {
     /// As [`send`](Self::send).
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError>;
 
-    /// Waits for the next thing; `None` once disconnected (and before connecting).
+    /// Waits for the next frame or change of a connection. `None` once disconnected, and before
+    /// connecting.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing. One task at a time may wait.
     async fn receive(&self) -> Option<Received>;
 
-    /// Takes what already waits, without waiting: for gathering a batch after
-    /// [`receive`](Self::receive).
+    /// As [`receive`](Self::receive) without waiting: for gathering a batch after it.
     fn try_receive(&self) -> Option<Received>;
 
-    /// What was moved and dropped so far.
+    /// How much it has moved and dropped so far.
     fn counters(&self) -> Counters;
 
     /// The longest frame in bytes, at least 4 KiB and at most [`FRAME_BYTES_MAX`].
@@ -194,7 +199,16 @@ pub trait Channel: Send + Sync + 'static {
     }
 }
 
-/// Why a channel refused.
+fn check_length(frame: &Bytes) -> Result<(), ChannelError> {
+    match frame.len() {
+        bytes if bytes > FRAME_BYTES_MAX => {
+            Err(ChannelError::FrameTooLong { bytes, limit: FRAME_BYTES_MAX })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a channel refused a call.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
@@ -232,7 +246,7 @@ pub enum ChannelError {
     /// The transport cannot be reached; connecting again later may work.
     #[error("the channel's transport is unavailable")]
     Unavailable {
-        /// What the transport said.
+        /// The error of the transport.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -1,4 +1,4 @@
-//! [`Memory`]: frames within one process, with seeded faults.
+//! [`Memory`]: frames within one process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,67 +9,48 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::Instant;
 
 use crate::{
-    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received,
+    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
+    check_length,
     inbox::{Counts, Inbox},
 };
 
-/// Frames that wait for one node's `receive`; more are dropped and counted. As many as a busy
-/// cluster sends in the time that a test may stall.
-const INBOX_FRAMES_MAX: usize = 65_536;
-
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
-/// Without faults a frame is in its receiver's queue when `send` returns: no task, no hop.
+/// A frame is in its receiver's queue when `send` returns: no task, no hop. Tests can
+/// [delay](Self::set_delay), [cut](Self::cut) and [isolate](Self::isolate).
+///
+/// ```
+/// use gaggle_channels::{Channel, Hub, NodeName, Received};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_channels::ChannelError> {
+/// let hub = Hub::new();
+/// let (a, b) = (hub.channel(NodeName::new("a")?), hub.channel(NodeName::new("b")?));
+/// a.connect().await?;
+/// b.connect().await?;
+/// a.send(b.name(), "hello".into())?;
+/// let (from, frame) = (a.name().clone(), "hello".into());
+/// assert_eq!(b.receive().await, Some(Received::Frame { from, frame }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct Hub {
     state: Arc<Mutex<State>>,
 }
 
-/// What goes wrong on a [`Hub`], drawn per frame from its seed. All off by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Faults {
-    /// The share of frames that are lost, 0 to 1.
-    pub loss: f64,
-    /// The share of frames that arrive twice, 0 to 1.
-    pub repeat: f64,
-    /// The share of frames that may overtake others, or be overtaken, within `delay`, 0 to 1.
-    pub reorder: f64,
-    /// The shortest and the longest delay. Order per pair is kept unless reordered.
-    pub delay: (Duration, Duration),
-}
-
-/// How often each fault fired: one that never did looks like a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fired {
-    /// Frames lost at random.
-    pub lost: u64,
-    /// Frames that arrived twice.
-    pub repeated: u64,
-    /// Frames that arrived late.
-    pub delayed: u64,
-    /// Frames whose order was not kept.
-    pub reordered: u64,
-    /// Frames dropped by a cut.
-    pub cut: u64,
-}
-
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<NodeName, Arc<Inbox>>,
-    faults: Faults,
-    rng: Option<StdRng>,
+    delay: Duration,
     cuts: BTreeSet<(NodeName, NodeName)>,
     isolated: BTreeSet<NodeName>,
-    /// The arrival of the newest frame of each pair, so that delays keep the order.
-    newest: BTreeMap<(NodeName, NodeName), Instant>,
-    fired: Fired,
 }
 
-/// A node's end of a [`Hub`].
+/// A node's end of a [`Hub`], which has an example.
 pub struct Memory {
     name: NodeName,
     hub: Hub,
@@ -81,7 +62,7 @@ pub struct Memory {
 static SHARED: Mutex<BTreeMap<String, Weak<Mutex<State>>>> = Mutex::new(BTreeMap::new());
 
 impl Hub {
-    /// A hub without faults.
+    /// A hub of its own.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -101,55 +82,33 @@ impl Hub {
         hub
     }
 
-    /// A hub whose faults are drawn from `seed`: the same sends meet the same faults.
-    #[must_use]
-    pub fn with_faults(seed: u64, faults: Faults) -> Self {
-        let hub = Self::new();
-        hub.lock().rng = Some(StdRng::seed_from_u64(seed));
-        hub.set_faults(faults);
-        hub
-    }
-
     /// A channel of this hub for the node `name`. It takes part once connected.
     #[must_use]
     pub fn channel(&self, name: NodeName) -> Memory {
         Memory { name, hub: self.clone(), inbox: Mutex::new(None), counts: Arc::default() }
     }
 
-    /// Replaces the faults, from the next frame on. On a hub without a seed, the seed is 0.
-    pub fn set_faults(&self, faults: Faults) {
-        let mut state = self.lock();
-        state.faults = faults;
-        state.rng.get_or_insert_with(|| StdRng::seed_from_u64(0));
+    /// Delays every later frame between two nodes by `delay`, 0 by default. Each node receives
+    /// frames in the order in which they were sent to it.
+    pub fn set_delay(&self, delay: Duration) {
+        self.lock().delay = delay;
     }
 
-    /// Drops every frame between two nodes, both ways.
-    pub fn partition(&self, a: &NodeName, b: &NodeName) {
-        self.cut(a, b);
-        self.cut(b, a);
-    }
-
-    /// Drops every frame from one node to another, not those back.
+    /// Drops every frame from one node to another, but not in the other direction.
     pub fn cut(&self, from: &NodeName, to: &NodeName) {
         self.lock().cuts.insert((from.clone(), to.clone()));
     }
 
-    /// Drops every frame between a node and all others, also those that connect later.
+    /// Drops every frame between a node and all others.
     pub fn isolate(&self, name: &NodeName) {
         self.lock().isolated.insert(name.clone());
     }
 
-    /// Ends every cut and isolation. Frames dropped meanwhile stay lost.
+    /// Ends every cut and isolation. Dropped frames stay lost.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.cuts.clear();
         state.isolated.clear();
-    }
-
-    /// How often each fault has fired.
-    #[must_use]
-    pub fn fired(&self) -> Fired {
-        self.lock().fired
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -157,69 +116,20 @@ impl Hub {
     }
 }
 
-/// Where a frame goes, and when its copies arrive: `None` for one, at once.
-struct Route {
-    inbox: Arc<Inbox>,
-    arrivals: Option<Vec<Option<Instant>>>,
-}
-
-impl Route {
-    /// Not under the hub's lock: it wakes the receiver, which may be a system call.
-    fn take(self, from: &NodeName, frame: &Bytes) {
-        let received = || Received::Frame { from: from.clone(), frame: frame.clone() };
-        match self.arrivals {
-            None => self.inbox.push(None, received()),
-            Some(arrivals) => arrivals.into_iter().for_each(|at| self.inbox.push(at, received())),
-        }
-    }
-}
+/// A receiver's queue, and when the frame arrives there; `None` for now.
+type Route = (Arc<Inbox>, Option<Instant>);
 
 impl State {
-    fn route(&mut self, from: &NodeName, to: &NodeName) -> Option<Route> {
-        if from != to && self.is_cut(from, to) {
-            self.fired.cut += 1;
+    fn route(&self, from: &NodeName, to: &NodeName) -> Option<Route> {
+        if from == to {
+            return Some((self.nodes.get(to)?.clone(), None));
+        }
+        let is_isolated = self.isolated.contains(from) || self.isolated.contains(to);
+        if is_isolated || !self.cuts.is_empty() && self.cuts.contains(&(from.clone(), to.clone())) {
             return None;
         }
-        let inbox = self.nodes.get(to)?.clone();
-        let faulty = self.rng.is_some() && self.faults != Faults::default() && from != to;
-        Some(Route { inbox, arrivals: faulty.then(|| self.arrivals(from, to)) })
-    }
-
-    fn is_cut(&self, from: &NodeName, to: &NodeName) -> bool {
-        let isolated = self.isolated.contains(from) || self.isolated.contains(to);
-        isolated || !self.cuts.is_empty() && self.cuts.contains(&(from.clone(), to.clone()))
-    }
-
-    /// When copies of a frame arrive: `None` for at once.
-    fn arrivals(&mut self, from: &NodeName, to: &NodeName) -> Vec<Option<Instant>> {
-        let faults = self.faults;
-        let Some(rng) = &mut self.rng else { return vec![None] };
-        let mut fires = |share: f64| share > 0.0 && rng.random_bool(share.clamp(0.0, 1.0));
-        if fires(faults.loss) {
-            self.fired.lost += 1;
-            return Vec::new();
-        }
-        let copies = if fires(faults.repeat) { 2 } else { 1 };
-        self.fired.repeated += copies - 1;
-        let (min, max) = faults.delay;
-        if max.is_zero() {
-            return vec![None; usize::try_from(copies).unwrap_or(1)];
-        }
-        let reordered = fires(faults.reorder);
-        let now = Instant::now();
-        let mut arrivals = Vec::new();
-        for _ in 0..copies {
-            let mut at = now + rng.random_range(min..=max.max(min));
-            if !reordered {
-                let newest = self.newest.entry((from.clone(), to.clone())).or_insert(at);
-                at = at.max(*newest);
-                *newest = at;
-            }
-            arrivals.push(Some(at));
-        }
-        self.fired.delayed += copies;
-        self.fired.reordered += u64::from(reordered);
-        arrivals
+        let arrival = (!self.delay.is_zero()).then(|| Instant::now() + self.delay);
+        Some((self.nodes.get(to)?.clone(), arrival))
     }
 }
 
@@ -229,16 +139,16 @@ impl Memory {
     }
 
     fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
-        if frame.len() > FRAME_BYTES_MAX {
-            return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
-        }
+        check_length(frame)?;
         if self.inbox().is_some() { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
 
-    fn take_route(&self, route: Option<Route>, frame: &Bytes) {
+    /// Called without the hub's mutex: waking the receiver may be a system call.
+    fn deliver(&self, route: Option<Route>, frame: &Bytes) {
         self.counts.sent(route.is_some());
-        if let Some(route) = route {
-            route.take(&self.name, frame);
+        if let Some((inbox, arrival)) = route {
+            let (from, frame) = (self.name.clone(), frame.clone());
+            inbox.push_at(arrival, Received::Frame { from, frame });
         }
     }
 
@@ -264,7 +174,7 @@ impl Channel for Memory {
         if state.nodes.contains_key(&self.name) {
             return Err(ChannelError::NameTaken { name: self.name.clone() });
         }
-        let inbox = Inbox::new(self.counts.clone(), INBOX_FRAMES_MAX, QUEUE_BYTES);
+        let inbox = Inbox::new(self.counts.clone(), INCOMING_FRAMES_MAX, QUEUE_BYTES);
         state.nodes.insert(self.name.clone(), inbox.clone());
         *mine = Some(inbox);
         Ok(())
@@ -277,17 +187,16 @@ impl Channel for Memory {
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
         let route = self.hub.lock().route(&self.name, to);
-        self.take_route(route, &frame);
+        self.deliver(route, &frame);
         Ok(())
     }
 
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let mut state = self.hub.lock();
-        let all: Vec<NodeName> = state.nodes.keys().cloned().collect();
-        let routes: Vec<_> = all.iter().map(|to| state.route(&self.name, to)).collect();
+        let state = self.hub.lock();
+        let routes: Vec<_> = state.nodes.keys().map(|to| state.route(&self.name, to)).collect();
         drop(state);
-        routes.into_iter().for_each(|route| self.take_route(route, &frame));
+        routes.into_iter().for_each(|route| self.deliver(route, &frame));
         Ok(())
     }
 

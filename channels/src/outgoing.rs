@@ -17,13 +17,13 @@ use crate::writer::Writer;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
-/// How many pieces one system call writes at the most.
+/// How many pieces one system call writes at most.
 const SLICES_MAX: usize = 64;
 /// From this many bytes on, kept frames are sent at once.
 const KEPT_BYTES_MAX: usize = 1 << 16;
 
-/// The sending side of a connection. The sender writes to the socket directly, as far as it takes
-/// the bytes at once: a frame then passes through no task on its way out. The rest waits, within
+/// The sending side of a connection. The caller writes to the socket itself, as far as the socket
+/// takes the bytes at once: then a frame passes no task on its way out. The rest is queued, within
 /// bounds, for the task that runs [`write`](Self::write).
 pub(crate) struct Outgoing {
     stream: Writer,
@@ -44,13 +44,13 @@ struct Backlog {
 }
 
 impl Outgoing {
-    /// At most `frames_max` frames of together at most `bytes_max` wait.
+    /// Queues at most `frames_max` frames of together at most `bytes_max`.
     pub(crate) fn new(stream: Writer, alive: Bytes, frames_max: usize, bytes_max: usize) -> Self {
         let (backlog, wake) = (Mutex::default(), Notify::new());
         Self { stream, alive, backlog, wake, frames_max, bytes_max }
     }
 
-    /// Sends a frame, given in pieces, or keeps it to be sent. Returns whether it fitted.
+    /// Sends a frame, given in pieces, or queues it. Returns whether it fitted.
     pub(crate) fn send<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         if backlog.ended {
@@ -79,8 +79,8 @@ impl Outgoing {
         true
     }
 
-    /// Keeps a frame to be sent together with those that follow: by [`send_kept`](Self::send_kept), or
-    /// when the task comes to it. Returns whether it fitted.
+    /// Queues a frame, to be sent together with later ones: by [`send_kept`](Self::send_kept) or
+    /// by the task. Returns whether it fitted.
     pub(crate) fn keep<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -100,7 +100,7 @@ impl Outgoing {
         true
     }
 
-    /// Sends what was [kept](Self::keep), as far as the socket takes it at once.
+    /// Sends all [kept](Self::keep) frames that the socket takes at once.
     pub(crate) fn send_kept(&self) {
         // The task, which the first frame woke, sends the rest and finds errors.
         let _ = self.flush();
@@ -122,7 +122,7 @@ impl Outgoing {
         self.wake.notify_one();
     }
 
-    /// Writes what was left over, and a sign of life every second. Returns when the connection breaks,
+    /// Writes the queue, and a sign of life every second. Returns when the connection breaks,
     /// stalls or [has ended](Self::end).
     pub(crate) async fn write(&self) {
         let mut alive = Instant::now() + ALIVE_EVERY;
@@ -152,7 +152,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes as much of the backlog as the socket takes at once; whether that was all.
+    /// Writes as much of the queue as the socket takes at once. Returns whether that was all.
     fn flush(&self) -> io::Result<bool> {
         let mut backlog = self.lock();
         while !backlog.frames.is_empty() {
@@ -179,8 +179,8 @@ impl Backlog {
         self.frames.push_back(frame);
     }
 
-    /// Before all but the first, which may be half written: behind a long backlog the sign of life
-    /// would arrive too late.
+    /// Enqueues a sign of life before all but the first frame, which may be half written. Behind a
+    /// long queue it would arrive too late.
     fn push_sign(&mut self, sign: &Bytes) {
         if !self.ended {
             self.bytes += sign.len();
@@ -282,7 +282,7 @@ mod tests {
         assert!(outgoing.lock().frames.is_empty());
     }
 
-    /// Behind the backlog they came too late, or never: the other side took the connection for dead.
+    /// Behind the backlog they would arrive too late, and the peer would drop the connection.
     #[tokio::test]
     async fn signs_of_life_overtake_an_endless_backlog() {
         let (outgoing, peer) = pair(1000, usize::MAX).await;
@@ -342,7 +342,7 @@ mod tests {
                 assert_eq!(outgoing.lock().frames.len(), 0);
             }
             let mut bytes = [0; 4];
-            // Before the next sign of life, which takes along what waits.
+            // Before the next sign of life, with which the backlog leaves.
             tokio::select! {
                 read = timeout(ALIVE_EVERY / 2, peer.read_exact(&mut bytes)) => {
                     assert_eq!(read.unwrap().unwrap(), 4);

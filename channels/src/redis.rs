@@ -4,8 +4,8 @@
 pub(crate) mod decoders;
 mod link;
 mod options;
-mod resp;
-mod session;
+mod publisher;
+mod socket;
 mod topics;
 
 use std::{
@@ -15,40 +15,46 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use redis::ConnectionInfo;
 use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle};
 
 pub use self::options::RedisOptions;
-use self::{link::Link, topics::Topics};
+use self::{
+    link::{Link, Problem},
+    topics::Topics,
+};
 use crate::{
-    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received,
+    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
+    check_length,
     inbox::{Counts, Inbox},
     outgoing::Outgoing,
 };
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
-/// It reconnects by itself and subscribes again, and reports [`Received::Down`] and [`Received::Up`]
-/// when it does; what was published meanwhile is lost, as pub/sub has it. Works with Redis 7 and
-/// Valkey. Nothing is stored in Redis. Where its user may `CLIENT REPLY`, the server is asked not to
-/// reply to publications, which saves it half of its writing.
+/// It reconnects and subscribes again by itself, and reports [`Received::Down`] and
+/// [`Received::Up`] when it does. Frames that were published in between are lost. It works with
+/// Redis 7 and Valkey, and stores nothing there. Where its user may `CLIENT REPLY`, the server is
+/// asked not to reply to publications, which saves it half of its writing.
 ///
-/// | bound | default | reason |
+/// | bound | value | reason |
 /// |---|---|---|
-/// | frame | 1 MiB | what one peer can make another allocate |
-/// | outgoing queue | 16,384 frames, 64 MiB | a Redis that does not read costs bounded memory, and frames |
-/// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
+/// | frame | 1 MiB | one peer makes another allocate |
+/// | outgoing queue | 16,384 frames, 64 MiB | a Redis that does not read costs memory |
+/// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
 /// | connect | 2 s | `connect` ends by then |
-/// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
+/// | silence | 3 to 4 s | a half-open connection is closed; sign of life each second |
 /// | stalled write | 3 s | a Redis that does not read is disconnected |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
     options: RedisOptions,
+    info: ConnectionInfo,
     topics: Topics,
     shared: Arc<Shared>,
     running: AsyncMutex<Option<JoinHandle<()>>>,
 }
 
-/// What the task shares with its channel.
+/// The state that the task shares with its channel.
 #[derive(Default)]
 struct Shared {
     counts: Arc<Counts>,
@@ -70,16 +76,15 @@ impl Redis {
     ///
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: RedisOptions) -> Result<Self, ChannelError> {
-        options.check()?;
+        let info = options.check()?;
         let topics = Topics::new(&options.cluster, &options.name);
-        Ok(Self { topics, options, shared: Arc::default(), running: AsyncMutex::new(None) })
+        let (shared, running) = (Arc::default(), AsyncMutex::new(None));
+        Ok(Self { options, info, topics, shared, running })
     }
 
     /// To one node, or to all.
     fn publish(&self, to: Option<&NodeName>, frame: &Bytes) -> Result<(), ChannelError> {
-        if frame.len() > FRAME_BYTES_MAX {
-            return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
-        }
+        check_length(frame)?;
         let head = self.topics.publish(to, frame.len());
         self.shared.send([&head, frame, topics::END])
     }
@@ -98,7 +103,7 @@ impl Shared {
             }
             state.outgoing.clone()
         };
-        // Outside of the lock: it may call the system.
+        // Without the mutex: it may be a system call.
         let sent = outgoing.is_some_and(|outgoing| outgoing.keep(pieces));
         self.counts.sent(sent);
         if !sent {
@@ -107,7 +112,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends what was published since the owner last waited.
+    /// Sends all frames that were published since the owner last waited.
     fn send_kept(&self) {
         let outgoing = self.lock().outgoing.clone();
         if let Some(outgoing) = outgoing {
@@ -127,33 +132,37 @@ impl Shared {
         state.hand_in(Received::Up { peer: None });
     }
 
-    /// The connection to Redis is closed, perhaps because of malformed bytes.
-    fn down(&self, malformed: bool) {
+    /// The connection to Redis is closed.
+    fn down(&self, problem: &Problem) {
         let mut state = self.lock();
         state.end();
-        self.counts.lock().malformed += u64::from(malformed);
+        match problem {
+            Problem::Malformed => self.counts.lock().malformed += 1,
+            // Of a publication.
+            Problem::Refused(_) => self.counts.sent(false),
+            _ => {}
+        }
         state.hand_in(Received::Down { peer: None });
     }
 
-    fn hand_in(&self, received: Received) {
-        self.lock().hand_in(received);
+    /// Takes a frame, unless the connection is not reported as open yet.
+    fn hand_in_frame(&self, frame: Received) {
+        let state = self.lock();
+        if state.outgoing.is_some() {
+            state.hand_in(frame);
+        }
     }
 
     fn malformed(&self) {
         self.counts.lock().malformed += 1;
         tracing::warn!("malformed frame");
     }
-
-    /// Redis has refused a publication.
-    fn refused(&self) {
-        self.counts.sent(false);
-    }
 }
 
 impl State {
     fn hand_in(&self, received: Received) {
         if let Some(inbox) = &self.inbox {
-            inbox.push(None, received);
+            inbox.push(received);
         }
     }
 
@@ -175,12 +184,12 @@ impl Channel for Redis {
         if running.is_some() {
             return Ok(());
         }
-        let link = Link::new(self.options.clone(), self.topics.clone(), self.shared.clone())?;
+        let link = Link::new(self.topics.clone(), self.info.clone(), self.shared.clone());
         let connection = link.connect().await?;
-        let (frames, bytes) = (self.options.incoming_frames_max, self.options.queue_bytes_max);
         {
+            let counts = self.shared.counts.clone();
             let mut state = self.shared.lock();
-            state.inbox = Some(Inbox::new(self.shared.counts.clone(), frames, bytes));
+            state.inbox = Some(Inbox::new(counts, INCOMING_FRAMES_MAX, QUEUE_BYTES));
             state.outgoing = Some(connection.outgoing.clone());
         }
         *running = Some(tokio::spawn(link.run(connection)));
@@ -190,7 +199,7 @@ impl Channel for Redis {
     async fn disconnect(&self) {
         // Held to the end, so that a concurrent `connect` is not torn down with the rest.
         let mut running = self.running.lock().await;
-        // The last frames still leave, if the socket takes them at once.
+        // The last frames leave, if the socket takes them at once.
         self.shared.send_kept();
         {
             let mut state = self.shared.lock();
@@ -214,7 +223,7 @@ impl Channel for Redis {
     }
 
     async fn receive(&self) -> Option<Received> {
-        // An owner that waits has sent all that it had: it leaves in one write.
+        // An owner that waits has sent all its frames: they leave in one write.
         self.shared.send_kept();
         let inbox = self.shared.lock().inbox.clone()?;
         inbox.receive().await

@@ -20,7 +20,8 @@ use tokio_util::task::TaskTracker;
 use self::connection::{DATA, head};
 pub use self::options::TcpOptions;
 use crate::{
-    Channel, ChannelError, Counters, FRAME_BYTES_MAX, NodeName, Received,
+    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
+    check_length,
     inbox::{Counts, Inbox},
     outgoing::Outgoing,
 };
@@ -28,15 +29,15 @@ use crate::{
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
 /// Plain text for now, so it refuses to listen beyond loopback unless
-/// [`insecure`](TcpOptions::insecure) is set. A node accepts connections of the peers it was given only;
-/// a restarted peer's new connection replaces its old one.
+/// [`insecure`](TcpOptions::insecure) is set. A node accepts connections of its peers only; a
+/// restarted peer's new connection replaces its old one.
 ///
-/// | bound | default | reason |
+/// | bound | value | reason |
 /// |---|---|---|
-/// | frame | 1 MiB | what one peer can make another allocate |
-/// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs bounded memory, and frames |
-/// | incoming queue | 65,536 frames, 64 MiB | as many as a busy cluster sends while its owner stalls |
-/// | silence | 3 s | a half-open connection is closed; an idle one carries a sign of life each second |
+/// | frame | 1 MiB | one peer makes another allocate |
+/// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs memory |
+/// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
+/// | silence | 3 s | a half-open connection is closed; sign of life each second |
 /// | stalled write | 3 s | a peer that does not read is disconnected |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
 pub struct Tcp {
@@ -45,14 +46,14 @@ pub struct Tcp {
     running: AsyncMutex<Option<Running>>,
 }
 
-/// What runs while the channel is connected.
+/// The tasks of a connected channel.
 struct Running {
     tasks: JoinSet<()>,
-    /// The connections that were accepted, which end after the task that accepts them.
+    /// The accepted connections, which end after the task that accepts them.
     accepted: TaskTracker,
 }
 
-/// What connections share with their channel.
+/// The state that connections share with their channel.
 struct Shared {
     name: NodeName,
     counts: Arc<Counts>,
@@ -96,7 +97,7 @@ impl Tcp {
         Ok(Self { options, shared, running: AsyncMutex::new(None) })
     }
 
-    /// Where this node listens, once connected: the port that was found for port 0.
+    /// The address that this node listens on, once connected: with the port chosen for port 0.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.shared.lock().local
@@ -104,7 +105,7 @@ impl Tcp {
 
     /// Adds a peer, or moves it to another address, from the next attempt to connect on.
     pub async fn add_peer(&self, name: NodeName, address: impl Into<String>) {
-        // Locked before the peer is known: otherwise a concurrent `connect` dials it as well, and a
+        // Locked before the peer is known. Otherwise a concurrent `connect` dials it as well, and a
         // future that is dropped here leaves it known and not dialled.
         let mut running = self.running.lock().await;
         let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
@@ -116,15 +117,8 @@ impl Tcp {
     /// The node of the smaller name dials, so that a pair has one connection and never two.
     fn dial(&self, tasks: &mut JoinSet<()>, peer: NodeName) {
         if self.options.name < peer {
-            tasks.spawn(connection::dial(self.shared.clone(), self.options.clone(), peer));
+            tasks.spawn(connection::dial(self.shared.clone(), peer));
         }
-    }
-
-    fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
-        if frame.len() > FRAME_BYTES_MAX {
-            return Err(ChannelError::FrameTooLong { bytes: frame.len(), limit: FRAME_BYTES_MAX });
-        }
-        Ok(())
     }
 }
 
@@ -133,8 +127,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection to `peer` is up; it replaces one that was.
-    /// Returns its generation; `None` once disconnected.
+    /// Records a connection to `peer`, which replaces its former one. Returns its generation;
+    /// `None` once disconnected.
     fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> Option<u64> {
         let mut state = self.lock();
         state.inbox.as_ref()?;
@@ -147,7 +141,7 @@ impl Shared {
         Some(generation)
     }
 
-    /// The connection of this generation is down, unless another has replaced it.
+    /// Removes the connection of this generation, unless another has replaced it.
     fn down(&self, peer: &NodeName, generation: u64) {
         let mut state = self.lock();
         if state.links.get(peer).is_some_and(|link| link.generation == generation) {
@@ -170,7 +164,7 @@ impl Shared {
             }
             state.links.get(to).map(|link| link.outgoing.clone())
         };
-        // Outside of the lock: it may call the system.
+        // Without the mutex: it may be a system call.
         let sent =
             outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
         self.counts.sent(sent);
@@ -188,7 +182,7 @@ impl Shared {
 impl State {
     fn hand_in(&self, received: Received) {
         if let Some(inbox) = &self.inbox {
-            inbox.push(None, received);
+            inbox.push(received);
         }
     }
 }
@@ -210,18 +204,12 @@ impl Channel for Tcp {
         let peers: Vec<NodeName> = {
             let mut state = self.shared.lock();
             state.local = listener.local_addr().ok();
-            let (frames, bytes) = (self.options.incoming_frames_max, self.options.queue_bytes_max);
-            state.inbox = Some(Inbox::new(self.shared.counts.clone(), frames, bytes));
+            let counts = self.shared.counts.clone();
+            state.inbox = Some(Inbox::new(counts, INCOMING_FRAMES_MAX, QUEUE_BYTES));
             state.peers.keys().cloned().collect()
         };
         let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
-        let accepting = connection::accept(
-            self.shared.clone(),
-            self.options.clone(),
-            listener,
-            accepted.clone(),
-        );
-        tasks.spawn(accepting);
+        tasks.spawn(connection::accept(self.shared.clone(), listener, accepted.clone()));
         for peer in peers {
             self.dial(&mut tasks, peer);
         }
@@ -248,12 +236,12 @@ impl Channel for Tcp {
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
-        self.check(&frame)?;
+        check_length(&frame)?;
         self.shared.send(to, frame)
     }
 
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        self.check(&frame)?;
+        check_length(&frame)?;
         let all: Vec<NodeName> = self.shared.lock().links.keys().cloned().collect();
         all.iter()
             .chain([&self.options.name])

@@ -1,4 +1,4 @@
-//! One suite over every channel, and what tests of this workspace share.
+//! One suite over every channel, and servers and ports for the tests of this workspace.
 //!
 //! A third party runs it on its own [`Channel`] by writing a [`Fixture`]:
 //!
@@ -47,7 +47,7 @@ use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};
 
 /// How long a frame may take on a machine that is busy.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
-/// How long nothing must come, where nothing may.
+/// How long a test waits for a frame that must not arrive.
 const QUIET: Duration = Duration::from_millis(150);
 
 /// Makes channels that can talk to each other.
@@ -62,17 +62,17 @@ pub trait Fixture: Send + Sync {
 ///
 /// # Panics
 ///
-/// On the first case that fails, naming what was expected.
+/// On the first case that fails.
 pub async fn conformance(fixture: &dyn Fixture) {
     frames_arrive_at_the_node_they_are_sent_to(fixture).await;
     counters_count_each_frame_once(fixture).await;
     a_frame_to_oneself_arrives(fixture).await;
     order_is_kept_per_pair(fixture).await;
     a_broadcast_reaches_every_node_and_its_sender(fixture).await;
-    names_are_told_apart_to_the_byte(fixture).await;
+    names_differ_by_any_byte(fixture).await;
     frames_of_every_length_arrive_whole(fixture).await;
     a_frame_too_long_is_refused(fixture).await;
-    a_frame_to_nobody_is_no_error(fixture).await;
+    a_frame_to_an_unknown_node_is_no_error(fixture).await;
     receive_is_cancel_safe(fixture).await;
     sending_never_blocks(fixture).await;
     a_disconnected_channel_ends_and_refuses(fixture).await;
@@ -80,7 +80,7 @@ pub async fn conformance(fixture: &dyn Fixture) {
     connecting_and_disconnecting_twice_is_no_error(fixture).await;
 }
 
-/// The next frame, from whom.
+/// The next frame and its sender.
 async fn frame(node: &Arc<dyn Channel>) -> (String, Bytes) {
     loop {
         let received = timeout(ARRIVES_WITHIN, node.receive()).await.expect("a frame arrives");
@@ -116,7 +116,7 @@ async fn frames_arrive_at_the_node_they_are_sent_to(fixture: &dyn Fixture) {
 
 async fn counters_count_each_frame_once(fixture: &dyn Fixture) {
     let nodes = fixture.nodes(&["a", "b"]).await;
-    // What is told of the nodes counts as well: it comes first.
+    // The changes of connections count as well, and are received first.
     assert_quiet(&nodes[1]).await;
     let (a, b) = (nodes[0].counters(), nodes[1].counters());
     for _ in 0..3 {
@@ -163,7 +163,7 @@ async fn a_broadcast_reaches_every_node_and_its_sender(fixture: &dyn Fixture) {
     }
 }
 
-async fn names_are_told_apart_to_the_byte(fixture: &dyn Fixture) {
+async fn names_differ_by_any_byte(fixture: &dyn Fixture) {
     let names = ["n", "N", "n ", "n:all", "ä/🔒\n"];
     let nodes = fixture.nodes(&names).await;
     for to in names {
@@ -198,9 +198,9 @@ async fn a_frame_too_long_is_refused(fixture: &dyn Fixture) {
     assert_quiet(&nodes[1]).await;
 }
 
-async fn a_frame_to_nobody_is_no_error(fixture: &dyn Fixture) {
+async fn a_frame_to_an_unknown_node_is_no_error(fixture: &dyn Fixture) {
     let nodes = fixture.nodes(&["a", "b"]).await;
-    nodes[0].send(&name("nobody"), text("x")).expect("best effort");
+    nodes[0].send(&name("unknown"), text("x")).expect("best effort");
     assert_quiet(&nodes[1]).await;
 }
 
@@ -225,13 +225,13 @@ async fn sending_never_blocks(fixture: &dyn Fixture) {
     let nodes = fixture.nodes(&["a", "b"]).await;
     let big = Bytes::from(vec![7; 4096]);
     let before = nodes[0].counters();
-    // The receiver's owner takes nothing meanwhile: past the bounds, frames are dropped.
+    // The receiver's owner takes nothing: beyond the bounds, frames are dropped.
     for _ in 0..100_000 {
         nodes[0].send(&name("b"), big.clone()).expect("a full queue is no error");
     }
     let after = nodes[0].counters();
-    let told = after.sent + after.dropped_outgoing - before.sent - before.dropped_outgoing;
-    assert_eq!(told, 100_000, "every frame is counted as sent or dropped");
+    let counted = after.sent + after.dropped_outgoing - before.sent - before.dropped_outgoing;
+    assert_eq!(counted, 100_000, "every frame is counted as sent or dropped");
     let dropped = || after.dropped_outgoing + nodes[1].counters().dropped_incoming;
     assert!(dropped() > 0, "the queues are bounded");
     // And it works again once they are drained.

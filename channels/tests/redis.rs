@@ -1,6 +1,5 @@
-//! What the Redis channel does when its server refuses, stalls or talks rubbish.
-//!
-//! Method: servers of the test's own; one of a few lines for what no Redis says.
+//! Goal: the Redis channel survives a server that refuses, stalls or sends malformed bytes.
+//! Method: servers of the test's own; one of a few lines for bytes that no Redis sends.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::time::Duration;
@@ -53,7 +52,7 @@ async fn user(server: &RedisServer, rules: &[&str]) -> String {
     format!("redis://someone:secret@127.0.0.1:{}/3", server.port())
 }
 
-/// Whether the server answers publications of `channel`: whatever else it says is counted, too.
+/// Whether the server replies to publications. Its other writes are counted, too.
 async fn answers_publications(server: &RedisServer, from: &Redis, to: &Redis) -> bool {
     let said = || async {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
@@ -71,7 +70,7 @@ async fn answers_publications(server: &RedisServer, from: &Redis, to: &Redis) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publications_are_answered_only_where_the_user_must_be() {
+async fn publications_get_replies_only_without_client_reply() {
     let server = RedisServer::start();
     for (rule, answered) in [("+client", false), ("-client", true)] {
         let url = user(&server, &["+publish", "+subscribe", "+select", rule]).await;
@@ -158,43 +157,56 @@ fn command_bytes(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// A server that answers everything with `+OK`, and says `rubbish` on all connections when told.
-async fn pretender(rubbish: &'static [u8]) -> (String, watch::Sender<bool>) {
+/// A server that replies `+OK` to everything. Once the sender is set, it sends `malformed` on the
+/// connections that have sent `command`.
+async fn pretender(
+    command: &'static [u8],
+    malformed: &'static [u8],
+) -> (String, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let (tell, told) = watch::channel(false);
+    let (sender, signal) = watch::channel(false);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut told = told.clone();
+            let mut signal = signal.clone();
             tokio::spawn(async move {
-                let mut bytes = Vec::new();
+                let (mut bytes, mut is_meant) = (Vec::new(), false);
                 loop {
                     while let Some(used) = command_bytes(&bytes) {
+                        is_meant |= bytes[..used].windows(command.len()).any(|at| at == command);
                         bytes.drain(..used);
                         stream.write_all(b"+OK\r\n").await.unwrap();
                     }
                     tokio::select! {
                         read = stream.read_buf(&mut bytes) => if !matches!(read, Ok(1..)) { return },
-                        Ok(()) = told.changed() => {
-                            stream.write_all(rubbish).await.unwrap();
-                            return;
+                        Ok(()) = signal.changed(), if is_meant => {
+                            stream.write_all(malformed).await.unwrap();
+                            is_meant = false;
                         }
                     }
                 }
             });
         }
     });
-    (url, tell)
+    (url, sender)
 }
 
 #[tokio::test]
 async fn malformed_reply_ends_the_connection_and_is_counted() {
-    let (url, tell) = pretender(b"?\r\n").await;
+    let (url, sender) = pretender(b"PUBLISH", b"?\r\n").await;
     let a = connected(url, "a").await;
-    tell.send_replace(true);
+    sender.send_replace(true);
     assert_eq!(next(&a).await, Received::Down { peer: None });
     assert_eq!(a.counters().malformed, 1);
+}
+
+#[tokio::test]
+async fn malformed_push_ends_the_connection() {
+    let (url, sender) = pretender(b"SUBSCRIBE", b"?\r\n").await;
+    let a = connected(url, "a").await;
+    sender.send_replace(true);
+    assert_eq!(next(&a).await, Received::Down { peer: None });
 }
 
 #[tokio::test]
@@ -204,7 +216,7 @@ async fn malformed_publication_is_counted_and_ends_nothing() {
     for rubbish in ["?", "\u{1}\u{9}a", "\u{2}\u{1}a"] {
         command(&server, &["PUBLISH", "gaggle:1:c:node:a", rubbish]).await;
     }
-    // From anybody, the sign of life is one.
+    // The sign of life counts, whichever client it comes from.
     command(&server, &["PUBLISH", "gaggle:1:c:node:a", ""]).await;
     frame_arrives(&a, &a).await;
     assert_eq!(a.counters().malformed, 3);

@@ -1,4 +1,4 @@
-//! One suite over all three channels, and what each does when its transport fails.
+//! Goal: all three channels pass the suite, and recover when their transport fails.
 //!
 //! Method: Memory in virtual time; Redis against a server of the test's own; TCP on free loopback
 //! ports.
@@ -16,7 +16,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use gaggle_channels::{
-    Channel, ChannelError, Faults, Hub, NodeName, Received, Redis, RedisOptions, Tcp, TcpOptions,
+    Channel, ChannelError, Hub, NodeName, Received, Redis, RedisOptions, Tcp, TcpOptions,
     testing::{Fixture, RedisServer, conformance, free_port},
 };
 use tokio::{
@@ -138,34 +138,24 @@ async fn tcp_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seed_replays_its_faults_and_each_kind_fires() {
-    let run = |seed| async move {
-        let delay = (Duration::from_millis(1), Duration::from_millis(9));
-        let hub = Hub::with_faults(seed, Faults { loss: 0.2, repeat: 0.1, reorder: 0.3, delay });
-        let (a, b) = (hub.channel(name("a")), hub.channel(name("b")));
-        a.connect().await.unwrap();
-        b.connect().await.unwrap();
-        for i in 0..200_u8 {
-            a.send(&name("b"), Bytes::from(vec![i])).unwrap();
-        }
-        let mut arrived = Vec::new();
-        while let Ok(Some(Received::Frame { frame, .. })) =
-            timeout(Duration::from_millis(50), b.receive()).await
-        {
-            arrived.push(frame[0]);
-        }
-        (arrived, hub.fired())
-    };
-    let (first, again, other) = (run(7).await, run(7).await, run(8).await);
-    assert_eq!(first, again);
-    assert_ne!(first.0, other.0);
-    let fired = first.1;
-    assert!(fired.lost > 0 && fired.repeated > 0 && fired.delayed > 0 && fired.reordered > 0);
-    assert!(!first.0.is_sorted(), "some frame overtook another");
+async fn delayed_frames_arrive_late_and_in_order() {
+    let hub = Hub::new();
+    let (a, b) = (hub.channel(name("a")), hub.channel(name("b")));
+    a.connect().await.unwrap();
+    b.connect().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    for delay in [50, 0] {
+        hub.set_delay(Duration::from_millis(delay));
+        a.send(&name("b"), Bytes::from(vec![delay as u8])).unwrap();
+    }
+    assert_eq!(b.try_receive(), None);
+    assert_eq!(next_frame(&b).await, vec![50]);
+    assert_eq!(begun.elapsed(), Duration::from_millis(50));
+    assert_eq!(next_frame(&b).await, vec![0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn cuts_are_one_way_or_two_way_and_heal() {
+async fn cuts_are_one_way_and_heal() {
     let hub = Hub::new();
     let (a, b) = (hub.channel(name("a")), hub.channel(name("b")));
     a.connect().await.unwrap();
@@ -175,13 +165,13 @@ async fn cuts_are_one_way_or_two_way_and_heal() {
     assert_eq!(b.try_receive(), None);
     b.send(&name("a"), Bytes::from_static(b"y")).unwrap();
     assert_eq!(next_frame(&a).await, "y");
-    hub.partition(&name("a"), &name("b"));
+    hub.isolate(&name("a"));
     b.send(&name("a"), Bytes::from_static(b"z")).unwrap();
     assert_eq!(a.try_receive(), None);
     hub.heal();
     a.send(&name("b"), Bytes::from_static(b"x")).unwrap();
     assert_eq!(next_frame(&b).await, "x");
-    assert_eq!(hub.fired().cut, 2);
+    assert_eq!((a.counters().dropped_outgoing, b.counters().dropped_outgoing), (1, 1));
     let taken = hub.channel(name("a")).connect().await;
     assert!(matches!(taken, Err(ChannelError::NameTaken { .. })));
 }
@@ -212,7 +202,7 @@ async fn redis_that_is_not_there_is_unavailable_in_time() {
 }
 
 #[test]
-fn a_password_is_shown_to_nobody() {
+fn a_password_is_not_shown() {
     let options = RedisOptions::new("redis://user:secret@127.0.0.1/", "c", name("a"));
     assert!(!format!("{options:?}").contains("secret"));
     let bad = RedisOptions::new("redis://user:secret@127.0.0.1:port/", "c", name("a"));
@@ -240,7 +230,7 @@ async fn a_restarted_tcp_peer_is_reached_again_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rubbish_on_the_tcp_port_is_counted_and_harms_nobody() {
+async fn malformed_tcp_bytes_are_counted_and_do_no_harm() {
     let nodes = tcp_nodes(&["a", "b"]).await;
     let address = nodes[1].local_addr().unwrap();
     let hello = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
@@ -270,7 +260,7 @@ async fn rubbish_on_the_tcp_port_is_counted_and_harms_nobody() {
 }
 
 #[test]
-fn tcp_refuses_to_listen_beyond_loopback_unless_told() {
+fn tcp_listens_beyond_loopback_only_if_insecure() {
     let everywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let refused = Tcp::new(TcpOptions::new(name("a"), everywhere));
     assert!(matches!(refused, Err(ChannelError::InvalidOptions { field: "listen", .. })));

@@ -1,5 +1,4 @@
-//! Goal: what a TCP channel makes of connections that end, stall or come slowly, and what it leaves
-//! behind.
+//! Goal: a TCP channel handles connections that end, stall or are slow, and leaves nothing behind.
 //! Method: one channel, and peers that are sockets of the test's own.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -51,9 +50,9 @@ async fn received(b: &Tcp) -> Received {
     timeout(Duration::from_secs(60), b.receive()).await.unwrap().unwrap()
 }
 
-/// Much else is to be run: whoever returned before his connections had ended would be seen to.
+/// Many other tasks are runnable: a `disconnect` that returned too early would be noticed.
 #[tokio::test]
-async fn who_has_disconnected_has_closed_what_it_accepted() {
+async fn disconnect_has_closed_all_accepted_connections() {
     for _ in 0..200 {
         tokio::spawn(async {
             loop {
@@ -63,7 +62,7 @@ async fn who_has_disconnected_has_closed_what_it_accepted() {
     }
     for _ in 0..20 {
         let b = listening().await;
-        // One that has said no hello yet, and one that has.
+        // Without a hello, and with one.
         let stranger = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
         let peer = dialled(&b).await;
         b.disconnect().await;
@@ -106,13 +105,13 @@ async fn connections_that_end_at_once_are_dialled_with_growing_pauses() {
     assert!((2..=12).contains(&connections), "{connections} in 1.5 s");
 }
 
-/// The head of a frame of so many bytes, and the mark of data.
+/// The head of a frame of `bytes` bytes of data.
 fn head(bytes: u32) -> [u8; 5] {
     let [a, b, c, d] = (bytes + 1).to_be_bytes();
     [a, b, c, d, 1]
 }
 
-/// Sends in virtual time, which stands still until the system has carried the bytes to the other side.
+/// Sends in virtual time, which stands still until the bytes have arrived.
 async fn carry(stream: &mut TcpStream, bytes: &[u8]) {
     stream.write_all(bytes).await.unwrap();
     std::thread::sleep(Duration::from_millis(5));
@@ -141,7 +140,7 @@ async fn a_frame_of_which_no_more_comes_is_none() {
     carry(&mut stream, &head(20)).await;
     carry(&mut stream, b"half").await;
     assert_eq!(received(&b).await, Received::Down { peer: Some(name("a")) });
-    // It is looked at every 3 s, and what came since the last time counts.
+    // It is checked every 3 s; bytes that arrived since the last check count.
     let took = begun.elapsed().as_millis();
     assert!((5_000..=6_100).contains(&took), "{took} ms");
 }

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::{Channel, Faults, Hub, NodeName};
+use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_strategies::{
     Clock, Error, Exclusion, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Order,
     Survives, TokioClock,
@@ -33,10 +33,6 @@ async fn cluster(hub: &Hub) -> Vec<Arc<Gaggle>> {
     members
 }
 
-fn slow(by: Duration) -> Faults {
-    Faults { delay: (by, by), ..Faults::default() }
-}
-
 /// Each but the leader, which asks nobody.
 fn follower(members: &[Arc<Gaggle>]) -> &Arc<Gaggle> {
     members.iter().find(|member| !member.status().leads).unwrap()
@@ -49,7 +45,7 @@ async fn a_deadline_counts_from_before_the_send_although_the_answer_comes_late()
     let members = cluster(&hub).await;
     let member = follower(&members);
     let clock = member.clock();
-    hub.set_faults(slow(Duration::from_millis(60)));
+    hub.set_delay(Duration::from_millis(60));
     let (asked, lease) = (clock.now(), Duration::from_secs(1));
     let lock = member.lock("k", LockOptions::default().duration(lease)).await.unwrap();
     assert!(clock.now().since(asked) > Duration::from_millis(100));
@@ -67,12 +63,12 @@ async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
     let members = cluster(&hub).await;
     let member = follower(&members);
     let clock = member.clock();
-    hub.set_faults(slow(Duration::from_millis(110)));
+    hub.set_delay(Duration::from_millis(110));
     let (asked, lease) = (clock.now(), Duration::from_millis(380));
     let locking = member.lock("k", LockOptions::default().duration(lease));
     let quick_again = async {
         sleep(Duration::from_millis(200)).await;
-        hub.set_faults(Faults::default());
+        hub.set_delay(Duration::ZERO);
     };
     let (lock, ()) = tokio::join!(locking, quick_again);
     let took = clock.now().since(asked);
@@ -87,11 +83,11 @@ async fn a_lease_too_short_for_the_way_is_never_handed_out() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let member = follower(&members);
-    hub.set_faults(slow(Duration::from_millis(110)));
+    hub.set_delay(Duration::from_millis(110));
     let brief = LockOptions::default().duration(Duration::from_millis(300));
     let outcome = member.lock("k", brief.max_wait(Duration::from_secs(2))).await;
     assert!(matches!(outcome, Err(Error::TimedOut)), "{outcome:?}");
-    hub.set_faults(Faults::default());
+    hub.set_delay(Duration::ZERO);
     sleep(Duration::from_millis(500)).await;
     assert_eq!(member.inspect("k").await.unwrap(), None, "withdrawn");
 }

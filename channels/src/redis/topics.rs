@@ -1,4 +1,4 @@
-//! The topics of a cluster, and what is published to them.
+//! The topics of a cluster, and the payloads of publications.
 
 use std::io::Write;
 
@@ -30,7 +30,7 @@ impl Topics {
         }
     }
 
-    /// A `PUBLISH` of a frame of so many bytes, up to these bytes: [`END`] stands after them.
+    /// A `PUBLISH` of a frame of `frame_bytes`, without the frame and the [`END`] after it.
     pub(super) fn publish(&self, to: Option<&NodeName>, frame_bytes: usize) -> Vec<u8> {
         let (part, name) = to.map_or((":all", ""), |to| (":node:", to.as_str()));
         let topic = [self.prefix.as_str(), part, name];
@@ -47,7 +47,7 @@ impl Topics {
     }
 }
 
-/// What ends a command.
+/// Ends a command.
 pub(super) const END: &[u8] = b"\r\n";
 
 /// Version and length of the sender's name. The name and the frame follow.
@@ -71,7 +71,6 @@ mod tests {
     use redis::Value;
 
     use super::*;
-    use crate::redis::resp;
 
     fn name(name: &str) -> NodeName {
         NodeName::new(name).unwrap()
@@ -79,10 +78,9 @@ mod tests {
 
     /// Topic and payload of what `Topics::publish` made.
     fn published(command: &[u8]) -> (String, Vec<u8>) {
-        let (Value::Array(parts), used) = resp::frame(command).unwrap().unwrap() else {
+        let Value::Array(parts) = redis::parse_redis_value(command).unwrap() else {
             panic!("no command")
         };
-        assert_eq!(used, command.len());
         let [publish, topic, payload] = <[Value; 3]>::try_from(parts).unwrap();
         assert_eq!(publish, Value::BulkString("PUBLISH".into()));
         let (Value::BulkString(topic), Value::BulkString(payload)) = (topic, payload) else {

@@ -1,4 +1,4 @@
-//! One connection, from its hello to its end.
+//! One TCP connection, from its hello to its end.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -18,21 +18,24 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Shared, TcpOptions};
+use super::Shared;
 use crate::{
-    FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, Received, outgoing::Outgoing, writer::Writer,
+    FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, outgoing::Outgoing,
+    writer::Writer,
 };
 
-/// Begins every hello: what this is, and the version of the framing.
+/// Begins every hello: the protocol and the version of its framing.
 const MAGIC: &[u8] = b"gaggle\x01";
-/// The first byte of a frame that is a sign of life alone.
+/// The first byte of a sign of life.
 pub(crate) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
 pub(crate) const DATA: u8 = 1;
 
-/// Four bytes of length, as the receiver's codec reads them, and the byte that names the kind.
+/// Four bytes of length, as the receiver's codec reads them, and the kind.
 const HEAD_BYTES: usize = 5;
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const OUTGOING_FRAMES_MAX: usize = 8_192;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -43,15 +46,15 @@ type Reader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
 type Greeter = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
 
 /// Keeps a connection to `peer` up.
-pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeName) {
+pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
     let mut pause = RECONNECT.0;
     loop {
         let address = shared.lock().peers.get(&peer).cloned();
         if let Some(address) = address
-            && let Some((reader, writer)) = connect(&shared, &options, &peer, &address).await
+            && let Some((reader, writer)) = connect(&shared, &peer, &address).await
         {
             let up = Instant::now();
-            run(&shared, &options, &peer, reader, writer).await;
+            run(&shared, &peer, reader, writer).await;
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= SILENCE_MAX {
                 pause = RECONNECT.0;
@@ -63,13 +66,8 @@ pub(super) async fn dial(shared: Arc<Shared>, options: TcpOptions, peer: NodeNam
     }
 }
 
-async fn connect(
-    shared: &Shared,
-    options: &TcpOptions,
-    peer: &NodeName,
-    address: &str,
-) -> Option<(Reader, Greeter)> {
-    let stream = timeout(options.connect_timeout, TcpStream::connect(address)).await.ok()?.ok()?;
+async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<(Reader, Greeter)> {
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
     let (mut reader, mut writer) = streams(stream);
     timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await.ok()?.ok()?;
     let answer = read_hello(shared, &mut reader).await?;
@@ -80,13 +78,8 @@ async fn connect(
     Some((reader, writer))
 }
 
-/// Takes connections in.
-pub(super) async fn accept(
-    shared: Arc<Shared>,
-    options: TcpOptions,
-    listener: TcpListener,
-    accepted: TaskTracker,
-) {
+/// Accepts connections.
+pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, accepted: TaskTracker) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -96,7 +89,7 @@ pub(super) async fn accept(
                 Ok((stream, _)) => {
                     let peers = shared.lock().peers.len();
                     if connections.len() < peers * 2 + UNKNOWN_MAX {
-                        let welcome = welcome(shared.clone(), options.clone(), stream);
+                        let welcome = welcome(shared.clone(), stream);
                         connections.spawn(accepted.track_future(welcome));
                     }
                 }
@@ -110,7 +103,7 @@ pub(super) async fn accept(
     }
 }
 
-async fn welcome(shared: Arc<Shared>, options: TcpOptions, stream: TcpStream) {
+async fn welcome(shared: Arc<Shared>, stream: TcpStream) {
     let (mut reader, mut writer) = streams(stream);
     let Some(peer) = read_hello(&shared, &mut reader).await else { return };
     if !shared.lock().peers.contains_key(&peer) || peer >= shared.name {
@@ -120,25 +113,25 @@ async fn welcome(shared: Arc<Shared>, options: TcpOptions, stream: TcpStream) {
     }
     let greeted = timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await;
     if matches!(greeted, Ok(Ok(()))) {
-        run(&shared, &options, &peer, reader, writer).await;
+        run(&shared, &peer, reader, writer).await;
     }
 }
 
 fn streams(stream: TcpStream) -> (Reader, Greeter) {
-    // Best effort: without it frames are as right, only later.
+    // Best effort: without it frames arrive later.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
     let writer = FramedWrite::new(write, codec());
-    // An unknown peer makes this node reserve no more than a hello takes.
+    // An unknown peer makes this node allocate no more than a hello takes.
     let mut greeting = codec();
     greeting.set_max_frame_length(MAGIC.len() + NODE_NAME_BYTES_MAX);
     (FramedRead::new(read, greeting), writer)
 }
 
-/// With the byte that names the kind of a frame.
+/// A frame with the byte of its kind.
 const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 
-/// Four bytes of length, then a hello, or a byte that names the kind and the frame.
+/// Four bytes of length, then a hello, or the byte of a kind and a frame.
 pub(crate) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
 }
@@ -164,16 +157,9 @@ async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
 }
 
 /// Carries frames both ways until one side ends.
-async fn run(
-    shared: &Shared,
-    options: &TcpOptions,
-    peer: &NodeName,
-    reader: Reader,
-    writer: Greeter,
-) {
-    let (frames, bytes) = (options.outgoing_frames_max, options.queue_bytes_max);
-    let writer = Writer::Tcp(writer.into_inner());
-    let outgoing = Arc::new(Outgoing::new(writer, framed(ALIVE, &[]), frames, bytes));
+async fn run(shared: &Shared, peer: &NodeName, reader: Reader, writer: Greeter) {
+    let (writer, alive) = (Writer::Tcp(writer.into_inner()), framed(ALIVE, &[]));
+    let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
     let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
     tracing::info!(%peer, "connection up");
     tokio::select! {
@@ -187,7 +173,7 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
     // Checked when a silence may have become too long: a timer for each frame costs more.
     let mut last_received = Instant::now();
     let mut silence = pin!(sleep_until(last_received + SILENCE_MAX));
-    // Bytes of an incomplete frame: a long one over a slow network is a sign of life as well.
+    // Bytes of an incomplete frame. If they become more, that is a sign of life.
     let mut partial = 0;
     loop {
         let frame = tokio::select! {
@@ -212,7 +198,7 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
             }
             Ok(Some(Marked::Alive)) => {}
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => return,
-            // A frame too long, or of no kind we know: nothing after it can be trusted.
+            // Too long, or of an unknown kind: later bytes cannot be decoded.
             _ => {
                 shared.malformed();
                 tracing::warn!(%peer, "malformed frame, closing the connection");
@@ -222,7 +208,7 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
     }
 }
 
-/// What a frame on a connection is.
+/// A frame on a connection, by its kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Marked {
     Alive,
@@ -237,14 +223,14 @@ pub(crate) fn unmarked(frame: BytesMut) -> Option<Marked> {
     }
 }
 
-/// What comes before the bytes of a frame.
+/// Length and kind, which precede the bytes of a frame.
 pub(crate) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
     let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
     let [a, b, c, d] = length.to_be_bytes();
     [a, b, c, d, mark]
 }
 
-/// A frame as it goes over the connection.
+/// A frame with its length and kind.
 pub(crate) fn framed(mark: u8, frame: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(HEAD_BYTES + frame.len());
     framed.put_slice(&head(mark, frame.len()));

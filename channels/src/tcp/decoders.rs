@@ -1,4 +1,4 @@
-//! Every decoder of a connection, fed with bytes.
+//! The decoders of a TCP connection, fed with bytes.
 
 use bytes::BytesMut;
 use tokio_util::codec::Decoder;

@@ -1,11 +1,11 @@
-//! Everything that reads bytes from the network, for the fuzzer: private decoders behind one door.
+//! The private decoders of bytes from the network, for the fuzzer.
 
-/// Feeds `bytes` to every decoder of this crate: TCP hellos, streams of TCP frames, what
-/// Redis says, and what is published there. Returns how many things they were.
+/// Feeds `bytes` to every decoder of this crate: TCP hellos, streams of TCP frames, and payloads of
+/// Redis publications. Returns how often one of them succeeded.
 ///
 /// # Panics
 ///
-/// When what was decoded does not come back from its own encoding.
+/// When a decoded value does not encode to the same bytes.
 pub fn feed(bytes: &[u8]) -> u32 {
     crate::tcp::decoders::feed(bytes) + crate::redis::decoders::feed(bytes)
 }

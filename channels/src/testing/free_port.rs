@@ -13,9 +13,9 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 
 /// A loopback port that is free, and stays so until a test listens on it.
 ///
-/// The port of a listener on port 0 that was closed again may go to anybody: to another test, or to
-/// an outgoing connection. These come from a range that nothing is drawn from by itself; a process
-/// gets none twice, and processes begin at different places.
+/// The system may give the port of a closed listener on port 0 to another test or to an outgoing
+/// connection. These ports are from a range that systems leave alone. A process gets none twice,
+/// and processes begin at different places.
 ///
 /// # Panics
 ///
