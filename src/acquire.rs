@@ -1,4 +1,4 @@
-//! A lock request before it is sent: options, auto-extend, and the ways to run it.
+//! A lock request that is not sent yet: options, auto-extend, and the ways to send it.
 
 use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
@@ -8,10 +8,8 @@ use tokio::runtime::Handle;
 
 use crate::{Guard, SectionError};
 
-/// A lock request that is not sent yet: await it for a [`Guard`], [`try_now`](Self::try_now)
-/// without waiting, or [`run`](Self::run) a section.
-///
-/// It borrows nothing: it can be stored, moved to another task and spawned.
+/// A lock request that is not sent yet. Await it for a [`Guard`], [`try_now`](Self::try_now)
+/// without waiting, or [`run`](Self::run) a section. It is `'static`: it can be stored and spawned.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,12 +40,13 @@ impl Acquire {
     /// Keeps the lease alive in the background while the guard lives; off by default.
     ///
     /// When a third of the lease has passed it is extended by `duration` again. Failures are
-    /// retried, with growing random pauses, until the local deadline. A granting side that no
-    /// longer knows the lock makes the guard lost at the next extension. The background task ends with
-    /// the guard, with the runtime in which the lock was taken, and `max_hold` after this returned
-    /// the guard: no extension reaches beyond that, so that a hung section cannot keep a key
-    /// indefinitely; the lease then simply expires. What the guard is
-    /// [extended](Guard::extend) further by hand stays.
+    /// retried, with growing random pauses, until the local deadline. If the granting side no
+    /// longer knows the lock, the guard is lost at the next extension.
+    ///
+    /// The background task ends with the guard, and with the runtime in which the lock was taken.
+    /// No extension reaches beyond `max_hold` after the grant, so that a hung section cannot keep a
+    /// key indefinitely; then the lease expires. It never shortens a lease that was
+    /// [extended](Guard::extend) further by hand.
     ///
     /// # Errors
     ///
@@ -75,8 +74,8 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// [`Error::Held`] where another acquisition holds it; else as [`KeyedMutex::lock`]. Ends by the
-    /// strategy's request timeout (1 s by default).
+    /// [`Error::Held`] if another acquisition holds it; else as [`KeyedMutex::lock`]. It ends by
+    /// the strategy's request timeout (1 s by default).
     ///
     /// # Cancel safety
     ///
@@ -98,7 +97,7 @@ impl Acquire {
     {
         let guard = self.take().await.map_err(SectionError::NotLocked)?;
         let output = tokio::select! {
-            // First, so that a lost lock ends the section before its next step.
+            // Polled first, so that a lost lock ends the section before its next step.
             biased;
             () = guard.lost() => return Err(SectionError::Expired),
             output = section(guard.lock()) => output,
@@ -120,8 +119,8 @@ impl Acquire {
         if let Some(max_hold) = max_hold {
             check_max_hold(max_hold, duration)?;
         }
-        // A free key is granted, and a drop unlocks it, without any wait: a task that does nothing
-        // else would never let others run.
+        // A free key is granted without any wait: a task that only locks and unlocks would never
+        // yield.
         tokio::task::consume_budget().await;
         let lock = mutex.lock(&key, options).await?;
         let guard = Guard::new(mutex, lock);
@@ -151,7 +150,7 @@ impl fmt::Debug for Acquire {
     }
 }
 
-/// Checked before anything is sent, rather than by a panic once the lock is held.
+/// Checked before the lock is held, where `tokio::spawn` would panic.
 fn check_max_hold(max_hold: Duration, duration: Duration) -> Result<(), Error> {
     if max_hold < duration {
         return Err(Error::InvalidOptions {

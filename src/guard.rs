@@ -1,4 +1,4 @@
-//! The guard of a lock: validity, loss, extension, and the unlock on drop.
+//! The guard of a lock: validity, loss, extension, and unlocking on drop.
 
 #[cfg(test)]
 mod interleavings;
@@ -11,16 +11,29 @@ use gaggle_strategies::{
 
 use crate::{keepalive::KeepAlive, lease::Hold};
 
-/// A lock that this process holds, and that is unlocked when the guard is dropped.
+/// A lock that this process holds. Dropping the guard unlocks it.
 ///
-/// One guard for all strategies. It is advisory, like every lock: a valid guard does not stop a
-/// write that is already in flight. Pass the [fencing token](Self::fencing_token) to the resource;
-/// only a resource that checks it does.
+/// A lock is advisory: a valid guard does not stop a write that is already in flight. Only a
+/// resource that checks the [fencing token](Self::fencing_token) does.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locker = gaggle::open("local:").await?;
+/// let guard = locker.lock("orders/42").await?;
+/// while guard.is_valid() {
+///     // Work in small steps, with guard.fencing_token() in each request.
+/// #   break;
+/// }
+/// guard.unlock().await?; // reports a loss, which dropping does not
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Dropping
 ///
-/// Dropping hands the unlock to the strategy's driver and returns at once: it never blocks, never
-/// panics, and works outside any runtime. It does not report whether the unlock arrived; where no
+/// Dropping passes the unlock to the strategy's driver and returns at once: it never blocks, never
+/// panics, and works outside any runtime. It does not report whether the unlock arrived. If no
 /// driver is left, the lease's end frees the key. [`unlock`](Self::unlock) waits and reports it.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
@@ -39,7 +52,7 @@ impl Guard {
         Self { hold, watch, keepalive: None, armed: true }
     }
 
-    /// Extends in the background from now on; needs a tokio runtime.
+    /// Extends in the background; needs a tokio runtime.
     pub(crate) fn keep_alive(mut self, duration: Duration, max_hold: Duration) -> Self {
         self.keepalive = Some(KeepAlive::start(Arc::clone(&self.hold), duration, max_hold));
         self
@@ -51,23 +64,24 @@ impl Guard {
         Arc::clone(self.hold.lock().key())
     }
 
-    /// Grows with every grant of the key, never the same twice. Pass it to the resource with every
-    /// request, reads included; the resource refuses a token smaller than the greatest it has seen.
-    /// A resource that checks writes alone lets a paused holder write between the read and the write
-    /// of the next holder, which then overwrites it. Keep it in a 64-bit integer: only the tokens of
-    /// `Redis` are below 2⁵³, so that JavaScript's numbers hold them.
+    /// The fencing token, which grows with every grant of the key.
+    ///
+    /// Pass it to the resource with every request, reads included. The resource refuses a token
+    /// smaller than the greatest it has seen. A resource that checks only writes can lose updates:
+    /// a paused holder writes between the read and the write of the next holder. Keep it in a
+    /// 64-bit integer: only the tokens of `Redis` are below 2⁵³, as JavaScript's numbers need.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.hold.lock().fencing_token()
     }
 
-    /// The name of this acquisition.
+    /// The nonce, which names this acquisition.
     #[must_use]
     pub fn nonce(&self) -> Nonce {
         self.hold.lock().nonce()
     }
 
-    /// The lock as a plain value, with its present deadline. The guard goes on holding it.
+    /// The lock as a plain value, with its present deadline. The guard continues to hold it.
     #[must_use]
     pub fn lock(&self) -> Lock {
         self.hold.lock()
@@ -80,10 +94,8 @@ impl Guard {
     }
 
     /// Whether the lease can be relied on at this instant. Reads the clock each time; once `false`
-    /// it stays so.
-    ///
-    /// What is true now may be false when the next line runs: the fencing token is what protects
-    /// the resource.
+    /// it stays so. It may become `false` before the next line runs: the fencing token protects the
+    /// resource.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
@@ -92,13 +104,13 @@ impl Guard {
     /// Completes when the lease can no longer be relied on: at the local deadline, which needs no
     /// network, or earlier when the strategy or the keep-alive learns of a loss.
     ///
-    /// An extension puts the deadline off, also for a future that already waits. After the machine
-    /// was suspended, a deadline that has passed is noticed within a second of waking. Needs
-    /// a tokio runtime with timers.
+    /// An extension moves the deadline, also for a future that already waits. After a suspension of
+    /// the machine, an expired deadline is noticed within a second of waking. Needs a tokio runtime
+    /// with timers.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; it can be called again, and by several at a time.
+    /// Dropping the future changes nothing. Several tasks may wait at a time.
     pub async fn lost(&self) {
         tokio::select! {
             biased;
@@ -107,28 +119,29 @@ impl Guard {
         }
     }
 
-    /// Makes the lease last at least `duration` (1 ms to 24 h) from now; never shortens it.
+    /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHolder`] before the local deadline and [`Error::Expired`] from it on: the lock is
-    /// lost, and so is the guard. Any other error leaves it as it was: [`Error::Unavailable`] and
-    /// [`Error::Unknown`] may be retried until the deadline, [`Error::InvalidOptions`] and
-    /// [`Error::Limit`] were not sent, [`Error::Closed`] and [`Error::Failed`] end this handle. A
-    /// failed extend never unlocks. Ends by the strategy's request timeout (1 s by default) and by
-    /// the deadline.
+    /// [`Error::NotHolder`] before the local deadline and [`Error::Expired`] from it on: the lock
+    /// is lost, and so is the guard. Any other error leaves it as it was: [`Error::Unavailable`]
+    /// and [`Error::Unknown`] may be retried until the deadline; [`Error::InvalidOptions`] and
+    /// [`Error::Limit`] were not sent; [`Error::Closed`] and [`Error::Failed`] end this handle. A
+    /// failed extend never unlocks. It ends by the strategy's request timeout (1 s by default) and
+    /// by the deadline.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
+    #[doc(alias = "renew")]
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
         if let Some(loss) = self.hold.loss() {
             return Err(loss);
         }
         if self.watch.is_lost() {
             // The strategy knows the reason; the shortest lease extends nothing.
-            let asked = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
-            return Err(asked.err().unwrap_or(Error::NotHolder));
+            let outcome = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
+            return Err(outcome.err().unwrap_or(Error::NotHolder));
         }
         self.hold.extend(duration).await
     }
@@ -139,12 +152,14 @@ impl Guard {
     ///
     /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was lost before; another acquisition
     /// may have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: it may still be locked; the unlock is handed to the
-    /// driver as if the guard had been dropped, and the lease's end frees the key at the latest.
+    /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: it may still be locked. The unlock
+    /// is passed to the driver as by dropping the guard, and the lease's end frees the key at the
+    /// latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the guard: the unlock is handed to the driver.
+    /// Dropping the future drops the guard: the unlock is passed to the driver.
+    #[doc(alias = "release")]
     pub async fn unlock(mut self) -> Result<(), Error> {
         let lock = self.end();
         let outcome = self.hold.mutex.unlock(&lock).await;
@@ -154,8 +169,8 @@ impl Guard {
         outcome
     }
 
-    /// Returns the lock as a plain value without unlocking: no more unlock on drop, no more
-    /// auto-extend. Its receiver unlocks it, or its lease expires.
+    /// Returns the lock as a plain value, without unlocking and without further auto-extend. Its
+    /// receiver [adopts](crate::Locker::adopt) or unlocks it, or its lease expires.
     #[must_use = "the lock stays held until its lease ends"]
     pub fn into_lock(mut self) -> Lock {
         let lock = self.end();
@@ -163,15 +178,15 @@ impl Guard {
         lock
     }
 
-    /// Ends the keep-alive first, so that no extension follows the unlock but one already in flight,
-    /// and no loss is reported that is none.
+    /// Ends the keep-alive first, so that only an extension in flight can follow the unlock, and no
+    /// loss is reported after it.
     fn end(&mut self) -> Lock {
         self.keepalive = None;
         self.hold.end();
         self.lock()
     }
 
-    /// Takes the whole guard, so that nothing of it can be left armed.
+    /// Drops the guard without an unlock.
     fn disarm(mut self) {
         self.armed = false;
     }

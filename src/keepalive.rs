@@ -1,4 +1,4 @@
-//! Auto-extend: keeps one lease alive while its guard lives, up to `max_hold`.
+//! Auto-extend: extends one lease while its guard lives, up to `max_hold`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ impl KeepAlive {
     /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
-        // A watch of its own: a lock reported lost is not extended, and leaves no task behind.
+        // With its own watch: a lost lock is not extended, and leaves no task behind.
         let watch = hold.mutex.watch(&hold.lock());
         let task = tokio::spawn(async move {
             tokio::select! {
@@ -41,8 +41,8 @@ impl Drop for KeepAlive {
     }
 }
 
-/// Returns when there is no more to extend: `max_hold` reached, lock lost, or handle ended. The
-/// lease then simply runs out, and `lost()` fires at its deadline.
+/// Extends until `max_hold` is reached, the lock is lost or the handle has ended. The lease then
+/// expires, and `lost()` completes at its deadline.
 pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
     let mut backoff = Backoff::new(duration);
     let mut wake_at = hold.clock.now().after(duration / EXTEND_AFTER_PARTS);
@@ -55,7 +55,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
             return;
         }
         if now.after(wanted) <= deadline {
-            // The guard was extended by hand, further than this would.
+            // The guard was extended further by hand.
             wake_at = now.after(duration / EXTEND_AFTER_PARTS);
             continue;
         }
@@ -79,8 +79,8 @@ fn is_final(error: &Error) -> bool {
     !matches!(error, Error::Unavailable { .. } | Error::Unknown | Error::Limit { .. })
 }
 
-/// Pauses that double up to a bound, each cut by a random part of up to a half, so that the
-/// guards of one process do not all come back in the same instant.
+/// Pauses that double up to a bound, each shortened by up to a half at random, so that the guards
+/// of one process do not retry in step.
 struct Backoff {
     next: Duration,
     longest: Duration,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock};
 use tokio::sync::watch;
 
-/// What a guard and its keep-alive share, so that the one sees what the other extends.
+/// The lease of a guard, shared with its keep-alive.
 pub(crate) struct Hold {
     pub(crate) mutex: Arc<dyn KeyedMutex>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -15,7 +15,7 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: bool,
-    /// The guard has released the lock: a loss is not reported any more.
+    /// The guard has released the lock: a loss is no longer reported.
     ended: bool,
 }
 
@@ -37,8 +37,7 @@ impl Hold {
         if state.lost { None } else { state.lock.deadline() }
     }
 
-    /// Zero only once that is recorded: an extension that is answered at this moment finds the lock
-    /// lost.
+    /// Zero only after the loss is recorded, so that an extension in flight cannot revive the lock.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
         let left = |state: &State| match state.lock.deadline() {
@@ -71,7 +70,7 @@ impl Hold {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
             Ok(extended) => self.renew(extended),
-            // Decided by a deadline that another extension has moved: the lock may still be held.
+            // By a deadline that another extension has moved: the lock may still be held.
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
                 if matches!(error, Error::NotHolder | Error::Expired) {
@@ -82,8 +81,7 @@ impl Hold {
         }
     }
 
-    /// Takes a later deadline, unless the present one has passed: a lock that was reported lost stays
-    /// lost.
+    /// Takes a later deadline, unless the present one has passed: a lost lock stays lost.
     fn renew(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut outcome = Ok(());
@@ -111,9 +109,9 @@ impl Hold {
         }
     }
 
-    /// Records that the guard has released the lock: a loss is not reported from then on.
+    /// Records that the guard has released the lock: a loss is no longer reported.
     pub(crate) fn end(&self) {
-        // Wakes no task: none waits for this.
+        // No task waits for this.
         self.state.send_if_modified(|state| {
             state.ended = true;
             false
@@ -131,7 +129,7 @@ impl Hold {
                 // The sender lives in `self`: a change is the only way for this to complete.
                 _ = changes.changed() => {}
                 () = self.clock.sleep_until(deadline) => {
-                    // An extension may have come in the same turn.
+                    // An extension may have completed in the same turn.
                     if self.remaining().is_zero() {
                         return;
                     }

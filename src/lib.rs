@@ -4,7 +4,7 @@
 //! **What no lock can promise.** A valid guard does not stop a write that is already in flight: a
 //! process may be paused between checking its lock and writing. Only a resource that checks the
 //! [fencing token](Guard::fencing_token) stops it. Everything else here makes that rare, bounded
-//! in time, and known to the holder; nothing makes it impossible.
+//! in time, and known to the holder. Nothing makes it impossible.
 //!
 //! # Quickstart
 //!
@@ -45,28 +45,30 @@
 //!   queue. [`Raft`](strategies::Raft) is the plainer relative, for comparison.
 //!
 //! [`open`] lists every URL; [`Locker::new`] wraps a strategy made by its own constructor, or your
-//! own [`KeyedMutex`]. [`Capabilities`] tells programs what a strategy guarantees.
+//! own [`KeyedMutex`]. [`Capabilities`] describes the guarantees of a strategy as values.
 //!
 //! # What it is not
 //!
-//! - Not a substitute for `tokio::sync::Mutex`, which is faster within one process, and has no lease.
+//! - Not a substitute for `tokio::sync::Mutex`, which is faster within one process.
 //! - Not reentrant: a second `lock` of the same key waits for the first, also in the same task.
 //! - Not a lock without an end: every lease ends, by default after 10 s, unless it is
 //!   [extended](Guard::extend), by hand or by [`auto_extend`](Acquire::auto_extend).
 //! - Not durable: nothing is on disk. Tokens grow all the same.
-//! - Not secret: channels and Redis are spoken to in plain text.
+//! - Not secret: connections to peers and to Redis are plain text.
 //!
 //! # Layout
 //!
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
 //! - [`open`]: from a URL to a strategy; the only module that names every implementation.
-//! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: how members speak.
+//! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: transports of
+//!   groups.
 //!
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
-//! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over TCP, and
-//! `raft`. Without any there is [`Local`](strategies::Local), and none of their dependencies.
-//! `testing` and `planted-bugs` open what our own tests need; they are no stable API. The conformance
-//! suite is the feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
+//! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
+//! TCP, and `raft`. Without any there is [`Local`](strategies::Local), and none of their
+//! dependencies. `testing` and `planted-bugs` serve our own tests; they are no stable API. The
+//! conformance suite is the feature `testing` of `gaggle-strategies`. The command line is the
+//! package `gaggle-cli`.
 
 mod acquire;
 mod guard;

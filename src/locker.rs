@@ -1,4 +1,4 @@
-//! The keyed mutex as users hold it: guards over any strategy.
+//! The keyed mutex with guards, over any strategy.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,10 +8,11 @@ use gaggle_strategies::{
 
 use crate::{Acquire, Guard, SectionError};
 
-/// A keyed mutex with guards: the ergonomics over any [`KeyedMutex`].
+/// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
-/// Cloning is cheap; clones share the strategy. Dropping the last clone does not close the
-/// strategy in an orderly way: [`close`](Self::close) does.
+/// Cloning is cheap; clones share the strategy. [`close`](Self::close) it before the program ends:
+/// dropping the last clone unlocks nothing. It is not reentrant: a second `lock` of the same key
+/// waits for the first, also in the same task.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -24,6 +25,7 @@ use crate::{Acquire, Guard, SectionError};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "deadlock")]
 #[derive(Clone)]
 pub struct Locker {
     mutex: Arc<dyn KeyedMutex>,
@@ -35,19 +37,19 @@ impl Locker {
         Self::from_arc(Arc::new(mutex))
     }
 
-    /// Wraps a strategy that is shared with others.
+    /// Wraps a shared strategy.
     #[must_use]
     pub fn from_arc(mutex: Arc<dyn KeyedMutex>) -> Self {
         Self { mutex }
     }
 
-    /// The strategy itself, for calls on plain [`Lock`] values.
+    /// The strategy.
     #[must_use]
     pub fn strategy(&self) -> &Arc<dyn KeyedMutex> {
         &self.mutex
     }
 
-    /// Takes `key` (1 to 1,024 bytes of UTF-8) for a lease of 10 s, waiting at most 5 s.
+    /// Locks `key` (1 to 1,024 bytes of UTF-8) for a lease of 10 s, waiting at most 5 s.
     ///
     /// # Errors
     ///
@@ -55,16 +57,14 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request; if the withdrawal is lost, the key may stay locked
-    /// for at most one lease.
+    /// Dropping the future withdraws the request. If the withdrawal is lost, the key may stay
+    /// locked for at most one lease.
     pub async fn lock(&self, key: impl Into<Arc<str>>) -> Result<Guard, Error> {
         self.lock_with(key, LockOptions::default()).await
     }
 
-    /// Takes `key` as `options` say: await it, or first ask for
-    /// [`auto_extend`](Acquire::auto_extend); [`try_now`](Acquire::try_now) does not wait.
-    ///
-    /// The request owns its key and its strategy, so that it can be stored and spawned.
+    /// Locks `key` with these options: await the request, or add
+    /// [`auto_extend`](Acquire::auto_extend) first; [`try_now`](Acquire::try_now) does not wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -88,11 +88,11 @@ impl Locker {
         Acquire::new(Arc::clone(&self.mutex), key.into(), options)
     }
 
-    /// Runs a critical section under the lock: `section` receives the [`Lock`] (its fencing token
-    /// above all), and the key is unlocked afterwards in every case, also on a panic.
+    /// Runs a critical section under the lock, and unlocks afterwards in every case, also on a
+    /// panic. `section` receives the [`Lock`] with its fencing token.
     ///
-    /// The section's future is dropped at its next await once the lock can no longer be relied on.
-    /// For a section that may outlast its lease, use [`Acquire::run`] with auto-extend.
+    /// The section's future is dropped at its next await once the lock is lost. For a section that
+    /// may outlast its lease, use [`Acquire::run`] with auto-extend.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -110,13 +110,12 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// [`SectionError`] keeps apart what a caller must: not run, dropped half-way, or finished
-    /// with its output but not cleanly unlocked. Where that does not matter, `?` turns it into the
-    /// plain [`Error`].
+    /// [`SectionError`]: not run, dropped half-way, or finished without a clean unlock. `?` turns
+    /// it into an [`Error`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the section at its present await and leaves the unlock to the
+    /// Dropping the future drops the section at its present await, and passes the unlock to the
     /// driver.
     pub async fn with_lock<F, S>(
         &self,
@@ -131,7 +130,7 @@ impl Locker {
         self.lock_with(key, options).run(section).await
     }
 
-    /// Unlocks a lock that is held as a plain value: one out of [`Guard::into_lock`], or stored.
+    /// Unlocks a lock that is held as a plain value, as from [`Guard::into_lock`].
     ///
     /// # Errors, cancel safety
     ///
@@ -140,8 +139,8 @@ impl Locker {
         self.mutex.unlock(lock).await
     }
 
-    /// Makes the lease of a lock that is held as a plain value last at least `duration` from now,
-    /// and returns the lock with its new deadline. [`adopt`](Self::adopt) does so and guards it.
+    /// Extends a lock that is held as a plain value to at least `duration` from now, and returns it
+    /// with its new deadline. [`adopt`](Self::adopt) also guards it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -163,10 +162,8 @@ impl Locker {
     }
 
     /// Adopts a lock that another process transferred (see [`Guard::into_lock`]): extends it to
-    /// `duration` from now first, because a deadline does not travel, and guards it from then on.
-    ///
-    /// Exactly one process should adopt a lock; the one that transferred it no longer counts as
-    /// holding.
+    /// `duration` from now, because a deadline does not travel, and guards it. Only one process may
+    /// adopt a lock, and the process that transferred it must no longer rely on it.
     ///
     /// # Errors
     ///
@@ -174,7 +171,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lease as it was or extended, without a guard.
+    /// Dropping the future leaves the lease unchanged or extended, without a guard.
     pub async fn adopt(&self, lock: &Lock, duration: Duration) -> Result<Guard, Error> {
         let lock = self.mutex.extend(lock, duration).await?;
         Ok(Guard::new(Arc::clone(&self.mutex), lock))
@@ -182,34 +179,26 @@ impl Locker {
 
     /// The holder of `key`, if there is one: a moment's view, for people.
     ///
-    /// # Errors
+    /// # Errors, cancel safety
     ///
     /// As [`KeyedMutex::inspect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
     pub async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         self.mutex.inspect(key).await
     }
 
-    /// Completes once this handle takes full part: for an embedded member, once it votes in a
-    /// group that has a leader, so that rolling restarts can wait for it; at once elsewhere.
-    /// Without calling it, locks wait for a leader within their `max_wait`.
+    /// Completes once an embedded member votes in a group that has a leader, so that rolling
+    /// restarts can wait for it; at once with other strategies. It is optional: locks wait for a
+    /// leader within their `max_wait`.
     ///
-    /// # Errors
+    /// # Errors, cancel safety
     ///
     /// As [`KeyedMutex::ready`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
     pub async fn ready(&self) -> Result<(), Error> {
         self.mutex.ready().await
     }
 
-    /// What this process knows of its group: leader, term, whether it takes full part. `None` where
-    /// the strategy has no group.
+    /// The group's status as this process knows it: leader, term, readiness. `None` if the strategy
+    /// has no group.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -227,20 +216,20 @@ impl Locker {
         self.mutex.group_status()
     }
 
-    /// What the strategy guarantees.
+    /// The guarantees of the strategy.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.mutex.capabilities()
     }
 
-    /// Marks all guards lost, unlocks them, ends waits with [`Error::Closed`], and leaves no
-    /// task, socket or thread behind. It closes all clones; closing twice is no error. It takes a few
-    /// request timeouts (1 s each) at the most.
+    /// Marks all guards lost, unlocks them, ends waits with [`Error::Closed`], and leaves no task,
+    /// socket or thread behind. It closes all clones; closing twice is no error. It takes a few
+    /// request timeouts (1 s each) at most.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the handle closed; what was not unlocked by then, the end of its
-    /// lease frees.
+    /// Dropping the future leaves the handle closed. Keys that are not unlocked yet become free
+    /// with their leases.
     pub async fn close(&self) {
         self.mutex.close().await;
     }

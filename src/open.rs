@@ -1,5 +1,4 @@
-//! Opening by URL: the one place that documents every URL, and the one module that names every
-//! strategy and channel. See [`open`].
+//! Opening by URL. Only this module documents the URLs and names every strategy and channel.
 
 #[cfg(test)]
 mod effects;
@@ -23,8 +22,6 @@ mod secrets;
 pub(crate) mod target;
 
 use gaggle_channels::ChannelError;
-#[cfg(any(feature = "raft", feature = "redis"))]
-use gaggle_strategies::UnavailableKind;
 use gaggle_strategies::{Error, Local, Noop};
 
 pub use self::error::OpenError;
@@ -35,26 +32,30 @@ use crate::Locker;
 ///
 /// | URL | strategy |
 /// |---|---|
-/// | `local:` | [`Local`]: a lock table of its own in this process; clone the [`Locker`] to share it |
-/// | `noop:` | [`Noop`]: grants every request; for checking that a test can fail only |
-/// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`](gaggle_strategies::Redis): one Redis, port 6379 and database 0 by default |
-/// | `redis+unix:///path/of/socket` | [`Redis`](gaggle_strategies::Redis) over a Unix socket, with the options `db`, `user` and `pass` besides |
-/// | `gaggle+memory://cluster` | [`Gaggle`](gaggle_strategies::Gaggle) over a hub that this process' URLs of the same cluster share |
-/// | `gaggle+redis://[user[:password]@]host[:port][/db]` | `Gaggle` over the pub/sub of a Redis |
-/// | `gaggle+tcp://address:port` | `Gaggle` over TCP, listening there: an IP address or `localhost` |
-/// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`](gaggle_strategies::Raft) over the same channels, with the same options |
+/// | `local:` | [`Local`]: a new table in this process; clone the [`Locker`] to share it |
+/// | `noop:` | [`Noop`]: grants every request; only for checking that a test can fail |
+/// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`]; by default port 6379, database 0 |
+/// | `redis+unix:///path/of/socket` | [`Redis`] over a Unix socket |
+/// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that all URLs of the cluster share |
+/// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
+/// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening on an IP address or `localhost` |
+/// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`] over these channels, same options |
 ///
-/// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for what a
-/// URL cannot hold. Options of `redis:` and `redis+unix:`
+/// [`Redis`]: gaggle_strategies::Redis
+/// [`Gaggle`]: gaggle_strategies::Gaggle
+/// [`Raft`]: gaggle_strategies::Raft
+///
+/// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for
+/// characters that a URL cannot contain. Options of `redis:` and `redis+unix:`
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `db` | `0` | number of the database; `redis+unix:` only |
 /// | `user`, `pass` | none | user and password; `redis+unix:` only |
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
-/// | `namespace` | `gaggle` | first part of every key of ours; namespaces know nothing of each other |
+/// | `namespace` | `gaggle` | first part of every key; namespaces are independent |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
-/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |
+/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 ///
 /// Options of `gaggle+…:` and `raft+…:`
 ///
@@ -62,25 +63,26 @@ use crate::Locker;
 /// |---|---|---|
 /// | `cluster` | needed with `+redis` and `+tcp` | the cluster's name, the same at each member |
 /// | `name` | needed, except with `size` | this member's name; one name is never run twice |
-/// | `members` | this or `size` with `+memory` and `+redis` | the names of all members, `a,b,c` |
-/// | `size` | this or `members` with `+memory` and `+redis` | that many processes find each other; for demonstrations |
-/// | `peers` | needed with `+tcp` | the members and where they listen, `a@127.0.0.1:7001,b@…` |
+/// | `members` | this or `size`, not with `+tcp` | the names of all members, `a,b,c` |
+/// | `size` | this or `members`, not with `+tcp` | so large a group forms; for demonstrations |
+/// | `peers` | needed with `+tcp` | names and addresses of all members, `a@127.0.0.1:7001,b@…` |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
 /// | `heartbeat` | `50ms` | how often a leader sends a heartbeat |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
-/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for an answer |
-/// | `outside_max` | none | admits locks transferred to processes that are no members, each for at most this long; a new group then grants nothing for so long; the same at each member |
+/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
+/// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///
-/// Durations are whole `ms` or `s`. A Redis is reached in plain text: there is no `rediss:`.
+/// With `outside_max`, which is the same at each member, a new group grants nothing for that long.
+/// Durations are whole `ms` or `s`. Connections to a Redis are plain text: there is no `rediss:`.
 ///
 /// A member forms or joins its cluster in the background; locks wait for it within their
 /// `max_wait`, and [`Locker::ready`] completes when it votes.
 ///
 /// # Runtime
 ///
-/// The tasks of a Redis handle or a member run on the tokio runtime on which `open` is polled, which
-/// needs I/O and time. The [`Locker`] belongs to that runtime: any other may call it, and it serves as
-/// long as that one runs. `local:` and `noop:` have no task, and belong to no runtime.
+/// The task of a Redis handle or a member runs on the tokio runtime on which `open` is polled,
+/// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
+/// as that one runs. `local:` and `noop:` have no task, and need no runtime.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -99,9 +101,9 @@ use crate::Locker;
 ///
 /// # Errors
 ///
-/// [`OpenError`]: what is wrong with the URL, with a right example and without any text of the URL,
-/// which may be a part of a password; or
-/// why the strategy did not open. [`Error::Unavailable`] in it outside a tokio runtime.
+/// [`OpenError`]: why the URL is invalid, with a valid example and without any text of the URL,
+/// which may be a part of a password; or why the strategy did not open, as with
+/// [`Error::Unavailable`] outside a tokio runtime.
 ///
 /// # Cancel safety
 ///
@@ -111,10 +113,10 @@ pub async fn open(url: &str) -> Result<Locker, OpenError> {
     open_target(target).await.map_err(|error| explained(Scheme::meant(url), error))
 }
 
-/// What only the strategy or the channel checks is named as it stands in the URL.
+/// Names an option that the strategy or the channel refused as in the URL.
 fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
     let (field, problem) = match &error {
-        // Without the value: it may be text of the URL.
+        // Without the value, which may be text of the URL.
         OpenError::Strategy(Error::InvalidOptions { field, limit, .. }) => {
             (*field, format!("the limit is {limit}"))
         }
@@ -132,12 +134,6 @@ fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
 }
 
 async fn open_target(target: Target) -> Result<Locker, OpenError> {
-    // An error instead of the panic of the first task that is spawned.
-    #[cfg(any(feature = "raft", feature = "redis"))]
-    if !matches!(target, Target::Local | Target::Noop) {
-        let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
-        tokio::runtime::Handle::try_current().map_err(misconfigured)?;
-    }
     match target {
         Target::Local => Ok(Locker::new(Local::new())),
         Target::Noop => Ok(Locker::new(Noop::new())),

@@ -1,31 +1,49 @@
-//! How a critical section ended badly.
+//! The errors of a critical section.
 
 use std::fmt;
 
 use gaggle_strategies::Error;
 
-/// How a critical section did not end well: not run, dropped half-way, or finished and not
-/// cleanly unlocked.
+/// Why a critical section failed: not run, dropped half-way, or finished without a clean unlock.
 ///
-/// The last carries the section's output, because the work is done: whether to keep it is the
-/// caller's to judge. `?` in a function that returns [`Error`] drops the output and keeps the cause.
+/// The last variant carries the section's output, because the work is done: the caller decides
+/// whether to keep it. `?` in a function that returns [`Error`] drops the output and keeps the
+/// cause.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let locker = gaggle::open("local:").await.unwrap();
+/// use gaggle::{LockOptions, SectionError};
+///
+/// match locker.with_lock("orders/42", LockOptions::default(), |_lock| async { 42 }).await {
+///     Ok(output) => println!("done: {output}"),
+///     Err(SectionError::NotUnlocked { output, .. }) => println!("done, unlock failed: {output}"),
+///     Err(error) => println!("not done: {error}"),
+/// }
+/// # }
+/// ```
 #[non_exhaustive]
+#[derive(thiserror::Error)]
 pub enum SectionError<T> {
     /// The lock was not granted. *Did the section run?* No.
-    NotLocked(Error),
+    #[error("the lock was not granted and the section did not run")]
+    NotLocked(#[source] Error),
 
     /// The lock was lost while the section ran. *Did the section run?* Up to some await, where it
-    /// was dropped. *May I retry?* As far as half a section may be repeated: what it had in flight
-    /// may still land, and only a resource that checks the fencing token refuses it.
+    /// was dropped. *May I retry?* If half a section may be repeated: its requests in flight may
+    /// still take effect, and only a resource that checks the fencing token refuses them.
+    #[error("the lock was lost and the section was dropped")]
     Expired,
 
     /// The section finished, and the unlock failed. After [`Error::NotHolder`] or
-    /// [`Error::Expired`] another acquisition may have held the key before the section ended. After any
-    /// other cause the lock was valid when the section ended, and the lease's end frees the key.
+    /// [`Error::Expired`] another acquisition may have held the key before the section ended.
+    /// Otherwise the lock was valid when the section ended, and the lease's end frees the key.
+    #[error("the section finished but its lock was not unlocked")]
     NotUnlocked {
-        /// What the section returned.
+        /// The output of the section.
         output: T,
-        /// How the unlock failed.
+        /// Why the unlock failed.
         source: Error,
     },
 }
@@ -39,7 +57,7 @@ impl<T> From<SectionError<T>> for Error {
     }
 }
 
-/// Without the output, which need not be printable, and may be secret.
+/// Leaves out the output, which need not be printable and may be secret.
 impl<T> fmt::Debug for SectionError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -48,25 +66,6 @@ impl<T> fmt::Debug for SectionError<T> {
             Self::NotUnlocked { source, .. } => {
                 f.debug_struct("NotUnlocked").field("source", source).finish_non_exhaustive()
             }
-        }
-    }
-}
-
-impl<T> fmt::Display for SectionError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotLocked(_) => "the lock was not granted and the section did not run",
-            Self::Expired => "the lock was lost and the section was dropped",
-            Self::NotUnlocked { .. } => "the section finished but its lock was not unlocked",
-        })
-    }
-}
-
-impl<T> std::error::Error for SectionError<T> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotLocked(source) | Self::NotUnlocked { source, .. } => Some(source),
-            Self::Expired => None,
         }
     }
 }

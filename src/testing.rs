@@ -1,4 +1,4 @@
-//! Private parsers behind one door, for the fuzzer.
+//! The private parser of URLs, for the fuzzer.
 
 use crate::{OpenError, open::target};
 
@@ -6,7 +6,7 @@ use crate::{OpenError, open::target};
 ///
 /// # Errors
 ///
-/// As [`open`](crate::open) has them before it opens anything.
+/// As [`open`](crate::open), before it opens anything.
 pub fn parse_url(text: &str) -> Result<(), OpenError> {
     target::parse(text).map(drop)
 }

@@ -5,17 +5,8 @@
 use std::{fs, path::Path};
 
 /// Beginnings of paths that are not translated yet. Delete an entry once its files pass.
-const NOT_YET: [&str; 9] = [
-    "benches/",
-    "channels/",
-    "cli/",
-    "docs/",
-    "examples/",
-    "fuzz/",
-    "src/",
-    "strategies/",
-    "tests/",
-];
+const NOT_YET: [&str; 7] =
+    ["benches/", "cli/", "docs/", "examples/", "fuzz/", "strategies/", "tests/"];
 /// Quote the rejected words.
 const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
 

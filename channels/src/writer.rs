@@ -8,7 +8,10 @@ use tokio::net::tcp;
 pub(crate) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
     #[cfg(unix)]
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only a Redis has a Unix socket"))]
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only a Redis has a Unix socket")
+    )]
     Unix(tokio::net::unix::OwnedWriteHalf),
 }
 

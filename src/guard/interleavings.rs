@@ -1,10 +1,9 @@
-//! Goal: whatever order a guard's users, its keep-alive, the clock and the strategy's news come in,
-//! who was told that the lock is lost is never told otherwise, and nobody who waits for it is
-//! forgotten.
+//! Goal: in every interleaving of a guard's users, its keep-alive, the clock and the strategy, a
+//! lost lock stays lost, and every task that waits for the loss is woken.
 //!
-//! Method: `shuttle` chooses who goes on whenever one of them reads the clock, waits, or asks the
-//! strategy, at random and by PCT. Time passes where a thread of the test says so. A call that
-//! nobody wakes any more is a deadlock, which it reports.
+//! Method: `shuttle` chooses the next thread whenever one reads the clock, waits, or calls the
+//! strategy, at random and by PCT. A thread of the test advances time. `shuttle` reports a task
+//! that is never woken as a deadlock.
 
 use std::{future::Future, pin::Pin, sync::atomic::Ordering};
 
@@ -28,7 +27,7 @@ const SCHEDULES: usize = 5_000;
 const PCT_DEPTH: usize = 3;
 const LEASE: Duration = Duration::from_millis(12);
 
-/// Another thread may go on.
+/// Lets another thread run.
 fn switch() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
@@ -43,7 +42,7 @@ fn explore(name: &str, scenario: fn()) {
     assert_eq!(run, 2 * SCHEDULES, "every schedule was run");
 }
 
-/// Whoever has read it may be overtaken before it does anything with what it read.
+/// A clock after whose reading another thread may run first.
 #[derive(Debug, Default)]
 struct Moments(watch::Sender<Instant>);
 
@@ -69,7 +68,7 @@ impl Clock for Moments {
     }
 }
 
-/// Extends whatever it is asked to, and takes its time.
+/// A strategy that grants every extension, with a delay.
 struct Willing {
     clock: Arc<Moments>,
     holds: Holds,
@@ -137,8 +136,7 @@ fn all<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Its deadline was once judged by a time read before: an extension that was answered when the
-/// lease had run out, and was seen to have, put it off all the same.
+/// An extension must not revive a lock whose expiry another thread has observed.
 #[test]
 fn extension_at_the_deadline_revives_no_lost_lock() {
     explore("extension_at_the_deadline_revives_no_lost_lock", || {
@@ -153,15 +151,15 @@ fn extension_at_the_deadline_revives_no_lost_lock() {
 }
 
 #[test]
-fn who_was_told_of_the_loss_finds_it_lost() {
-    explore("who_was_told_of_the_loss_finds_it_lost", || {
+fn notified_loss_is_final() {
+    explore("notified_loss_is_final", || {
         let (guard, strategy) = held();
-        let (extended, told) = (guard.clone(), guard.clone());
+        let (extended, watched) = (guard.clone(), guard.clone());
         all([
             thread::spawn(move || drop(block_on(extended.extend(LEASE)))),
             thread::spawn(move || {
-                block_on(told.lost());
-                assert!(!told.is_valid(), "told, and valid again");
+                block_on(watched.lost());
+                assert!(!watched.is_valid(), "lost, and valid again");
             }),
             thread::spawn(move || (0..6).for_each(|_| strategy.clock.pass(6))),
         ]);
@@ -169,16 +167,16 @@ fn who_was_told_of_the_loss_finds_it_lost() {
 }
 
 #[test]
-fn news_of_a_loss_beside_an_extension_reaches_everybody() {
-    explore("news_of_a_loss_beside_an_extension_reaches_everybody", || {
+fn loss_during_an_extension_is_notified() {
+    explore("loss_during_an_extension_is_notified", || {
         let (guard, strategy) = held();
-        let (extended, told) = (guard.clone(), guard.clone());
+        let (extended, watched) = (guard.clone(), guard.clone());
         all([
             thread::spawn(move || drop(block_on(extended.extend(LEASE)))),
             thread::spawn(move || {
-                block_on(told.lost());
-                look(&told);
-                assert!(!told.is_valid());
+                block_on(watched.lost());
+                look(&watched);
+                assert!(!watched.is_valid());
             }),
             thread::spawn(move || block_on(strategy.close())),
         ]);
@@ -201,19 +199,19 @@ fn keep(hold: Arc<Hold>, clock: Arc<Moments>) -> [thread::JoinHandle<()>; 2] {
             clock.pass(3);
             thread::yield_now();
         }
-        // Whatever was extended last has run out.
+        // Beyond the last extension.
         clock.pass(100);
     });
     [keeping, passing]
 }
 
 #[test]
-fn a_lease_that_is_kept_alive_ends_and_stays_so() {
-    explore("a_lease_that_is_kept_alive_ends_and_stays_so", || {
+fn kept_lease_ends_and_stays_lost() {
+    explore("kept_lease_ends_and_stays_lost", || {
         let (guard, strategy) = held();
         let threads = keep(guard.hold.clone(), strategy.clock.clone());
         block_on(guard.lost());
-        assert!(!guard.is_valid(), "told, and valid again");
+        assert!(!guard.is_valid(), "lost, and valid again");
         look(&guard);
         all(threads);
         assert!(!guard.is_valid());
@@ -221,8 +219,8 @@ fn a_lease_that_is_kept_alive_ends_and_stays_so() {
 }
 
 #[test]
-fn an_unlock_beside_the_keep_alive_is_told_and_leaves_no_watch() {
-    explore("an_unlock_beside_the_keep_alive_is_told_and_leaves_no_watch", || {
+fn unlock_during_the_keep_alive_leaves_no_watch() {
+    explore("unlock_during_the_keep_alive_leaves_no_watch", || {
         let (guard, strategy) = held();
         let threads = keep(guard.hold.clone(), strategy.clock.clone());
         let guard = Arc::into_inner(guard).expect("it was not shared");

@@ -1,5 +1,5 @@
-//! Goal: every option of every scheme reaches its strategy or its channel.
-//! Method: for each option of each scheme, the options of strategy and channel, with it and without.
+//! Goal: every option of every scheme reaches its strategy or its channel. Method: for each option
+//! of each scheme, the options of strategy and channel, with it and without.
 
 use std::collections::BTreeMap;
 

@@ -3,19 +3,19 @@
 use gaggle_channels::ChannelError;
 use gaggle_strategies::Error;
 
-/// Why a URL was not opened: what is wrong with it, and a right example.
+/// Why a URL was not opened, with a valid example.
 ///
-/// No part of the URL is in here but the names of known options: whatever a URL that is not understood
-/// holds may be a part of a password.
+/// It contains no part of the URL but the names of known options: any other text of an invalid URL
+/// may be a part of a password.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is no URL, or a part of it makes no sense here. Nothing was opened.
+    /// It is no URL, or a part of it has no meaning here. Nothing was opened.
     #[error("invalid URL: {problem}; for example: {example}")]
     InvalidUrl {
-        /// What is wrong.
+        /// The reason.
         problem: String,
-        /// One that is valid.
+        /// A valid URL.
         example: &'static str,
     },
 
@@ -25,14 +25,14 @@ pub enum OpenError {
          +redis or +tcp; for example: {example}"
     )]
     UnknownScheme {
-        /// One that is valid.
+        /// A valid URL.
         example: &'static str,
     },
 
-    /// The URL is right, and this program was built without what its scheme needs. Nothing was opened.
+    /// This program was built without a feature that the scheme needs. Nothing was opened.
     #[error("built without {scheme}: enable the feature {feature:?} of the crate gaggle")]
     FeatureOff {
-        /// The scheme, or its part behind the plus sign.
+        /// The scheme, or its part after the plus sign.
         scheme: &'static str,
         /// The feature to enable.
         feature: &'static str,
@@ -43,60 +43,48 @@ pub enum OpenError {
     UnknownOption {
         /// The scheme.
         scheme: &'static str,
-        /// Its name, where another scheme has an option of that name; else its number in the URL.
+        /// Its name, if another scheme has an option of that name; else its number in the URL.
         option: String,
         /// The options that the scheme has.
         allowed: &'static [&'static str],
-        /// One that is valid.
+        /// A valid URL.
         example: &'static str,
     },
 
-    /// An option's value is not understood or out of bounds. Nothing was opened.
+    /// The value of an option is malformed or beyond its limit. Nothing was opened.
     #[error("option {option}: {problem}; for example: {example}")]
     InvalidOption {
         /// The option.
         option: &'static str,
-        /// What is wrong, without the value.
+        /// The reason, without the value.
         problem: String,
-        /// One that is valid.
+        /// A valid URL.
         example: &'static str,
     },
 
-    /// An option that the scheme needs is not there. Nothing was opened.
+    /// A required option is missing. Nothing was opened.
     #[error("{scheme} needs the option {option}; for example: {example}")]
     MissingOption {
         /// The scheme.
         scheme: &'static str,
         /// The option.
         option: &'static str,
-        /// One that is valid.
+        /// A valid URL.
         example: &'static str,
     },
 
-    /// The URL is right, and the strategy could not be opened.
+    /// The URL is valid, and the strategy could not be opened.
     #[error("the strategy did not open")]
-    Strategy(#[source] Error),
+    Strategy(#[from] Error),
 
-    /// The URL is right, and the channel could not be opened.
+    /// The URL is valid, and the channel could not be opened.
     #[error("the channel did not open")]
-    Channel(#[source] ChannelError),
+    Channel(#[from] ChannelError),
 }
 
 fn known(allowed: &[&str]) -> String {
     match allowed {
         [] => "has none".into(),
         allowed => format!("has {}", allowed.join(", ")),
-    }
-}
-
-impl From<Error> for OpenError {
-    fn from(error: Error) -> Self {
-        Self::Strategy(error)
-    }
-}
-
-impl From<ChannelError> for OpenError {
-    fn from(error: ChannelError) -> Self {
-        Self::Channel(error)
     }
 }

@@ -1,4 +1,4 @@
-//! The options behind the question mark of a URL, by name and by type.
+//! The options after the question mark of a URL, by name and by type.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 

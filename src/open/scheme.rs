@@ -1,8 +1,8 @@
-//! The schemes of URLs: what each opens, which options it has, and an example.
+//! The schemes of URLs: kind, options and example of each.
 
 use crate::OpenError;
 
-/// A scheme: its name, the options that it has, and a right example.
+/// A scheme with its options and a valid example.
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) name: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Scheme {
     pub(super) example: &'static str,
 }
 
-/// What a scheme opens.
+/// The strategy of a scheme, and its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Local,
@@ -128,8 +128,8 @@ impl Scheme {
         }
     }
 
-    /// The scheme that the text was meant to begin with, for a helpful example: the one whose name
-    /// has the most in common with it, else the simplest.
+    /// The scheme most similar to the beginning of the text, for a helpful example; the simplest
+    /// scheme if none is similar.
     pub(super) fn meant(text: &str) -> &'static Self {
         Self::nearest(&text.split(':').next().unwrap_or_default().to_ascii_lowercase())
     }
@@ -141,7 +141,7 @@ impl Scheme {
             let last = known.rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
             if name == scheme.name { usize::MAX } else { first + last }
         };
-        // Of those that are equally like it, the first: `max_by_key` would take the last.
+        // Of equally similar ones the first: `max_by_key` takes the last.
         let nearest = SCHEMES.iter().rev().max_by_key(|scheme| likeness(scheme));
         nearest.filter(|scheme| likeness(scheme) > 2).unwrap_or(&SCHEMES[0])
     }
@@ -163,7 +163,7 @@ impl Scheme {
         OpenError::MissingOption { scheme: self.name, option, example: self.example }
     }
 
-    /// The option that is the `number`th of the URL. Its text is shown only where it is one of ours.
+    /// The error for the option with this number in the URL. Its name is shown only if it is known.
     pub(super) fn unknown_option(&self, name: &str, number: usize) -> OpenError {
         let known = SCHEMES.iter().flat_map(|scheme| scheme.options).find(|known| **known == name);
         OpenError::UnknownOption {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_example_is_right() {
+    fn every_example_is_valid() {
         for scheme in SCHEMES {
             let target = super::super::target::parse(scheme.example);
             target.unwrap_or_else(|error| panic!("{}: {error}", scheme.example));

@@ -17,6 +17,7 @@ pub(crate) mod busy_poll;
 pub(crate) mod call;
 pub(crate) mod command;
 pub(crate) mod core;
+pub(crate) mod delegate;
 pub(crate) mod driver;
 mod events;
 pub(crate) mod handle;

@@ -1,13 +1,12 @@
 //! The Gaggle strategy.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use gaggle_channels::{Channel, NodeName};
 
 use crate::{
-    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, LossWatch,
-    MemberOptions, MemberSizes, MemberStatus,
+    Error, MemberOptions, MemberSizes, MemberStatus,
+    client::delegate::delegate_keyed_mutex,
     member::{Member, Policy},
 };
 
@@ -27,7 +26,7 @@ use crate::{
 /// - Calls made before a leader exists wait within `max_wait`.
 ///
 /// A nameless cluster ([`MemberOptions::sized`]) is for demonstrations: sets of processes that do
-/// not see each other form several groups. [`capabilities`](KeyedMutex::capabilities) says so.
+/// not see each other form several groups. [`capabilities`](crate::KeyedMutex::capabilities) says so.
 #[derive(Debug)]
 pub struct Gaggle {
     member: Member,
@@ -36,14 +35,14 @@ pub struct Gaggle {
 impl Gaggle {
     /// Connects `channel`, whose name is this member's, and begins to form or join the group.
     /// Returns at once; calls wait for a leader within their `max_wait`, and
-    /// [`ready`](KeyedMutex::ready) tells when this member votes.
+    /// [`ready`](crate::KeyedMutex::ready) tells when this member votes.
     ///
     /// The member is one task on the current runtime.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel does not
-    /// connect.
+    /// connect, and outside a tokio runtime.
     pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
         Ok(Self { member: Member::open(channel, options, Policy::Queue).await? })
     }
@@ -75,52 +74,4 @@ impl Gaggle {
     }
 }
 
-#[async_trait]
-impl KeyedMutex for Gaggle {
-    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-        self.member.lock(key, &options).await
-    }
-
-    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
-        self.member.unlock(lock).await
-    }
-
-    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        self.member.extend(lock, duration).await
-    }
-
-    /// Shows this member's own table, which may be behind the leader's.
-    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
-        self.member.inspect(key).await
-    }
-
-    /// Completes once this member votes in a group that has a leader and is not in the middle of
-    /// changing its members: what a rolling restart waits for before it goes on.
-    async fn ready(&self) -> Result<(), Error> {
-        self.member.ready().await
-    }
-
-    fn group_status(&self) -> Option<MemberStatus> {
-        Some(self.status())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.member.profile().capabilities
-    }
-
-    async fn close(&self) {
-        self.member.close().await;
-    }
-
-    fn release(&self, lock: &Lock) {
-        self.member.release(lock);
-    }
-
-    fn watch(&self, lock: &Lock) -> LossWatch {
-        self.member.watch(lock)
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.member.clock()
-    }
-}
+delegate_keyed_mutex!(Gaggle, member);

@@ -32,16 +32,14 @@ mod request;
 mod script;
 mod waiters;
 
-use std::{sync::Arc, time::Duration};
-
-use async_trait::async_trait;
-use tokio::runtime::Handle;
-
 use self::backend::Backend;
 pub use self::options::{Queue, RedisOptions};
 use crate::{
-    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, LossWatch, Owner,
-    UnavailableKind, client::handle::Client,
+    Error, MemberStatus, Owner,
+    client::{
+        delegate::delegate_keyed_mutex,
+        handle::{Client, check_runtime},
+    },
 };
 
 /// Locks in one Redis: a free key costs one round trip; waiters queue in Redis, first come, first
@@ -189,8 +187,7 @@ impl Redis {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn open(options: RedisOptions) -> Result<Self, Error> {
-        let no_runtime = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
-        Handle::try_current().map_err(no_runtime)?;
+        check_runtime()?;
         let clock = options.clock.clone();
         let mut backend = Backend::new(options, None, rand::random(), clock.now())?;
         backend.connect(&*clock).await.map_err(|error| error.to_open_error())?;
@@ -200,45 +197,14 @@ impl Redis {
     }
 }
 
-#[async_trait]
-impl KeyedMutex for Redis {
-    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-        self.client.lock(key, &options).await
-    }
-
-    async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
-        self.client.unlock(lock).await
-    }
-
-    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        self.client.extend(lock, duration).await
-    }
-
+impl Client<Backend> {
     async fn ready(&self) -> Result<(), Error> {
-        self.client.check_open()
+        self.check_open()
     }
 
-    async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
-        self.client.inspect(key).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.client.profile().capabilities
-    }
-
-    async fn close(&self) {
-        self.client.close().await;
-    }
-
-    fn release(&self, lock: &Lock) {
-        self.client.release(lock);
-    }
-
-    fn watch(&self, lock: &Lock) -> LossWatch {
-        self.client.watch(lock)
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.client.clock()
+    fn group_status(&self) -> Option<MemberStatus> {
+        None
     }
 }
+
+delegate_keyed_mutex!(Redis, client);

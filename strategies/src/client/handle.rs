@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{oneshot, watch},
     task::JoinHandle,
 };
@@ -24,8 +25,8 @@ use super::{
     pending::Pending,
 };
 use crate::{
-    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, check_duration,
-    check_key, extended, gone, random::Draws, sync::AtomicBool, wait::whole_ms,
+    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
+    check_duration, check_key, extended, gone, random::Draws, sync::AtomicBool, wait::whole_ms,
 };
 
 /// A strategy's side of its driver. Dropped, it ends the driver once everything is sent.
@@ -273,4 +274,10 @@ impl<B: Backend> Client<B> {
     fn full(&self) -> Error {
         Error::Limit { what: REQUESTS, limit: self.profile.requests_max as u64 }
     }
+}
+
+/// The error of an `open` without a runtime, in place of the panic of the first task.
+pub(crate) fn check_runtime() -> Result<(), Error> {
+    let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
+    Handle::try_current().map(drop).map_err(misconfigured)
 }

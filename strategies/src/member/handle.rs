@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     Error, MemberStatus, Owner, UnavailableKind,
-    client::{driver::Driver, handle::Client},
+    client::{
+        driver::Driver,
+        handle::{Client, check_runtime},
+    },
 };
 
 /// A running member, as its strategy holds it.
@@ -26,6 +29,7 @@ impl Member {
         policy: Policy,
     ) -> Result<Self, Error> {
         options.validate(channel.name(), channel.frame_limit())?;
+        check_runtime()?;
         let unreachable = |error| Error::unavailable(UnavailableKind::Unreachable, error);
         channel.connect().await.map_err(unreachable)?;
         let (member, driver) = Self::assemble(channel, options, policy);
@@ -61,6 +65,10 @@ impl Member {
 
     pub(crate) fn member_status(&self) -> MemberStatus {
         MemberStatus::from(&*self.status().borrow())
+    }
+
+    pub(crate) fn group_status(&self) -> Option<MemberStatus> {
+        Some(self.member_status())
     }
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
