@@ -23,6 +23,10 @@ const SWEPT_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
 /// Beyond the way of a request and its reply in a calm network, and a heartbeat.
 const ROUND_TRIP: Duration = Duration::from_millis(300);
+/// How far a member's table may be behind: a stamp comes every 500 ms (contract, rule 3).
+const STAMP_LAG: Duration = Duration::from_millis(500).saturating_add(ROUND_TRIP);
+/// Longer than that, and with the rest of a probe shorter than the shortest lease that it takes.
+const HOLD: Duration = Duration::from_secs(1);
 
 impl World {
     /// Exactly one leader that all members follow, and every member votes.
@@ -124,7 +128,7 @@ impl World {
         // A group that has just been formed waits for leases of another, which it does not know.
         let outside = Duration::from_millis(self.plan.options.outside_ms * 102 / 100);
         let wait = Duration::from_secs(3) + outside;
-        let within = 4_000 * MS + self.plan.options.outside_ms * MS * 104 / 100;
+        let within = 6_000 * MS + self.plan.options.outside_ms * MS * 104 / 100;
         for slot in 0..self.slots.len() {
             let Some(process) = &self.slots[slot].process else { continue };
             let (strategy, recorder) = (process.strategy.clone(), Arc::clone(&self.recorder));
@@ -133,14 +137,12 @@ impl World {
                 0 => LockOptions::default().get_duration(),
                 outside => Duration::from_millis(outside),
             };
+            let hold = if slot == 0 { HOLD } else { Duration::ZERO };
             self.spawn(slot, 0, async move {
                 let options = LockOptions::default().max_wait(wait).duration(lease);
-                match probe(&*strategy, &*clock, options).await {
-                    Ok(0) => {}
-                    Ok(waiters) => {
-                        let what = format!("{waiters} cancelled waiters are still in the queue");
-                        recorder.note(Observation::Unhealed(what));
-                    }
+                match probe(&*strategy, &*clock, options, hold).await {
+                    Ok(None) => {}
+                    Ok(Some(violation)) => recorder.note(Observation::Unhealed(violation)),
                     // A memory that was drawn small is full until it forgets.
                     Err(Error::Limit { .. }) => {}
                     Err(error) => {
@@ -175,24 +177,38 @@ impl World {
     }
 }
 
-/// Locks a key, cancels a waiter for it, and unlocks it. Returns how many waiters the key then had:
-/// a future that is dropped withdraws its request (contract, rule 7).
+/// Locks a key, cancels a waiter for it, holds the key, and unlocks it. Returns a violation: a future
+/// that is dropped withdraws its request (contract, rule 7), and the cluster time that a lease is
+/// measured by advances while it lives (rule 3).
 async fn probe(
     strategy: &dyn KeyedMutex,
     clock: &dyn Clock,
     options: LockOptions,
-) -> Result<u64, Error> {
-    let pause = || clock.sleep_until(clock.now().after(ROUND_TRIP));
+    hold: Duration,
+) -> Result<Option<String>, Error> {
+    let pause = |long| clock.sleep_until(clock.now().after(long));
     let lock = strategy.lock("probe", options.clone()).await?;
     tokio::select! {
         biased;
         _ = strategy.lock("probe", options.max_wait(MaxWait::Forever)) => {}
-        () = pause() => {}
+        () = pause(ROUND_TRIP) => {}
     }
-    pause().await;
-    let found = strategy.inspect("probe").await?;
+    pause(ROUND_TRIP).await;
+    let before = strategy.inspect("probe").await?;
+    pause(hold).await;
+    let after = strategy.inspect("probe").await?;
     strategy.unlock(&lock).await?;
-    Ok(found.map_or(0, |found| found.waiters))
+    let (Some(before), Some(after)) = (before, after) else {
+        return Ok(Some("a key that is held is shown as free".into()));
+    };
+    let passed = before.remaining.saturating_sub(after.remaining);
+    Ok(if before.waiters > 0 {
+        Some(format!("{} cancelled waiters are still in the queue", before.waiters))
+    } else if passed + STAMP_LAG < hold {
+        Some(format!("cluster time advanced by {passed:?} in {hold:?} of a lease"))
+    } else {
+        None
+    })
 }
 
 fn state_of(member: &Machine) -> String {
