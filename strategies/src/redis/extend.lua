@@ -9,7 +9,7 @@
 
 local call = redis.call
 -- include clock
--- include hand_over
+-- include hand_off
 local at, own = 3, {}
 -- include settle
 -- include read
@@ -25,7 +25,7 @@ end
 local before = left
 call('PEXPIRE', KEYS[3], ARGV[4], 'GT')
 -- include remaining
--- What is remembered of it moves along.
+-- The memory of its nonce is extended by as much.
 if flag == 'q' then
   call('PEXPIRE', KEYS[6], call('PTTL', KEYS[6]) + left - before)
 elseif flag == 'c' then

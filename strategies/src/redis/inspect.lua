@@ -4,7 +4,7 @@
 
 local call = redis.call
 -- include clock
--- include hand_over
+-- include hand_off
 local at, own = 3, {}
 -- include settle
 if not value then

@@ -1,20 +1,22 @@
--- LOCK: grants, queues or refuses each of several requests.
+-- LOCK: grants, queues or refuses one request.
 --
--- ARGV[3]  a time of this server (µs): later, the sender's knowledge of it is too old for what is
---          remembered
--- then five for each request: nonce, duration (ms), wait (ms; 0 not at all, -1 without end),
--- "c" if copies of this LOCK may be in flight (else "-"), owner
+-- ARGV[3]  a time of this server (µs) after which the LOCK may be older than the nonce memory
+-- ARGV[4]  nonce
+-- ARGV[5]  duration (ms)
+-- ARGV[6]  wait (ms; 0 not at all, -1 without end)
+-- ARGV[7]  "c" if copies of this LOCK may be in flight (else "-")
+-- ARGV[8]  owner
 --
--- Answers {now, own grants, an answer for each request}:
+-- Answers {now, own grants, answer}:
 --   {'granted', token}            the key was free
---   {'again', token, remaining}   this nonce holds it already, for so many ms more
---   {'queued', remaining}         it waits; the holder's lease ends in so many ms
+--   {'again', token, remaining}   this nonce holds it already; its lease ends in `remaining` ms
+--   {'queued', remaining}         it waits; the holder's lease ends in `remaining` ms
 --   {'held', remaining}           another holds it, or is before it, and the request does not wait
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease expired
 --   {'stale'}                     more dead waiters than one script drops: to be sent again at once
 --   {'waiters', n} {'nonces', n}  a limit is reached
--- or {now, {}, {'stale'}}, if it is too late. Where the only request was granted with `now` as its
--- token, `now` alone; where the only request waits, "queued now remaining".
+-- or {now, {}, {'stale'}}, if it is too late. Where it was granted with `now` as its token, `now`
+-- alone; where it waits, and no grant is own, "queued now remaining".
 
 local call = redis.call
 -- include clock
@@ -22,27 +24,25 @@ if now > tonumber(ARGV[3]) then
   return {now, {}, {'stale'}}
 end
 
--- What is remembered counts four times, because it is looked at below as well.
-local there = 4
-if #KEYS == 6 then
-  there = call('EXISTS', KEYS[3], KEYS[4], KEYS[6], KEYS[2], KEYS[2], KEYS[2], KEYS[2])
-end
+local at, nonce, duration, wait, copies, owner = 3, unpack(ARGV, 4, 8)
+-- The remembered nonces count four times, because they are read below as well.
+local there = call('EXISTS', KEYS[3], KEYS[4], KEYS[6], KEYS[2], KEYS[2], KEYS[2], KEYS[2])
 -- The fast path: a key that is free, with no waiters, and no nonces remembered.
-if there == 0 and ARGV[7] == '-' then
-  local at, nonce, flag, enqueued, duration, owner = 3, ARGV[4], '-', stamp, ARGV[5], ARGV[8]
+if there == 0 and copies == '-' then
+  local flag, enqueued = '-', stamp
   -- include grant
   return token == stamp and now or {now, {}, {'granted', tonumber(token)}}
 end
 
--- include hand_over
+-- include hand_off
 
--- Takes a place, or keeps the one it has. A repeated LOCK may lengthen the wait, and counts its
--- wait from now, so that the latest sender's deadline is right. Of two leases asked for the longer
--- is granted: each sender counts on its own. Returns whether there was room.
-local function enqueue(at, nonce, duration, wait, copies, owner)
-  local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
+-- Enqueues the nonce, or keeps its position. A repeated LOCK may lengthen the wait, and counts its
+-- wait from now, so that the latest sender's deadline is right. Of two requested leases the longer
+-- is granted: each sender counts on its own. Returns whether there was capacity.
+local function enqueue()
+  local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   local found = call('HMGET', asked, nonce, '@' .. process, '#', '#m')
-  local alive, place, flag = found[2], found[3], copies == 'c' and 'c' or 'q'
+  local alive, position, flag = found[2], found[3], copies == 'c' and 'c' or 'q'
   if found[1] and call('ZSCORE', queue, nonce) then
     local waits, lease, enqueued, before = string.match(found[1], '^(%S+) (%d+) (%d+) (%S)')
     if waits == '-1' then
@@ -53,20 +53,20 @@ local function enqueue(at, nonce, duration, wait, copies, owner)
     duration = math.max(duration, lease)
     flag = before == 'c' and before or flag
   else
-    local number = (place or 0) + 1
+    local number = (position or 0) + 1
     if number >= (tonumber(found[4]) or 0) then
       -- include limits
-      local room = waiters_max - call('ZCARD', queue)
-      if room <= 0 then
+      local capacity = waiters_max - call('ZCARD', queue)
+      if capacity <= 0 then
         return false
       end
-      call('HSET', asked, '#m', number + room)
+      call('HSET', asked, '#m', number + capacity)
     end
-    place = string.format('%.0f', number)
-    call('ZADD', queue, place, nonce)
+    position = string.format('%.0f', number)
+    call('ZADD', queue, position, nonce)
     if number % 32 == 0 then
-      -- Drops the next part of the signs of life that are long over: a queue that is never empty
-      -- would else keep every process that ever waited. A part is more than 32 places can add.
+      -- Drops the next part of the expired signs of life: a queue that is never empty would else
+      -- keep every process that ever waited. A part is more than 32 waiters can add.
       local cursor = call('HGET', asked, '#c') or '0'
       local over = 4 * string.match(ARGV[2], '^%d+ %d+ (%d+)')
       local part = call('HSCAN', asked, cursor, 'MATCH', '@*', 'COUNT', 256)
@@ -78,63 +78,56 @@ local function enqueue(at, nonce, duration, wait, copies, owner)
       call('HSET', asked, '#c', part[1])
     end
   end
-  call('HSET', asked, '#', place, nonce,
+  call('HSET', asked, '#', position, nonce,
     wait .. ' ' .. duration .. ' ' .. stamp .. ' ' .. flag .. ' ' .. process .. ' ' .. owner)
   -- include refresh
   return true
 end
 
-local own = {}
-local answers = {now, own}
-for arg = 4, #ARGV, 5 do
-  local at = 3 + (arg - 4) / 5 * 4
-  local nonce, duration, wait, copies, owner = unpack(ARGV, arg, arg + 4)
-  local answer
-  -- include settle
-  -- include read
-  if holder == nonce then
-    -- It holds already. Where copies are in flight its end must be remembered.
-    -- include grant_of
-    -- include remaining
-    answer = {'again', tonumber(token), left}
-    if copies == 'c' and flag ~= 'c' then
-      local till = now_ms + 1 + left + string.match(ARGV[2], '^%d+')
-      -- include flag_copies
-      call('DEL', KEYS[at + 3])
-      -- include remember
-    end
-  elseif there > 3 or ended == nonce then
-    -- include limits
-    if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
-      answer = {'spent'}
-    elseif call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[at + 1], nonce) then
-      call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
-      answer = call('ZCARD', KEYS[2]) >= nonces_max and {'nonces', nonces_max}
-    end
+local own, answer = {}, nil
+-- include settle
+-- include read
+if holder == nonce then
+  -- It holds already. Where copies are in flight its end must be remembered.
+  -- include grant_of
+  -- include remaining
+  answer = {'again', tonumber(token), left}
+  if copies == 'c' and flag ~= 'c' then
+    local till = now_ms + 1 + left + string.match(ARGV[2], '^%d+')
+    -- include flag_copies
+    call('DEL', KEYS[6])
+    -- include remember
   end
-  if answer then
-    -- Judged.
-  elseif not value and not rest then
-    local flag, enqueued = copies, stamp
-    -- include grant
-    if copies == 'c' then
-      local till = now_ms + 1 + duration + string.match(ARGV[2], '^%d+')
-      -- include remember
-    end
-    answer = {'granted', tonumber(token)}
-  elseif wait == '0' then
-    -- include remaining
-    answer = rest == 0 and {'stale'} or {'held', rest or left}
-  elseif enqueue(at, nonce, duration, wait, copies, owner) then
-    -- include remaining
-    answer = {'queued', rest or left}
-    if #KEYS == 6 and not own[1] then
-      return 'queued ' .. stamp .. ' ' .. answer[2]
-    end
-  else
-    -- include limits
-    answer = {'waiters', waiters_max}
+elseif there > 3 or ended == nonce then
+  -- include limits
+  if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
+    answer = {'spent'}
+  elseif call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[4], nonce) then
+    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
+    answer = call('ZCARD', KEYS[2]) >= nonces_max and {'nonces', nonces_max}
   end
-  answers[#answers + 1] = answer
 end
-return answers
+if answer then
+  -- Judged.
+elseif not value and not rest then
+  local flag, enqueued = copies, stamp
+  -- include grant
+  if copies == 'c' then
+    local till = now_ms + 1 + duration + string.match(ARGV[2], '^%d+')
+    -- include remember
+  end
+  answer = {'granted', tonumber(token)}
+elseif wait == '0' then
+  -- include remaining
+  answer = rest == 0 and {'stale'} or {'held', rest or left}
+elseif enqueue() then
+  -- include remaining
+  if not own[1] then
+    return 'queued ' .. stamp .. ' ' .. (rest or left)
+  end
+  answer = {'queued', rest or left}
+else
+  -- include limits
+  answer = {'waiters', waiters_max}
+end
+return {now, own, answer}

@@ -11,7 +11,7 @@
 
 local call = redis.call
 -- include clock
--- include hand_over
+-- include hand_off
 
 local own = {}
 local answers = {now, own}

@@ -1,16 +1,16 @@
--- What the scripts share, in sections; a script includes the text of a section where it says so.
--- Most are plain statements, which take and set the local variables that their first lines name: a
--- function is created in each run, which costs a fifth of a command.
+-- The sections that the scripts share. A script includes the text of a section where it names it.
+-- Most are plain statements on the local variables that their first lines name: a function is
+-- created in each run, which costs a fifth of a command.
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
 -- KEYS[n] to KEYS[n+3]  of each key of the request, n = 3, 7, ...:
 --   lock   "nonce flag token enqueued granted owner"; its expiry is the lease
---   queue  sorted set, nonce -> place
+--   queue  sorted set, nonce -> position
 --   asked  hash of the waiters:
 --          nonce -> "wait duration enqueued flag process owner"
 --          "@process" -> alive until (ms)
---          "#" -> last place, "#m" -> the place from which on the waiters are counted,
+--          "#" -> last position, "#m" -> the position from which on waiters are counted,
 --          "#c" -> cursor of the search for silent processes, "#k" -> their longest nonce_memory,
 --          "#r" -> "heard since grace", see the section heard
 --   grant  the holder's nonce, if it came from the queue; outlives the lease by nonce_memory
@@ -20,14 +20,14 @@
 --          the prefix of the topics
 --
 -- Times are microseconds of this server's clock: `now` is the number, `stamp` its sixteen digits,
--- because printing numbers is what costs a script most; `now_ms` is in milliseconds. A flag says
--- what is remembered of a grant: "-" nothing, "q" that it came from the queue (its `grant`, and
+-- because formatting numbers is a script's greatest cost; `now_ms` is in milliseconds. A flag says
+-- how a grant is remembered: "-" nothing, "q" that it came from the queue (its `grant`, and
 -- among the nonces once its lease has expired), "c" the same among the nonces from the grant on,
 -- because copies of its LOCK may be in flight.
 -- A reply that is an array begins {now, own grants: those to waiters of the calling process}.
 --
--- A server whose memory is full refuses the first write of a script, if that is one that needs
--- memory, and none after it. So what frees, extends or hands over begins with one that needs none.
+-- A server whose memory is full refuses the first write of a script if it needs memory, and no
+-- later one. So scripts that free, extend or grant begin with a write that needs none.
 
 --- clock: sets now, stamp, now_ms
 local time = call('TIME')
@@ -60,7 +60,7 @@ call('SET', KEYS[at], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 
 --- remaining: takes at; sets left, how long the lease still lasts (ms)
 local left = call('PTTL', KEYS[at])
 if left < 0 then
-  -- One that never ends is not our doing: an hour.
+  -- No script of ours sets a lease without end: count it as an hour.
   left = left == -1 and 3600000 or 0
 end
 
@@ -79,9 +79,9 @@ end
 call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
 
 --- heard: takes record, a "#r", and waiter_ttl; sets since, grace
--- Of all processes that wait for a key: when the last of them was heard (ms), when a silence of all
--- of them began, and until when those that were alive then may still be silent. It may have been
--- this server that stood still.
+-- Of all processes that wait for a key: when the last of them gave a sign of life (ms), when a
+-- silence of all of them began, and until when processes alive at that time may stay silent. The
+-- server itself may have stood still.
 local heard, since, grace = string.match(record or '', '^(%d+) (%d+) (%d+)$')
 heard, since, grace = tonumber(heard) or now_ms, tonumber(since) or 0, tonumber(grace) or 0
 if now_ms - heard > waiter_ttl / 2 then
@@ -108,14 +108,14 @@ if not alive or tonumber(alive) < now_ms + waiter_ttl then
     '#k', math.max(memory, longest or 0))
 end
 
---- hand_over: a function
--- Gives the key at `at`, which has no holder or one that ends with this script, to the first live
--- waiter. The dead before it are dropped, at most 1,000 in one script, so that none keeps the
+--- hand_off: a function
+-- Grants the key at `at`, which has no holder or loses it in this script, to the first live waiter.
+-- Dead waiters before it are dropped, at most 1,000 in one script, so that no script blocks the
 -- server for long. `head` is the first two waiters, if they were read already.
--- Returns the lock's new value and, for a waiter of the calling process, its grant; others hear of
--- theirs on their topics. Or false and, if waiters are left, for how long to leave them (ms): zero
--- behind the dead, more if the first one may live and was not heard.
-local function hand_over(at, head)
+-- Returns the lock's new value and, for a waiter of the calling process, its grant; other processes
+-- are notified on their topics. Or false and, if waiters are left, when to try again (ms): zero
+-- behind dead waiters, more if the head is silent and may be alive.
+local function hand_off(at, head)
   local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
   for _ = 1, 1000 do
     head = head or call('ZRANGE', queue, 0, 1)
@@ -182,7 +182,7 @@ if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
     -- include remember
     call('DEL', KEYS[at + 3])
   end
-  value, rest = hand_over(at)
+  value, rest = hand_off(at)
   if value then
     own[#own + 1], rest = rest, nil
   end

@@ -5,8 +5,8 @@
 --          LOCK grants nothing when it arrives (else "-")
 --
 -- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was. Or 1: it held, and
--- nobody waits. Or "held now", with the grant behind it if it is own: it held, and the next has the
--- key.
+-- no waiter is left. Or "held now", with the grant behind it if it is own: it held, and the key was
+-- granted to the next waiter.
 
 local call = redis.call
 local at, nonce, copies = 3, ARGV[3], ARGV[4]
@@ -16,14 +16,14 @@ local holds = holder == nonce
 local remembers = copies == 'c' or holds and flag == 'c'
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
 
--- The fast path, as far as nobody waits: it holds, and nothing is remembered of it.
+-- The fast path without waiters: it holds, and nothing is remembered of it.
 if holds and not head[1] and not remembers then
   call('DEL', KEYS[3], KEYS[6])
   return 1
 end
 
 -- include clock
--- include hand_over
+-- include hand_off
 local own, was, longest = {}, 'gone', 0
 if holds then
   was = 'held'
@@ -32,14 +32,14 @@ if holds then
     -- include remaining
     longest = (call('ZSCORE', KEYS[2], nonce) or 0) - now_ms - 1 - left
   end
-  local next, told = hand_over(at, head)
+  local next, grant = hand_off(at, head)
   if not next then
     call('DEL', KEYS[3], KEYS[6])
   elseif remembers then
-    own[1] = told
+    own[1] = grant
   else
     -- The fast path ends.
-    return 'held ' .. stamp .. (told and ' ' .. told or '')
+    return 'held ' .. stamp .. (grant and ' ' .. grant or '')
   end
 else
   if call('ZREM', KEYS[4], nonce) == 1 then
