@@ -132,6 +132,9 @@ impl Server {
                 pushes = self.pushes(topic, payload);
                 resp::encoded(&Answer::Int(1))
             }
+            [b"DEL", _] => {
+                resp::encoded(&self.look(now_us, |keys| keys.call("DEL", &request[1..])))
+            }
             [b"SCRIPT", b"LOAD", text] => {
                 let hash = self.scripts.teach(text);
                 resp::encoded(&Answer::Text(hash.into()))

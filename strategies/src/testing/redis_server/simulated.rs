@@ -60,6 +60,16 @@ impl SimulatedRedis {
         Redis::run_on(options, Box::new(DuplexDial(self.clone())), seed)
     }
 
+    /// A connection to it, for a client of the caller's own.
+    #[must_use]
+    pub fn connect(self: &Arc<Self>) -> DuplexStream {
+        let (ours, theirs) = duplex(1 << 20);
+        let mut state = self.state();
+        state.connections += 1;
+        tokio::spawn(self.clone().serve(state.connections, theirs));
+        ours
+    }
+
     /// The keys that are left, except token counters: none, once everything has expired (contract,
     /// rule 11).
     #[must_use]
@@ -130,11 +140,8 @@ struct DuplexDial(Arc<SimulatedRedis>);
 
 impl Dial for DuplexDial {
     fn dial(&mut self) -> Dialing {
-        let (ours, theirs) = duplex(1 << 20);
-        let mut state = self.0.state();
-        state.connections += 1;
-        tokio::spawn(self.0.clone().serve(state.connections, theirs));
-        Box::pin(async { Ok(Box::new(ours) as Box<dyn Stream>) })
+        let stream = self.0.connect();
+        Box::pin(async { Ok(Box::new(stream) as Box<dyn Stream>) })
     }
 
     fn address(&self) -> String {

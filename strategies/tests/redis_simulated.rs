@@ -1,0 +1,154 @@
+//! Goal: the simulated server of the simulator runs the scripts as Redis does.
+//! Method: the same random scripts, from three processes on two keys, on a `redis-server` of the
+//! test's own and on the simulated one. Replies and keys must be equal, but for the servers' times.
+//!
+//! A failure prints its commands; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
+//! redis_simulated` draws the same ones again, and `PROPTEST_CASES` draws more.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test that meets an error has failed
+
+mod redis_support;
+
+use gaggle_strategies::testing::{SimulatedRedis, redis_scripts};
+use proptest::{prelude::*, test_runner::TestRunner};
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
+};
+use redis_support::Server;
+
+/// One step on both servers. Nonces are of one process and one key each.
+#[derive(Clone, Debug)]
+enum Step {
+    Lock {
+        nonce: u8,
+        wait: &'static str,
+        copies: bool,
+    },
+    Unlock {
+        nonce: u8,
+        copies: bool,
+    },
+    Extend {
+        nonce: u8,
+        ms: u32,
+    },
+    Poll {
+        nonce: u8,
+    },
+    Inspect {
+        nonce: u8,
+    },
+    /// The lease of a key ends.
+    Expire {
+        nonce: u8,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (nonce, copies) = (0..12_u8, any::<bool>());
+    let wait = prop::sample::select(vec!["0", "-1", "90000"]);
+    prop_oneof![
+        6 => (nonce.clone(), wait, copies).prop_map(|(nonce, wait, copies)| Step::Lock { nonce, wait, copies }),
+        4 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Unlock { nonce, copies }),
+        1 => (nonce.clone(), 30_000..120_000_u32).prop_map(|(nonce, ms)| Step::Extend { nonce, ms }),
+        1 => nonce.clone().prop_map(|nonce| Step::Poll { nonce }),
+        1 => nonce.clone().prop_map(|nonce| Step::Inspect { nonce }),
+        1 => nonce.prop_map(|nonce| Step::Expire { nonce }),
+    ]
+}
+
+fn names(nonce: u8) -> [String; 6] {
+    let key = nonce % 2;
+    let of_key = ["l", "f", "a", "g"].map(|part| format!("ns:{{b0}}:{part}:k{key}"));
+    let [lock, queue, asked, grant] = of_key;
+    ["ns:{b0}:t".into(), "ns:{b0}:x".into(), lock, queue, asked, grant]
+}
+
+/// Runs a step; the reply as words, times and remaining milliseconds left out.
+async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String> {
+    let hex = |nonce: u8| format!("{nonce:032x}");
+    let flag = |copies: bool| if copies { "c" } else { "-" }.to_owned();
+    let never = || "9000000000000000".to_owned();
+    let owner = || "1 host -".to_owned();
+    let (verb, nonce, arguments) = match *step {
+        Step::Lock { nonce, wait, copies } => {
+            let lease = (60_000 + 1_000 * u32::from(nonce)).to_string();
+            let arguments = [never(), hex(nonce), lease, wait.into(), flag(copies), owner()];
+            ("lock", nonce, arguments.to_vec())
+        }
+        Step::Unlock { nonce, copies } => ("unlock", nonce, vec![hex(nonce), flag(copies)]),
+        Step::Extend { nonce, ms } => ("extend", nonce, vec![hex(nonce), ms.to_string()]),
+        Step::Poll { nonce } => ("poll", nonce, vec!["1".into(), hex(nonce)]),
+        Step::Inspect { nonce } => ("inspect", nonce, Vec::new()),
+        Step::Expire { nonce } => {
+            let mut del = redis::cmd("DEL");
+            let value: Value = del.arg(&names(nonce)[2]).query_async(connection).await.unwrap();
+            return words(&value);
+        }
+    };
+    let (_, text) = redis_scripts().into_iter().find(|(name, _)| *name == verb).unwrap();
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(redis::Script::new(text).get_hash()).arg(6).arg(&names(nonce));
+    // A queue of three, and no silence.
+    cmd.arg(format!("{:032x}", nonce % 3)).arg("10000 0 100000000 3 100 ns:p:");
+    words(&cmd.arg(arguments).query_async(connection).await.unwrap())
+}
+
+fn words(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(values) => {
+            let inner = values.iter().flat_map(words);
+            std::iter::once("[".into()).chain(inner).chain(std::iter::once("]".into())).collect()
+        }
+        Value::BulkString(bytes) => {
+            String::from_utf8(bytes.clone()).unwrap().split(' ').map(plain).collect()
+        }
+        Value::Int(number) => vec![plain(&number.to_string())],
+        other => vec![format!("{other:?}")],
+    }
+}
+
+/// A word without what differs by time: stamps, and milliseconds by more than two seconds.
+fn plain(word: &str) -> String {
+    match word.parse::<u64>() {
+        Ok(1_000_000_000_000_000..) => "stamp".into(),
+        Ok(ms @ 10_000..) => format!("{} s", (ms + 500) / 1_000),
+        _ => word.to_owned(),
+    }
+}
+
+async fn load(connection: &mut MultiplexedConnection) {
+    for (_, text) in redis_scripts() {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(text).query_async::<Value>(connection).await.unwrap();
+    }
+}
+
+async fn compare(server: &Server, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    server.command::<Value>(&["FLUSHALL"]).await;
+    let mut real = server.connection().await;
+    let simulated = SimulatedRedis::new(0);
+    let login =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let config = AsyncConnectionConfig::new();
+    let opened = MultiplexedConnection::new_with_config(&login, simulated.connect(), config);
+    let (mut simulation, driver) = opened.await.unwrap();
+    tokio::spawn(driver);
+    load(&mut real).await;
+    load(&mut simulation).await;
+    for step in steps {
+        let (found, expected) = (run(&mut simulation, &step).await, run(&mut real, &step).await);
+        prop_assert_eq!(found, expected, "{:?}", step);
+        let keys = server.keys().await.into_iter().filter(|key| !key.ends_with(":t"));
+        prop_assert_eq!(simulated.residue(), keys.collect::<Vec<_>>(), "{:?}", step);
+    }
+    Ok(())
+}
+
+#[test]
+fn simulated_server_runs_scripts_as_redis_does() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start());
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) };
+    let run = |steps| runtime.block_on(compare(&server, steps));
+    TestRunner::new(config).run(&prop::collection::vec(step(), 1..80), run).unwrap();
+}
