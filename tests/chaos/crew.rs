@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, thread::sleep, time::Duration};
 
+use gaggle::strategies::testing::history::ModelKind;
+
 use crate::{
     network::PREFIX,
     process::{Log, Process},
@@ -274,19 +276,17 @@ impl Crew {
             assert_eq!((seen.lost, seen.backwards), (0, 0), "{resource:?} lost updates");
             assert_eq!(seen.present(), seen.applied, "{resource:?} lost updates");
         }
-        let stale = log.stale_tokens();
-        none("tokens that do not grow", &stale);
-        let (overlaps, disorders) = (log.overlaps(), log.disorders());
-        if memory == Memory::Lost {
-            self.tally.add("two holders, as documented", u64::try_from(overlaps.len()).unwrap());
-        } else {
-            none("two holders at a time", &overlaps);
-            none("no legal order", &disorders);
-        }
-        if memory == Memory::Kept {
-            none("locks gone before their deadline", &log.bereft());
-        }
+        let lease = Duration::from_millis(self.work.lease_ms);
+        let models: &[ModelKind] = match memory {
+            Memory::Kept => &[ModelKind::Fenced, ModelKind::Leased],
+            Memory::Lost => &[ModelKind::Fenced],
+        };
+        let report = log.check(models, lease);
+        assert!(report.passed(), "{report}");
         let count = |count: usize| u64::try_from(count).unwrap();
+        if memory == Memory::Lost {
+            self.tally.add("two holders, as documented", count(log.overlaps(lease)));
+        }
         self.tally.add("acquisitions asked", count(log.acquisitions.len()));
         self.tally.add("granted", count(log.grants()));
         for resource in [Resource::Counter, Resource::Set] {
@@ -297,9 +297,4 @@ impl Crew {
         }
         self.tally.clone()
     }
-}
-
-fn none(what: &str, found: &[String]) {
-    let first = &found[..found.len().min(5)];
-    assert!(found.is_empty(), "{what}, {} times: {first:#?}", found.len());
 }

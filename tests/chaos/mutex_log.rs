@@ -1,15 +1,20 @@
-//! The history of all acquisitions, and the checks of it: Jepsen's first lock workload, as an
-//! owner-aware mutex with fencing tokens and leases.
-//!
-//! Tokens fix the order of grants, so the search for a legal order is one pass: each grant must
-//! fit between its call and its answer, after the end of the one before it. All times are of one
-//! clock, that of the host.
+//! The acquisitions of all workers, as a history for the checker (Jepsen's first lock workload).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use crate::protocol::{Event, Outcome};
+use gaggle::strategies::{
+    Drift, Nonce,
+    testing::history::{
+        self, Call, History, ModelKind, Operation, Outcome, Refusal, Report, Rule, Settings,
+    },
+};
 
-/// One acquisition, as far as its process told of it.
+use crate::{
+    crew::KEY,
+    protocol::{Event, Outcome as Unlocked},
+};
+
+/// One acquisition, as far as its process reported it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acquisition {
     pub(crate) asked: u64,
@@ -17,7 +22,7 @@ pub(crate) struct Acquisition {
     pub(crate) lost: Option<u64>,
     pub(crate) wrote: Option<u64>,
     pub(crate) unlocking: Option<u64>,
-    pub(crate) unlocked: Option<(u64, Outcome)>,
+    pub(crate) unlocked: Option<(u64, Unlocked)>,
     /// When its process was killed, at the latest moment at which it certainly still ran.
     pub(crate) died: Option<u64>,
 }
@@ -29,23 +34,14 @@ pub(crate) struct Grant {
     pub(crate) deadline: u64,
 }
 
-impl Acquisition {
-    /// Until when it certainly held: the first of its local deadline, its unlock being called, its
-    /// guard being lost, and its process' death.
-    fn held_until(&self) -> Option<u64> {
-        let ends = [Some(self.grant?.deadline), self.unlocking, self.lost, self.died];
-        ends.into_iter().flatten().min()
-    }
-}
-
 /// All acquisitions of one key, by process instance and operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MutexLog {
     pub(crate) acquisitions: BTreeMap<(u32, u32), Acquisition>,
     /// How calls that were not granted ended.
     pub(crate) refusals: BTreeMap<String, u64>,
-    /// Spans in which a group lost its majority and was formed anew: locks of that time may be
-    /// gone before their deadline, while exclusion holds all the same.
+    /// Times in which a group lost its majority and another formed: locks of that time may be lost
+    /// before their deadline, and the former holder gives up first.
     pub(crate) formings: Vec<(u64, u64)>,
 }
 
@@ -99,87 +95,66 @@ impl MutexLog {
         of.into_iter().any(|(_, acquisition)| acquisition.lost.is_some_and(|lost| lost > since))
     }
 
-    /// Where two certainly held at one time: what each says of the other.
-    pub(crate) fn overlaps(&self) -> Vec<String> {
-        let mut held: Vec<_> = self.granted().collect();
-        held.sort_by_key(|(_, _, grant, _)| grant.at);
-        let mut found = Vec::new();
-        let mut longest: Option<((u32, u32), u64)> = None;
-        for (id, _, grant, until) in held {
-            if let Some((other, until)) = longest
-                && until > grant.at
+    /// Checks all grants; `lease` is the duration that every worker asks for. Deadlines are exact,
+    /// because all processes of a host share the boot clock.
+    pub(crate) fn check(&self, models: &[ModelKind], lease: Duration) -> Report {
+        let drift = Drift::from_ppm(0).unwrap();
+        let settings = Settings { drift, ..Settings::default() };
+        history::check(&self.history(lease), models, &settings)
+    }
+
+    /// Two certain holders at a time: how often the checker finds them, at most
+    /// [`VIOLATIONS_KEPT`](history::VIOLATIONS_KEPT).
+    pub(crate) fn overlaps(&self, lease: Duration) -> usize {
+        let violations = self.check(&[ModelKind::Leased], lease).violations;
+        violations.iter().filter(|violation| violation.rule == Rule::Overlap).count()
+    }
+
+    /// Each grant and its unlock. A LOCK without a grant is left out: no outcome depends on it.
+    fn history(&self, lease: Duration) -> History {
+        let mut operations = Vec::new();
+        let granted = self.acquisitions.iter();
+        let granted = granted.filter_map(|(id, held)| Some((*id, held, held.grant?)));
+        for (client, ((instance, op), held, grant)) in (0..).zip(granted) {
+            let unlocked_at = held.unlocked.as_ref().map(|(at, _)| *at);
+            let forming = |(from, to): &(u64, u64)| {
+                held.asked <= *to && unlocked_at.unwrap_or(u64::MAX) >= *from
+            };
+            let forming = self.formings.iter().any(forming);
+            let ends = [Some(grant.deadline), held.lost.filter(|_| forming), held.died];
+            let until = nanos(ends.into_iter().flatten().min().unwrap());
+            let outcome = Outcome::Granted { token: grant.token, until };
+            let unlocked = match &held.unlocked {
+                Some((_, Unlocked::Ok)) => Outcome::Done,
+                Some((_, Unlocked::NotHolder)) if !forming => Outcome::Refused(Refusal::NotHolder),
+                Some((_, Unlocked::Expired)) => Outcome::Refused(Refusal::Expired),
+                _ => Outcome::Unknown,
+            };
+            let call = Call::Lock { duration: lease, max_wait: None };
+            let lock = (call, Some(held.asked), Some(grant.at), outcome);
+            for (call, invoked, completed, outcome) in
+                [lock, (Call::Unlock, held.unlocking, unlocked_at, unlocked)]
             {
-                let by_us = (until - grant.at) / 1000;
-                found.push(format!("{other:?} still held for {by_us} µs when {id:?} was granted"));
-            }
-            if longest.is_none_or(|(_, longest)| until > longest) {
-                longest = Some((id, until));
-            }
-        }
-        found
-    }
-
-    /// What contradicts an owner-aware mutex whose grants are ordered by their tokens.
-    pub(crate) fn disorders(&self) -> Vec<String> {
-        let mut granted: Vec<_> = self.granted().collect();
-        granted.sort_by_key(|(_, _, grant, _)| grant.token);
-        let mut found = Vec::new();
-        // The earliest moment at which the key can be free.
-        let (mut free, mut token) = (0, 0);
-        for (id, acquisition, grant, until) in granted {
-            if grant.token == token {
-                found.push(format!("{id:?} was granted token {token} a second time"));
-            }
-            token = grant.token;
-            let taken = free.max(acquisition.asked);
-            if taken > grant.at {
-                let by_us = (taken - grant.at) / 1000;
-                found.push(format!("{id:?} with token {token} was granted {by_us} µs too early"));
-            }
-            free = taken.max(until);
-        }
-        found
-    }
-
-    /// Grants whose token is not greater than that of a grant which was there before they were
-    /// asked for. Tokens grow whatever is lost.
-    pub(crate) fn stale_tokens(&self) -> Vec<String> {
-        let grants = || {
-            self.acquisitions.iter().filter_map(|(id, held)| Some((*id, held.asked, held.grant?)))
-        };
-        let (mut by_grant, mut by_call): (Vec<_>, Vec<_>) =
-            (grants().collect(), grants().collect());
-        by_grant.sort_by_key(|(_, _, grant)| grant.at);
-        by_call.sort_by_key(|(_, asked, _)| *asked);
-        let mut before = by_grant.into_iter().peekable();
-        let (mut greatest, mut found) = (0, Vec::new());
-        for (id, asked, grant) in by_call {
-            while let Some((_, _, earlier)) = before.next_if(|(_, _, grant)| grant.at < asked) {
-                greatest = greatest.max(earlier.token);
-            }
-            if grant.token <= greatest {
-                found.push(format!("{id:?} has token {} after {greatest}", grant.token));
+                let Some(invoked) = invoked.map(nanos) else { continue };
+                let nonce = Nonce::from_u128(u128::from(instance) << 32 | u128::from(op));
+                let (key, completed) = (KEY.into(), completed.map(nanos));
+                let queued = None;
+                operations.push(Operation {
+                    client,
+                    key,
+                    nonce,
+                    call,
+                    invoked,
+                    queued,
+                    completed,
+                    outcome,
+                });
             }
         }
-        found
+        History::new(operations).unwrap()
     }
+}
 
-    /// Unlocks that were told before their deadline that the lock had gone, although the granting
-    /// side was there all the time.
-    pub(crate) fn bereft(&self) -> Vec<String> {
-        let not_holder = |acquisition: &Acquisition| {
-            let Some((at, Outcome::NotHolder)) = acquisition.unlocked else { return false };
-            !self.formings.iter().any(|(from, to)| acquisition.asked <= *to && at >= *from)
-        };
-        let of = self.acquisitions.iter().filter(|(_, acquisition)| not_holder(acquisition));
-        of.map(|(id, _)| format!("{id:?} was told that it does not hold what it held")).collect()
-    }
-
-    /// Grants that lasted, with the end of each.
-    fn granted(&self) -> impl Iterator<Item = ((u32, u32), &Acquisition, Grant, u64)> {
-        self.acquisitions.iter().filter_map(|(id, acquisition)| {
-            let (grant, until) = (acquisition.grant?, acquisition.held_until()?);
-            Some((*id, acquisition, grant, until))
-        })
-    }
+const fn nanos(at: u64) -> Duration {
+    Duration::from_nanos(at)
 }
