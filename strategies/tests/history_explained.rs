@@ -1,5 +1,5 @@
-//! Goal: a report names the operations that matter and no others, and counts all that it found.
-//! Method: small histories with a planted fault, and what is said of them.
+//! Goal: a report shows a minimal explanation of each violation, and counts all of them.
+//! Method: small histories with a planted violation.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -13,7 +13,7 @@ use gaggle_strategies::testing::history::{
 use history_support::*;
 
 #[test]
-fn explanations_hold_only_the_operations_that_matter() {
+fn explanation_is_minimal() {
     let mut operations = Vec::new();
     for n in 1..50 {
         let at = u64::from(n) * 10;
@@ -37,7 +37,7 @@ fn explanations_hold_only_the_operations_that_matter() {
 }
 
 #[test]
-fn a_refusal_that_nobody_explains_is_explained_by_itself() {
+fn unexplained_refusal_stands_alone() {
     let mut operations = Vec::new();
     for n in 0..30 {
         operations.push(granted(n, 0, 1000, u64::from(n) + 1, 1000));
@@ -49,9 +49,9 @@ fn a_refusal_that_nobody_explains_is_explained_by_itself() {
     assert_eq!(kept, [1, 1], "{report}");
 }
 
-/// Whoever was refused as held had a holder, and is not to blame where that one is left out.
+/// A refusal as held is left out of an explanation together with its holder.
 #[test]
-fn an_explanation_leaves_a_refusal_out_with_the_holder_that_explains_it() {
+fn explained_refusal_is_left_out() {
     let operations = [
         granted(4, 0, 1, 1, 100),
         held(1, 2, 3),
@@ -66,7 +66,7 @@ fn an_explanation_leaves_a_refusal_out_with_the_holder_that_explains_it() {
 }
 
 #[test]
-fn the_intervals_alone_find_what_they_find_with_a_search() {
+fn interval_check_finds_overlaps_alone() {
     let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
     let history = History::new(bad.to_vec()).unwrap();
     let report = check_intervals(&history, &[Leased], exact().drift);
@@ -77,7 +77,7 @@ fn the_intervals_alone_find_what_they_find_with_a_search() {
 }
 
 #[test]
-fn of_many_violations_on_several_keys_a_hundred_are_kept_and_all_are_counted() {
+fn violations_are_counted_and_100_kept() {
     let on = |key: &str, n: u32| Operation { key: key.into(), ..held(n, n.into(), n.into()) };
     let operations: Vec<Operation> =
         (0..80).flat_map(|n| [on("one", n), on("other", 100 + n)]).collect();
@@ -87,7 +87,7 @@ fn of_many_violations_on_several_keys_a_hundred_are_kept_and_all_are_counted() {
 }
 
 #[test]
-fn whoever_asks_after_a_refusal_does_not_explain_it() {
+fn later_lock_does_not_explain_a_refusal() {
     let operations = [
         granted(2, 0, 1, 1, 100),
         unlocked(2, 2, 3),

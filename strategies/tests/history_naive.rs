@@ -1,8 +1,8 @@
-//! Goal: the search and the interval check are right, whatever they leave out. Method: small random
-//! histories, most of them nonsense, are also judged by a naive lock that lives through every
-//! millisecond and tries everything: each operation at each moment of its time, each call without
-//! an answer with and without effect, each end of a hold that its model allows. The search must say
-//! the same, and the interval check may accuse only what the naive lock refuses.
+//! Goal: the optimised search and the interval check are correct. Method: small random histories,
+//! mostly illegal, are also checked by a naive lock, which tries each operation at each millisecond
+//! of its time, each unanswered call with and without effect, and each end of a hold that the model
+//! allows. The search must agree, and the interval check may reject only what the naive lock
+//! rejects.
 //!
 //! A failure prints the history and the command that replays it: `GAGGLE_SEED=<seed> cargo test -p
 //! gaggle-strategies --test history_naive`.
@@ -20,7 +20,7 @@ use gaggle_strategies::{
     Nonce,
     testing::history::{
         Call, History,
-        ModelKind::{self, Fenced, Leased, Owner, Queued},
+        ModelKind::{self, Fenced, Leased, Queued},
         Operation, Outcome, Refusal, Rule, check,
     },
 };
@@ -49,7 +49,7 @@ struct Life {
 struct Holder {
     nonce: u128,
     until: u64,
-    told: bool,
+    granted: bool,
     token: Option<u64>,
 }
 
@@ -104,11 +104,10 @@ impl Naive<'_> {
         }
         if let Some(holder) = life.holder {
             let by_itself = match self.model {
-                Owner => false,
                 Fenced => true,
                 Leased | Queued => life.now >= holder.until,
             };
-            if by_itself || !holder.told {
+            if by_itself || !holder.granted {
                 open.push(ended(life, false));
             }
             let withdrawn = self
@@ -143,7 +142,7 @@ impl Naive<'_> {
                 if let Some(holder) = life.holder.filter(|_| holds) {
                     let until = holder.until.max(until);
                     let same = holder.token.is_none_or(|known| known == token);
-                    let holder = Some(Holder { told: true, until, ..holder });
+                    let holder = Some(Holder { granted: true, until, ..holder });
                     return same.then_some(Life { holder, latest_asked, ..life });
                 }
                 let overtaken =
@@ -152,7 +151,7 @@ impl Naive<'_> {
                     return None;
                 }
                 let life = self.grant(life, nonce, Some(token))?;
-                let holder = life.holder.map(|holder| Holder { told: true, until, ..holder });
+                let holder = life.holder.map(|holder| Holder { granted: true, until, ..holder });
                 Some(Life { holder, latest_asked, ..life })
             }
             (Call::Lock { .. }, Outcome::Refused(Refusal::Held)) => {
@@ -176,7 +175,7 @@ impl Naive<'_> {
             (Call::Extend { .. }, Outcome::Extended { until }) => {
                 let holder = life.holder.filter(|_| holds)?;
                 let until = holder.until.max(at(until));
-                let holder = Some(Holder { until, told: true, ..holder });
+                let holder = Some(Holder { until, granted: true, ..holder });
                 Some(Life { holder, ..life })
             }
             (_, Outcome::Refused(Refusal::NotHolder)) => (!holds).then_some(life),
@@ -203,7 +202,7 @@ impl Naive<'_> {
             return None;
         }
         let last_token = token.unwrap_or(life.last_token);
-        let holder = Some(Holder { nonce, until: 0, told: false, token });
+        let holder = Some(Holder { nonce, until: 0, granted: false, token });
         Some(Life { holder, last_token, ..life })
     }
 }
@@ -267,7 +266,7 @@ fn nonsense(rng: &mut StdRng) -> Vec<Operation> {
 }
 
 #[test]
-fn the_search_says_what_a_naive_lock_says() {
+fn search_agrees_with_the_naive_lock() {
     let replay = std::env::var("GAGGLE_SEED").map(|seed| seed.parse::<u64>().expect("a number"));
     let first = replay.clone().unwrap_or_else(|_| u64::from(rand::random::<u32>()));
     let mut counts = BTreeMap::<(ModelKind, bool), u64>::new();

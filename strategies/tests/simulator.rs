@@ -1,11 +1,11 @@
 //! Goal: whole clusters of the code that ships keep the contract under faults, and the simulator
-//! that says so can be trusted.
-//! Method: a slice of what `gaggle simulate` runs: the plans that once failed (`tests/plans`), a fixed range of
-//! seeds, and fresh seeds that are printed. Two runs of a seed, in this process and in another, have the same
-//! trace. Clocks beyond the drift bound must be seen to break what the bound protects.
+//! that says so can be trusted. Method: a slice of what `gaggle simulate` runs: the plans that once
+//! failed (`tests/plans`), a fixed range of seeds, and fresh seeds that are printed. Two runs of a
+//! seed, in this process and in another, have the same trace. Clocks beyond the drift bound must be
+//! seen to break what the bound protects.
 //!
-//! A failure prints its seed; `cargo run --release --features simulator -- simulate --seed N --trace`
-//! replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.
+//! A failure prints its seed; `cargo run --release --features simulator -- simulate --seed N
+//! --trace` replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -18,9 +18,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use gaggle_strategies::testing::{
-    history::{self, History},
-    simulator::{Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate},
+use gaggle_strategies::testing::simulator::{
+    Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate,
 };
 
 fn run(seed: u64, settings: &Settings) -> Run {
@@ -46,7 +45,7 @@ fn saved_plans_are_sound() {
 }
 
 #[test]
-fn fixed_and_fresh_seeds_are_sound_and_reach_every_fault_and_rare_event() {
+fn fixed_and_fresh_seeds_are_sound() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fresh = since.as_secs() << 16;
     let count = std::env::var("GAGGLE_SEEDS").ok().map_or(40, |n| n.parse().unwrap());
@@ -81,7 +80,7 @@ fn redis_clients_are_sound_under_every_fault() {
 
 /// A list of them all would have no bound; their number has.
 #[test]
-fn a_batch_counts_violations_beyond_those_that_it_names() {
+fn batch_counts_violations_beyond_its_list() {
     let mut batch = Batch::default();
     for seed in 0..1_500 {
         batch.add(&Run { seed, violation: Some("it broke".into()), ..Run::default() });
@@ -91,24 +90,6 @@ fn a_batch_counts_violations_beyond_those_that_it_names() {
     let table = batch.to_string();
     let line = table.lines().find(|line| line.starts_with("violations")).unwrap();
     assert!(line.ends_with(" 1500"), "{line}");
-}
-
-/// The file that `gaggle simulate --history` writes says all that the checker judges.
-#[test]
-fn a_history_read_from_its_file_is_judged_alike() {
-    let settings = Settings { history: true, ..Settings::default() };
-    for seed in 80..90 {
-        let run = run(seed, &settings);
-        let judged = run.judged.unwrap();
-        let mut file = Vec::new();
-        judged.history.write(&mut file).unwrap();
-        let history = History::read(&file[..]).unwrap();
-        assert!(!history.operations().is_empty());
-        let settings = history::Settings { drift: judged.drift, ..history::Settings::default() };
-        let report = history::check(&history, judged.models, &settings);
-        assert!(report.passed(), "seed {seed}: {report}");
-        assert_eq!((report.searches, report.unknown), (run.searches, run.unknown), "seed {seed}");
-    }
 }
 
 #[test]

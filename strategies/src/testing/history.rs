@@ -1,39 +1,36 @@
-//! The history checker: were the answers that clients got those of a lock?
+//! The history checker: finds replies to clients that no correct lock would give.
 //!
-//! A [`History`] is what clients saw: calls with the times of their invocations and answers, on one
-//! clock (a simulator's, or that of one host). [`check`] looks for breaches in two ways:
+//! A [`History`] holds calls with the times of their invocations and replies, on one clock (that of
+//! a simulator or of one host). [`check`] looks for violations in two ways:
 //!
-//! 1. **Intervals.** What must hold for every order of the operations: certain holds do not overlap,
-//!    tokens rise, a nonce lives once ([`Rule`] lists all). Costs a sort, whatever the contention.
+//! 1. **Intervals.** Rules for every order of the operations: certain holds do not overlap, tokens
+//!    rise, a nonce is granted once ([`Rule`] lists all). Costs a sort, whatever the contention.
 //! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a [model](Model)
-//!    answers as the lock did. It also sees wrong refusals and chains of consequences. It has a
-//!    budget; a search that ends by it is [`Undecided`], is counted, and is no pass. Keys on which
-//!    the first way found something are not searched.
+//!    replies as the lock did. It also finds wrong refusals and chains of consequences. A search
+//!    that exceeds its budget is [`Undecided`], is counted, and is not a pass. Keys with violations
+//!    of the first kind are not searched.
 //!
 //! # What must be in a history
 //!
-//! *Every* call on its keys; a holder that is not recorded looks like a breach. What the four
-//! [models](ModelKind) conclude stands with each. What nobody answered may have taken effect at any
-//! time after its invocation, or never; so may a LOCK that timed out or was withdrawn, whose hold
-//! ends at any time after (its withdrawal may be under way). A nonce of which one call was granted
-//! and another failed is certain of nothing from the failing call's invocation on, because a failed
-//! call withdraws its nonce.
-//!
-//! Two things at one instant happened in either order.
+//! *Every* call on its keys: a missing holder looks like a violation. The three [models](ModelKind)
+//! state what they conclude. An unanswered call may have taken effect at any time after its
+//! invocation, or never. So may a LOCK that timed out or was withdrawn, and its hold ends at any
+//! time, because its withdrawal may be in flight. If one call of a nonce was granted and another
+//! failed, its hold is uncertain from the failed call's invocation on, because a failed call
+//! withdraws its nonce. Two events at one instant happened in either order.
 //!
 //! # Layout
 //!
-//! - `operation`, `record`, `event`: what a recorder sees. Malformed histories are refused.
+//! - `operation`, `record`: what a recorder sees. Malformed histories are refused. `file`: on disk.
 //! - `acquisition`: operations grouped by nonce. `interval`: the first way.
 //! - `timeline`, `model`, `search`, `explain`: the second.
 //! - `report`: what comes out.
 
 mod acquisition;
-mod event;
 mod explain;
+mod file;
 mod interval;
 mod model;
-mod nanos;
 mod operation;
 mod record;
 mod report;
@@ -47,8 +44,8 @@ use self::{
     timeline::{Excerpt, Timeline},
 };
 pub use self::{
-    event::{Event, ReadError},
-    model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Owner, Queued},
+    file::ReadError,
+    model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Queued},
     operation::{Call, Operation, Outcome, Refusal},
     record::{History, Malformed, Recorder},
     report::{Report, Rule, Undecided, VIOLATIONS_KEPT, Violation},
@@ -58,11 +55,11 @@ use crate::Drift;
 /// How a history is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The steps that the search for one key and model may take; 2,000,000 by default, a second
-    /// or two and at most some hundred megabytes. The explanation of a breach may take as many again.
+    /// The steps that the search for one key and model may take; 2,000,000 by default, a second or
+    /// two and at most some hundred megabytes. The explanation of a breach may take as many again.
     pub budget: u64,
-    /// How far the rates of a holder's clock and of the history's differ; 1 % by default. A deadline
-    /// is certain only less this part of the time from its answer to it. None
+    /// How far the rates of a holder's clock and of the history's differ; 1 % by default. A
+    /// deadline is certain only less this part of the time from its answer to it. None
     /// (`Drift::from_ppm(0)`), which sees more, where deadlines are exact on the history's clock: a
     /// simulator that converts them, or processes of one host.
     pub drift: Drift,
@@ -139,7 +136,6 @@ fn search_key(
 
 fn search_as(model: ModelKind, timeline: &Timeline, budget: &mut u64) -> Verdict {
     match model {
-        ModelKind::Owner => search::search(&Owner, timeline, budget),
         ModelKind::Fenced => search::search(&Fenced, timeline, budget),
         ModelKind::Leased => search::search(&Leased, timeline, budget),
         ModelKind::Queued => search::search(&Queued, timeline, budget),

@@ -15,7 +15,7 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A LOCK of nonce `n` that waits for ever; the client is the nonce.
+/// An unbounded LOCK of nonce `n`; the client is the nonce.
 pub(crate) fn lock(n: u32, invoked: u64, completed: u64, outcome: Outcome) -> Operation {
     operation(n, Call::Lock { duration: ms(1000), max_wait: None }, invoked, completed, outcome)
 }
@@ -91,6 +91,12 @@ pub(crate) fn exact() -> Settings {
 pub(crate) fn check_as(model: ModelKind, operations: &[Operation]) -> Report {
     let history = History::new(operations.to_vec()).unwrap();
     check(&history, &[model], &exact())
+}
+
+pub(crate) fn passes(models: &[ModelKind], operations: &[Operation]) {
+    for &model in models {
+        check_as(model, operations).assert_passed();
+    }
 }
 
 /// The rules that are broken, in order.

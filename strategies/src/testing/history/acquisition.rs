@@ -1,3 +1,5 @@
+//! The operations of a history, grouped by nonce.
+
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use super::{Call, History, Operation, Outcome, Refusal};
@@ -16,7 +18,7 @@ pub(super) struct Acquisition {
     pub(super) held: bool,
     /// The grant that was known first.
     pub(super) grant: Option<Granted>,
-    /// The latest deadline that its holder was told.
+    /// The latest deadline of its holder.
     pub(super) until: Duration,
     /// The earliest two calls that may have ended it, with their invocations: unlocks, and LOCKs of
     /// the same nonce that failed, which withdraw it.
@@ -36,7 +38,7 @@ pub(super) struct Granted {
     pub(super) completed: Duration,
     /// Its token.
     pub(super) token: u64,
-    /// The first deadline told with a grant of this nonce.
+    /// The first deadline of a grant of this nonce.
     pub(super) until: Duration,
 }
 
@@ -187,7 +189,7 @@ impl Acquisition {
     }
 }
 
-/// How much of a lease that ends at `until`, told at `completed`, is certain if the clock of the
+/// How much of a lease that ends at `until`, known at `completed`, is certain if the clock of the
 /// history and that of the holder drift apart.
 pub(super) fn certain(completed: Duration, until: Duration, drift: Drift) -> Duration {
     until.saturating_sub(drift.over(until.saturating_sub(completed)))

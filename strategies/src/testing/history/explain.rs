@@ -1,3 +1,5 @@
+//! A minimal explanation of a history that no order explains.
+
 use std::time::Duration;
 
 use super::{
@@ -8,12 +10,12 @@ use super::{
     timeline::{Excerpt, Timeline},
 };
 
-/// The few operations that show why no order explains the key at `place`: the shortest beginning of
-/// its history that is illegal, and of that the acquisitions without which it would be legal.
+/// The operations that show why no order explains the key at `place`: of the shortest illegal
+/// prefix of its history, the acquisitions without which it would be legal.
 ///
 /// With an acquisition all of its calls are left out, and the refusals that it may have caused; so
-/// what is left is illegal only if the whole is. A search that ends by the budget counts as legal: the explanation then is
-/// longer than it need be, and still right.
+/// what is left is illegal only if the whole is. A search that ends by the budget counts as legal:
+/// the explanation then is longer than it need be, and still right.
 pub(super) fn explain(
     acquisitions: &Acquisitions<'_>,
     place: usize,

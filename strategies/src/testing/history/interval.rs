@@ -21,13 +21,11 @@ pub(super) struct Rules {
     tokens: bool,
     /// A hold lasts at least to its deadline: leased and queued.
     leases: bool,
-    /// A hold lasts to its unlock: owner-aware.
-    no_expiry: bool,
     /// First come, first served: queued.
     fifo: bool,
 }
 
-/// What was found.
+/// The violations found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) total: u64,
@@ -45,7 +43,6 @@ impl Rules {
         let mut rules = Self::default();
         for model in models {
             match model {
-                ModelKind::Owner => rules.no_expiry = true,
                 ModelKind::Fenced => rules.tokens = true,
                 ModelKind::Leased => rules.leases = true,
                 ModelKind::Queued => (rules.leases, rules.fifo) = (true, true),

@@ -3,7 +3,6 @@
 mod fenced;
 mod leased;
 mod mutex;
-mod owner;
 mod queued;
 
 use std::{fmt, hash::Hash, time::Duration};
@@ -12,7 +11,6 @@ pub use self::{
     fenced::Fenced,
     leased::Leased,
     mutex::{Hold, Mutex},
-    owner::Owner,
     queued::Queued,
 };
 
@@ -27,8 +25,8 @@ pub trait Model {
     /// Takes `action` at `at` or as soon after it as it can be taken: the state after it and the
     /// time at which it took effect, or `None` if it cannot be taken in this state.
     ///
-    /// `ghosts` holds the invocations, in order, of the calls that may have held the key at some
-    /// time since without anybody seeing it.
+    /// `ghosts` holds the invocations, in order, of the calls that may have held the key unseen at
+    /// some time since.
     fn step(
         &self,
         state: &Self::State,
@@ -40,31 +38,25 @@ pub trait Model {
 
 /// Which model a history is checked against.
 ///
-/// All four know the owner: only the nonce that holds is unlocked or extended. They differ in when
+/// All three know the owner: only the nonce that holds is unlocked or extended. They differ in when
 /// a hold may end without an unlock, and in what orders the grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModelKind {
-    /// **No expiry**: a hold ends by its unlock and by nothing else (and that of a call that failed,
-    /// by its withdrawal). For histories in which no lease runs out: leases longer than the run,
-    /// and no holder that dies.
-    Owner,
-    /// **Expiry at any time**: a hold may end by itself at any moment, whatever its deadline. What
-    /// is checked is the tokens: each grant has a greater one than all before, and a nonce has one.
+    /// **Expiry at any time**: a hold may end by itself at any moment, whatever its deadline. Only
+    /// the tokens are checked: each grant has a greater one than all before, and a nonce has one.
     /// It trusts no clock: for runs with frozen clocks and drift beyond the bound, where the
     /// holder's deadline promises nothing, and for a Redis that lost its memory.
     Fenced,
-    /// **Expiry from the deadline on**: a hold may end by itself, but not before the deadline that
-    /// its holder was told (contract, rule 2). How much later, a change of leader and a sweep
-    /// decide: the end is possible from then on and never forced.
+    /// **Expiry from the deadline on**: a hold may end by itself, but not before its holder's
+    /// deadline (contract, rule 2). A change of leader or a sweep may delay the end without bound.
     ///
     /// Sound for a strategy while clock rates differ by no more than the drift that its deadlines
     /// allow for; for Redis also only while it keeps its memory and its wall clock is not stepped.
     Leased,
-    /// [`Leased`](Self::Leased), and **first come, first served**: whoever was in the queue before
-    /// another even asked is granted before it. A call that was invoked long ago is not yet queued,
-    /// because requests are delayed; so each LOCK that waits needs the stamp
-    /// [`Operation::queued`](super::Operation::queued), and one without a stamp is never counted as
-    /// overtaken. What is sound evidence:
+    /// [`Leased`](Self::Leased), and **first come, first served**: a waiter that was queued before
+    /// another call's invocation is granted before it. Requests are delayed, so an invoked call is
+    /// not yet queued. A LOCK counts as queued from its stamp
+    /// [`Operation::queued`](super::Operation::queued), and never without one. Sound evidence is:
     ///
     /// - `Local`: the first poll of the call returned *pending*.
     /// - `Gaggle`: any member has applied the entry of this LOCK, and its table holds it as a
@@ -80,13 +72,12 @@ pub enum ModelKind {
 
 impl ModelKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Owner, Self::Fenced, Self::Leased, Self::Queued];
+    pub const ALL: [Self; 3] = [Self::Fenced, Self::Leased, Self::Queued];
 }
 
 impl fmt::Display for ModelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Owner => "an owner-aware mutex without expiry",
             Self::Fenced => "a fenced lock",
             Self::Leased => "a lock with leases",
             Self::Queued => "a queue of leases",
@@ -148,7 +139,7 @@ pub enum Action {
         /// Who.
         acquisition: u32,
     },
-    /// Somebody else was seen to hold.
+    /// Another nonce was seen to hold.
     Held {
         /// Who asked.
         acquisition: u32,

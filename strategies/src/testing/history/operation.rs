@@ -1,12 +1,13 @@
+//! One recorded call and its outcome.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::nanos;
 use crate::{Error, Lock, Nonce};
 
 /// One call and how it ended. All times are since one origin, on one clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// Who called: a task, a thread or a process, which makes one call at a time.
     pub client: u32,
@@ -14,40 +15,38 @@ pub struct Operation {
     pub key: Arc<str>,
     /// The acquisition that the call is about.
     pub nonce: Nonce,
-    /// What was asked.
+    /// The call.
     pub call: Call,
     /// Before anything was sent.
     pub invoked: Duration,
     /// When it was known that this LOCK has a place in the queue, if it was. Evidence for the
     /// model of a queue; see [`ModelKind::Queued`](super::ModelKind::Queued) for what counts.
     pub queued: Option<Duration>,
-    /// When the caller had the answer; `None` if it never came (the process died, or the run ended).
+    /// When the caller had the answer; `None` if it never came (the process died, or the run
+    /// ended).
     pub completed: Option<Duration>,
     /// The answer.
     pub outcome: Outcome,
 }
 
-/// What was asked.
+/// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
     /// Take the key.
     Lock {
         /// The lease asked for.
-        #[serde(with = "nanos")]
         duration: Duration,
-        /// The longest wait: zero tries once, `None` waits for ever.
-        #[serde(with = "nanos::option")]
+        /// The longest wait: zero tries once, `None` is unbounded.
         max_wait: Option<Duration>,
     },
     /// Free the key. Also recorded for a guard that was dropped (completed at once, outcome
-    /// unknown), for a guard that was told `lost` before its deadline (the same), and for every
+    /// unknown), for a guard that was lost before its deadline (the same), and for every
     /// guard that a `close` unlocks.
     Unlock,
     /// Make the lease longer.
     Extend {
         /// The lease asked for, from now.
-        #[serde(with = "nanos")]
         duration: Duration,
     },
 }
@@ -61,7 +60,6 @@ pub enum Outcome {
         /// The fencing token.
         token: u64,
         /// The holder's local deadline, on the history's clock.
-        #[serde(with = "nanos")]
         until: Duration,
     },
     /// The unlock freed the key.
@@ -69,13 +67,12 @@ pub enum Outcome {
     /// The lease is longer.
     Extended {
         /// The holder's new local deadline, on the history's clock.
-        #[serde(with = "nanos")]
         until: Duration,
     },
     /// The call was refused.
     Refused(Refusal),
     /// May have taken effect, or may take effect at any time after the invocation, or never. Also a
-    /// call that was dropped, and one that was never answered.
+    /// call that was dropped or never answered.
     Unknown,
 }
 
@@ -151,9 +148,9 @@ impl Call {
 }
 
 impl Outcome {
-    /// A grant as the library returns it. Right where the strategy's clock is the history's clock:
-    /// all processes of one host that use [`BootClock`](crate::BootClock), or one paused runtime.
-    /// A lock without a deadline is relied on by nobody: it counts until zero.
+    /// A grant as the library returns it, if the strategy's clock is the history's clock: for the
+    /// processes of one host with [`BootClock`](crate::BootClock), or in one paused runtime. A lock
+    /// without a deadline has no certain hold.
     #[must_use]
     pub fn granted(lock: &Lock) -> Self {
         Self::Granted { token: lock.fencing_token(), until: deadline(lock) }

@@ -1,6 +1,8 @@
+//! Records calls, and refuses malformed histories.
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Call, Event, Operation, Outcome};
+use super::{Call, Operation, Outcome};
 use crate::Nonce;
 
 /// Collects what clients saw, and makes a [`History`] of it.
@@ -44,7 +46,7 @@ pub struct Recorder {
 /// be concluded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A client invokes while a call of its own is open (one that was never answered included).
+    /// A client invokes while a call of its own is open (a call without a reply stays open).
     #[error("client {client} invokes at {at:?} while its call of {open:?} is open")]
     TwoOpenCalls {
         /// The client.
@@ -165,17 +167,6 @@ impl Recorder {
                 (operation.completed, operation.outcome) = (Some(at), outcome);
             }
             None => self.refuse(Malformed::NothingOpen { client, at }),
-        }
-    }
-
-    /// Takes in one event.
-    pub fn event(&mut self, event: Event) {
-        match event {
-            Event::Invoke { client, at, key, nonce, call } => {
-                self.invoke(client, at, key, nonce, call);
-            }
-            Event::Queued { client, at } => self.queued(client, at),
-            Event::Complete { client, at, outcome } => self.complete(client, at, outcome),
         }
     }
 

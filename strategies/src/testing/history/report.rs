@@ -1,8 +1,10 @@
+//! The result of a check.
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::{History, ModelKind, Operation, Outcome, Refusal};
 
-/// Of the violations found, so many are kept with their operations; all are counted.
+/// How many violations are kept with their operations; all are counted.
 pub const VIOLATIONS_KEPT: usize = 100;
 
 /// A rule that a history breaks.
@@ -20,7 +22,7 @@ pub enum Rule {
     TokenChanged,
     /// A nonce was granted to a call made after its unlock (rules 6 and 7).
     GrantAfterUnlock,
-    /// An unlock or extend succeeded for a nonce that nobody can have locked.
+    /// An unlock or extend succeeded for a nonce without a LOCK.
     NeverLocked,
     /// A nonce was unlocked twice, one after the other, with success.
     UnlockedTwice,
@@ -32,9 +34,9 @@ pub enum Rule {
     ExpiredEarly,
     /// A deadline is later than the longest lease asked for, counted from the answer (rule 2).
     DeadlineTooLate,
-    /// `Held` was said where nobody can have held.
-    HeldByNobody,
-    /// A waiter was passed by one that asked when it was queued already.
+    /// `Held` was the reply although no nonce can have held.
+    HeldWithoutHolder,
+    /// A queued waiter was overtaken by a LOCK that was invoked later.
     Overtaken,
     /// No order of the operations explains them all by this model.
     Unexplained(ModelKind),
@@ -60,7 +62,7 @@ pub struct Undecided {
     pub model: ModelKind,
 }
 
-/// What was checked, and what was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations in the history.
@@ -176,13 +178,13 @@ impl fmt::Display for Rule {
             Self::TokenReused => "one token for two grants",
             Self::TokenChanged => "two tokens for one nonce",
             Self::GrantAfterUnlock => "granted after its unlock",
-            Self::NeverLocked => "success for a nonce that nobody locked",
+            Self::NeverLocked => "success for a nonce without a LOCK",
             Self::UnlockedTwice => "unlocked twice",
             Self::ExtendedAfterUnlock => "extended after its unlock",
-            Self::HolderRefused => "the holder was told that it does not hold",
+            Self::HolderRefused => "a certain holder was refused as not the holder",
             Self::ExpiredEarly => "expired before its deadline",
             Self::DeadlineTooLate => "a deadline after the end of the lease",
-            Self::HeldByNobody => "refused as held where nobody held",
+            Self::HeldWithoutHolder => "refused as held without a holder",
             Self::Overtaken => "a queued waiter was overtaken",
             Self::Unexplained(model) => return write!(f, "no order explains this as {model}"),
         })

@@ -1,3 +1,5 @@
+//! The search for a legal order of the operations.
+
 mod links;
 mod mixer;
 mod order;
@@ -23,7 +25,7 @@ pub(super) enum Verdict {
 }
 
 /// Looks for an order of the timeline's actions that `model` takes, each within its time: the
-/// search of Wing and Gong, with Lowe's memory of what was tried.
+/// search of Wing and Gong, with Lowe's memory of tried states.
 ///
 /// Where tokens can be trusted they give the order of the grants, which leaves hardly a choice.
 /// Where they cannot, only the fenced model keeps to them: the others are right or wrong without.
@@ -42,7 +44,7 @@ type Tried<S> = std::collections::HashMap<(u128, S), Duration, BuildHasherDefaul
 struct Search<'a, M: Model> {
     model: &'a M,
     timeline: &'a Timeline,
-    /// Steps that must be taken and are not, by `from`; but for those that `order` holds.
+    /// Steps that must still be taken, by `from`, except those in `order`.
     required: Links,
     /// All that must be taken, by `to`: the first bounds every time.
     by_end: Links,
@@ -135,8 +137,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// The next step that can be taken at `at`, after the step `after` was tried: first those that
-    /// must be taken, then the grant whose turn it is, then those that may be taken.
+    /// The next step that can be taken at `at`, after the step `after` was tried: first the steps
+    /// that must be taken, then the grant whose turn it is, then optional steps.
     fn next(
         &mut self,
         at: &At<M::State>,

@@ -1,3 +1,5 @@
+//! The actions on one key, with the time in which each took effect.
+
 use std::time::Duration;
 
 use super::{
@@ -12,7 +14,7 @@ use crate::Drift;
 pub(super) struct Timeline {
     /// In order of invocation.
     pub(super) steps: Vec<Step>,
-    /// The invocations of calls that may have held without anybody seeing it, in order.
+    /// The invocations of calls that may have held unseen, in order.
     pub(super) ghosts: Vec<Duration>,
     /// Whether tokens give the order of the grants: they do (contract, rule 5) unless two nonces
     /// have one token, or tokens contradict real time.
@@ -36,8 +38,8 @@ pub(super) struct Step {
 pub(super) struct Excerpt {
     /// Nothing after this is known: later calls are left out, later answers unknown.
     pub(super) until: Duration,
-    /// When each acquisition that is left out may have held, by the beginning; the end is the latest
-    /// of all up to there. Whoever was refused as held meanwhile may have been refused for it.
+    /// When each acquisition that is left out may have held, by the beginning; the end is the
+    /// latest of all up to there. A refusal as held in that time may be explained by it.
     left_out: Vec<(Duration, Duration)>,
 }
 
@@ -65,7 +67,7 @@ impl Excerpt {
         Self::new(Duration::MAX, std::iter::empty())
     }
 
-    /// Whether one that is left out may have held between these times.
+    /// Whether an acquisition that is left out may have held between these times.
     fn may_hide_holder(&self, from: Duration, to: Duration) -> bool {
         let begun = self.left_out.partition_point(|(asked, _)| *asked <= to);
         begun.checked_sub(1).is_some_and(|last| self.left_out[last].1 >= from)
@@ -102,10 +104,9 @@ impl Timeline {
         timeline
     }
 
-    /// Leaves out the ghosts that nothing needs: no call found their nonce holding, and nobody was
-    /// refused as held since. Every order with such a ghost is one without it: whatever its taking
-    /// the key ended could have ended just as well by the time of the next action that needs the
-    /// key. Kept, each would double what a search that fails late has to try.
+    /// Leaves out the unneeded ghosts: no call found their nonce holding, and no call was refused
+    /// as held since. Every legal order is legal without them: a hold that a ghost ended may end
+    /// later as well. Each would double the work of a search that fails late.
     fn leave_out_idle_ghosts(&mut self) {
         let held = |step: &Step| step.to.filter(|_| matches!(step.action, Action::Held { .. }));
         let refused = self.steps.iter().filter_map(held).max();
@@ -185,7 +186,7 @@ impl Timeline {
                 (Call::Unlock, Outcome::Unknown) => {
                     first.get_or_insert(from);
                 }
-                // A failed LOCK withdraws its nonce, whoever else holds by it.
+                // A failed LOCK withdraws its nonce, also if another call of it was granted.
                 (Call::Lock { .. }, _) if call.is_ghost() && nonce.matters => {
                     first.get_or_insert(from);
                 }
@@ -276,7 +277,7 @@ struct Nonce {
     locks: u32,
     /// How many grants and extensions must find it holding.
     finds: u32,
-    /// Whether it is not just anybody: its own calls saw it hold or not hold.
+    /// Whether its own calls saw it hold or not hold.
     matters: bool,
 }
 

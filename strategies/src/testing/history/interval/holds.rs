@@ -13,7 +13,7 @@ struct Hold {
     /// When the nonce was first asked for: its grant took effect between this and `from`.
     asked: Duration,
     grant: u32,
-    /// The deadline told with the grant, where deadlines count.
+    /// The deadline of the grant, where deadlines count.
     deadline: Duration,
     /// The last call that found it holding, with its invocation.
     found: Option<(Duration, u32)>,
@@ -28,13 +28,8 @@ pub(super) fn check(key: &Key<'_, '_>, rules: Rules, found: &mut Found) {
 }
 
 fn hold(nonce: &Acquisition, grant: Granted, rules: Rules) -> Hold {
-    let (deadline, believed) = if rules.no_expiry {
-        (Duration::MAX, Duration::MAX)
-    } else if rules.leases {
-        (grant.until, nonce.until)
-    } else {
-        (Duration::ZERO, Duration::ZERO)
-    };
+    let zero = (Duration::ZERO, Duration::ZERO);
+    let (deadline, believed) = if rules.leases { (grant.until, nonce.until) } else { zero };
     let seen = nonce.found.map_or(Duration::ZERO, |(invoked, _)| invoked);
     let to = believed.max(seen).min(nonce.ending()).max(grant.completed);
     let asked = nonce.asked.unwrap_or(grant.completed);

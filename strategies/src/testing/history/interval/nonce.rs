@@ -88,22 +88,20 @@ fn check_refusal(
         operation.invoked > grant.completed && completed < end
     };
     match refusal {
-        Refusal::NotHolder
-            if (rules.no_expiry && held(Duration::MAX)) || (rules.leases && held(nonce.until)) =>
-        {
+        Refusal::NotHolder if rules.leases && held(nonce.until) => {
             found.note(key, Rule::HolderRefused, &[grant.operation, number]);
         }
         // From its deadline on, the caller's own clock says this without asking; and a copy of the
         // lock that has seen no extension has the first deadline.
-        Refusal::Expired if (rules.leases || rules.no_expiry) && held(grant.until) => {
+        Refusal::Expired if rules.leases && held(grant.until) => {
             found.note(key, Rule::ExpiredEarly, &[grant.operation, number]);
         }
         _ => {}
     }
 }
 
-/// `Held` needs somebody who may hold during the call: a nonce asked for by its end, and not
-/// certainly ended before its beginning.
+/// `Held` needs a possible holder during the call: a nonce invoked by the call's end and not
+/// certainly ended before its invocation.
 pub(super) fn check_held(key: &Key<'_, '_>, found: &mut Found) {
     let mut refused: Vec<(u32, &Acquisition)> = Vec::new();
     for nonce in key.of_key.iter().filter(|nonce| nonce.held) {
@@ -133,7 +131,7 @@ pub(super) fn check_held(key: &Key<'_, '_>, found: &mut Found) {
         let itself = nonce.asked.is_some_and(|asked| asked <= to)
             && nonce.done.is_none_or(|(done, _)| done >= from);
         if begun <= over + usize::from(itself) {
-            found.note(key, Rule::HeldByNobody, &[number]);
+            found.note(key, Rule::HeldWithoutHolder, &[number]);
         }
     }
 }

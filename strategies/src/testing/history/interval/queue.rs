@@ -1,11 +1,11 @@
-//! First come, first served: whoever was certainly queued before another asked is served first.
+//! First come, first served: a waiter queued before another LOCK's invocation is granted first.
 
 use std::time::Duration;
 
 use super::{Found, Key};
 use crate::testing::history::Rule;
 
-/// Tokens tell the order of the grants. From the last one back, the earliest place in the queue of
+/// Tokens give the order of the grants. From the last one back, the earliest place in the queue of
 /// all that were served later must not be earlier than the asking of any that was served before.
 pub(super) fn check(key: &Key<'_, '_>, found: &mut Found) {
     let mut grants: Vec<(u64, Duration, Option<Duration>, u32)> = key

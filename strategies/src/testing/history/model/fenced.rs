@@ -1,3 +1,5 @@
+//! The model of a lock whose tokens rise.
+
 use std::time::Duration;
 
 use super::{Action, Model, ModelKind, Mutex};
@@ -29,7 +31,7 @@ impl Model for Fenced {
         match *action {
             Action::Grant { acquisition, token, .. } if state.mutex.holds(acquisition) => {
                 let known = state.mutex.hold.and_then(|hold| hold.token);
-                // A ghost took the key before anybody saw its token.
+                // A ghost took the key before its token was known.
                 if known.is_some_and(|known| known != token) {
                     return None;
                 }
@@ -46,7 +48,7 @@ impl Model for Fenced {
             }
             _ => {}
         }
-        let (mutex, at) = state.mutex.step(action, at, ghosts, |_, at| Some(at))?;
+        let (mutex, at) = state.mutex.step(action, at, ghosts, |_, at| at)?;
         Some((State { mutex, last_token }, at))
     }
 }

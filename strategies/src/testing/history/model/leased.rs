@@ -1,3 +1,5 @@
+//! The model of a lock with leases.
+
 use std::time::Duration;
 
 use super::{Action, Hold, Model, ModelKind, Mutex};
@@ -23,7 +25,6 @@ impl Model for Leased {
 }
 
 /// From its deadline on.
-#[expect(clippy::unnecessary_wraps, reason = "other models say never")]
-pub(super) fn expires(hold: &Hold, at: Duration) -> Option<Duration> {
-    Some(at.max(hold.until))
+pub(super) fn expires(hold: &Hold, at: Duration) -> Duration {
+    at.max(hold.until)
 }

@@ -1,3 +1,5 @@
+//! The holder of one key, shared by all models.
+
 use std::time::Duration;
 
 use super::Action;
@@ -20,14 +22,14 @@ pub struct Hold {
     pub acquisition: Option<u32>,
     /// Its token, if a grant showed it.
     pub token: Option<u64>,
-    /// Until when a caller was told that it holds; zero if nobody was.
+    /// The deadline of its holder; zero if no caller was granted.
     pub until: Duration,
-    /// Whether a caller was told that it holds. If not, its withdrawal may end it at any time.
-    pub told: bool,
+    /// Whether a caller was granted. If not, its withdrawal may end it at any time.
+    pub granted: bool,
     /// From when on an unlock without an answer may have ended it.
     pub released: Option<Duration>,
-    /// How many actions are still to find it holding. It cannot end by itself before they have: said
-    /// here, it cuts off at once what a search would find out much later.
+    /// How many actions are still to find it holding. It cannot end by itself before they have:
+    /// said here, it cuts off at once what a search would find out much later.
     finds: u32,
     /// Whether its nonce could be asked for again.
     repeated: bool,
@@ -40,7 +42,7 @@ impl Hold {
             acquisition: None,
             token: None,
             until: Duration::ZERO,
-            told: false,
+            granted: false,
             released: None,
             finds: 0,
             repeated: false,
@@ -55,8 +57,8 @@ impl Mutex {
         self.hold.is_some_and(|hold| hold.acquisition == Some(acquisition))
     }
 
-    /// Takes `action` at `at` or as soon after it as possible. `ends` says when a hold that a caller
-    /// was told of may end by itself, at or after a time; `None` is never.
+    /// Takes `action` at `at` or as soon after it as possible. `ends` returns when a granted
+    /// hold may end by itself, at or after a time.
     ///
     /// A hold ends by itself only when another action needs it to: as it may end at any later time
     /// too, ending it early would only forbid more.
@@ -66,7 +68,7 @@ impl Mutex {
         action: &Action,
         at: Duration,
         ghosts: &[Duration],
-        ends: fn(&Hold, Duration) -> Option<Duration>,
+        ends: fn(&Hold, Duration) -> Duration,
     ) -> Option<(Self, Duration)> {
         let mut next = self.clone();
         let at = match *action {
@@ -75,13 +77,13 @@ impl Mutex {
                     && hold.acquisition == Some(acquisition)
                 {
                     hold.until = hold.until.max(until);
-                    (hold.told, hold.token) = (true, Some(token));
+                    (hold.granted, hold.token) = (true, Some(token));
                     hold.finds = hold.finds.saturating_sub(1);
                     return Some((next, at));
                 }
                 let (acquisition, token) = (Some(acquisition), Some(token));
                 let hold =
-                    Hold { acquisition, token, until, told: true, released, finds, repeated };
+                    Hold { acquisition, token, until, granted: true, released, finds, repeated };
                 next.take(hold, at, ends)?
             }
             Action::Ghost { acquisition, token, released, finds, repeated } => {
@@ -90,7 +92,7 @@ impl Mutex {
                 }
                 let (acquisition, until) = (Some(acquisition), Duration::ZERO);
                 let hold =
-                    Hold { acquisition, token, until, told: false, released, finds, repeated };
+                    Hold { acquisition, token, until, granted: false, released, finds, repeated };
                 next.take(hold, at, ends)?
             }
             Action::Unlock { acquisition } => {
@@ -104,7 +106,7 @@ impl Mutex {
                 let hold =
                     next.hold.as_mut().filter(|hold| hold.acquisition == Some(acquisition))?;
                 hold.until = hold.until.max(until);
-                hold.told = true;
+                hold.granted = true;
                 hold.finds = hold.finds.saturating_sub(1);
                 at
             }
@@ -135,7 +137,7 @@ impl Mutex {
         &mut self,
         hold: Hold,
         at: Duration,
-        ends: fn(&Hold, Duration) -> Option<Duration>,
+        ends: fn(&Hold, Duration) -> Duration,
     ) -> Option<Duration> {
         if hold.acquisition.is_some_and(|acquisition| self.spent.contains(&acquisition)) {
             return None;
@@ -146,16 +148,12 @@ impl Mutex {
     }
 
     /// Lets the present hold end by itself, if it can.
-    fn vacate(
-        &mut self,
-        at: Duration,
-        ends: fn(&Hold, Duration) -> Option<Duration>,
-    ) -> Option<Duration> {
+    fn vacate(&mut self, at: Duration, ends: fn(&Hold, Duration) -> Duration) -> Option<Duration> {
         let at = match &self.hold {
             Some(hold) if hold.finds > 0 => return None,
-            Some(hold) if hold.told => {
-                let released = hold.released.map(|released| at.max(released));
-                [ends(hold, at), released].into_iter().flatten().min()?
+            Some(hold) if hold.granted => {
+                let end = ends(hold, at);
+                hold.released.map_or(end, |released| end.min(at.max(released)))
             }
             _ => at,
         };

@@ -1,3 +1,5 @@
+//! The model of a queue of leases.
+
 use std::time::Duration;
 
 use super::{Action, Model, ModelKind, Mutex, leased::expires};
@@ -6,12 +8,12 @@ use super::{Action, Model, ModelKind, Mutex, leased::expires};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queued;
 
-/// Who holds, and who was served.
+/// The holder, and the invocation of the latest grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     mutex: Mutex,
-    /// When the latest to ask, of all that were granted so far, asked. Whoever was queued before
-    /// that and comes after was overtaken.
+    /// The latest invocation of all granted so far. A waiter that was queued before it and is
+    /// granted later was overtaken.
     latest_asked: Duration,
 }
 

@@ -1,3 +1,5 @@
+//! A linked list of steps, from which a search removes and restores entries.
+
 /// A list of numbers in order, from which any can be taken out and put back in reverse.
 pub(super) struct Links {
     next: Vec<usize>,

@@ -1,7 +1,9 @@
+//! A fast hasher for the states of a search.
+
 use std::hash::Hasher;
 
-/// Hashes what the search remembers: short keys of integers, which nobody chooses so that they
-/// collide; a hash that withstands an attacker costs several times as much.
+/// Hashes the states of a search: short keys of integers. No attacker chooses them, and a hash that
+/// withstands one costs several times as much.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mixer(u64);
 
