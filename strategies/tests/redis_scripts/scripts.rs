@@ -66,7 +66,7 @@ impl Scripts {
         cmd.arg(arguments).query_async(&mut self.connection).await
     }
 
-    /// A LOCK that waits for `wait` ms; `copies` of it may be under way.
+    /// A LOCK that waits for `wait` ms; `copies` of it may be in flight.
     pub(super) async fn lock(
         &mut self,
         nonce: u8,

@@ -9,45 +9,33 @@
 pub(crate) mod proxy;
 
 use std::{
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::Mutex,
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::{free_port, redis_program};
+use gaggle_channels::testing::RedisServer;
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{AsyncConnectionConfig, FromRedisValue, Value, aio::MultiplexedConnection};
 
-pub(crate) struct Server {
-    port: u16,
-    directory: PathBuf,
-    settings: &'static [&'static str],
-    child: Mutex<Option<Child>>,
-}
+/// A [`RedisServer`] that tests share, with questions about its content.
+pub(crate) struct Server(Mutex<RedisServer>);
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        Self::start_with(&[]).await
+        Self(Mutex::new(RedisServer::start()))
     }
 
-    /// With these options of its command line as well.
-    pub(crate) async fn start_with(settings: &'static [&'static str]) -> Self {
-        let port = free_port();
-        let name = format!("gaggle-test-redis-{}-{port}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).unwrap();
-        let server = Self { port, directory, settings, child: Mutex::new(None) };
-        server.up().await;
-        server
+    fn server(&self) -> std::sync::MutexGuard<'_, RedisServer> {
+        self.0.lock().unwrap()
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.server().port()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        self.server().url()
     }
 
     pub(crate) fn options(&self) -> RedisOptions {
@@ -58,47 +46,29 @@ impl Server {
         Redis::open(self.options()).await.unwrap()
     }
 
-    /// Starts the server, empty.
+    /// Starts the server again, empty or with what `SAVE` kept.
     pub(crate) async fn up(&self) {
-        let mut command = Command::new(redis_program());
-        if self.settings.contains(&"--cluster-enabled") {
-            // Its own choice, 10,000 above the other, may be anybody's.
-            command.args(["--cluster-port", &free_port().to_string()]);
-        }
-        let child = command
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"])
-            .arg(&self.directory)
-            .args(self.settings)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed for this test");
-        *self.child.lock().unwrap() = Some(child);
-        let limit = Instant::now() + Duration::from_secs(10);
-        loop {
-            let client = redis::Client::open(self.url()).unwrap();
-            if client.get_multiplexed_async_connection().await.is_ok() {
-                return;
-            }
-            assert!(Instant::now() < limit, "redis-server has not started");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.server().restart();
     }
 
-    /// Sends the server a signal, such as `STOP`: it keeps its connections and answers nothing.
+    /// Sends the server a signal: after `STOP` it keeps its connections and replies to nothing.
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.lock().unwrap().as_ref().unwrap().id().to_string();
+        let pid = self.server().pid().unwrap().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap();
         assert!(sent.success());
     }
 
     /// Kills the server; its memory is lost.
     pub(crate) fn down(&self) {
-        if let Some(mut child) = self.child.lock().unwrap().take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.server().stop();
+    }
+
+    /// How often the server has run a command.
+    pub(crate) async fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.command(&["INFO", "commandstats"]).await;
+        let start = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&*start));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
     }
 
     /// A connection of the test's own, for a server that may be busy.
@@ -125,7 +95,7 @@ impl Server {
         keys
     }
 
-    /// What is left besides token counters and remembered nonces.
+    /// All keys but token counters and remembered nonces.
     pub(crate) async fn residue(&self) -> Vec<String> {
         let keys = self.keys().await.into_iter();
         let stays =
@@ -166,13 +136,6 @@ impl Server {
     /// Ends connections by the type that Redis gives them: `normal`, `pubsub`.
     pub(crate) async fn kill(&self, kind: &str) {
         self.command::<Value>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.down();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

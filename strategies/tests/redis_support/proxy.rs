@@ -1,4 +1,4 @@
-//! A TCP proxy before the server, which loses what a test tells it to lose.
+//! A TCP proxy before the server that loses and delays traffic on request.
 
 use std::{
     pin::pin,
@@ -25,10 +25,9 @@ struct Faults {
     lose_publications: AtomicBool,
     /// What clients send is lost, and what they send later on the same connection.
     swallow: AtomicBool,
-    /// How long everything that the server sends is under way, in milliseconds.
+    /// The delay of everything that the server sends, in milliseconds.
     answer_delay: AtomicU64,
-    /// For how long the next script is under way, in milliseconds; 0 for no longer than others. It
-    /// arrives although its connection has ended.
+    /// The delay of the next script, in milliseconds. It arrives although its connection has ended.
     hold: AtomicU64,
 }
 
@@ -163,8 +162,8 @@ async fn carry(client: TcpStream, server: TcpStream, faults: Arc<Faults>) {
     }
 }
 
-/// Removes every publication: a push of the word, a topic and a payload. None is cut in two, because
-/// the server writes them whole and they are short.
+/// Removes every publication: a push of the word, a topic and a payload. None is cut in two,
+/// because the server writes them whole and they are short.
 fn remove_publications(bytes: &mut Vec<u8>) {
     let head = b">3\r\n$7\r\nmessage\r\n";
     while let Some(begin) = find(bytes, head) {

@@ -1,13 +1,13 @@
-//! Goal: a key is given on as the queue has it (contract, rules 5 and 7), and its next holder is told all
-//! that its deadline needs (rule 2).
-//! Method: what is in Redis after an UNLOCK or an expiry, and what the waiter's process is told.
+//! Goal: an UNLOCK grants the key to the next waiter (contract, rules 5 and 7), and its process
+//! receives all that the deadline needs (rule 2).
+//! Method: the content of Redis and the publications after an UNLOCK.
 
 use futures_util::StreamExt;
 use redis::Value;
 
 use super::{redis_support::ms, scripts::*};
 
-/// The holder's value and what is kept of its grant, and the grant as its process is told of it.
+/// The holder's value, and the grant as it is published.
 async fn holder_and_grant(scripts: &Scripts) -> (Vec<String>, String) {
     let value: String = scripts.server.command(&["GET", HOLDER]).await;
     let words: Vec<_> = value.splitn(6, ' ').map(str::to_owned).collect();
@@ -15,16 +15,16 @@ async fn holder_and_grant(scripts: &Scripts) -> (Vec<String>, String) {
     (words, grant)
 }
 
-/// A holder, from the queue or not, and a waiter of its process or of another, behind which there is one more
-/// or none, and before which there is a dead one or none.
+/// A holder, from the queue or not, and a waiter of its process or of another, behind which there
+/// is one more or none, and before which there is a dead one or none.
 #[tokio::test]
-async fn unlock_hands_over_and_tells_the_granted_lease() {
+async fn unlock_grants_and_publishes_the_lease() {
     for case in 0..16 {
         let [queued, ours, more, dead] = [1, 2, 4, 8].map(|bit| case & bit != 0);
         let mut scripts = Scripts::start().await;
         let client = redis::Client::open(scripts.server.url()).unwrap();
-        let mut told = client.get_async_pubsub().await.unwrap();
-        told.psubscribe("ns:p:*").await.unwrap();
+        let mut published = client.get_async_pubsub().await.unwrap();
+        published.psubscribe("ns:p:*").await.unwrap();
         let mut holder = 1;
         scripts.lock(1, 60_000, 0, false).await;
         if queued {
@@ -51,10 +51,10 @@ async fn unlock_hands_over_and_tells_the_granted_lease() {
         let own = if ours { format!(" {grant}") } else { String::new() };
         assert_eq!(answer, [format!("held {}{own}", words[4])]);
         if !ours {
-            let told = tokio::time::timeout(ms(5_000), told.on_message().next()).await;
-            let told = told.unwrap().unwrap();
-            assert_eq!(told.get_channel_name(), format!("ns:p:{process:032x}"));
-            assert_eq!(told.get_payload::<String>().unwrap(), format!("1 0 {grant}"));
+            let message = tokio::time::timeout(ms(5_000), published.on_message().next()).await;
+            let message = message.unwrap().unwrap();
+            assert_eq!(message.get_channel_name(), format!("ns:p:{process:032x}"));
+            assert_eq!(message.get_payload::<String>().unwrap(), format!("1 0 {grant}"));
         }
         let left: Vec<String> = scripts.server.command(&["ZRANGE", QUEUE, "0", "-1"]).await;
         assert_eq!(left, if more { vec![hex(4)] } else { vec![] });
@@ -68,7 +68,7 @@ async fn unlock_hands_over_and_tells_the_granted_lease() {
 
 /// Its own process may ask for another by now.
 #[tokio::test]
-async fn poll_tells_the_lease_that_was_granted() {
+async fn poll_returns_the_granted_lease() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 20_000, -1, false).await;
