@@ -54,15 +54,11 @@ macro_rules! member {
 member!(Raft);
 member!(Gaggle);
 
-/// Changes the options that every member is started with.
-pub(crate) type Change = fn(MemberOptions) -> MemberOptions;
-
 pub(crate) struct Cluster<S> {
     pub(crate) names: Vec<NodeName>,
     pub(crate) cuts: Cuts,
     connect: Connect,
     clock: Arc<dyn Clock>,
-    change: Change,
     /// What carries the channel, where it can be taken away as a whole.
     server: Option<Mutex<RedisServer>>,
     pub(crate) slack: Duration,
@@ -94,18 +90,12 @@ impl<S: Member> Cluster<S> {
             cuts: Cuts::default(),
             connect,
             clock,
-            change: |options| options,
             server: None,
             slack,
             real_time: false,
             members: Mutex::new((0..size).map(|_| None).collect()),
             turn: AtomicUsize::new(0),
         }
-    }
-
-    pub(crate) fn with(mut self, change: Change) -> Self {
-        self.change = change;
-        self
     }
 
     /// Has the backend go down with this server, which carries the channel.
@@ -137,7 +127,7 @@ impl<S: Member> Cluster<S> {
             }
             let gate = Gate::new((self.connect)(&self.names[index]), self.cuts.clone());
             let options = MemberOptions::named("test", self.names.clone());
-            let options = (self.change)(options.clock(self.clock.clone()));
+            let options = options.clock(self.clock.clone());
             let member = S::start(Arc::new(gate), options).await;
             self.members()[index] = Some(member);
         }
@@ -268,7 +258,7 @@ impl<S: Member> Fixture for Cluster<S> {
         if self.real_time && !queue { 200 } else { 1_000 }
     }
 
-    /// No member hears another: nobody has a quorum.
+    /// Cuts all links: no member has a quorum.
     async fn backend_down(&self) -> Result<(), Lacking> {
         match self.server() {
             Some(mut server) => server.stop(),

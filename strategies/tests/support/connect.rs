@@ -13,7 +13,7 @@ use gaggle_channels::{
     testing::{RedisServer, free_port},
 };
 
-/// Makes the channel of a node; called again when a node starts anew under its name.
+/// Makes the channel of a node, for each start of the node.
 pub(crate) type Connect = Box<dyn Fn(&NodeName) -> Arc<dyn Channel> + Send + Sync>;
 
 /// The names of a test's nodes.

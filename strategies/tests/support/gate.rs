@@ -10,19 +10,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 
-/// Who cannot hear whom, shared by all gates of a cluster.
+/// The cut links, shared by all gates of a cluster.
 #[derive(Clone, Default)]
 pub(crate) struct Cuts(Arc<Mutex<BTreeSet<(NodeName, NodeName)>>>);
 
 impl Cuts {
-    /// The two no longer hear each other.
+    /// Cuts the link between the two.
     pub(crate) fn cut(&self, one: &NodeName, two: &NodeName) {
         let mut cuts = self.cuts();
         cuts.insert((one.clone(), two.clone()));
         cuts.insert((two.clone(), one.clone()));
     }
 
-    /// Everybody hears everybody again.
+    /// Restores all links.
     pub(crate) fn heal(&self) {
         self.cuts().clear();
     }
