@@ -75,7 +75,7 @@ impl Fixture for Plain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_strategy_with_no_fault_passes_every_case() {
+async fn strategy_without_a_fault_passes() {
     let report = testing::run(&Plain::new(None)).await;
     report.assert_passed();
     report.assert_not_applicable(&[]);
@@ -95,7 +95,7 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
     (Fault::OneLockForAll, &[4, 27, 34, 35, 38]),
     (Fault::FoldsKeys, &[34]),
     (Fault::UnlockIgnoresNonce, &[2, 9, 13, 21, 22, 30, 33]),
-    (Fault::UnlockWakesNobody, &[3, 11, 12, 14, 16, 20, 22, 23, 28, 29, 30, 32]),
+    (Fault::UnlockWakesNoWaiter, &[3, 11, 12, 14, 16, 20, 22, 23, 28, 29, 30, 32]),
     (Fault::UnlockAlwaysSucceeds, &[9, 10, 21, 22]),
     (Fault::ReleaseDoesNothing, &[7]),
     (Fault::ZeroWaitNeverTries, &[5, 6, 8, 36]),
@@ -128,7 +128,7 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_fault_is_found_by_the_cases_that_must_find_it() {
+async fn every_fault_fails_its_cases() {
     let mut wrong = Vec::new();
     for (fault, cases) in FOUND_BY {
         let report = testing::run(&Plain::new(Some(fault))).await;
@@ -143,7 +143,7 @@ async fn every_fault_is_found_by_the_cases_that_must_find_it() {
 }
 
 #[test]
-fn the_table_of_faults_is_complete() {
+fn table_of_faults_is_complete() {
     let faults: BTreeSet<_> = FOUND_BY.iter().map(|(fault, _)| *fault).collect();
     assert_eq!(faults, Fault::ALL.into_iter().collect());
 }
@@ -151,14 +151,14 @@ fn the_table_of_faults_is_complete() {
 /// A case that nothing but a strategy without any function could fail would prove nothing.
 #[test]
 fn every_case_finds_a_fault_of_its_own_kind() {
-    let telling = FOUND_BY.iter().filter(|(fault, _)| *fault != Fault::NeverGrants);
-    let found: BTreeSet<u8> = telling.flat_map(|(_, cases)| cases.iter().copied()).collect();
+    let faults = FOUND_BY.iter().filter(|(fault, _)| *fault != Fault::NeverGrants);
+    let found: BTreeSet<u8> = faults.flat_map(|(_, cases)| cases.iter().copied()).collect();
     let all: BTreeSet<u8> = testing::cases().map(|case| case.number).collect();
     assert_eq!(found, all);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixture_without_powers_is_told_what_it_could_not_try() {
+async fn cases_beyond_the_fixture_are_untried() {
     struct Bare(Server);
 
     #[async_trait]

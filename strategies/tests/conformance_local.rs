@@ -1,5 +1,5 @@
 //! Goal: `Local` keeps the contract. Method: the conformance suite in virtual time. Its backend is
-//! the process itself: it has no leader, and cannot be down while somebody calls it.
+//! the calling process: it has no leader, and is never down.
 
 use std::{
     sync::{Arc, Mutex},

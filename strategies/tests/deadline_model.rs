@@ -1,8 +1,7 @@
 //! Goal: the holder gives up first (contract, rules 2 and 4). Method: a granting side and a holder
-//! with clocks of different rates, in whole nanoseconds and integers, live through random waits,
-//! delays, lost answers, repeated requests and extensions. Whatever happens, the holder's deadline,
-//! which the library computes, is reached before the granting side's end of the lease, and never
-//! moves back. Formulas with a planted fault must be seen to fail.
+//! with clocks of different rates run random schedules of waits, delays, lost replies, repeated
+//! requests and extensions. The holder's deadline is never later than the end of its lease, and
+//! never moves back. Formulas with a planted bug must fail.
 //!
 //! A failure prints its schedule; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
 //! deadline_model` replays a run.
@@ -116,7 +115,7 @@ fn live(schedule: &Schedule, formulas: Formulas) -> Result<(), TestCaseError> {
                 let arrived = sent + travel;
                 world.now = arrived + reply;
                 if arrived >= world.end {
-                    // Gone: nothing is told that would move the deadline.
+                    // Lost: the refusal does not move the deadline.
                     continue;
                 }
                 world.end = world.end.max((stamp(arrived) + duration_ms) * MS);
@@ -141,13 +140,13 @@ fn live(schedule: &Schedule, formulas: Formulas) -> Result<(), TestCaseError> {
                 other.check(zero)?;
             }
         }
-        told_what_it_is(&world)?;
+        expired_from_the_deadline_on(&world)?;
     }
     Ok(())
 }
 
-/// Before the deadline a missing lock is a surprise, from it on it is not.
-fn told_what_it_is(world: &World) -> Result<(), TestCaseError> {
+/// A lost lock is `NotHolder` before its deadline, `Expired` from it on.
+fn expired_from_the_deadline_on(world: &World) -> Result<(), TestCaseError> {
     let lock = Lock::new("k", Nonce::from_u128(1), 1, Some(world.deadline));
     let deadline = world.deadline.since_origin();
     for now in [deadline.saturating_sub(Duration::from_nanos(1)), deadline] {
@@ -213,7 +212,7 @@ fn run_with(mut runner: TestRunner, formulas: Formulas) -> Result<(), String> {
 }
 
 #[test]
-fn the_holder_gives_up_before_its_lease_ends() {
+fn holder_gives_up_before_its_lease_ends() {
     run(LIBRARY).unwrap();
 }
 

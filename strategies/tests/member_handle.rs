@@ -1,5 +1,5 @@
-//! Goal: what a member's handle says and leaves behind at the edges: a dropped guard, a close with
-//! and without a quorum, requests that nobody answers.
+//! Goal: edge cases of a member's handle: a dropped guard, a close with and without a quorum,
+//! unanswered requests, locks of a lost group.
 //!
 //! Method: three members over the Memory channel on one paused runtime; nothing sleeps for real.
 
@@ -46,21 +46,20 @@ async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_let_go_is_free_at_once() {
+async fn released_lock_is_free_at_once() {
     let members = cluster(&Hub::new()).await;
     let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
     let lock = first.lock("k", LockOptions::default()).await.unwrap();
     let watch = first.watch(&lock);
     first.release(&lock);
-    assert!(watch.is_lost(), "nobody relies on it any more");
+    assert!(watch.is_lost(), "at once");
     sleep(ms(10)).await;
     second.try_lock("k", ms(1000)).await.unwrap();
 }
 
-/// Whoever shares a thread with a member, the driver of another one perhaps, has its turn while
-/// requests come faster than they are answered.
+/// Other tasks of the thread run while requests arrive faster than they are answered.
 #[tokio::test(start_paused = true)]
-async fn a_member_under_load_lets_others_have_their_turn() {
+async fn loaded_member_yields() {
     let channel = Arc::new(Hub::new().channel(names()[0].clone()));
     let options = MemberOptions::named("test", [names()[0].clone()]);
     let member = Gaggle::open(channel, options.clock(Arc::new(TokioClock::new()))).await.unwrap();
@@ -87,17 +86,17 @@ async fn a_member_under_load_lets_others_have_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_closes_hands_leadership_over() {
+async fn closing_leader_transfers_leadership() {
     let members = cluster(&Hub::new()).await;
     let began = Instant::now();
     members[0].1.close().await;
-    assert!(began.elapsed() < ms(200), "nothing was under way: {:?}", began.elapsed());
+    assert!(began.elapsed() < ms(200), "no request was pending: {:?}", began.elapsed());
     sleep(ms(30)).await;
     assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_without_a_quorum_tries_to_unlock_until_the_request_timeout() {
+async fn close_without_a_quorum_ends_by_the_request_timeout() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let leader = &members[0].1;
@@ -111,9 +110,9 @@ async fn a_close_without_a_quorum_tries_to_unlock_until_the_request_timeout() {
     assert!(took >= ms(1000) && took <= ms(1200), "{took:?}");
 }
 
-/// Whoever hears the leader and is not heard: it took effect or not, or it was withdrawn.
+/// The member receives from the leader, but its own frames are lost.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_nobody_answers_ends_as_what_was_asked_for() {
+async fn unanswered_lock_times_out_or_is_unknown() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let (mute, member) = &members[2];
@@ -131,7 +130,7 @@ async fn a_lock_that_nobody_answers_ends_as_what_was_asked_for() {
 
 /// Contract, the trait: `close` leaves no socket behind.
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_closed_has_left_its_channel() {
+async fn closed_member_has_left_its_channel() {
     let name = NodeName::new("a").unwrap();
     let channel: Arc<dyn Channel> = Arc::new(Hub::new().channel(name.clone()));
     let options = MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new()));
@@ -144,7 +143,7 @@ async fn a_member_that_is_closed_has_left_its_channel() {
 
 /// Contract, rule 8: `max_wait` is not overrun by a sleep or a retry.
 #[tokio::test(start_paused = true)]
-async fn a_wait_without_a_queue_ends_at_its_very_end() {
+async fn wait_without_a_queue_ends_at_max_wait() {
     let name = NodeName::new("a").unwrap();
     let channel = Arc::new(Hub::new().channel(name.clone()));
     let options = MemberOptions::named("test", [name]).clock(Arc::new(TokioClock::new())).seed(1);
@@ -159,17 +158,16 @@ async fn a_wait_without_a_queue_ends_at_its_very_end() {
     }
 }
 
-/// What others are granted by the next group must be relied on by nobody of the former: neither by
-/// whom a lock was handed to, nor by a caller that has not looked at its answer, nor by one that
-/// begins to watch only then.
+/// The next group may grant every lock of the former one. So each is lost to its holders: a process
+/// that adopted it, a caller that has not polled its reply, and a watch that begins later.
 #[tokio::test(start_paused = true)]
-async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
+async fn locks_of_a_lost_group_are_lost_everywhere() {
     let hub = Hub::new();
     let mut members = cluster(&hub).await;
     let (_, survivor) = members.pop().unwrap();
     let long = LockOptions::default().duration(ms(600_000));
-    let handed_over = members[0].1.lock("handed over", long.clone()).await.unwrap();
-    let adopted = survivor.extend(&handed_over, ms(600_000)).await.unwrap();
+    let transferred = members[0].1.lock("adopted", long.clone()).await.unwrap();
+    let adopted = survivor.extend(&transferred, ms(600_000)).await.unwrap();
     let adopted = survivor.watch(&adopted);
     let only_watched = members[0].1.lock("only watched", long.clone()).await.unwrap();
     let only_watched = survivor.watch(&only_watched);
@@ -186,12 +184,12 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     let lost: Vec<NodeName> = members.iter().map(|(name, _)| name.clone()).collect();
     drop(members);
     sleep(ms(100)).await;
-    let mut anew = Vec::new();
+    let mut restarted = Vec::new();
     for (name, seed) in lost.into_iter().zip(10..) {
         let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
         let options = MemberOptions::named("test", names()).seed(seed);
         let options = options.clock(Arc::new(TokioClock::new()));
-        anew.push(Gaggle::open(channel, options).await.unwrap());
+        restarted.push(Gaggle::open(channel, options).await.unwrap());
     }
     while survivor.status().group == former {
         sleep(ms(1)).await;
@@ -200,12 +198,12 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     let between = survivor.watch(&between);
     sleep(ms(1)).await;
     assert!(between.is_lost());
-    for member in &anew {
+    for member in &restarted {
         member.ready().await.unwrap();
     }
     assert!(survivor.status().group.is_some_and(|group| Some(group) != former), "a new group");
-    for key in ["handed over", "unwatched", "unread"] {
-        let _ = anew[0].try_lock(key, ms(600_000)).await.unwrap();
+    for key in ["adopted", "unwatched", "unread"] {
+        let _ = restarted[0].try_lock(key, ms(600_000)).await.unwrap();
     }
     assert!(adopted.is_lost() && only_watched.is_lost());
     let unwatched = survivor.watch(&unwatched);
@@ -216,19 +214,19 @@ async fn what_a_group_granted_is_lost_with_it_in_whosever_hands_it_is() {
     assert!(unwatched.is_lost());
 }
 
-/// Whoever takes a lock over from another process, which then ends it after all, may begin to watch
-/// it after the news. What lives is nobody's loss, extended here or not.
+/// A process adopts a lock, its former process unlocks it, and the watch begins only then. Other
+/// locks are not lost.
 #[tokio::test(start_paused = true)]
-async fn who_begins_to_watch_after_the_news_is_told_of_the_loss() {
+async fn late_watch_of_a_lost_lock_is_lost() {
     let members = cluster(&Hub::new()).await;
     let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
     let long = LockOptions::default().duration(ms(600_000));
     let lives = first.lock("lives", long.clone()).await.unwrap();
-    let handed_over = first.lock("handed over", long.clone()).await.unwrap();
+    let transferred = first.lock("adopted", long.clone()).await.unwrap();
     let own = second.lock("own", long).await.unwrap();
-    let adopted = second.extend(&handed_over, ms(600_000)).await.unwrap();
-    first.unlock(&handed_over).await.unwrap();
-    while second.inspect("handed over").await.unwrap().is_some() {
+    let adopted = second.extend(&transferred, ms(600_000)).await.unwrap();
+    first.unlock(&transferred).await.unwrap();
+    while second.inspect("adopted").await.unwrap().is_some() {
         sleep(ms(1)).await;
     }
     let adopted = second.watch(&adopted);
@@ -238,9 +236,9 @@ async fn who_begins_to_watch_after_the_news_is_told_of_the_loss() {
     assert!(others.iter().all(|watch| !watch.is_lost()));
 }
 
-/// A nonce may name a later acquisition once it is forgotten: that one is not extended in its name.
+/// A forgotten nonce may name a later acquisition, which must not be extended.
 #[tokio::test(start_paused = true)]
-async fn who_extends_a_former_value_of_a_nonce_does_not_hold_it() {
+async fn extend_with_a_former_token_is_refused() {
     let members = cluster(&Hub::new()).await;
     for (_, member) in &members {
         let lock = member.lock("k", LockOptions::default()).await.unwrap();
@@ -254,10 +252,10 @@ async fn who_extends_a_former_value_of_a_nonce_does_not_hold_it() {
     }
 }
 
-/// The same within one process, where one task ends what another has just extended. The unlock is
-/// dropped before its answer, and says nothing to anybody itself.
+/// One task unlocks a lock that another task has just extended. The unlock's future is dropped
+/// before its reply.
 #[tokio::test(start_paused = true)]
-async fn what_one_task_ends_is_lost_to_another_that_relies_on_it() {
+async fn lock_ended_by_one_task_is_lost_to_others() {
     let members = cluster(&Hub::new()).await;
     let ended = async |member: &Gaggle, lock: &Lock| {
         let mut context = Context::from_waker(Waker::noop());
@@ -287,9 +285,9 @@ async fn what_one_task_ends_is_lost_to_another_that_relies_on_it() {
     }
 }
 
-/// A second one while the first waits for unlocks that nobody can answer.
+/// The first close waits for unlocks that no quorum answers.
 #[tokio::test(start_paused = true)]
-async fn closing_again_takes_no_longer_than_closing_once() {
+async fn second_close_takes_no_longer_than_the_first() {
     let mut members = cluster(&Hub::new()).await;
     let (_, member) = members.pop().unwrap();
     let lock = member.lock("k", LockOptions::default()).await.unwrap();

@@ -33,14 +33,14 @@ async fn cluster(hub: &Hub) -> Vec<Arc<Gaggle>> {
     members
 }
 
-/// Each but the leader, which asks nobody.
+/// A member that sends its requests to the leader.
 fn follower(members: &[Arc<Gaggle>]) -> &Arc<Gaggle> {
     members.iter().find(|member| !member.status().leads).unwrap()
 }
 
-/// Contract, rules 2 and 4: what the way to the leader and back takes is not the holder's.
+/// Contract, rules 2 and 4: the round trip to the leader shortens the lease for the holder.
 #[tokio::test(start_paused = true)]
-async fn a_deadline_counts_from_before_the_send_although_the_answer_comes_late() {
+async fn deadline_counts_from_before_the_send() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let member = follower(&members);
@@ -58,7 +58,7 @@ async fn a_deadline_counts_from_before_the_send_although_the_answer_comes_late()
 
 /// Contract, rule 2.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
+async fn half_spent_lease_is_extended_first() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let member = follower(&members);
@@ -66,20 +66,20 @@ async fn a_lease_that_arrives_half_spent_is_extended_before_it_is_handed_out() {
     hub.set_delay(Duration::from_millis(110));
     let (asked, lease) = (clock.now(), Duration::from_millis(380));
     let locking = member.lock("k", LockOptions::default().duration(lease));
-    let quick_again = async {
+    let faster = async {
         sleep(Duration::from_millis(200)).await;
         hub.set_delay(Duration::ZERO);
     };
-    let (lock, ()) = tokio::join!(locking, quick_again);
+    let (lock, ()) = tokio::join!(locking, faster);
     let took = clock.now().since(asked);
     assert!(took > lease / 2, "the grant alone took so long: {took:?}");
     let left = lock.unwrap().deadline().unwrap().since(clock.now());
     assert!(left * 2 >= lease, "{left:?} of {lease:?}");
 }
 
-/// Contract, rule 2: and where that cannot be, the caller gets no lock, and the key is free.
+/// Contract, rule 2: otherwise the lock is withdrawn, and the key is free.
 #[tokio::test(start_paused = true)]
-async fn a_lease_too_short_for_the_way_is_never_handed_out() {
+async fn lease_shorter_than_the_round_trip_is_withdrawn() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let member = follower(&members);
@@ -113,7 +113,7 @@ impl Clock for Breaking {
 
 /// Engines, section 6: the engine panics on broken invariants.
 #[tokio::test(start_paused = true)]
-async fn a_panic_ends_that_member_with_a_typed_error_and_nothing_else() {
+async fn panic_ends_only_that_member() {
     let hub = Hub::new();
     let breaking = Arc::new(Breaking { inner: TokioClock::new(), broken: false.into() });
     let mut members = Vec::new();
@@ -141,7 +141,7 @@ async fn a_panic_ends_that_member_with_a_typed_error_and_nothing_else() {
 
 /// A lock value may come from outside: one with a key that no frame holds must not reach the log.
 #[tokio::test(start_paused = true)]
-async fn a_key_beyond_the_limit_is_refused_wherever_it_comes_in() {
+async fn key_beyond_the_limit_is_refused_wherever_it_comes_in() {
     let members = cluster(&Hub::new()).await;
     let huge = Lock::new("q".repeat(3_000_000), Nonce::random(), 1, None);
     for member in &members {
@@ -158,7 +158,7 @@ async fn a_key_beyond_the_limit_is_refused_wherever_it_comes_in() {
 
 /// The request went out, and only its answer is missing: it may have taken effect.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_or_extend_that_was_sent_and_not_answered_is_unknown() {
+async fn unanswered_unlock_or_extend_is_unknown() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let deaf = follower(&members).clone();
@@ -179,7 +179,7 @@ async fn an_unlock_or_extend_that_was_sent_and_not_answered_is_unknown() {
 
 /// Contract, the trait: `close` ends local waits with `Closed` and leaves nothing behind.
 #[tokio::test(start_paused = true)]
-async fn a_lock_granted_and_not_yet_taken_is_passed_on_by_close() {
+async fn close_unlocks_a_grant_not_yet_returned() {
     let members = cluster(&Hub::new()).await;
     let lease = LockOptions::default().duration(Duration::from_secs(60));
     let mut waiting = Box::pin(members[0].lock("k", lease));
@@ -213,7 +213,7 @@ fn guards_of_a_member_whose_runtime_ends_are_lost() {
 
 /// A lease that may be held outside members is bounded more tightly, wherever it is asked for.
 #[tokio::test(start_paused = true)]
-async fn with_leases_outside_members_no_lease_is_longer_than_theirs() {
+async fn outside_max_bounds_every_lease() {
     let name = NodeName::new("a").unwrap();
     let outside = Duration::from_secs(5);
     let options = MemberOptions::named("test", [name.clone()])
@@ -231,19 +231,19 @@ async fn with_leases_outside_members_no_lease_is_longer_than_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_is_told_without_asking_once_its_deadline_has_passed() {
+async fn expired_lock_is_refused_without_a_request() {
     let members = cluster(&Hub::new()).await;
     let lease = LockOptions::default().duration(Duration::from_secs(2));
     let lock = members[0].lock("k", lease).await.unwrap();
     sleep(Duration::from_secs(3)).await;
     let asked = members[0].extend(&lock, Duration::from_secs(2));
-    let told = futures_util::FutureExt::now_or_never(asked);
-    assert!(matches!(told, Some(Err(Error::Expired))), "{told:?}");
+    let reply = futures_util::FutureExt::now_or_never(asked);
+    assert!(matches!(reply, Some(Err(Error::Expired))), "{reply:?}");
     assert!(matches!(members[0].unlock(&lock).await, Err(Error::Expired)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn capabilities_tell_a_cluster_of_names_from_one_of_a_size() {
+async fn capabilities_differ_by_names_or_size() {
     let open = |options: MemberOptions, name: &str| {
         let channel = Hub::new().channel(NodeName::new(name).unwrap());
         Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
@@ -259,7 +259,7 @@ async fn capabilities_tell_a_cluster_of_names_from_one_of_a_size() {
 /// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before
 /// whatever else the member would wake for.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_granted_at_the_very_end_of_the_lease_before() {
+async fn waiter_is_granted_at_the_end_of_the_lease() {
     let name = NodeName::new("a").unwrap();
     let options =
         MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new())).seed(1);

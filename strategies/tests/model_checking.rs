@@ -7,8 +7,8 @@
 //! to mean something in two ways: each names the rare things that it must have come upon, and
 //! each bug planted in the model's layers is found by the properties that claim to.
 //!
-//! The plain `cargo test` runs the small searches; all run in release, with
-//! `cargo test --release -p gaggle-strategies --test model_checking -- --nocapture --test-threads 1`.
+//! The plain `cargo test` runs the small searches; all run in release, with `cargo test --release
+//! -p gaggle-strategies --test model_checking -- --nocapture --test-threads 1`.
 
 #[path = "model_checking/mod.rs"]
 mod model;
@@ -81,15 +81,15 @@ fn two_clients() -> Bounds {
 }
 
 #[test]
-fn two_clients_keep_every_rule_in_a_small_search() {
+fn small_search_of_two_clients_holds() {
     let bounds = Bounds { slots: 4, ticks: 2, ..two_clients() };
-    exhaust("small", bounds, 85_701, seen::HANDED_BY_UNLOCK | seen::UNLOCK_BEFORE_LOCK);
+    exhaust("small", bounds, 85_701, seen::GRANTED_BY_UNLOCK | seen::UNLOCK_BEFORE_LOCK);
 }
 
-/// The reduction merges states that no later step can tell apart, of clients that wait alike too:
-/// nothing that clients could see may get lost by it.
+/// The reduction merges equivalent states, also those of clients that wait alike. It must not lose
+/// any behaviour that clients can see.
 #[test]
-fn the_reduced_search_commits_the_same_logs_as_the_full_one() {
+fn reduced_search_commits_the_same_logs() {
     let clients = Bounds::clients(&[TWO_TICKS, TWO_TICKS]);
     let reduced = Bounds { slots: 3, ticks: 1, ..clients };
     let full = Bounds { reduced: false, ..reduced.clone() };
@@ -106,7 +106,7 @@ fn two_clients_keep_every_rule() {
         | seen::EXPIRED_WITH_WAITER
         | seen::WAITER_RAN_OUT
         | seen::WAITER_WITHDRAWN
-        | seen::HANDED_BY_UNLOCK
+        | seen::GRANTED_BY_UNLOCK
         | seen::UNLOCK_BEFORE_LOCK
         | seen::OLD_ENTRY_COMMITTED
         | seen::HOLDER_GAVE_UP_FIRST;
@@ -115,7 +115,7 @@ fn two_clients_keep_every_rule() {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
-fn two_clients_that_retry_and_die_keep_every_rule() {
+fn two_clients_with_retries_and_deaths_keep_every_rule() {
     let bounds =
         Bounds { slots: 6, lock_copies: 2, deaths: 1, ..Bounds::clients(&[TWO_TICKS, TWO_TICKS]) };
     let events = seen::GRANT_ACROSS_TERMS
@@ -131,7 +131,7 @@ fn two_clients_that_retry_and_die_keep_every_rule() {
 #[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
 fn three_clients_keep_every_rule() {
     let bounds = Bounds { slots: 7, ticks: 2, ..Bounds::clients(&[Wait::Forever; 3]) };
-    let events = seen::GRANT_ACROSS_TERMS | seen::EXPIRED_WITH_WAITER | seen::HANDED_BY_UNLOCK;
+    let events = seen::GRANT_ACROSS_TERMS | seen::EXPIRED_WITH_WAITER | seen::GRANTED_BY_UNLOCK;
     exhaust("three clients", bounds, 3_245_427, events);
 }
 
@@ -161,7 +161,7 @@ fn extends_and_writes_keep_every_rule() {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "seconds in release, minutes without")]
-fn nonces_that_are_forgotten_keep_every_rule() {
+fn forgotten_nonces_keep_every_rule() {
     let bounds = Bounds {
         slots: 5,
         lock_copies: 2,
@@ -173,56 +173,56 @@ fn nonces_that_are_forgotten_keep_every_rule() {
 }
 
 #[test]
-fn a_quorum_of_one_is_found() {
+fn quorum_of_one_is_found() {
     let rules = [rules::COMMITTED, rules::LEADER_COMPLETE, rules::ONE_LEADER, rules::ONE_BELIEVER];
     finds(Fault::QuorumOfOne, Bounds { slots: 2, ticks: 0, ..two_clients() }, &rules);
 }
 
 #[test]
-fn an_old_term_committed_by_count_is_found() {
+fn commit_of_an_old_term_by_count_is_found() {
     let rules = [rules::LEADER_COMPLETE, rules::COMMITTED];
     let bounds = Bounds { slots: 2, terms: 4, ticks: 0, ..two_clients() };
     finds(Fault::OldTermCommittedByCount, bounds, &rules);
 }
 
 #[test]
-fn a_vote_for_a_log_that_is_behind_is_found() {
+fn vote_for_a_log_behind_is_found() {
     let rules = [rules::LEADER_COMPLETE, rules::COMMITTED, rules::ONE_BELIEVER];
     finds(Fault::VoteForLogBehind, Bounds { slots: 3, ticks: 0, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_second_vote_in_a_term_is_found() {
+fn second_vote_in_a_term_is_found() {
     let rules = [rules::ONE_LEADER];
     finds(Fault::SecondVote, Bounds { slots: 3, ticks: 0, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_leaders_clock_that_does_not_continue_the_logs_is_found() {
+fn leader_clock_behind_the_log_is_found() {
     let rules = [rules::STAMPS, rules::BELIEVER_HOLDS];
     finds(Fault::ClockNotClamped, Bounds { slots: 3, ticks: 2, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_deadline_counted_from_the_reply_is_found() {
+fn deadline_from_the_reply_is_found() {
     let rules = [rules::BELIEVER_HOLDS, rules::ONE_BELIEVER];
     finds(Fault::DeadlineFromReply, Bounds { slots: 4, terms: 1, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_deadline_that_ignores_drift_is_found() {
+fn deadline_without_drift_is_found() {
     let rules = [rules::BELIEVER_HOLDS, rules::ONE_BELIEVER];
     finds(Fault::DriftIgnored, Bounds { slots: 4, terms: 1, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_reply_before_the_commit_is_found() {
+fn reply_before_the_commit_is_found() {
     let rules = [rules::BELIEVER_HOLDS, rules::ONE_BELIEVER];
     finds(Fault::ReplyBeforeCommit, Bounds { slots: 3, ticks: 0, ..two_clients() }, &rules);
 }
 
 #[test]
-fn a_late_copy_that_carries_a_fresh_time_is_found() {
+fn late_copy_with_a_fresh_time_is_found() {
     let bounds = Bounds {
         slots: 5,
         terms: 1,
@@ -234,7 +234,7 @@ fn a_late_copy_that_carries_a_fresh_time_is_found() {
 }
 
 #[test]
-fn a_resource_that_does_not_check_tokens_is_found() {
+fn resource_without_token_check_is_found() {
     let bounds = Bounds { slots: 4, terms: 1, ticks: 0, writes: true, ..two_clients() };
     finds(Fault::TokenNotChecked, bounds, &[rules::RESOURCE]);
 }

@@ -81,7 +81,7 @@ async fn hangs() {
 }
 
 #[test]
-fn strategy_that_never_yields_ends_the_suite_by_its_case_name() {
+fn suite_names_a_case_that_never_yields() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "hangs"]).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -35,7 +35,7 @@ pub(crate) mod seen {
     pub(crate) const EXTENDED_TOO_LATE: u32 = 1 << 7;
     pub(crate) const WAITER_RAN_OUT: u32 = 1 << 8;
     pub(crate) const WAITER_GONE: u32 = 1 << 9;
-    pub(crate) const HANDED_BY_UNLOCK: u32 = 1 << 10;
+    pub(crate) const GRANTED_BY_UNLOCK: u32 = 1 << 10;
     pub(crate) const WAITER_WITHDRAWN: u32 = 1 << 11;
     pub(crate) const NONCE_FORGOTTEN: u32 = 1 << 12;
     // Those of the group, not of the table.
@@ -138,7 +138,7 @@ impl Account {
         self.granted[at] = true;
         let Some(queued_in) = self.queued_in[at].take() else { return 0 };
         let across = if queued_in < term { seen::GRANT_ACROSS_TERMS } else { 0 };
-        across | if expired { seen::EXPIRED_WITH_WAITER } else { seen::HANDED_BY_UNLOCK }
+        across | if expired { seen::EXPIRED_WITH_WAITER } else { seen::GRANTED_BY_UNLOCK }
     }
 
     fn require(&mut self, holds: bool, rule: u16) {
@@ -150,7 +150,7 @@ impl Account {
 
 /// The account is no rubber stamp: effects that the table did not have break it.
 #[test]
-fn a_step_with_forged_effects_breaks_the_account() {
+fn forged_effects_break_the_account() {
     use gaggle_strategies::lock_table::Wait;
 
     use super::{raft::Cmd, replay::command};

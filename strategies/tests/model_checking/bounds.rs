@@ -15,7 +15,7 @@ pub(crate) const KEY: &str = "k";
 /// resource. The real lock table stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A candidate wins, and an entry is committed, without anybody else.
+    /// A candidate wins, and an entry is committed, without any other node.
     QuorumOfOne,
     /// A leader counts copies of entries of earlier terms (Raft §5.4.2 forbids it).
     OldTermCommittedByCount,
@@ -23,7 +23,7 @@ pub(crate) enum Fault {
     VoteForLogBehind,
     /// A voter forgets that it voted in this term.
     SecondVote,
-    /// A leader stamps with a clock of its own node, not with one that continues the log's.
+    /// A leader stamps with the clock of its own node, which may be behind the log.
     ClockNotClamped,
     /// The holder counts its lease from the reply's arrival.
     DeadlineFromReply,
@@ -62,7 +62,7 @@ pub(crate) struct Bounds {
     pub(crate) writes: bool,
     /// How long ended nonces are remembered, in ticks; the whole run by default.
     pub(crate) nonce_memory: u8,
-    /// Whether states that no later step can tell apart count once.
+    /// Whether equivalent states count once.
     pub(crate) reduced: bool,
     /// The planted bug.
     pub(crate) fault: Option<Fault>,

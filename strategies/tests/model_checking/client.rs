@@ -22,7 +22,7 @@ pub(crate) enum Phase {
     Holding,
     /// It gave up or was done: its UNLOCK is sent.
     Ended,
-    /// It died; what it sent is still under way.
+    /// It died; its requests are still in flight.
     Dead,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Phase {
 pub(crate) enum Request {
     #[default]
     No,
-    /// Under way.
+    /// In flight.
     Sent,
     /// In a log, or at the resource.
     Arrived,
@@ -51,7 +51,7 @@ pub(crate) struct Client {
     pub(crate) unlocks: u8,
     pub(crate) extend: Request,
     pub(crate) write: Request,
-    /// Of its grant, or of its write under way.
+    /// Of its grant, or of its write in flight.
     pub(crate) token: u8,
     /// In milliseconds of its own clock, while it holds.
     pub(crate) deadline: u32,
@@ -131,7 +131,7 @@ impl Client {
         self.stop(Phase::Ended);
     }
 
-    /// Dies; a write under way still lands.
+    /// Dies; a write in flight still takes effect.
     pub(crate) fn die(&mut self) {
         self.stop(Phase::Dead);
     }

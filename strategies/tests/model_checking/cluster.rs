@@ -84,7 +84,7 @@ pub(crate) enum Action {
     ElectAlone {
         candidate: usize,
     },
-    /// A leader appends a command, which may have been under way for long.
+    /// A leader appends a command, which may have been in flight for long.
     Append {
         leader: usize,
         cmd: Cmd,
@@ -238,7 +238,7 @@ impl Cluster {
         }
     }
 
-    /// What is under way to a leader, in any order, and its own stamps.
+    /// The commands in flight to a leader, in any order, and its own stamps.
     fn appends(&self, state: &State, leader: usize, actions: &mut Vec<Action>) {
         let node = &state.nodes[leader];
         let mut push = |cmd| actions.push(Action::Append { leader, cmd });
@@ -259,8 +259,8 @@ impl Cluster {
                 push(Cmd::Extend(index));
             }
             if client.phase == Phase::Dead && state.replayed.waits(index) {
-                let told = |entry: &Entry| entry.cmd == Cmd::Gone(index);
-                if !node.log.entries().iter().any(told) {
+                let gone = |entry: &Entry| entry.cmd == Cmd::Gone(index);
+                if !node.log.entries().iter().any(gone) {
                     push(Cmd::Gone(index));
                 }
             }

@@ -151,11 +151,11 @@ impl std::fmt::Debug for Log {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
     pub(crate) term: u8,
-    /// Whether it voted in its term. Whom for plays no part: a vote is counted as it is given.
+    /// Whether it voted in its term. A vote is counted at once, so its candidate is not kept.
     pub(crate) voted: bool,
     pub(crate) leads: bool,
     /// A leader's cluster time, in ticks: it continues from the last stamp in the leader's log.
-    /// Zero for others, so that what does not matter does not tell states apart.
+    /// Zero for others, so that equivalent states are equal.
     pub(crate) clock: u8,
     pub(crate) log: Log,
 }

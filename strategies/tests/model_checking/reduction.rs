@@ -1,4 +1,4 @@
-//! Fewer states for the same behaviour. A test compares what is committed with and without.
+//! Merges equivalent states. A test compares the committed logs with and without the reduction.
 
 use super::{
     account::CLIENTS_MAX,
@@ -7,17 +7,16 @@ use super::{
 };
 
 impl Cluster {
-    /// Whether nobody can be elected any more, so that followers only serve to be counted.
+    /// Whether no further election is possible, so that followers matter only for the quorum.
     pub(crate) fn last_term(&self, term: u8) -> bool {
         self.bounds.reduced && term == self.bounds.terms
     }
 
-    /// Makes states one that no later step can tell apart.
+    /// Merges equivalent states.
     ///
-    /// Nothing depends on a node's number, nor on a client's where all wait alike: one order stands
-    /// for all. Under the leader of the last
-    /// term the other logs count for nothing but for what they let it commit: they are set to what
-    /// is committed, and a follower takes entries up to the next that commits.
+    /// The numbers of nodes have no effect, nor those of clients that wait alike, so both are
+    /// sorted. Under the leader of the last term the followers' logs matter only for the next
+    /// commit, so they are set to the committed log.
     pub(crate) fn reduce(&self, state: &mut State) {
         let led = state.nodes.iter().find(|node| node.leads && self.last_term(node.term)).copied();
         if let Some(leader) = led.filter(|leader| leader.log.starts_with(&state.committed)) {

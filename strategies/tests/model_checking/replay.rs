@@ -96,7 +96,7 @@ impl Replays {
         replayed
     }
 
-    /// The logs that were committed; of those that differ only by the names of the first two
+    /// The committed logs; of logs that differ only by the names of the first two
     /// clients, one.
     pub(crate) fn logs_by_any_name(&self) -> BTreeSet<Log> {
         let renamed = |log: &Log| {
