@@ -77,7 +77,7 @@ impl fmt::Debug for Instant {
 
 /// Where a strategy reads local time: the one place, so that tests can replace it.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Monotonic time; it counts suspension where the system can tell.
+    /// Monotonic time; it counts suspension where the system supports that.
     fn now(&self) -> Instant;
 
     /// Nanoseconds since 1970 on the wall clock. It decides only where fencing tokens start in an

@@ -196,7 +196,7 @@ impl<'a> Context<'a> {
         Err(Stop::Failed(format!("expected {waiters} waiters, the last inspection shows {last:?}")))
     }
 
-    /// The key must be free, with nobody waiting, as an inspection shows it, within the slack.
+    /// An inspection must show the key free and without waiters within the slack.
     pub(super) async fn must_show_free(&self, handle: &Handle, key: &str, when: &str) -> Verdict {
         let limit = Instant::now() + self.slack() + Duration::from_secs(5);
         loop {
@@ -327,7 +327,7 @@ pub(super) fn remaining(handle: &Handle, lock: &Lock) -> Result<Duration, Stop> 
     Ok(deadline.since(handle.clock().now()))
 }
 
-/// Somebody else was just granted: the former holder must have given up before (rule 2).
+/// Another acquisition was just granted: the former holder must have given up before (rule 2).
 pub(super) fn given_up(handle: &Handle, former: &Lock) -> Verdict {
     let left = remaining(handle, former)?;
     ensure!(left.is_zero(), "granted while the former holder relied on its lock for {left:?} more");

@@ -68,7 +68,7 @@ ${}
 ///
 /// # Panics
 ///
-/// When what was decoded does not come back from its own encoding.
+/// When a decoded value does not equal the decoding of its encoding.
 pub fn feed(bytes: &[u8]) -> u32 {
     let mut taken = crate::member::decoders::feed(bytes) + crate::redis::decoders::feed(bytes);
     if let Ok(table) = LockTable::restore(bytes) {

@@ -1,3 +1,5 @@
+//! The access of the suite to a strategy and its backend.
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! The conformance suite: what a lock must do on every strategy, as 38 cases anyone can run.
+//! The conformance suite: the contract of a strategy as 38 cases.
 //!
 //! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
 //! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for
@@ -60,12 +60,12 @@
 //!
 //! - `fixture`, `report`, `suite`: what a user of the suite sees; `watchdog` ends a run that hangs.
 //! - `context`, `cases`: the cases, by the headings of the list.
-//! - [`resource`]: a store that checks fencing tokens, and one that does not.
+//! - [`resource`]: a resource that checks fencing tokens.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
-//! - `simulator` (with the feature `simulator`): whole deployments of the code that ships, in virtual time, under
-//!   faults; `redis_server`, a Redis in this process that runs the real scripts.
+//! - `simulator` (with the feature `simulator`): whole deployments under faults, in virtual time;
+//!   `redis_server`, a Redis in this process that runs the real scripts.
 //! - [`history`]: a checker of recorded histories, and the models that it checks them against.
-//! - [`broken`]: a plain strategy, and its many faults, each of which the suite must find.
+//! - [`broken`]: a plain strategy with planted bugs, each of which the suite must find.
 
 pub mod broken;
 mod cases;

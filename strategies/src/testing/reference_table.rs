@@ -1,5 +1,6 @@
-//! The lock table once more, in the plainest way: lists that are scanned, no index, no tree, and no
-//! code in common with the table. Unit tests and the fuzzer compare the two at every step.
+//! A reference model of the lock table without shared code. Tests and the fuzzer compare the two at
+//! every step.
+
 use std::sync::Arc;
 
 use crate::{
@@ -10,12 +11,11 @@ use crate::{
     },
 };
 
-/// What a [`LockTable`] must do, as lists that are scanned: slow, and simple enough to be read
-/// beside the rules that stand in [`lock_table`](crate::lock_table).
+/// The rules of [`lock_table`](crate::lock_table) on lists that are scanned: slow and simple.
 ///
-/// It takes the table's commands and gives its effects. Two things it does not imitate: a
-/// snapshot, and forgetting in parts ([`FORGOTTEN_PER_STEP`]); so it agrees with a table only while
-/// fewer nonces than that end at a time.
+/// It takes the table's commands and returns its effects. It has no snapshots and forgets all
+/// nonces at once, so it agrees with a table only while fewer than [`FORGOTTEN_PER_STEP`] nonces
+/// end at a time.
 #[derive(Clone, Debug)]
 pub struct ReferenceTable {
     config: TableConfig,
@@ -33,7 +33,7 @@ struct Acquisition {
     arrival: u64,
     request: LockRequest,
     asked_at: u64,
-    /// The end of the wait, `None` for ever; unused once granted.
+    /// The end of the wait, `None` if unbounded; unused once granted.
     deadline: Option<u64>,
     /// Token, time of the grant, end of the lease.
     granted: Option<(u64, u64, u64)>,
@@ -263,13 +263,13 @@ impl ReferenceTable {
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, out: &mut Vec<Effect>) {
         let mine = self.acquisitions.iter().position(|a| a.request.nonce == nonce);
         let past = self.ended.iter().find(|(_, other, _)| *other == nonce).map(|ended| ended.2);
-        let tell = |was, request| Effect::Unlocked { key: key.clone(), nonce, request, was };
+        let unlocked = |was, request| Effect::Unlocked { key: key.clone(), nonce, request, was };
         match mine {
             Some(at) if self.acquisitions[at].request.key == *key => {
                 let ended = self.acquisitions.remove(at);
                 let held = ended.granted.is_some();
                 let was = if held { Ended::Held } else { Ended::Waited };
-                out.push(tell(was, ended.request.request));
+                out.push(unlocked(was, ended.request.request));
                 let how = if held { Ended::Unlocked } else { Ended::Withdrawn };
                 if !forget {
                     self.ended.push((self.now, nonce, how));
@@ -278,9 +278,9 @@ impl ReferenceTable {
                     self.promote(key, out);
                 }
             }
-            Some(_) => out.push(tell(Ended::Unknown, 0)),
+            Some(_) => out.push(unlocked(Ended::Unknown, 0)),
             None => {
-                out.push(tell(past.unwrap_or(Ended::Unknown), 0));
+                out.push(unlocked(past.unwrap_or(Ended::Unknown), 0));
                 if past.is_none() && !forget && self.full() {
                     self.floor = Some(self.now);
                 } else if past.is_none() && !forget {

@@ -1,3 +1,5 @@
+//! The outcomes of the cases.
+
 use std::{fmt, time::Duration};
 
 use super::{CASE_VARIABLE, Case};
@@ -7,7 +9,7 @@ use super::{CASE_VARIABLE, Case};
 pub enum Outcome {
     /// The strategy did what the contract says.
     Passed,
-    /// It did not; says what was seen.
+    /// It did not; describes the violation.
     Failed(String),
     /// The contract asks nothing of this strategy here, by its capabilities; says why.
     NotApplicable(&'static str),

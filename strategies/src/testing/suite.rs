@@ -1,3 +1,5 @@
+//! The list of the cases, and the functions that run them.
+
 use std::{panic::AssertUnwindSafe, pin::Pin};
 
 use futures_util::FutureExt;
@@ -44,14 +46,14 @@ const CASES: [(Case, Run); 38] = [
     case!(6, basic::one_attempt_on_a_held_key_is_refused_at_once, "outcomes: Held"),
     case!(7, basic::dropping_a_guard_unlocks, "rule 11"),
     case!(8, basic::a_forgotten_lock_ends_with_its_lease, "rule 9"),
-    case!(9, basic::a_second_unlock_is_told_so, "outcomes: NotHolder"),
+    case!(9, basic::a_second_unlock_is_refused, "outcomes: NotHolder"),
     case!(10, basic::an_unlock_of_what_was_never_locked_is_refused, "outcomes: NotHolder"),
     case!(11, time::a_waiter_is_granted_when_the_lease_ends, "rule 3"),
-    case!(12, time::nobody_is_granted_before_the_holder_gave_up, "rules 1 and 2"),
+    case!(12, time::no_waiter_is_granted_before_the_holder_gave_up, "rules 1 and 2"),
     case!(13, time::max_wait_runs_out_and_leaves_nothing, "outcomes: TimedOut"),
     case!(14, time::max_wait_just_below_and_just_above_the_lease, "rule 8"),
     case!(15, time::a_duration_of_zero_is_refused, "limits"),
-    case!(16, time::max_wait_may_be_a_day_or_for_ever, "limits"),
+    case!(16, time::max_wait_may_be_a_day_or_unbounded, "limits"),
     case!(17, time::a_duration_may_be_a_day_and_no_longer, "limits"),
     case!(18, time::extend_lengthens_and_never_shortens, "rule 4"),
     case!(19, time::extend_never_creates_a_lock_again, "trait: extend"),
@@ -107,8 +109,8 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
 /// Runs one case, whose name it prints.
 ///
 /// A case that exceeds [`Fixture::time_limit`] has failed. One that has not ended after twice as
-/// much real time ends the process with status 101 and a message on stderr that names it: a strategy
-/// that never yields blocks the runtime, and nothing in it can report that.
+/// much real time ends the process with status 101 and a message on stderr that names it: a
+/// strategy that never yields blocks the runtime, and nothing in it can report that.
 ///
 /// # Panics
 ///

@@ -1,3 +1,5 @@
+//! A process' handle on a [`Server`], with the faults of its side.
+
 use std::{
     sync::{
         Arc,
@@ -24,7 +26,7 @@ use crate::{
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.
 const OVERRUN: Duration = Duration::from_millis(82);
-/// How long [`Fault::TryWaits`] waits, and [`Fault::UnlockWakesNobody`] lets wait.
+/// How long [`Fault::TryWaits`] waits, and how long [`Fault::UnlockWakesNoWaiter`] lets wait.
 const LAZY: Duration = Duration::from_secs(10);
 
 /// One process' use of a [`Server`].
@@ -86,9 +88,9 @@ impl Handle {
         loop {
             let left = request.until.map_or(Duration::MAX, |until| until.since(self.now()));
             self.served(if request.waits { left } else { REQUEST_TIMEOUT }).await?;
-            let told = request.told.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            let notify = request.notify.notified();
+            tokio::pin!(notify);
+            notify.as_mut().enable();
             match self.server.lock(request) {
                 Answer::Granted { token, waited } => {
                     return Ok(self.lock_of(request, token, waited, sent));
@@ -102,9 +104,9 @@ impl Handle {
                 Answer::Wait { expires } => {
                     let lazy = self.now().after(LAZY);
                     let expires =
-                        if self.is(Fault::UnlockWakesNobody) { Some(lazy) } else { expires };
+                        if self.is(Fault::UnlockWakesNoWaiter) { Some(lazy) } else { expires };
                     let wake = expires.into_iter().chain(request.until).min();
-                    self.told_or(told, wake).await;
+                    self.notified_or(notify, wake).await;
                     if request.until.is_some_and(|until| self.now() >= until) {
                         return self.timed_out().await;
                     }
@@ -113,11 +115,11 @@ impl Handle {
         }
     }
 
-    async fn told_or(&self, told: impl Future<Output = ()>, wake: Option<Instant>) {
+    async fn notified_or(&self, notify: impl Future<Output = ()>, wake: Option<Instant>) {
         let wake = wake.unwrap_or(Instant::from_origin(Duration::MAX));
         // At a lease's very end the clock has not passed it yet; the floor avoids a busy loop.
         let pause = wake.since(self.now()).max(Duration::from_millis(1));
-        let _woken = timeout(pause, told).await;
+        let _woken = timeout(pause, notify).await;
     }
 
     async fn timed_out(&self) -> Result<Lock, Error> {
@@ -178,11 +180,11 @@ impl KeyedMutex for Handle {
             MaxWait::AtMost(wait) if waits => Some(now.after(wait)),
             _ => None,
         };
-        let told = Arc::new(Notify::new());
+        let notify = Arc::new(Notify::new());
         let duration = options.get_duration();
         let (process, label) = (self.process, options.get_label().map(str::to_owned));
         let request =
-            Request { key: key.into(), nonce, process, label, duration, waits, until, told };
+            Request { key: key.into(), nonce, process, label, duration, waits, until, notify };
 
         let withdrawal = Withdrawal { server: &self.server, key, nonce, armed: true };
         let mut closed = self.closed.subscribe();

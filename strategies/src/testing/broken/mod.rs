@@ -1,15 +1,14 @@
 //! A plain strategy, sound or with one [`Fault`], to show that the suite can fail.
 //!
-//! It is written the long way round, by scanning lists, so that it shares no code and no mistakes
-//! with the real strategies. [`Server`] stands for the backend, [`Handle`] for a process that uses
-//! it. With no fault it passes every case; each fault changes one line and must be found.
+//! [`Server`] is the granting side, [`Handle`] a process that uses it. Without a fault it passes
+//! every case; each fault changes one line and must be found.
 
 mod handle;
 mod server;
 
 pub use self::{handle::Handle, server::Server};
 
-/// What is wrong with a strategy. Each is a mistake that a real one has made or could make.
+/// A bug of a strategy. A real strategy has had each, or could have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Every lock is refused as held.
@@ -20,10 +19,10 @@ pub enum Fault {
     OneLockForAll,
     /// Keys are compared without regard to case and surrounding space.
     FoldsKeys,
-    /// An unlock frees whoever holds.
+    /// An unlock frees the key whatever its nonce.
     UnlockIgnoresNonce,
-    /// An unlock frees the key and wakes nobody; waiters look again every 10 s.
-    UnlockWakesNobody,
+    /// An unlock frees the key and wakes no waiter; waiters retry every 10 s.
+    UnlockWakesNoWaiter,
     /// An unlock that finds nothing says success.
     UnlockAlwaysSucceeds,
     /// `release` (the guard's drop) does nothing.
@@ -62,7 +61,7 @@ pub enum Fault {
     TokensRestartWithLeader,
     /// The last waiter is served first.
     LastComeFirstServed,
-    /// No order is promised, and whoever comes last is served first for ever.
+    /// No order is promised, and the last waiter is always served first.
     Starves,
     /// A dropped waiter stays in the queue and is granted in its turn.
     GhostWaiters,
@@ -92,7 +91,7 @@ impl Fault {
         Self::OneLockForAll,
         Self::FoldsKeys,
         Self::UnlockIgnoresNonce,
-        Self::UnlockWakesNobody,
+        Self::UnlockWakesNoWaiter,
         Self::UnlockAlwaysSucceeds,
         Self::ReleaseDoesNothing,
         Self::ZeroWaitNeverTries,

@@ -1,3 +1,5 @@
+//! The granting side of the plain strategy, with the faults of its side.
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -57,7 +59,7 @@ struct Waiter {
     duration: Duration,
     since: Instant,
     until: Option<Instant>,
-    told: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 /// A request, as the server sees it.
@@ -71,17 +73,17 @@ pub(super) struct Request {
     /// Whether it queues where the key is held.
     pub(super) waits: bool,
     pub(super) until: Option<Instant>,
-    pub(super) told: Arc<Notify>,
+    pub(super) notify: Arc<Notify>,
 }
 
-/// What the server says to a request.
+/// The reply to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted {
         token: u64,
         waited: Duration,
     },
-    /// Wait until told, or until the present lease ends.
+    /// Wait for a notification, or until the present lease ends.
     Wait {
         expires: Option<Instant>,
     },
@@ -164,7 +166,7 @@ impl Server {
         }
     }
 
-    /// Grants, queues or looks after a request; called again whenever it is told to.
+    /// Grants or queues a request; called again after each notification.
     pub(super) fn lock(&self, request: &Request) -> Answer {
         let now = self.clock.now();
         let key = self.row_of(&request.key);
@@ -189,7 +191,7 @@ impl Server {
                 duration: request.duration,
                 since: now,
                 until: request.until,
-                told: request.told.clone(),
+                notify: request.notify.clone(),
             });
         }
         self.settle(&mut table, &key, now);
@@ -215,13 +217,13 @@ impl Server {
         if held {
             row.holder = None;
         }
-        if !(held && self.is(Fault::UnlockWakesNobody)) {
+        if !(held && self.is(Fault::UnlockWakesNoWaiter)) {
             self.settle(&mut table, &key, now);
         }
         held
     }
 
-    /// What is done when a call is dropped or has timed out.
+    /// Withdraws a call that was dropped or has timed out.
     pub(super) fn withdraw(&self, key: &str, nonce: Nonce) {
         match self.fault {
             Some(Fault::GhostWaiters) => {}
@@ -283,7 +285,7 @@ impl Server {
         })
     }
 
-    /// Ends what is due and grants the key to the next live waiter.
+    /// Ends an expired lease and grants the key to the next live waiter.
     fn settle(&self, table: &mut Table, key: &str, now: Instant) {
         let Table { rows, token, grants } = table;
         let Some(row) = rows.get_mut(key) else { return };
@@ -313,10 +315,10 @@ impl Server {
                 waited: now.since(next.since),
                 expires: now.after(lease),
             });
-            next.told.notify_waiters();
+            next.notify.notify_waiters();
             if self.is(Fault::GrantsTwo) && grants.is_multiple_of(10) {
                 row.intruder = row.waiters.first().map(|waiter| waiter.nonce);
-                row.waiters.iter().take(1).for_each(|waiter| waiter.told.notify_waiters());
+                row.waiters.iter().take(1).for_each(|waiter| waiter.notify.notify_waiters());
             }
         }
         if row.holder.is_none() && row.waiters.is_empty() && !self.is(Fault::LeaksKeys) {

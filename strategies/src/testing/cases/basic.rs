@@ -128,7 +128,7 @@ pub(in crate::testing) async fn a_forgotten_lock_ends_with_its_lease(cx: &Contex
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let forgotten = cx.take(&first, &key, cx.lease()).await?;
     let limit = Instant::now() + cx.lease() + cx.slack();
-    // Attempts only, so that nobody waits: the lease must end where nobody pushes it.
+    // Only attempts: the lease must end without a waiter.
     let next = loop {
         match second.try_lock(&key, LONG).await {
             Ok(next) => break next,
@@ -143,7 +143,7 @@ pub(in crate::testing) async fn a_forgotten_lock_ends_with_its_lease(cx: &Contex
     unlocked(second.unlock(&next).await, "unlock by the second holder")
 }
 
-pub(in crate::testing) async fn a_second_unlock_is_told_so(cx: &Context<'_>) -> Verdict {
+pub(in crate::testing) async fn a_second_unlock_is_refused(cx: &Context<'_>) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let lock = cx.take(&first, &key, LONG).await?;
     unlocked(first.unlock(&lock).await, "the first unlock")?;

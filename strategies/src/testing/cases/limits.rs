@@ -95,8 +95,8 @@ pub(in crate::testing) async fn keys_are_kept_apart_and_checked(cx: &Context<'_>
     Ok(())
 }
 
-/// How many requests of case 35 are under way at once: enough to fill a pipeline, few enough to
-/// stay below any limit on requests.
+/// How many requests of case 35 are in flight at once: enough to fill a pipeline, and below any
+/// limit on requests.
 const AT_ONCE: usize = 500;
 
 pub(in crate::testing) async fn many_keys_give_their_memory_back(cx: &Context<'_>) -> Verdict {

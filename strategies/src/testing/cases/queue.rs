@@ -1,4 +1,4 @@
-//! Cases 29 to 33: who waits is served, and who has gone is not.
+//! Cases 29 to 33: waiters are granted, withdrawn ones are not.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ pub(in crate::testing) async fn waiters_are_served_in_order_or_at_least_all(
     let handles = [cx.open().await, cx.open().await, cx.open().await];
     match handles[0].capabilities().order {
         Order::Fifo => first_come_first_served(cx, &handles).await,
-        Order::None => nobody_starves(cx, &handles).await,
+        Order::None => no_waiter_starves(cx, &handles).await,
     }
 }
 
@@ -57,13 +57,13 @@ async fn first_come_first_served(cx: &Context<'_>, handles: &[Handle]) -> Verdic
 const CONTENDERS: usize = 18;
 const TURNS: u64 = 5;
 const ROUNDS: u64 = 600;
-/// How long each holds, and thinks before it comes again. Without a promise of order, whoever came
-/// again at once would find the key free before anybody else looks; and of two equal times, two
-/// contenders in step would shut out the others.
+/// How long each contender holds, and pauses before it locks again. Without a promise of order, a
+/// contender without a pause would find the key free before any other retries, and two contenders
+/// with equal times could shut out the others.
 const HOLD: Duration = Duration::from_millis(2);
 const THINK: Duration = Duration::from_millis(9);
 
-async fn nobody_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
+async fn no_waiter_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
     let key = cx.key("starvation");
     let grants = Arc::new(AtomicU64::new(0));
     let (satisfied, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

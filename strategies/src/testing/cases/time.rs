@@ -27,7 +27,7 @@ pub(in crate::testing) async fn a_waiter_is_granted_when_the_lease_ends(
     unlocked(second.unlock(&next).await, "unlock by the second holder")
 }
 
-pub(in crate::testing) async fn nobody_is_granted_before_the_holder_gave_up(
+pub(in crate::testing) async fn no_waiter_is_granted_before_the_holder_gave_up(
     cx: &Context<'_>,
 ) -> Verdict {
     let ((first, second), third) = (cx.open_two().await, cx.open().await);
@@ -152,7 +152,7 @@ async fn must_refuse_duration(handle: &Handle, key: &str, duration: Duration) ->
     named("extend", handle.extend(&lock, duration).await)
 }
 
-pub(in crate::testing) async fn max_wait_may_be_a_day_or_for_ever(cx: &Context<'_>) -> Verdict {
+pub(in crate::testing) async fn max_wait_may_be_a_day_or_unbounded(cx: &Context<'_>) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     for wait in [MAX_WAIT_MAX + Duration::from_millis(1), Duration::MAX] {
         let result = first.lock(&key, LockOptions::default().max_wait(wait)).await;
