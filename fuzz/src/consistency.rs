@@ -1,16 +1,17 @@
 //! One schedule of calls, time and faults, on every strategy.
 //!
-//! - *One call after another* (`sequential`): outcomes must be the same on all strategies, tokens by
+//! - *One call after another* (`sequential`): outcomes must agree on all strategies, tokens by
 //!   their rank. Times lie on a grid, so that no strategy's few milliseconds decide anything.
 //! - *At once* (`concurrent`): clients run as tasks; `Raft` and `Gaggle` meet loss, delay, repeats,
 //!   reordering, cuts and isolation, the scripts of `Redis` lose publications. Who wins is open;
 //!   the history checker says what may not happen.
 //!
-//! Everything runs in a current-thread runtime with paused time, and the strategies draw from seeds.
-//! `Local` and `Redis` generate nonces that no seed decides; nothing that is compared depends on them.
+//! Everything runs in a current-thread runtime with paused time, and the strategies draw from
+//! seeds. `Local` and `Redis` generate nonces that no seed decides; nothing that is compared
+//! depends on them.
 //!
-//! A short input stands for a long schedule where its first byte says so: an engine that begins with
-//! four bytes, and lengthens them by and by, would run hardly a call in its first minute.
+//! A short input stands for a long schedule where its first byte says so: an engine that begins
+//! with four bytes, and lengthens them by and by, would run hardly a call in its first minute.
 
 mod backend;
 mod concurrent;
@@ -23,10 +24,11 @@ use self::backend::{Backend, Kind};
 
 /// In the first byte: the schedule goes on, after the bytes given, with bytes drawn from its seed.
 const DRAWN: u8 = 0x80;
-/// As long as an input becomes with bytes that are drawn: enough for all calls that a schedule takes.
+/// As long as an input becomes with bytes that are drawn: enough for all calls that a schedule
+/// takes.
 const DRAWN_TO: usize = 256;
 
-/// What is run, and where.
+/// The calls and faults of one run.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     members: usize,
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_bytes_are_a_whole_schedule_where_the_first_says_so() {
+    fn three_bytes_may_be_a_whole_schedule() {
         let acts = |data: &[u8]| match Schedule::decode(data).expect("bytes").what {
             What::Sequential(ops) => ops.len(),
             What::Concurrent(plan) => plan.acts(),
@@ -143,7 +145,7 @@ mod tests {
 
     /// Bytes of a plan in which several clients lock at once: any long enough do.
     #[test]
-    fn a_strategy_that_grants_everybody_breaks_the_rules() {
+    fn strategy_without_exclusion_breaks_the_rules() {
         let mut broken = Vec::new();
         for seed in 0..20_u8 {
             let bytes: Vec<u8> =

@@ -1,7 +1,7 @@
-//! Every decoder, and what stands behind the member's: a cluster of live nodes.
+//! Every decoder, and a cluster of live nodes behind the member's.
 //!
-//! The first byte chooses. Bytes for the decoders go to all of them: what is rubbish to one is
-//! nearly right to another, and a committed input in one format is a start for its neighbours. The
+//! The first byte chooses. Bytes for the decoders go to all of them: rubbish for one is
+//! nearly valid for another, and a committed input in one format is a start for its neighbours. The
 //! formats of members are dense (any few bytes are a valid beginning), so mutation builds values as
 //! well as a generator would.
 //!

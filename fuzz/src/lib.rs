@@ -1,16 +1,16 @@
-//! What the fuzzer runs: one function for each target, from bytes to a verdict. A panic is a find.
+//! The fuzz targets: one function each, from bytes to a verdict. A panic is a find.
 //!
 //! | target | decodes | compares |
 //! |---|---|---|
-//! | [`consistency`](fn@consistency) | calls, time and faults | what `Local`, `Raft`, `Gaggle` and `Redis` answer: the same one after another, the legal at once |
-//! | [`frames`](fn@frames) | one input for every decoder, or hostilities against a live cluster | what comes back with what went; tables with their own rules |
+//! | [`consistency`](fn@consistency) | calls, time and faults | the outcomes on all strategies |
+//! | [`frames`](fn@frames) | bytes for decoders or a live cluster | decoded values, re-encoded |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
-//! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays what is
-//! committed in `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
+//! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays the
+//! committed `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
 //!
-//! Every target is a function of its bytes alone: no clock, and no randomness of its own but that of the
-//! nonces which `consistency` lets the library draw.
+//! Every target is a function of its bytes alone: no clock, and no randomness of its own but that
+//! of the nonces which `consistency` lets the library draw.
 
 pub mod consistency;
 pub mod frames;

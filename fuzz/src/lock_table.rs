@@ -18,7 +18,7 @@ use gaggle_strategies::{
 /// Commands in one schedule at most: as many as let every limit be met several times.
 pub const COMMANDS_MAX: usize = 200;
 
-/// One is empty: the table does not judge keys, whoever fills the log does.
+/// One is empty: the table does not check keys, the proposer of an entry does.
 const KEYS: [&str; 4] = ["", "a", "orders/42", "\u{1f512}\0"];
 const NONCES: u128 = 9;
 const GROUP: u128 = 77;
@@ -42,7 +42,7 @@ enum Step {
         group: u128,
         request: LockRequest,
     },
-    /// The second table begins anew, from a snapshot of the first.
+    /// The second table is replaced by a restored snapshot of the first.
     Restore,
 }
 

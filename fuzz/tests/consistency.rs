@@ -6,6 +6,6 @@
 mod replay;
 
 #[test]
-fn all_strategies_answer_what_they_must() {
+fn strategies_agree() {
     replay::replay("consistency", gaggle_fuzz::consistency, 200, 400);
 }

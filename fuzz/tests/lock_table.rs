@@ -6,6 +6,6 @@
 mod replay;
 
 #[test]
-fn the_table_does_what_its_reference_does() {
+fn table_agrees_with_its_reference() {
     replay::replay("lock_table", gaggle_fuzz::lock_table, 3_000, 2_048);
 }

@@ -1,3 +1,5 @@
+//! The strategies under test, behind one type.
+
 use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
@@ -98,7 +100,7 @@ impl Backend {
         &self.handles[client % self.handles.len()]
     }
 
-    /// What is left of keys, waiters and requests; text, for a message.
+    /// The remaining keys, waiters and requests, as text for a message.
     pub(super) async fn residue(&self) -> Vec<String> {
         let of_member = |sizes: Result<MemberSizes, Error>| {
             let sizes = sizes.expect("a member that runs knows its sizes");

@@ -1,3 +1,5 @@
+//! Concurrent clients under faults, checked by the history checker.
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -132,7 +134,7 @@ fn fault(u: &mut Unstructured<'_>) -> Result<Fault> {
     })
 }
 
-/// Every call that was made, and those that cannot end as they did.
+/// Every call, and those with an illegal outcome.
 #[derive(Default)]
 pub(super) struct Record {
     operations: Vec<Operation>,
@@ -292,7 +294,8 @@ impl Client {
             Error::Unavailable { .. } | Error::Unknown => record.unserved.push(text),
             _ => record.illegal.push(text),
         }
-        // A late copy of a LOCK may hold the key, for no caller: a refusal says nothing of the others.
+        // A late copy of a LOCK may hold the key, for no caller: a refusal says nothing of the
+        // others.
         match error {
             Error::Held => Outcome::Refused(Refusal::NoEffect),
             error => call.failed(error),

@@ -1,3 +1,5 @@
+//! Sequential calls, whose outcomes must agree on all strategies.
+
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use arbitrary::{Result, Unstructured};

@@ -1,4 +1,4 @@
-//! Runs one target on what is committed in its corpus and on random inputs.
+//! Runs one target on its committed corpus and on random inputs.
 
 use std::{fs, io::Write as _, path::Path, time::Instant};
 
@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 /// Runs `target`, called `name`, on every committed input, and on `random` random ones of at most
 /// `bytes_max` bytes. `GAGGLE_FUZZ_RUNS` asks for another number of them.
 ///
-/// A panic tells which input it was; a random one is replayed by `GAGGLE_SEED`, which also writes it
+/// A panic names its input; a random one is replayed by `GAGGLE_SEED`, which also writes it
 /// to `artifacts/`.
 pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: usize) {
     let began = Instant::now();
@@ -19,7 +19,8 @@ pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: us
     files.sort();
     assert!(!files.is_empty(), "the corpus of {name} is empty");
     for file in &files {
-        let _told = OnPanic(format!("input: cargo +nightly fuzz run {name} {}", file.display()));
+        let _on_panic =
+            OnPanic(format!("input: cargo +nightly fuzz run {name} {}", file.display()));
         target(&fs::read(file).expect("it can be read"));
     }
     let runs = number("GAGGLE_FUZZ_RUNS").map_or(random, |runs| runs as usize);
@@ -31,10 +32,10 @@ pub(crate) fn replay(name: &str, target: fn(&[u8]), random: usize, bytes_max: us
          following, cargo test -p gaggle-fuzz --test {name}\n",
         files.len()
     );
-    std::io::stderr().write_all(line.as_bytes()).expect("somebody reads it");
+    std::io::stderr().write_all(line.as_bytes()).expect("stderr is writable");
     let runs = if first.is_some() { runs.min(1) } else { runs };
     for seed in (0..runs as u64).map(|run| base.wrapping_add(run)) {
-        let _told =
+        let _on_panic =
             OnPanic(format!("replay: GAGGLE_SEED={seed} cargo test -p gaggle-fuzz --test {name}"));
         let mut rng = StdRng::seed_from_u64(seed);
         let mut bytes = vec![0; rng.random_range(0..=bytes_max)];
