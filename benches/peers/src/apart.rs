@@ -38,17 +38,17 @@ pub(crate) async fn hot8(
         return Ok(());
     }
     let workload = settings.of(Workload::handoff(PROCESSES));
-    let told = serde_json::to_string(&workload)?;
+    let described = serde_json::to_string(&workload)?;
     let mut processes = Vec::new();
     for task in 0..PROCESSES {
-        processes.push(Process::start(&["contend", lock, url, &task.to_string(), &told])?);
+        processes.push(Process::start(&["contend", lock, url, &task.to_string(), &described])?);
     }
     for process in &mut processes {
         process.line().await?;
     }
     let begin = now() + LEAD;
     for process in &mut processes {
-        process.tell(begin).await?;
+        process.start_at(begin).await?;
     }
     let mut spans: Vec<Span> = Vec::new();
     for process in &mut processes {
@@ -74,7 +74,7 @@ impl Process {
         Ok(Self { child, output: BufReader::new(output).lines() })
     }
 
-    async fn tell(&mut self, begin: u64) -> Result<(), Failed> {
+    async fn start_at(&mut self, begin: u64) -> Result<(), Failed> {
         let input = self.child.stdin.as_mut().expect("its standard input is piped");
         Ok(input.write_all(format!("{begin}\n").as_bytes()).await?)
     }
@@ -84,10 +84,11 @@ impl Process {
     }
 }
 
-/// The child: opens the lock, says so, is told when to begin, and says all that it did.
+/// The child: opens the lock, reports that, waits for the start time, and reports all its spans.
 pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result<(), Failed> {
     let (task, workload) = (task.parse()?, serde_json::from_str(workload)?);
-    // One thread, as the processes of `gaggle bench`: threads that wake each other would be measured too.
+    // One thread, as the processes of `gaggle bench`: threads that wake each other would be
+    // measured too.
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {
             RSLOCK => contend(Rslock::new(url), task, &workload).await,

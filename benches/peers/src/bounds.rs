@@ -1,4 +1,5 @@
-//! What no lock of a majority can beat: the round trip to the faster of two peers; and that to a certain one.
+//! What no lock of a majority can beat: the round trip to the faster of two peers; and that to a
+//! certain one.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -51,15 +52,16 @@ impl Drop for Role {
     }
 }
 
-/// The medians of several draws: which of two cores each process comes to decides how long it takes to wake
-/// it, for as long as it lives.
+/// The medians of several draws: which of two cores each process comes to decides how long it takes
+/// to wake it, for as long as it lives.
 pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let window = settings.window / DRAWS;
     let (mut quorums, mut trips) = (Vec::new(), Vec::new());
     for _ in 0..DRAWS {
         let (_one, first) = Role::start(&["echo"])?;
         let (_other, second) = Role::start(&["echo"])?;
-        // One thread, as the processes beside it: threads that wake each other would be measured too.
+        // One thread, as the processes beside it: threads that wake each other would be measured
+        // too.
         let floors = tokio::task::spawn_blocking(move || floors([&first, &second], window));
         let (quorum, trip) = floors.await??;
         quorums.push(quorum);

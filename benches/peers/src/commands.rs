@@ -1,4 +1,5 @@
-//! What a Redis has to do for a lock, by its own counts: how many commands it is sent, and how long they take.
+//! What a Redis has to do for a lock, by its own counts: how many commands it is sent, and how long
+//! they take.
 
 use std::sync::Arc;
 
@@ -97,8 +98,9 @@ async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> 
     Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
 }
 
-/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as well where
-/// they run, and their time in that of the script, so that those which some send as they are, are told apart.
+/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as
+/// well where they run, and their time in that of the script, so commands sent directly are counted
+/// apart.
 #[derive(Clone, Copy)]
 struct Counts {
     sent: f64,
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_of_what_clients_sent_between_two_readings() {
+    fn commands_between_two_readings_are_counted() {
         let stats = |evals: u32, pings: u32, us: u32| {
             format!(
                 "# Commandstats\r\n\

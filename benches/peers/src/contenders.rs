@@ -17,7 +17,7 @@ use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_postgres::{NoTls, Statement};
 
-/// The lease of whoever takes one, as ours by default.
+/// The lease where a contender has leases: our default.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// The figures, if the lock excluded: what did not is no measurement.
@@ -28,8 +28,9 @@ pub(crate) fn excluding(figures: Figures) -> Result<Figures, Failed> {
     }
 }
 
-/// Another contender, whose first holder keeps the key until all tasks of the thread have asked for it. Where
-/// one thread runs them and nobody waits, each would lock and unlock until its turn ends, and none ever wait.
+/// Another contender, whose first holder keeps the key until all tasks of the thread wait for it.
+/// Otherwise, on one thread, each task would lock and unlock until its turn ends, and none would
+/// wait.
 pub(crate) struct Queued<C> {
     inner: C,
     kept: AtomicBool,
@@ -61,7 +62,7 @@ impl<C: Contender> Contender for Queued<C> {
     }
 }
 
-/// A map of tokio's mutexes, an entry only while somebody uses it.
+/// A map of tokio's mutexes, with an entry only while it is used.
 #[derive(Default)]
 pub(crate) struct Mutexes {
     map: DashMap<String, Arc<Mutex<()>>>,
@@ -97,14 +98,15 @@ impl Contender for Mutexes {
 
     async fn unlock(&self, (guard, key): Self::Hold) -> Result<(), Failed> {
         drop(guard);
-        // Whoever waits holds it too, and took it under the map's own lock.
+        // A waiter holds it too, and took it under the map's own lock.
         self.map.remove_if(&key, |_, mutex| Arc::strong_count(mutex) == 1);
         Ok(())
     }
 }
 
-/// The two commands that any lock on Redis needs, and nothing else, by a client that sleeps until each is
-/// answered: for keys of one task each. Or two scripts, of which the first counts a fencing token as well.
+/// The two commands that any lock on Redis needs, and nothing else, by a client that sleeps until
+/// each is answered: for keys of one task each. Or two scripts, of which the first counts a fencing
+/// token as well.
 pub(crate) struct BareRedis {
     connection: MultiplexedConnection,
     /// In place of the bare command.
@@ -178,14 +180,14 @@ impl Contender for BareRedis {
     }
 }
 
-/// A key handed over by Redis without polling and without a script: a token in a list, which is popped
-/// by whoever locks and pushed by whoever unlocks, by clients that sleep until they are answered. FIFO;
-/// no lease, no nonce, no fencing token, and nobody is told that a holder has died. A connection a task,
-/// since one that waits can ask nothing else.
+/// A hand-off by Redis without polling and without a script: a token in a list is popped to lock
+/// and pushed to unlock, by clients that sleep until the reply. FIFO; no lease, no nonce, no
+/// fencing token, and the death of a holder is not noticed. A connection a task, since one that
+/// waits can ask nothing else.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
-    /// Whoever locks asks for something and is answered before it waits, as by a lock that tells it that it has a
-    /// place: a request more than such a lock has, and as many answers.
+    /// A lock sends one more request and waits for its reply before it waits, as a lock that
+    /// confirms a place: a request more than such a lock has, and as many answers.
     asks: bool,
     /// The keys that this session knows to have a token.
     made: Mutex<BTreeSet<String>>,
@@ -204,7 +206,7 @@ impl Token {
         Ok(Self { asks: true, ..Self::open(url).await? })
     }
 
-    /// Makes the token of a key, once for all sessions. Whoever does has it.
+    /// Creates the token of a key, once for all sessions. Its creator holds it.
     async fn make(&self, key: &str) -> Result<bool, Failed> {
         let mut made = self.made.lock().await;
         if !made.insert(key.to_owned()) {
@@ -238,7 +240,7 @@ impl Contender for Token {
         let mut push = redis::cmd("RPUSH");
         push.arg(key).arg("token");
         match push.query_async::<u64>(&mut self.connection.clone()).await? {
-            // Where somebody waits it is popped after this answer was counted.
+            // If a client waits, it is popped after this reply was counted.
             1 => Ok(()),
             _ => Err("the key was not held".into()),
         }
@@ -314,7 +316,7 @@ impl EtcdSession {
     pub(crate) async fn open(endpoint: &str) -> Result<Self, Failed> {
         let options = ConnectOptions::new().with_tcp_keepalive(LEASE);
         let mut client = Client::connect([endpoint], Some(options)).await?;
-        // Longer than any workload: keeping it alive is not what is measured.
+        // Longer than any workload, because keep-alives are not measured.
         let lease = client.lease_grant(600, None).await?.id();
         Ok(Self { client, lease })
     }

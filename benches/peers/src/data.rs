@@ -1,3 +1,5 @@
+//! Everything that a run of the harness measured.
+
 use std::collections::BTreeMap;
 
 use gaggle_cli::workloads::Figures;

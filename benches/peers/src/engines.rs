@@ -26,8 +26,8 @@ struct Outcome {
 
 pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let seconds = format!("{}", settings.window.as_secs_f64() / 2.0);
-    // What is held against each other takes turns, and short ones: a core that others share changes its speed
-    // by half from one second to the next.
+    // The compared engines take short turns: the speed of a shared core changes by half from one
+    // second to the next.
     let turns = [["raft", "gaggle"]; 4];
     for name in turns.into_iter().flatten() {
         let (_role, line) = crate::bounds::Role::start(&["engine", name, &seconds])?;

@@ -1,5 +1,5 @@
-//! From a leader's end to the next grant: three members in processes of their own over TCP, of which the
-//! leader is killed, or made to stand still.
+//! From a leader's end to the next grant: three members in processes of their own over TCP, of
+//! which the leader is killed, or made to stand still.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -48,7 +48,8 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
         } else if others == count {
             return Err("the leader was another".into());
         } else {
-            // A signal takes its time, and the leader answered first, or another led by then: nobody failed over.
+            // The leader answered before the signal took effect, or another led already: no
+            // failover.
             others += 1;
         }
         if signal == Signal::STOP {
@@ -67,8 +68,8 @@ fn three() -> Result<([String; 3], Vec<Member>), Failed> {
     Ok((ports, members?))
 }
 
-/// The term, and who leads in it, once all are ready. Who stood still may believe for a while that it leads:
-/// the greatest term does.
+/// The term, and who leads in it, once all are ready. Who stood still may believe for a while that
+/// it leads: the greatest term does.
 fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
     for member in &mut *members {
         member.ask("ready")?;
@@ -80,7 +81,7 @@ fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
             leader = leader.max(Some((term, place)));
         }
     }
-    leader.ok_or_else(|| "nobody leads".into())
+    leader.ok_or_else(|| "no member leads".into())
 }
 
 /// A process with one member, that ends with its owner.
@@ -127,7 +128,7 @@ impl Drop for Member {
     }
 }
 
-/// The child: does what it is told by lines, and answers each by one.
+/// The child: reads commands, one a line, and replies to each with one line.
 pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
     let names = NAMES.map(|name| NodeName::new(name).expect("a short name"));
     let own = NAMES.iter().position(|known| *known == name).ok_or("no such member")?;
@@ -140,14 +141,14 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
         let options = MemberOptions::named("failing", names);
         let member = Arc::new(Gaggle::open(Arc::new(channel), options).await?);
         loop {
-            let told = tokio::task::spawn_blocking(|| {
+            let line = tokio::task::spawn_blocking(|| {
                 let mut line = String::new();
                 std::io::stdin().read_line(&mut line).map(|_| line)
             });
-            let told = told.await??;
-            let answer = match told.trim() {
+            let line = line.await??;
+            let answer = match line.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
-                // Of one that leads.
+                // Of the leader.
                 "term" => {
                     Some(member.status()).filter(|s| s.leads).map_or(0, |s| s.term).to_string()
                 }

@@ -53,8 +53,8 @@ fn short(workload: &str) -> &'static str {
     }
 }
 
-/// What the command line measured, for as many windows as asked for: the names of its workloads, and
-/// the medians.
+/// What the command line measured, for as many windows as asked for: the names of its workloads,
+/// and the medians.
 async fn bench(
     settings: &Settings,
     setup: &[&str],

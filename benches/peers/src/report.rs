@@ -21,7 +21,7 @@ const WORKLOADS: [(&str, &str); 6] = [
     ("best", "the Gaggle 1.x benchmark, uncontended: the same on a key each"),
 ];
 
-/// Writes the tables and the picture once more from what was measured.
+/// Writes the tables and the picture again from the measured data.
 pub(crate) fn redraw(directory: &Path) -> Result<(), Failed> {
     let text = fs::read_to_string(directory.join("results.json"))?;
     let mut document: serde_json::Value = serde_json::from_str(&text)?;
@@ -40,7 +40,7 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
     files(&settings.out, data)?;
     let targets = targets::all(data).len();
     if settings.all() && targets != targets::COUNT {
-        // A row that was not measured, or has another name, would be missed by nobody.
+        // Otherwise a missing or renamed row would not be noticed.
         return Err(format!("{targets} of {} targets could be computed", targets::COUNT).into());
     }
     Ok(())
@@ -168,14 +168,14 @@ fn waits(data: &Data) -> Series {
     };
     let rows = data.rows.iter().filter(|row| row.workload == "busy8");
     let title = "one key, eight tasks, 5 ms inside and 5 ms away: the worst wait".into();
-    // Whoever comes back from 5 ms away finds one that holds and six that wait, the first of them about
-    // to hold. Timers wake a millisecond late, which makes some 36 ms of it.
+    // A task that returns after 5 ms finds a holder and six waiters. Timers wake a millisecond
+    // late, which adds up to some 36 ms.
     let limit = Some((30.0, "limit: six others, 5 ms each".into()));
     Series { limit, ..sorted(title, "less is better", rows.map(bar).collect()) }
 }
 
-/// What no lock of a majority can beat: on a key that is handed over an unlock is the next one's lock, one
-/// commit; otherwise a lock is one, and an unlock another.
+/// What no lock of a majority can beat: on a key that is handed over an unlock is the next one's
+/// lock, one commit; otherwise a lock is one, and an unlock another.
 fn quorums(data: &Data, commits: f64, name: &str) -> Option<(f64, String)> {
     let floor_us = data.get("quorum_floor_p50_us")?;
     Some((1e6 / (commits * floor_us), name.into()))
@@ -187,8 +187,8 @@ fn engine(data: &Data) -> Option<(f64, String)> {
     Some((commits_per_s / 2.0, "limit of the bare engine in memory: two commits".into()))
 }
 
-/// Without what lives in one process, beside which nothing else could be seen. On a key that is
-/// shared, what one task takes twice in a row was not handed to anybody.
+/// Without locks of one process, which would dwarf all others. On a shared key, a repeated grant to
+/// one task is not a hand-off.
 fn rates(data: &Data, workload: &str, title: &str) -> Series {
     let bar = |row: &Row| {
         let figures = row.median();

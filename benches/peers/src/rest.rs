@@ -1,4 +1,4 @@
-//! What is no throughput: resting, waiting in masses, remembering. Failing over is in [`failing`].
+//! Costs beside throughput: idle handles, many waiters, memory. Failing over is in [`failing`].
 
 use std::{
     fmt,
@@ -99,8 +99,8 @@ impl fmt::Display for Resting {
     }
 }
 
-/// What a process takes that does nothing but what a leader at rest has to: twenty times a second 64 bytes to
-/// two others over TCP, and their answers.
+/// What a process takes that does nothing but what a leader at rest has to: twenty times a second
+/// 64 bytes to two others over TCP, and their answers.
 async fn bare_heartbeats(rest: Duration) -> Result<Resting, Failed> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;
@@ -199,7 +199,7 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
         {
             measured.push((figure(name), queue(Patient(mutex), waiters, || Ok(())).await?));
         }
-        // What so many waiters cost where a lock has nothing but them, and may give up.
+        // The cost of this many waiters of one key, which may time out.
         let mutexes = Mutexes::that_give_up_after(Duration::from_secs(600));
         measured.push((figure("dashmap"), queue(mutexes, waiters, || Ok(())).await?));
         for (figure, p50_us) in measured {
@@ -218,7 +218,7 @@ pub(crate) fn masses_child(name: &str, waiters: &str) -> Result<(), Failed> {
         let [leader] = cluster.leader();
         let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
         let mutex = if name == "local" { local } else { leader.0.clone() };
-        // Told to let them go by a line, so that who looks can begin there.
+        // A line on stdin starts the hand-offs, so that the observer can begin there.
         let ready = || {
             println!("queued");
             std::io::stdin().read_line(&mut String::new()).map(drop)
@@ -255,9 +255,10 @@ impl Contender for Patient {
     }
 }
 
-/// Queues so many tasks behind a holder, lets them go, and times the hand-offs: of the first fifth of many,
-/// in which the queue is long. Each that had the lock asks for it again, so that few and many do the same. Until
-/// all are measured no task ends, which would wake the one that waits for all of them, between two hand-offs.
+/// Queues this many tasks behind a holder, unlocks, and times the hand-offs: of the first fifth of
+/// many, in which the queue is long. Each that had the lock asks for it again, so that few and many
+/// do the same. Until all are measured no task ends, which would wake the task that joins all of
+/// them, between two hand-offs.
 async fn queue(
     mutex: impl Contender,
     waiters: u32,
@@ -287,7 +288,7 @@ async fn queue(
                 });
                 let hold = hold.await?;
                 {
-                    let mut released = released.lock().expect("nobody panics");
+                    let mut released = released.lock().expect("no task panics");
                     let took = released.0.elapsed();
                     if released.1.count() < u64::from(handoffs) {
                         released.1.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
@@ -311,16 +312,16 @@ async fn queue(
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     ready()?;
-    released.lock().expect("nobody panics").0 = Instant::now();
+    released.lock().expect("no task panics").0 = Instant::now();
     mutex.unlock(holder).await?;
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let released = released.lock().expect("nobody panics");
+    let released = released.lock().expect("no task panics");
     Ok(released.1.us(0.5))
 }
 
-/// Holds so many keys and says how many bytes each has added to this process.
+/// Holds this many keys and reports how many bytes each has added to this process.
 pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
     let count: u32 = count.parse()?;
     machine::runtime().block_on(async {
@@ -356,8 +357,8 @@ pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
     })
 }
 
-/// Waits where the group remembers as many nonces as it may: a follower that makes more than 69,905 pairs a
-/// second for half a minute meets the bound of two million.
+/// Waits where the group remembers as many nonces as it may: a follower that makes more than 69,905
+/// pairs a second for half a minute meets the bound of two million.
 struct Unhurried(Arc<Bare>);
 
 impl Contender for Unhurried {

@@ -1,5 +1,6 @@
 //! Servers of this run alone: on free loopback ports, in directories of their own, in memory where
-//! there is one to write to. Dropping one ends that process and no other, and removes its directory.
+//! there is one to write to. Dropping one ends that process and no other, and removes its
+//! directory.
 
 use std::{
     fs,
@@ -18,10 +19,11 @@ use crate::contenders::Failed;
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 /// How long a server may take until it answers.
 const START_WITHIN: Duration = Duration::from_secs(30);
-/// How long one that is asked to end may take.
+/// How long a server may take to end after SIGTERM.
 const STOP_WITHIN_MS: u64 = 5_000;
 
-/// A directory that goes with its owner. On tmpfs: what is measured beside it is volatile too.
+/// A directory that is removed with its owner. On tmpfs, because the other contenders are volatile
+/// too.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {

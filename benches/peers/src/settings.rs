@@ -1,3 +1,5 @@
+//! The settings of a run.
+
 use std::{path::PathBuf, time::Duration};
 
 use gaggle_cli::workloads::Workload;
@@ -17,12 +19,12 @@ pub(crate) struct Settings {
     /// Lock and unlock pairs over which the memory is watched.
     pub(crate) pairs: u64,
     pub(crate) rest: Duration,
-    /// Only the rows whose lock's name begins so, or, behind a `=`, is this; without regard to case. All
-    /// if empty.
+    /// Only the rows whose lock's name begins so, or, behind a `=`, is this; without regard to
+    /// case. All if empty.
     pub(crate) only: Vec<String>,
     /// Only these workloads; all if empty.
     pub(crate) workloads: Vec<String>,
-    /// The words that this was started with, for whoever wants to repeat it.
+    /// The arguments of this run, to repeat it.
     pub(crate) words: String,
     /// Where the results go.
     pub(crate) out: PathBuf,

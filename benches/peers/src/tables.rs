@@ -1,5 +1,5 @@
-//! The tables of `docs/benchmarks.md`: written into it where the results go to `docs/benchmarks`, and
-//! beside the results, so that a test can compare the two.
+//! The tables of `docs/benchmarks.md`: written into it where the results go to `docs/benchmarks`,
+//! and beside the results, so that a test can compare the two.
 
 use std::{fs, path::Path};
 
@@ -125,7 +125,7 @@ fn seeds(data: &Data) -> String {
     text
 }
 
-/// Without what is behind the point.
+/// Without decimals where they do not matter.
 fn whole(value: Option<f64>) -> String {
     match value {
         None => "–".into(),

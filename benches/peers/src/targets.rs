@@ -1,4 +1,4 @@
-//! What was aimed at, each as a ratio or a bound within this run, and whether it was reached.
+//! The targets, each as a ratio or a bound within this run, and whether it was met.
 
 use gaggle_cli::workloads::Figures;
 use serde::Serialize;
@@ -21,14 +21,14 @@ const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
 const TCP: &str = "Gaggle, TCP, 3 processes";
 const ETCD: &str = "etcd, 3 nodes";
-/// The two commands of a lock that nobody contends.
+/// The two commands of an uncontended lock.
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.
 pub(crate) const SCRIPTS: &str = "Two scripts with a token";
 /// A token that Redis hands over: a peer with next to nothing of a lock.
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH";
 
-/// All that could be computed of what was measured.
+/// All targets that the measured data allow.
 pub(crate) fn all(data: &Data) -> Vec<Target> {
     let mut table = Table { data, lines: Vec::new() };
     table.seeds();
@@ -120,7 +120,7 @@ impl Table<'_> {
                     what += &format!(" ({what_less}: {:.4})", ratio_of(less.ms_per_pair));
                 }
             }
-            // More digits than others: what is missed is missed by thousandths.
+            // More digits than others, because the difference is in the thousandths.
             self.say(what, format!("{ratio:.4}"), "≤ 1.01", ratio <= 1.01);
         }
     }

@@ -1,3 +1,5 @@
+//! Gaggle over Memory on one thread.
+
 use std::time::Duration;
 
 use gaggle_cli::workloads::{Workload, run};

@@ -1,3 +1,5 @@
+//! The engine `raft` without a lock: three members on one thread.
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
