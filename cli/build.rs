@@ -24,7 +24,8 @@ fn checked_out(directory: &Path) -> Option<String> {
         return None;
     }
     let commit = git(directory, &["rev-parse", "HEAD"])?;
-    // Changes with each commit and checkout. Of a file that does not exist Cargo would rebuild always.
+    // Changes with each commit and checkout. Of a file that does not exist Cargo would rebuild
+    // always.
     if let Some(log) = git(directory, &["rev-parse", "--git-path", "logs/HEAD"]) {
         let log = directory.join(log);
         if log.exists() {

@@ -33,7 +33,8 @@ use crate::{
 /// The command of a worker process.
 pub(crate) const WORKER: &str = "bench-worker";
 
-/// Runs all workloads on all setups, round by round: a disturbance of the machine meets all of them.
+/// Runs all workloads on all setups, round by round: a disturbance of the machine meets all of
+/// them.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     args.verbosity.start()?;
     args.check()?;

@@ -29,9 +29,11 @@ enum Command {
     Increment(increment::Args),
     /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
     ///
-    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided, or if
-    /// a fault or a rare event never happened in a long batch, and prints the command that replays it;
-    /// with 2 on any other failure.
+    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided,
+    /// or if a fault or a rare event never happened in a long batch, and prints the command that
+    /// replays it; with 2 on any other failure.
+    ///
+    /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
     /// Measure locks on this machine, this network, this Redis.

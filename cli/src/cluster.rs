@@ -47,8 +47,8 @@ pub(super) struct Setup {
     pub(super) channel: Option<ChannelName>,
 }
 
-/// The URL of `--redis`. An invalid one is reported by [`Selection::check`]: clap would print it with
-/// its password.
+/// The URL of `--redis`. An invalid one is reported by [`Selection::check`]: clap would print it
+/// with its password.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
     server: String,

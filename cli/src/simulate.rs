@@ -20,7 +20,7 @@ use gaggle_strategies::testing::simulator::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{failure::Failure, output::say};
+use crate::{failure::Failure, output::say, verbosity::Verbosity};
 
 /// More threads than any machine has cores to run them on.
 const JOBS_MAX: u64 = 1_024;
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// With --seed or --plan: print every event.
     #[arg(long, requires = "one", conflicts_with_all = OF_BATCH)]
     trace: bool,
-    /// With --seed or --plan: write the history of all calls to this file, one JSON object a line, for
-    /// the example `check_history`.
+    /// With --seed or --plan: write the history of all calls to this file, one JSON object a line,
+    /// for the example `check_history`.
     #[arg(long, requires = "one", conflicts_with_all = OF_BATCH, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Where plans of failing runs are saved, the first ten of a batch; the directory for temporary
@@ -79,11 +79,13 @@ pub(crate) struct Args {
     /// One JSON object at the end.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    verbosity: Verbosity,
 }
 
 impl Args {
-    /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are more
-    /// than there are.
+    /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are
+    /// more than there are.
     fn first(&self) -> Result<u64, Failure> {
         let drawn = || u64::from(rand::random::<u32>()) << 8;
         let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
@@ -134,7 +136,7 @@ impl Args {
         Ok(format!("gaggle simulate --plan {} --trace", file.display()))
     }
 
-    /// How many threads: one that no seed is left for would only be started.
+    /// The number of threads: at most one for each seed.
     fn threads(&self) -> u64 {
         let machine = || thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         self.jobs.unwrap_or_else(machine).min(self.seeds)
@@ -142,6 +144,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.verbosity.start_if_chosen()?;
     // Else each seed would panic over it, and show that as its violation.
     #[cfg(feature = "planted-bugs")]
     gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
@@ -203,8 +206,8 @@ fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the history checker found it, or failed over it. What any other invariant finds stops the
-/// run, and its history is not judged.
+/// Whether the history checker found it, or failed over it. What any other invariant finds stops
+/// the run, and its history is not judged.
 fn is_of_history(violation: &str) -> bool {
     ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
 }
@@ -214,7 +217,8 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
     }
-    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
+    let shows_bar = !args.json && args.verbosity.shows_bar();
+    let bar = if shows_bar { ProgressBar::new(args.seeds) } else { ProgressBar::hidden() };
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
     bar.set_style(
         ProgressStyle::with_template(style)
@@ -288,8 +292,8 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!sound)))
 }
 
-/// Seeds take milliseconds, and the longest seconds: one that is not at its end after so long may have
-/// stopped within a turn, where no event ends it. Each is named once.
+/// After this time a seed is reported once as overdue: a run takes milliseconds to seconds, and may
+/// hang within a turn, which no event ends.
 const OVERDUE: Duration = Duration::from_secs(120);
 
 fn overdue(under_way: &Mutex<BTreeMap<u64, Duration>>, now: Duration) -> Vec<u64> {
@@ -306,9 +310,7 @@ fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> 
     say(batch)?;
     say(format_args!("{took:.1?}: {times:.0} times real time"))?;
     if batch.seeds < COMPLETE {
-        say(format_args!(
-            "below {COMPLETE} seeds nobody asks whether every fault and rare event was among them"
-        ))?;
+        say(format_args!("below {COMPLETE} seeds a missing fault or rare event is not reported"))?;
     }
     if batch.undecided > 0 {
         say(format_args!("{} searches were not decided, which is no pass", batch.undecided))?;
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_seed_is_one() {
+    fn last_seed_is_one() {
         let line = format!("--from {} --seeds 3", u64::MAX - 3);
         assert_eq!(args(&line).first().ok(), Some(u64::MAX - 3));
         for line in [format!("--from {} --seeds 3", u64::MAX - 2), format!("--seeds {}", u64::MAX)]

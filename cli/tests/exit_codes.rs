@@ -1,7 +1,7 @@
 //! Goal: the exit code is 0 without a violation, 1 if a lock broke a promise, and 2 if the output
-//! cannot be written.
-//! Method: the built binary with each command and each form of output, into a pipe, a closed pipe and
-//! `/dev/full`; locks that fail because a counter is set back, or by a planted bug.
+//! cannot be written. Method: the built binary with each command and each form of output, into a
+//! pipe, a closed pipe and `/dev/full`; locks that fail because a counter is set back, or by a
+//! planted bug.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::{

@@ -161,35 +161,6 @@ fn table_shows_each_run_and_its_verdict() {
 }
 
 #[test]
-fn strategy_that_loses_an_update_exits_with_1() {
-    let redis = RedisServer::start();
-    let mut command = gaggle();
-    command.args(["--strategy", "local", "--increments", "40", "--work", "5ms", "--json"]);
-    let mut run = command.args(["--redis", &redis.url()]).stdout(Stdio::piped()).spawn().unwrap();
-
-    // Sets the counter back while the members increment it: what a broken lock would do.
-    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    let counter = wait_for(|| {
-        let keys: Vec<String> =
-            redis::cmd("KEYS").arg("gaggle/increment/*").query(&mut connection).unwrap();
-        let key = keys.first()?;
-        let value: Option<u64> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
-        value.filter(|value| *value > 10).map(|_| key.clone())
-    });
-    // Until the run ends: an increment in progress overwrites it, and only a SET between one member's
-    // SET and the next one's GET lasts. XX does not create the counter again after the run.
-    while run.try_wait().unwrap().is_none() {
-        redis::cmd("SET").arg(&counter).arg(0).arg("XX").exec(&mut connection).unwrap();
-    }
-    let output = run.wait_with_output().unwrap();
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}");
-    let run: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
-    assert!(run["lost"].as_u64().unwrap() > 0, "{run}");
-    assert_eq!(run["got"].as_u64().unwrap() + run["lost"].as_u64().unwrap(), 200, "{run}");
-}
-
-#[test]
 fn invalid_options_are_refused_with_2_and_a_reason() {
     let table: [(&[&str], &str); 9] = [
         (&["--strategy", "redis"], "needs --redis"),

@@ -24,7 +24,7 @@ fn assert_refused(output: &Output, reason: &str) {
 }
 
 #[test]
-fn what_cannot_run_is_refused_with_2_and_a_reason() {
+fn invalid_options_of_simulate_are_refused_with_2() {
     let table: [(&[&str], &str); 15] = [
         (&["--jobs", "100000"], "'--jobs <JOBS>': 100000 is not in 1..=1024"),
         (&["--jobs", "0"], "'--jobs <JOBS>': 0 is not in 1..=1024"),
@@ -51,7 +51,19 @@ fn what_cannot_run_is_refused_with_2_and_a_reason() {
 }
 
 #[test]
-fn a_batch_ends_with_the_last_seed_it_was_asked_for() {
+fn simulated_members_log_only_on_request() {
+    let log = |options: &[&str], variable: &str| {
+        let mut command = gaggle(&[&["--seed", "1"], options].concat());
+        text(&command.env("RUST_LOG", variable).output().unwrap().stderr)
+    };
+    assert_eq!(log(&[], ""), "");
+    assert!(log(&["-v"], "").contains("INFO"));
+    assert!(log(&[], "info").contains("INFO"));
+    assert!(!log(&["-q"], "info").contains("INFO"));
+}
+
+#[test]
+fn batch_ends_with_its_last_seed() {
     let arguments = ["--from", "4", "--seeds", "3", "--jobs", "1024", "--json"];
     let output = gaggle(&arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -65,7 +77,7 @@ mod planted {
     use super::*;
 
     #[test]
-    fn a_bug_that_there_is_not_is_no_violation() {
+    fn unknown_bug_is_no_violation() {
         for arguments in [["--seed", "1"], ["--seeds", "3"]] {
             let output = gaggle(&arguments).env("GAGGLE_BUG", "nonsense").output().unwrap();
             assert_refused(&output, "GAGGLE_BUG=nonsense: there is no such bug");
@@ -74,7 +86,7 @@ mod planted {
     }
 
     #[test]
-    fn a_saved_plan_replays_its_violation() {
+    fn saved_plan_replays_its_violation() {
         let directory = std::env::temp_dir().join(format!("gaggle-plans-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let save = directory.to_str().unwrap();
@@ -108,7 +120,7 @@ mod planted {
     }
 
     #[test]
-    fn a_history_is_said_to_hold_the_violation_only_where_its_checker_found_it() {
+    fn history_holds_only_violations_of_its_checker() {
         let batch = found(&["--from", "0", "--seeds", "80", "--json"]);
         let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
         let violations = batch["violations"].as_array().unwrap();

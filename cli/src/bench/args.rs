@@ -15,8 +15,8 @@ use crate::{
 /// The options of `gaggle bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle; all
-    /// with --compare].
+    /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle;
+    /// all with --compare].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
     /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all with
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// [default: one a member for gaggle1-*, 64 for fan, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) tasks: Option<u32>,
-    /// How long each run counts, as 500ms or 3s, at most 600s [default: 3s; 500ms with --compare; 20
-    /// increments a member for gaggle1-*].
+    /// How long each run counts, as 500ms or 3s, at most 600s [default: 3s; 500ms with --compare;
+    /// 20 increments a member for gaggle1-*].
     ///
     /// A warm-up of 500 ms precedes it (50 ms with --compare). The members share the time of
     /// uncontended. gaggle1-* make about as many increments as fit.

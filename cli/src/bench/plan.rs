@@ -144,8 +144,8 @@ impl Case {
     }
 }
 
-/// The workload for about this long. The few long increments of the Gaggle 1.x benchmark are counted
-/// instead: the end of a window would cut through some of them.
+/// The workload for about this long. The few long increments of the Gaggle 1.x benchmark are
+/// counted instead: the end of a window would cut through some of them.
 fn lasting(workload: Workload, duration: Duration) -> Workload {
     if workload.inside() < Duration::from_millis(50) {
         return workload.lasting(duration);

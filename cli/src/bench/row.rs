@@ -54,8 +54,8 @@ impl Row {
         self.cost(&self.figures).total_cmp(&other.cost(&other.figures))
     }
 
-    /// By what rows are compared: less is better. Of a rate only the share counts that went to another
-    /// task: a task that starves the others is no merit.
+    /// By what rows are compared: less is better. Of a rate only the share counts that went to
+    /// another task: a task that starves the others is no merit.
     fn cost(&self, figures: &Figures) -> f64 {
         match self.by_time() {
             true => figures.ms_per_pair,
@@ -63,8 +63,8 @@ impl Row {
         }
     }
 
-    /// Half the distance between the best and the worst round, as a share of the median; `None` of one
-    /// round.
+    /// Half the distance between the best and the worst round, as a share of the median; `None` of
+    /// one round.
     pub(super) fn spread(&self) -> Option<f64> {
         let costs = || self.rounds.iter().map(|round| self.cost(round));
         let (best, worst) = (costs().fold(f64::MAX, f64::min), costs().fold(0.0, f64::max));

@@ -13,8 +13,8 @@ pub(super) enum WorkloadName {
     Fan,
     /// Tasks on one key, with 5 ms in the critical section and 5 ms after it.
     Busy,
-    /// The contended case of the Gaggle 1.x benchmark: a task a member on one key, with four sleeps of
-    /// 15 ms in the critical section.
+    /// The contended case of the Gaggle 1.x benchmark: a task a member on one key, with four sleeps
+    /// of 15 ms in the critical section.
     Gaggle1Contended,
     /// The uncontended case of the Gaggle 1.x benchmark: the same on a key each.
     Gaggle1Uncontended,

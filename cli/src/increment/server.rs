@@ -11,7 +11,8 @@ use tokio::{
 use super::store::Memory;
 use crate::failure::Failure;
 
-/// More than any command of a worker. It bounds the memory that a stranger on loopback can allocate.
+/// More than any command of a worker. It bounds the memory that a stranger on loopback can
+/// allocate.
 const WORDS_MAX: usize = 8;
 const WORD_BYTES_MAX: usize = 1024;
 

@@ -40,7 +40,7 @@ pub(super) enum Phase {
     Close,
 }
 
-/// Runs one member to its end, on the handle `shared` or on one that it opens.
+/// Runs one member to its end, on the handle `shared` or on its own.
 pub(super) async fn work(
     job: Job,
     memory: Memory,

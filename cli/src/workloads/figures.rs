@@ -24,17 +24,18 @@ pub struct Figures {
     pub ms_per_pair: f64,
     /// From the call of `lock` until it returned.
     pub lock_us: Spread,
-    /// The mean time from the call of `unlock` until it returned, in microseconds. Old files have none.
+    /// The mean time from the call of `unlock` until it returned, in microseconds. Old files have
+    /// none.
     pub unlock_mean_us: Option<f64>,
-    /// From the call of `unlock` until `lock` returned to another task that waited; none if each task
-    /// has its own key.
+    /// From the call of `unlock` until `lock` returned to another task that waited; none if each
+    /// task has its own key.
     pub handoff_us: Option<Spread>,
     /// The share of grants that went to another task than the last holder.
     pub handoff_share: Option<f64>,
     /// The most grants in a row to the same task.
     pub longest_streak: Option<u64>,
-    /// Jain's index of fairness over the pairs of each task: 1 if all have the same number, 1 ÷ tasks
-    /// if one task has all.
+    /// Jain's index of fairness over the pairs of each task: 1 if all have the same number, 1 ÷
+    /// tasks if one task has all.
     pub jain: f64,
     /// Violations, which must all be zero.
     pub broken: Broken,
@@ -153,8 +154,8 @@ impl Figures {
         }
     }
 
-    /// The median of each figure over several runs. The longest wait and the longest streak are those
-    /// of all runs, and violations are added up.
+    /// The median of each figure over several runs. The longest wait and the longest streak are
+    /// those of all runs, and violations are added up.
     ///
     /// # Panics
     ///

@@ -106,8 +106,8 @@ pub fn replay(workload: &Workload, begin: u64, mut spans: Vec<Span>) -> Figures 
         tallies.insert(task, Tally::new(window));
     }
     spans.sort_unstable_by_key(|span| span.granted_at);
-    // Held spans by their unlock, each with the counter as its holder read it. A span that ends at the
-    // moment at which another begins does not overlap it.
+    // Held spans by their unlock, each with the counter as its holder read it. A span that ends at
+    // the moment at which another begins does not overlap it.
     let mut held: BinaryHeap<Reverse<(u64, usize, u64)>> = BinaryHeap::new();
     let key = |span: &Span| if workload.keys == Keys::Same { 0 } else { span.task };
     for (index, span) in spans.iter().enumerate() {
