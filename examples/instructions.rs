@@ -1,5 +1,5 @@
-//! How many instructions the pure paths take, against what they took before: a guard that no load on
-//! the machine disturbs.
+//! How many instructions the pure paths take, against what they took before: a guard that no load
+//! on the machine disturbs.
 //!
 //! ```text
 //! cargo run --example instructions -- check
@@ -31,7 +31,7 @@ const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instruction
 /// The build directory's own, whatever it is called.
 const FUNCTION: &str = "*instructions*measured*";
 
-/// Prepares a path and returns what is to be counted, and how many steps that is.
+/// Prepares a path. Returns the closure to count, and its number of steps.
 type Prepare = fn() -> (Box<dyn FnMut()>, u64);
 
 const PATHS: [(&str, Prepare); 8] = [

@@ -1,4 +1,5 @@
-//! Ten tasks increment a counter that has only GET and SET, one at a time: `cargo run --example local`
+//! Ten tasks increment a counter that has only GET and SET, one at a time: `cargo run --example
+//! local`
 
 use std::{error::Error, sync::Arc, time::Duration};
 

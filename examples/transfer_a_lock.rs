@@ -23,7 +23,8 @@ async fn send(locker: &Locker) -> Result<(), Box<dyn Error>> {
     let guard = locker.lock("orders/42").await?;
     println!("process 1 locked, fencing token {}", guard.fencing_token());
 
-    // From here on this process neither extends nor unlocks. If nobody adopts the lock, it expires.
+    // From here on this process neither extends nor unlocks. If no process adopts the lock, it
+    // expires.
     let lock: Lock = guard.into_lock();
     let message = serde_json::to_string(&lock)?;
     let status = Command::new(env::current_exe()?).arg(message).status()?;
