@@ -1,5 +1,5 @@
 //! Goal: auto-extend keeps a lease alive through failures, and ends when it must.
-//! Method: a strategy that answers as told, in virtual time.
+//! Method: a stub strategy with scripted replies, in virtual time.
 
 mod common;
 
@@ -8,7 +8,7 @@ use gaggle::{Error, Locker};
 use tokio::time::{Instant, timeout};
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_extended_at_each_third_while_the_guard_lives() {
+async fn lease_is_extended_at_each_third() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
@@ -61,7 +61,7 @@ async fn failures_are_retried_until_one_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn backend_that_never_answers_well_is_tried_until_the_deadline_and_no_longer() {
+async fn failing_extend_is_retried_until_the_deadline() {
     let stub = Stub::new();
     stub.answer_every_extend(|| Err(Error::no_quorum()));
     let locker = Locker::new(stub.clone());
@@ -89,7 +89,7 @@ async fn holder_that_the_backend_forgot_is_lost_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handle_that_was_closed_is_not_asked_again() {
+async fn closed_handle_is_not_extended_again() {
     let stub = Stub::new();
     stub.answer_every_extend(|| Err(Error::Closed));
     let locker = Locker::new(stub.clone());
@@ -101,7 +101,7 @@ async fn handle_that_was_closed_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_hold_shorter_than_the_lease_is_refused_before_anything_is_sent() {
+async fn max_hold_below_the_lease_is_refused() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let refused = locker.lock_with("k", lease(ms(900))).auto_extend(ms(899)).await;
@@ -110,7 +110,7 @@ async fn max_hold_shorter_than_the_lease_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_that_its_owner_extended_further_is_kept_alive_when_that_runs_out() {
+async fn longer_extend_delays_auto_extend() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
@@ -123,7 +123,7 @@ async fn lease_that_its_owner_extended_further_is_kept_alive_when_that_runs_out(
 }
 
 #[tokio::test(start_paused = true)]
-async fn lock_that_the_strategy_reports_lost_is_not_extended_and_leaves_no_task() {
+async fn lost_lock_is_not_extended() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();

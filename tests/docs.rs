@@ -1,5 +1,5 @@
-//! Goal: the documentation keeps its limits, its links lead somewhere, and its figures are those that
-//! the benchmark harness wrote. Method: the Markdown files are read line by line.
+//! Goal: the documentation keeps its limits, has no broken links, and shows the figures of the
+//! benchmark harness. Method: the Markdown files are read line by line.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -68,7 +68,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
 
-/// What is wrong with a link of the file at `path`.
+/// Why a link of the file at `path` is broken.
 fn broken(path: &Path, link: &str) -> Option<String> {
     if link.starts_with("https://") {
         return None;
@@ -184,7 +184,7 @@ fn events_in_the_docs_are_those_of_the_code() {
 
 /// The newcomer's crate of `./test` is made of these two blocks.
 #[test]
-fn readme_begins_with_the_dependency_line_and_an_example() {
+fn readme_begins_with_dependency_and_example() {
     let readme = read(&root().join("README.md"));
     let fences: Vec<&str> =
         readme.lines().filter(|line| line.len() > 3 && line.starts_with("```")).take(2).collect();

@@ -11,8 +11,8 @@ use std::{
 
 use gaggle_channels::testing::RedisServer;
 
-/// `target/PROFILE/examples/NAME`. Cargo builds all examples with all tests of the package, and none
-/// for this test alone.
+/// `target/PROFILE/examples/NAME`. Cargo builds all examples with all tests of the package, and
+/// none for this test alone.
 fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);

@@ -1,6 +1,5 @@
 //! Goal: what a guard promises, whatever the strategy (contract, "The trait", rules 2, 7 and 11).
-//! Method: a strategy that answers as told, in virtual time; nothing here sleeps or speaks to a
-//! network.
+//! Method: a stub strategy with scripted replies, in virtual time.
 
 mod common;
 
@@ -25,13 +24,13 @@ async fn guard_is_valid_until_its_deadline_and_lost_from_it_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_fires_at_the_deadline_with_no_answer_from_the_strategy() {
+async fn lost_fires_at_the_deadline() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1500))).await.unwrap();
     let before = tokio::time::Instant::now();
     guard.lost().await;
     assert_eq!(before.elapsed(), ms(1500));
-    assert_eq!(stub.calls(), [Call::Lock], "nobody was asked");
+    assert_eq!(stub.calls(), [Call::Lock], "no request was sent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,11 +47,11 @@ async fn extend_puts_off_a_lost_that_already_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_that_the_strategy_learns_of_fires_before_the_deadline() {
+async fn early_loss_fires_before_the_deadline() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(60_000))).await.unwrap();
     assert!(stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token()));
-    timeout(ms(0), guard.lost()).await.expect("told at once");
+    timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
     stub.answer_extends(&[|| Err(Error::Closed)]);
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Closed)), "the strategy knows why");
@@ -60,18 +59,18 @@ async fn loss_that_the_strategy_learns_of_fires_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extend_that_finds_no_holder_loses_the_guard_and_does_not_unlock() {
+async fn refused_extend_loses_the_guard() {
     let stub = Stub::new();
     stub.answer_extends(&[|| Err(Error::NotHolder)]);
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
     assert!(!guard.is_valid());
-    timeout(ms(0), guard.lost()).await.expect("told at once");
+    timeout(ms(0), guard.lost()).await.expect("at once");
     assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn extend_that_fails_otherwise_leaves_the_guard_as_it_was() {
+async fn failed_extend_leaves_the_guard_valid() {
     let stub = Stub::new();
     stub.answer_extends(&[|| Err(Error::Unknown), || Err(Error::no_quorum())]);
     let guard = Locker::new(stub).lock_with("k", lease(ms(1000))).await.unwrap();
@@ -91,17 +90,17 @@ async fn guard_once_past_its_deadline_is_never_revived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extend_answered_after_the_deadline_does_not_revive_the_guard() {
+async fn late_extend_does_not_revive_the_guard() {
     let stub = Stub::new();
     stub.delay_extends(ms(200));
     let guard = Locker::new(stub).lock_with("k", lease(ms(100))).await.unwrap();
     let (extended, ()) = tokio::join!(guard.extend(ms(9000)), guard.lost());
     assert!(matches!(extended, Err(Error::Expired)), "{extended:?}");
-    assert!(!guard.is_valid(), "who was told lost is never told otherwise");
+    assert!(!guard.is_valid(), "a lost guard stays lost");
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlock_tells_its_outcome_and_disarms_the_drop() {
+async fn unlock_returns_its_outcome_and_disarms_the_drop() {
     let stub = Stub::new();
     stub.answer_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);
     let locker = Locker::new(stub.clone());
@@ -113,7 +112,7 @@ async fn unlock_tells_its_outcome_and_disarms_the_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlock_without_an_answer_is_handed_to_the_driver() {
+async fn unanswered_unlock_is_left_to_the_driver() {
     let stub = Stub::new();
     stub.answer_unlocks(&[|| Err(Error::Unknown)]);
     let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
@@ -154,7 +153,7 @@ async fn into_lock_disarms_drop_and_auto_extend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lock_handed_over_leaves_its_deadline_behind_and_is_adopted_by_an_extend() {
+async fn transferred_lock_has_no_deadline_until_adopted() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let sent = locker.lock("ключ/🔑").await.unwrap().into_lock();
@@ -185,7 +184,7 @@ async fn close_marks_guards_lost() {
     let locker = Locker::new(Stub::new());
     let guard = locker.lock("k").await.unwrap();
     locker.close().await;
-    timeout(ms(0), guard.lost()).await.expect("told at once");
+    timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
 }
 
@@ -213,7 +212,7 @@ async fn try_now_does_not_wait_and_keeps_the_other_options() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn plain_lock_is_extended_and_unlocked_through_the_locker() {
+async fn locker_extends_and_unlocks_a_plain_lock() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let lock = locker.lock("k").await.unwrap().into_lock();
@@ -241,7 +240,7 @@ fn bounds() {
     future(&locker.with_lock("k", lease(ms(1)), |_| async {}));
 }
 
-/// Contract, *Outcomes*: `NotHolder` before the local deadline, whoever freed the key.
+/// Contract, *Outcomes*: `NotHolder` before the local deadline, whatever freed the key.
 #[tokio::test(start_paused = true)]
 async fn extend_of_a_guard_that_was_lost_early_says_why() {
     let locker = Locker::new(gaggle::strategies::Local::new());
@@ -255,7 +254,7 @@ async fn extend_of_a_guard_that_was_lost_early_says_why() {
     assert!(matches!(guard.extend(ms(5000)).await, Err(Error::Closed)));
 }
 
-/// Nothing in it waits for anything, and a runtime of one thread has nobody else.
+/// Locking a free key never waits, so the task must yield by itself.
 #[tokio::test]
 async fn task_that_only_locks_and_drops_lets_others_run() {
     let locker = Locker::new(gaggle::strategies::Local::new());
@@ -276,7 +275,7 @@ async fn task_that_only_locks_and_drops_lets_others_run() {
 
 /// The first is judged by a deadline that the second has put off meanwhile.
 #[tokio::test(start_paused = true)]
-async fn extend_that_came_too_late_for_a_former_deadline_does_not_lose_the_guard() {
+async fn late_extend_of_a_former_deadline_keeps_the_guard() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
     stub.answer_extends(&[|| Err(Error::Expired), || Ok(())]);

@@ -80,7 +80,7 @@ async fn redis_opens_over_a_unix_socket() {
     let held = same.lock_with("k", LockOptions::default()).try_now().await;
     assert!(matches!(held, Err(Error::Held)), "the same database over TCP: {held:?}");
     guard.unlock().await.unwrap();
-    let denied = open(&url("user=nobody&pass=hunter2")).await.unwrap_err();
+    let denied = open(&url("user=unknown&pass=hunter2")).await.unwrap_err();
     let OpenError::Strategy(error) = denied else { panic!("{denied:?}") };
     assert!(error.is_permanent(), "user and password are sent: {error:?}");
     for locker in [one, other, same] {
@@ -109,7 +109,7 @@ async fn request_timeout_of_a_url_bounds_an_unlock() {
 }
 
 #[tokio::test]
-async fn redis_that_may_evict_is_opened_only_where_the_url_allows_it() {
+async fn evicting_redis_opens_only_if_the_url_allows_it() {
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -189,7 +189,7 @@ async fn members_meet_over_memory_tcp_and_redis() {
 }
 
 #[tokio::test]
-async fn redis_that_is_not_there_is_an_error_without_the_password() {
+async fn unreachable_redis_error_shows_no_password() {
     for url in
         ["redis://:hunter2@127.0.0.1:1/", "gaggle+redis://:hunter2@127.0.0.1:1/?cluster=c&size=1"]
     {
@@ -207,7 +207,7 @@ async fn redis_that_is_not_there_is_an_error_without_the_password() {
 }
 
 #[tokio::test]
-async fn tcp_beyond_loopback_is_refused_unless_told_insecure() {
+async fn tcp_beyond_loopback_is_refused_unless_insecure() {
     let url = "gaggle+tcp://0.0.0.0:0?cluster=c&name=a&peers=a@127.0.0.1:1";
     let refused = open(url).await.unwrap_err();
     assert!(matches!(refused, OpenError::InvalidUrl { .. }), "no option is wrong: {refused:?}");

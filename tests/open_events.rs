@@ -132,7 +132,7 @@ async fn connection_errors_and_events_show_no_password() {
 }
 
 #[tokio::test]
-async fn own_peers_entry_beside_the_listening_address_is_a_warning() {
+async fn own_peers_entry_with_another_address_is_a_warning() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let events = Events::default();
     let _recording = tracing::subscriber::set_default(events.clone());

@@ -1,6 +1,6 @@
 //! Goal: a critical section is dropped when its lock is lost, unlocked in every case, and hides
 //! neither its output nor a failed unlock.
-//! Method: a strategy that answers as told, in virtual time.
+//! Method: a stub strategy with scripted replies, in virtual time.
 
 mod common;
 
@@ -77,7 +77,7 @@ async fn output_of_a_section_survives_a_failed_unlock() {
 
 /// Where the key may still be locked the driver goes on with the unlock, as for a dropped guard.
 #[tokio::test(start_paused = true)]
-async fn failed_unlock_keeps_output_and_cause_and_is_repeated_by_the_driver() {
+async fn failed_unlock_keeps_output_and_cause() {
     use Call::{Lock, Release, Unlock};
     let open: &'static [Call] = &[Lock, Unlock, Release];
     let settled: &'static [Call] = &[Lock, Unlock];
@@ -106,7 +106,7 @@ async fn failed_unlock_keeps_output_and_cause_and_is_repeated_by_the_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_dropped_during_its_unlock_leaves_the_unlock_to_the_driver() {
+async fn section_dropped_during_unlock_is_unlocked() {
     let stub = Stub::new();
     stub.delay_unlocks(ms(500));
     let locker = Locker::new(stub.clone());
@@ -167,13 +167,13 @@ struct Hands(Mutex<Duration>);
 
 impl Clock for Hands {
     fn now(&self) -> ClockInstant {
-        ClockInstant::from_origin(*self.0.lock().expect("nobody panics with it"))
+        ClockInstant::from_origin(*self.0.lock().expect("no test panics with it"))
     }
 }
 
-/// Nothing can end it, and where the unlock tells nothing, the end of its lease does.
+/// Nothing can interrupt it. If the unlock has no reply, the local deadline decides.
 #[tokio::test(start_paused = true)]
-async fn section_that_blocks_its_thread_beyond_its_lease_is_told_of_that() {
+async fn section_blocked_beyond_its_lease_is_expired() {
     for (blocked, expired) in [(899, false), (900, true)] {
         let clock = Arc::new(Hands::default());
         let stub = Stub::with_clock(clock.clone());

@@ -1,4 +1,4 @@
-//! Some worker processes on one strategy, what they protect, and what must hold at the end.
+//! Worker processes on one strategy, the resources that they protect, and the final checks.
 
 use std::{path::PathBuf, thread::sleep, time::Duration};
 
@@ -24,7 +24,7 @@ pub(crate) const PROGRESS_BOUND: Duration = Duration::from_secs(10);
 /// Within this time after the last unlock every key is free: a lease and the silence of waiters.
 pub(crate) const FREE_BOUND: Duration = Duration::from_secs(5);
 
-/// Fewer, and a fault would meet nobody.
+/// With fewer, a fault could happen while no worker holds or waits.
 const SECTIONS_BETWEEN_FAULTS: u64 = 40;
 
 /// Where and as what a worker starts.
@@ -55,7 +55,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts everybody, and waits until all are at work.
+    /// Starts all workers, and waits until each has finished a section.
     pub(crate) fn start(posts: Vec<Post>) -> Self {
         let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
@@ -81,7 +81,7 @@ impl Crew {
             crew.processes.push(process);
         }
         let all = crew.progress(0);
-        all.expect("everybody works before the first fault");
+        all.expect("all workers make progress before the first fault");
         crew
     }
 
@@ -139,7 +139,7 @@ impl Crew {
     /// Signals the next holder between its reads and its writes.
     pub(crate) fn trap(&mut self, trap: Trap) -> (usize, Trapped) {
         self.store.trap(trap, None);
-        let trapped = self.store.trapped(PROGRESS_BOUND).expect("somebody takes the lock");
+        let trapped = self.store.trapped(PROGRESS_BOUND).expect("a worker takes the lock");
         let index = self.processes.iter().position(|process| process.pid() == trapped.pid);
         (index.expect("a holder is one of ours"), trapped)
     }
@@ -154,9 +154,9 @@ impl Crew {
         self.restart(index);
     }
 
-    /// Stops the next holder between its reads and its writes, until its lease has run out and
-    /// another has written; then it writes. The unchecked resources lose an update by that, the
-    /// checked ones refuse it.
+    /// Stops the next holder between its reads and its writes, until its lease has expired and
+    /// another worker has written. Its late write loses an update of the unchecked resources, and
+    /// is refused by the checked ones.
     pub(crate) fn pause_holder(&mut self) {
         let (index, trapped) = self.trap(Trap::Stop);
         assert!(signals::is_stopped(trapped.pid), "the stop did not happen");
@@ -167,7 +167,7 @@ impl Crew {
         let written = self.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
         signals::send(trapped.pid, Signal::CONT);
         let name = &self.processes[index].name;
-        assert!(written, "nobody writes within {PROGRESS_BOUND:?} of the stop of {name}");
+        assert!(written, "no worker writes within {PROGRESS_BOUND:?} of the stop of {name}");
         self.tally.add("pauses past the lease", 1);
         let bound = PROGRESS_BOUND;
         let lost = self.store.wait(Resource::Counter, bound, |seen| seen.lost > plain.lost);
@@ -234,7 +234,7 @@ impl Crew {
         Ok(())
     }
 
-    /// All finish the sections under way.
+    /// All workers finish their current sections.
     pub(crate) fn halt(&mut self) {
         self.processes.iter_mut().for_each(|process| process.order(&Order::Halt));
         (0..self.processes.len()).for_each(|index| self.halted(index));
@@ -260,7 +260,7 @@ impl Crew {
         process.wait(Duration::from_secs(5), inspected).unwrap() == Some(true)
     }
 
-    /// Everybody closes, and ends well.
+    /// All workers close and exit with success.
     pub(crate) fn close(&mut self) {
         for process in &mut self.processes {
             process.close(Duration::from_secs(5)).unwrap();

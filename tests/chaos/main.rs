@@ -84,8 +84,8 @@ pub(crate) fn shuffle<T>(all: &mut [T], random: &mut StdRng) {
     }
 }
 
-/// Runs what is to panic, and keeps its message off the screen.
-pub(crate) fn without_a_word<T>(f: impl FnOnce() -> T + UnwindSafe) -> std::thread::Result<T> {
+/// Runs a function that should panic, without its message.
+pub(crate) fn silently<T>(f: impl FnOnce() -> T + UnwindSafe) -> std::thread::Result<T> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let result = catch_unwind(f);
@@ -122,12 +122,12 @@ fn raft_over_redis(plan: &mut Plan) -> Tally {
     redis::as_channel(Policy::Raft, plan)
 }
 
-fn gaggle_forms_anew(plan: &mut Plan) -> Tally {
-    members::forms_anew(Policy::Gaggle, plan)
+fn gaggle_re_forms(plan: &mut Plan) -> Tally {
+    members::re_forms(Policy::Gaggle, plan)
 }
 
-fn raft_forms_anew(plan: &mut Plan) -> Tally {
-    members::forms_anew(Policy::Raft, plan)
+fn raft_re_forms(plan: &mut Plan) -> Tally {
+    members::re_forms(Policy::Raft, plan)
 }
 
 fn gaggle_over_redis(plan: &mut Plan) -> Tally {
@@ -142,18 +142,18 @@ const SCENARIOS: [Scenario; 16] = [
     scenario("gaggle_keeps_the_lock_over_tcp", true, gaggle_over_tcp),
     scenario("raft_keeps_the_lock_over_tcp", false, raft_over_tcp),
     scenario("gaggle_keeps_the_lock_over_redis", false, gaggle_over_redis),
-    scenario("gaggle_that_forms_anew_takes_the_lock_away_first", true, gaggle_forms_anew),
-    scenario("raft_that_forms_anew_takes_the_lock_away_first", true, raft_forms_anew),
+    scenario("new_gaggle_group_grants_after_the_former_holder_gave_up", true, gaggle_re_forms),
+    scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, raft_re_forms),
     long("long_redis_keeps_the_lock_while_its_memory_lives", redis::memory_kept),
     long("long_redis_that_restarts_empty_has_two_holders", redis::restarts_empty),
     long("long_gaggle_keeps_the_lock_over_tcp", gaggle_over_tcp),
     long("long_raft_keeps_the_lock_over_tcp", raft_over_tcp),
     long("long_gaggle_keeps_the_lock_over_redis", gaggle_over_redis),
     long("long_raft_keeps_the_lock_over_redis", raft_over_redis),
-    long("long_gaggle_that_forms_anew_takes_the_lock_away_first", gaggle_forms_anew),
+    long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", gaggle_re_forms),
 ];
 
-/// What was asked for, in the words of libtest, as far as they mean something here.
+/// The options of libtest that apply here.
 struct Arguments {
     filters: Vec<String>,
     skips: Vec<String>,

@@ -109,7 +109,7 @@ impl Drop for Cut<'_> {
     }
 }
 
-/// Ends with what is missing, where something is; takes away what a killed run left behind.
+/// Checks the requirements, and removes the leftovers of killed runs.
 pub(crate) fn prepare() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root: run the test as root (sudo -E)".into());
@@ -140,7 +140,7 @@ pub(crate) fn prepare() -> Result<(), String> {
     if packets == 0 { Ok(()) } else { Err("a new network has packets on it".into()) }
 }
 
-/// Whether something was named by a process that has gone.
+/// Whether the process that created this name has ended.
 fn is_left_behind(name: &str) -> bool {
     let of = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
     of.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())

@@ -13,7 +13,7 @@ use crate::{
     worker::now,
 };
 
-/// What all processes of a scenario did.
+/// The acquisitions of all processes of a scenario.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<MutexLog>>);
 
@@ -81,7 +81,7 @@ impl Process {
     pub(crate) fn order(&mut self, order: &Order) {
         let mut line = serde_json::to_vec(order).unwrap();
         line.push(b'\n');
-        // To a process that has died: what waits for its answer says so.
+        // A write to a dead process is ignored: the wait for its reply fails.
         if let Some(orders) = &mut self.orders {
             let _ = orders.write_all(&line);
         }
@@ -112,7 +112,7 @@ impl Process {
         }
     }
 
-    /// `kill -9`, and waits for it to be gone; says how it ended.
+    /// `kill -9`, and waits for its end; returns its status.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         let at = now();
         let _ = self.child.kill();
@@ -126,7 +126,7 @@ impl Process {
         status
     }
 
-    /// Tells it to close, and waits for a clean end.
+    /// Orders it to close, and waits for a clean exit.
     pub(crate) fn close(&mut self, bound: Duration) -> Result<(), String> {
         self.order(&Order::Close);
         self.wait(bound, |event| matches!(event, Event::Closed).then_some(()))?;
@@ -134,7 +134,7 @@ impl Process {
         if status.success() { Ok(()) } else { Err(format!("{} ends by {status}", self.name)) }
     }
 
-    /// What it said last is in the log before its death is.
+    /// Takes in its last events before its death.
     fn reap(&mut self) -> ExitStatus {
         self.orders = None;
         let status = self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What parent and worker say to each other: one JSON object a line.
+//! The messages between parent and worker: one JSON object a line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The environment variable that makes this binary a worker; it holds an [`Assignment`].
 pub(crate) const ASSIGNMENT: &str = "GAGGLE_CHAOS_WORKER";
 
-/// Who a worker is.
+/// The identity and backend of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     /// Its name, and its member's where it is one.
@@ -47,9 +47,9 @@ pub(crate) enum Link {
 /// From the parent, on the worker's stdin. The stream's end ends the worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Take the lock, change what it protects, unlock, and again, until told to halt.
+    /// Lock, change the resources, unlock, and repeat until `Halt`.
     Run(Work),
-    /// Finish the sections under way.
+    /// Finish the current sections.
     Halt,
     Status,
     Inspect {

@@ -1,4 +1,4 @@
-//! A TCP proxy before a Redis, which loses what a test tells it to lose, and counts it.
+//! A TCP proxy before a Redis that loses traffic on request, and counts its losses.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-/// What it is to lose, and what it has lost.
+/// The requested and the injected faults.
 #[derive(Default)]
 struct Faults {
     /// Writes whose answers are still to be cut off.

@@ -6,7 +6,7 @@ use rustix::process::{Pid, kill_process};
 
 pub(crate) use rustix::process::Signal;
 
-/// Sends a signal; a process that has gone is no error.
+/// Sends a signal; a process that has ended is no error.
 pub(crate) fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

@@ -120,7 +120,7 @@ pub(crate) struct Trapped {
 struct State {
     resources: BTreeMap<Resource, Protected>,
     trap: Option<(Trap, Option<u32>)>,
-    /// Who has begun to read since the trap was set.
+    /// The processes that have begun to read since the trap was set.
     reading: BTreeSet<u32>,
     trapped: Option<Trapped>,
     holding: bool,
@@ -164,9 +164,9 @@ impl Store {
         self.shared.lock().resources[&resource].clone()
     }
 
-    /// Sets the trap for the next holder, or for the next time that this process holds. It takes no
-    /// one who has read something already: what he has read may be older than another's last write,
-    /// and the update that his own write undoes would not be among those that come.
+    /// Sets the trap for the next holder, or for the next time that this process holds. A process
+    /// that has already read is not trapped: its read may be older than the last write, so that its
+    /// own write would undo an update from before the trap.
     pub(crate) fn trap(&self, trap: Trap, pid: Option<u32>) {
         let mut state = self.shared.lock();
         state.trap = Some((trap, pid));

@@ -1,5 +1,5 @@
-//! The worker: a process of its own, which takes the lock over and over, changes what it protects
-//! by read, wait and write, and says on stdout what it did and when.
+//! The worker: a process that locks again and again, changes the protected resources by read, wait
+//! and write, and reports each step with its time on stdout.
 
 use std::{
     io::{BufRead, Write},
@@ -31,7 +31,7 @@ use crate::protocol::{
 /// After a lock that failed at once, so that an outage is no busy loop.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs the worker until its parent says so or is gone.
+/// Runs the worker until its parent orders it to close, or ends.
 pub(crate) fn main(assignment: &str) {
     // A stopped process does not see its stdin close.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -176,7 +176,7 @@ fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
             Arc::new(channels::Redis::new(options).unwrap())
         }
         Link::Tcp { listen, peers } => {
-            // The network is a namespace of the test's own: nobody else is there.
+            // The network is the test's own namespace.
             let mut options = TcpOptions::new(name, *listen).insecure(true);
             for (peer, address) in peers {
                 options = options.peer(NodeName::new(peer).unwrap(), address);
@@ -286,7 +286,7 @@ impl Store {
         let mut line = String::new();
         match self.stream.read_line(&mut line).await {
             Ok(1..) => serde_json::from_str(&line).unwrap(),
-            // The parent is gone.
+            // The parent has ended.
             _ => std::process::exit(0),
         }
     }

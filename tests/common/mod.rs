@@ -1,6 +1,6 @@
-//! A strategy that does as it is told: the guard's tests see each call and choose each answer.
+//! A stub strategy for the guard's tests: it records each call and replies from a script.
 #![allow(dead_code, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use gaggle::{
     },
 };
 
-/// What the stub was asked for, in order.
+/// A call of the stub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Lock,
@@ -27,11 +27,11 @@ pub(crate) enum Call {
     Close,
 }
 
-/// Makes the answer to one extend or unlock.
+/// The reply to one extend or unlock.
 pub(crate) type Answer = fn() -> Result<(), Error>;
 
-/// Grants everybody at once, counts calls, and answers extend and unlock from a script (`Ok` when
-/// the script is empty).
+/// Grants every lock at once, records calls, and replies to extend and unlock from a script (`Ok`
+/// when the script is empty).
 #[derive(Clone)]
 pub(crate) struct Stub {
     pub(crate) clock: Arc<dyn Clock>,

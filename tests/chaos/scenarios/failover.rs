@@ -1,5 +1,4 @@
-//! A Redis replica that is promoted while cut from its master: what the master had granted is
-//! not known there.
+//! A Redis replica that is promoted while cut from its master does not know the master's grants.
 
 use std::{
     net::Ipv4Addr,
@@ -41,7 +40,7 @@ impl Server {
         // Each replaces itself by the next: the process id stays.
         command.args(["netns", "exec", &namespace, "setpriv", "--pdeathsig", "KILL"]);
         command.args(["redis-server", "--port", &PORT.to_string()]);
-        // Nobody but the namespaces of this test reaches that address.
+        // Only the namespaces of this test reach that address.
         command.args(["--bind", &address.to_string(), "--protected-mode", "no"]);
         command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
         command.args(more).arg("--dir").arg(&directory);
@@ -102,7 +101,7 @@ pub(crate) fn fails_over(_: &mut Plan) -> Tally {
     // The replica follows: it knows the token counter of the key.
     replica.until("KEYS *", "}:t");
 
-    // Nothing is locked at the cut, so that what is locked after it is all that the replica lacks.
+    // No lock is held at the cut, so the replica lacks only the locks taken after it.
     crew.halt();
     sleep(Duration::from_millis(50));
     let (to_replica, to_master) = (network.cut(MASTER, REPLICA), network.cut(REPLICA, MASTER));
@@ -122,7 +121,7 @@ pub(crate) fn fails_over(_: &mut Plan) -> Tally {
     crew.tally.add("packets dropped", packets);
     crew.tally.add("failovers", 1);
 
-    // The master's client has nobody to speak to any more; a real one would be told to move.
+    // The master's client has no server any more; a real one would be redirected.
     let status = crew.processes[0].kill();
     crew.was_killed(status);
     crew.processes.remove(0);

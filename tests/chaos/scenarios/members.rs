@@ -43,7 +43,7 @@ const ALL: [Fault; 9] = [
     Fault::IsolateLeader,
 ];
 
-/// Where everybody listens, one namespace each.
+/// The members, each in its own namespace.
 fn posts(policy: Policy, network: &Network) -> Vec<Post> {
     let address = |node: usize| SocketAddr::from((network.address(node), PORT));
     let post = |node: usize| {
@@ -86,7 +86,7 @@ pub(crate) fn over_tcp(policy: Policy, plan: &mut Plan) -> Tally {
     finish(crew)
 }
 
-/// Everybody is well again, agrees on a leader and ends; what the run comes to.
+/// All members recover, agree on a leader and exit. Returns the figures of the run.
 pub(super) fn finish(mut crew: Crew) -> Tally {
     crew.heal();
     agree(&mut crew);
@@ -95,9 +95,9 @@ pub(super) fn finish(mut crew: Crew) -> Tally {
     crew.check(Memory::Kept)
 }
 
-/// A majority dies while the survivor holds a lease that outlasts the forming of a new group: its
-/// guard is lost before another is granted the lock, and its write comes too late.
-pub(crate) fn forms_anew(policy: Policy, plan: &mut Plan) -> Tally {
+/// A majority dies while the survivor holds a lease that outlasts the forming of a new group. Its
+/// guard is lost before the new group grants the lock, and its late write is refused.
+pub(crate) fn re_forms(policy: Policy, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
     let mut crew = Crew::start_with(posts(policy, &network), Duration::from_secs(20));
     crew.progress(0).unwrap();
@@ -197,14 +197,13 @@ fn another(than: usize, random: &mut StdRng) -> usize {
 
 fn keep(crew: &mut Crew, kind: &'static str, cut_for: Duration, cuts: Vec<Cut<'_>>) {
     sleep(cut_for);
-    // Between two that have nothing to say a cut drops nothing; between all of them it must.
     let packets = cuts.into_iter().map(Cut::lift).sum();
     assert!(packets > 0, "a partition dropped nothing: it was none");
     crew.tally.add("packets dropped", packets);
     crew.tally.add(kind, 1);
 }
 
-/// Two of three die at once: the table is gone, and a new group forms.
+/// Two of three die at once: the table is lost, and a new group forms.
 fn kill_majority(crew: &mut Crew, random: &mut StdRng) {
     let survivor = random.random_range(0..NAMES.len());
     let began = now();
@@ -264,18 +263,18 @@ fn settle(crew: &mut Crew) {
     agree(crew);
 }
 
-/// All vote, one leads, and all know which. A member that has just returned and does not vote yet would be a
-/// second one missing beside the one that is stopped next, and two of three are what a group needs.
+/// Waits until all members vote and know one leader. If a restarted member did not vote yet, the
+/// next fault would take away the quorum.
 fn agree(crew: &mut Crew) {
     let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
     loop {
         let all: Vec<_> = (0..crew.processes.len()).map(|index| status(crew, index)).collect();
-        let told: Vec<_> = all.iter().flatten().collect();
-        let leader = told.first().and_then(|(_, _, leader)| leader.clone());
-        let agreed = told.len() == NAMES.len()
+        let replies: Vec<_> = all.iter().flatten().collect();
+        let leader = replies.first().and_then(|(_, _, leader)| leader.clone());
+        let agreed = replies.len() == NAMES.len()
             && leader.is_some()
-            && told.iter().all(|(ready, _, of)| *ready && *of == leader)
-            && told.iter().filter(|(_, leads, _)| *leads).count() == 1;
+            && replies.iter().all(|(ready, _, of)| *ready && *of == leader)
+            && replies.iter().filter(|(_, leads, _)| *leads).count() == 1;
         if agreed {
             return;
         }

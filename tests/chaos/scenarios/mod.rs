@@ -1,4 +1,4 @@
-//! What is done to whom.
+//! The scenarios, by backend.
 
 pub(crate) mod failover;
 pub(crate) mod members;

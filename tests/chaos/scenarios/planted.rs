@@ -1,4 +1,4 @@
-//! Every check of the other scenarios, seen to fail on what it is there to find.
+//! Shows that every check of the other scenarios fails on a planted violation.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -110,7 +110,7 @@ fn store_sees_what_is_lost() {
     set.put(false, 2, elements(&[1, 3]));
     assert_eq!((set.lost, set.present()), (1, 2));
 
-    // What is archived is there, and what is lost after that is seen as before.
+    // Archived elements count, and later losses are still found.
     let mut long = Protected::new(Resource::Set);
     let many: Vec<u64> = (0..1000).collect();
     long.put(false, 1, elements(&many));
@@ -138,10 +138,11 @@ fn stray_key_is_residue() {
 
 fn silent_cut_has_dropped_nothing() {
     let network = Network::of(2);
-    assert_eq!(network.cut(0, 1).lift(), 0, "nobody spoke");
+    assert_eq!(network.cut(0, 1).lift(), 0, "no packet was sent");
 }
 
-/// Without exclusion the log shows it, the unchecked resources lose updates, and the run fails.
+/// Without exclusion the checker finds overlaps, unchecked resources lose updates, and the run
+/// fails.
 fn crew_without_a_lock_is_found_out() {
     let post = |name: &str| Post { name: name.into(), namespace: None, backend: Backend::Noop };
     let mut crew = Crew::start(vec![post("first"), post("second")]);
@@ -154,7 +155,7 @@ fn crew_without_a_lock_is_found_out() {
     assert!(crew.store.seen(Resource::Counter).lost > 0, "no lost update is seen");
     assert!(crew.store.seen(Resource::Set).lost > 0, "no lost element is seen");
     let check = || crew.check(Memory::Kept);
-    let failed = crate::without_a_word(AssertUnwindSafe(check)).is_err();
+    let failed = crate::silently(AssertUnwindSafe(check)).is_err();
     assert!(failed, "a run without a lock passes the checks");
 }
 
@@ -162,11 +163,11 @@ fn kill_that_was_none_is_noticed() {
     let mut crew = Crew::start(Vec::new());
     let status = std::process::Command::new("true").status().unwrap();
     let killed = AssertUnwindSafe(|| crew.was_killed(status));
-    assert!(crate::without_a_word(killed).is_err());
+    assert!(crate::silently(killed).is_err());
     assert!(!signals::is_stopped(std::process::id()));
 }
 
-/// The checks of what must come about in the end, on what does not.
+/// The checks of progress fail where there is none.
 fn stopped_holder_is_no_progress_and_no_free_key() {
     let server = RedisServer::start();
     let post = |name: &str| Post {

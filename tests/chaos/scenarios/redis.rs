@@ -46,7 +46,7 @@ fn post(name: &str, url: &str) -> Post {
     Post { name: name.into(), namespace: None, backend: Backend::Redis { url: url.into() } }
 }
 
-/// What is lost between processes and a Redis that keeps its memory costs time, never the lock.
+/// Losses between processes and a Redis that keeps its memory cost time, never the lock.
 pub(crate) fn memory_kept(plan: &mut Plan) -> Tally {
     let server = RedisServer::start();
     let proxy = Proxy::before(server.port());
@@ -80,7 +80,7 @@ fn inject(fault: Fault, crew: &mut Crew, server: &RedisServer, proxy: &Proxy, ra
     }
 }
 
-/// Redis answers nobody for longer than a lease.
+/// Redis replies to no client for longer than a lease.
 fn client_pause(crew: &mut Crew, server: &RedisServer, long: Duration) {
     let mut connection = connect(&server.url());
     let began = Instant::now();
@@ -138,7 +138,7 @@ fn wait(what: &str, is: impl Fn() -> bool) {
 pub(crate) fn restarts_empty(plan: &mut Plan) -> Tally {
     let mut server = RedisServer::start();
     let posts = NAMES.map(|name| post(name, &server.url())).into();
-    // Longer than all that happens here: nobody's lease runs out.
+    // Longer than the scenario: no lease expires.
     let mut crew = Crew::start_with(posts, Duration::from_secs(20));
     crew.progress(0).unwrap();
     plan.each(&[(); 2], |(), _| {
@@ -168,7 +168,7 @@ pub(super) fn two_holders(crew: &mut Crew, lose: impl FnOnce(&mut Crew)) {
     let newer = |seen: &Protected| seen.applied > plain.applied;
     let written = crew.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
     signals::send(trapped.pid, Signal::CONT);
-    assert!(written, "nobody takes the lock that was lost");
+    assert!(written, "no worker takes the lost lock");
     let bound = PROGRESS_BOUND;
     let lost = crew.store.wait(Resource::Counter, bound, |seen| seen.lost > plain.lost);
     assert!(lost, "two held the lock, and no unchecked update was lost");
@@ -177,7 +177,7 @@ pub(super) fn two_holders(crew: &mut Crew, lose: impl FnOnce(&mut Crew)) {
     assert!(refused, "the older holder's write was not refused");
 }
 
-/// Members over the channel of a Redis: whatever happens to that Redis, the locks are theirs.
+/// Members over the channel of a Redis: faults of that Redis do not affect their locks.
 pub(crate) fn as_channel(policy: Policy, plan: &mut Plan) -> Tally {
     let mut server = RedisServer::start();
     let proxy = Proxy::before(server.port());
