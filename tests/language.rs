@@ -5,8 +5,23 @@
 use std::{fs, path::Path};
 
 /// Beginnings of paths that are not translated yet. Delete an entry once its files pass.
-const NOT_YET: [&str; 7] =
-    ["benches/", "cli/", "docs/", "examples/", "fuzz/", "strategies/", "tests/"];
+const NOT_YET: [&str; 15] = [
+    "channels/src/",
+    "docs/",
+    "fuzz/src/redis",
+    "src/",
+    "strategies/src/client",
+    "strategies/src/holds.rs",
+    "strategies/src/local",
+    "strategies/src/lock_table",
+    "strategies/src/member",
+    "strategies/src/planted.rs",
+    "strategies/src/redis",
+    "strategies/src/status.rs",
+    "strategies/src/sync",
+    "strategies/src/testing/simulator",
+    "strategies/src/wait.rs",
+];
 /// Quote the rejected words.
 const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
 
