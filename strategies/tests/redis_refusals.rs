@@ -6,14 +6,7 @@
 
 mod redis_support;
 
-use std::{
-    error::Error as _,
-    future::Future,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Instant,
-};
+use std::{error::Error as _, sync::Arc, time::Instant};
 
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
 use redis::Value;
@@ -109,13 +102,4 @@ fn handle_whose_runtime_has_ended_is_closed() {
         assert!(matches!(redis.inspect("k").await, Err(Error::Closed)));
         redis.close().await;
     });
-}
-
-#[test]
-fn open_outside_a_runtime_is_an_error() {
-    let opened = pin!(Redis::open(RedisOptions::new("redis://127.0.0.1:1")));
-    let Poll::Ready(opened) = opened.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("it waits")
-    };
-    assert_eq!(unavailable(opened).0, UnavailableKind::Misconfigured);
 }

@@ -1,5 +1,5 @@
 //! Goal: a strategy that never yields does not hang the conformance suite silently.
-//! Method: this test program starts itself again, for a case whose lock call blocks its thread.
+//! Method: this test program starts itself again, for a case that blocks its thread.
 #![allow(clippy::disallowed_methods, reason = "the watchdog runs by real time")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
@@ -12,57 +12,19 @@ use std::{
 
 use async_trait::async_trait;
 use gaggle_strategies::{
-    BootClock, Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions,
-    implement::LossWatch,
+    KeyedMutex,
     testing::{self, Fixture},
 };
-
-/// Blocks its thread in `lock`.
-struct Blocking;
-
-#[async_trait]
-impl KeyedMutex for Blocking {
-    async fn lock(&self, _: &str, _: LockOptions) -> Result<Lock, Error> {
-        loop {
-            thread::sleep(Duration::from_secs(1));
-        }
-    }
-
-    async fn unlock(&self, _: &Lock) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn extend(&self, _: &Lock, _: Duration) -> Result<Lock, Error> {
-        Err(Error::NotHolder)
-    }
-
-    async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
-        Ok(None)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::none("blocking")
-    }
-
-    async fn close(&self) {}
-
-    fn release(&self, _: &Lock) {}
-
-    fn watch(&self, _: &Lock) -> LossWatch {
-        unreachable!("it grants nothing")
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(BootClock)
-    }
-}
 
 struct Blocked;
 
 #[async_trait]
 impl Fixture for Blocked {
+    /// Blocks its thread, as a strategy that never yields.
     async fn open(&self) -> Arc<dyn KeyedMutex> {
-        Arc::new(Blocking)
+        loop {
+            thread::sleep(Duration::from_secs(1));
+        }
     }
 
     async fn residue(&self) -> Option<u64> {

@@ -39,7 +39,7 @@ pub(super) enum Command {
     Poll {
         nonce: N,
     },
-    /// So many hundred seconds pass.
+    /// Time passes.
     Pass {
         hundreds: u64,
     },
