@@ -14,8 +14,8 @@ const RECHECK: Duration = Duration::from_secs(1);
 const NANOS_PER_MS: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A reading of a [`Clock`]: the time since that clock's own beginning, in whole nanoseconds. Readings of
-/// different clocks do not compare. Times end some 584 years after the beginning.
+/// A reading of a [`Clock`]: the time since that clock's own beginning, in whole nanoseconds.
+/// Readings of different clocks do not compare. Times end some 584 years after the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -93,9 +93,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         Box::pin(async move { sleep(|| self.now(), self.now(), at).await })
     }
 
-    /// As [`sleep_until`](Self::sleep_until), where `now` was read just before: the first look at the
-    /// clock may be left out. By as much as the reading is old it may complete later, by a second at
-    /// most; never earlier.
+    /// As [`sleep_until`](Self::sleep_until), where `now` was read just before: the first look at
+    /// the clock may be left out. By as much as the reading is old it may complete later, by a
+    /// second at most; never earlier.
     fn sleep_from<'a>(
         &'a self,
         now: Instant,

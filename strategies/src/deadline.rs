@@ -24,9 +24,9 @@ impl Default for Drift {
 }
 
 impl Drift {
-    /// A bound of `ppm` parts per million, at most 400,000: half of a lease remains when it is handed
-    /// out, after the drift and a millisecond were taken off. At the limit leases of less than 10 ms
-    /// are never granted; at the default those of less than 3 ms.
+    /// A bound of `ppm` parts per million, at most 400,000: half of a lease remains when it is
+    /// handed out, after the drift and a millisecond were taken off. At the limit leases of less
+    /// than 10 ms are never granted; at the default those of less than 3 ms.
     ///
     /// # Errors
     ///
@@ -93,9 +93,9 @@ pub fn extended_deadline(
 ///
 /// # Errors
 ///
-/// Where the answer is read so late that the extended lease has passed as well, because the process was
-/// stopped or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for
-/// a lock without a deadline, which may have a longer lease that is not known here,
+/// Where the answer is read so late that the extended lease has passed as well, because the process
+/// was stopped or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for a
+/// lock without a deadline, which may have a longer lease that is not known here,
 /// [`Error::Unknown`].
 pub fn extended(
     lock: &Lock,

@@ -9,8 +9,8 @@ use std::{error::Error as StdError, time::Duration};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `max_wait` was over while another acquisition held the key, or less than half of the lease
-    /// remained when it was granted and no extension came in time: also on a free key, with leases of
-    /// a few milliseconds.
+    /// remained when it was granted and no extension came in time: also on a free key, with leases
+    /// of a few milliseconds.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
@@ -26,7 +26,8 @@ pub enum Error {
     /// At unlock or extend, before the local deadline: this acquisition does not hold the key
     /// (it was unlocked already, or the granting side lost it).
     ///
-    /// *Did it take effect?* No, and no other lock was touched. *May I retry?* No: it cannot succeed.
+    /// *Did it take effect?* No, and no other lock was touched. *May I retry?* No: it cannot
+    /// succeed.
     #[error("this acquisition does not hold the key")]
     NotHolder,
 
@@ -39,8 +40,8 @@ pub enum Error {
 
     /// The backend cannot serve; `kind` names the reason.
     ///
-    /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may stay
-    /// locked for at most one lease. *May I retry?* Yes, later, unless
+    /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may
+    /// stay locked for at most one lease. *May I retry?* Yes, later, unless
     /// [`is_permanent`](Self::is_permanent).
     #[error("the lock service is unavailable ({kind})")]
     Unavailable {
@@ -94,8 +95,8 @@ pub enum Error {
     },
 
     /// A stated bound is reached: waiters per key, keys, nonces remembered, requests in flight,
-    /// members of a cluster. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; as a
-    /// member of a cluster that is full, not before another has left.
+    /// members of a cluster. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; as
+    /// a member of a cluster that is full, not before another has left.
     #[error("the limit of {limit} {what} is reached")]
     Limit {
         /// What is bounded.
@@ -117,8 +118,8 @@ pub enum UnavailableKind {
     /// The server answered that it does not serve now: it is loading its data, busy, read-only or
     /// out of memory. It may pass by itself.
     Refused,
-    /// It cannot serve until an operator changes something: a wrong password, a missing right, a server
-    /// that is too old or no lock service at all, no tokio runtime.
+    /// It cannot serve until an operator changes something: a wrong password, a missing right, a
+    /// server that is too old or no lock service at all, no tokio runtime.
     Misconfigured,
 }
 

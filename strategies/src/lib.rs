@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //!
-//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: what a user and an implementor see.
+//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: what users and implementors see.
 //! - [`limits`]: what options and keys are checked against.
 //! - [`implement`]: what an implementor needs beside the trait: the checks, the arithmetic of leases
 //!   and waits, and the loss signal.
@@ -25,9 +25,9 @@
 //! `testing` is for implementors' own tests and opens the lock table; `simulator` adds the
 //! simulator, which builds Lua and so needs a C compiler.
 //!
-//! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a clock. `lock_table`
-//! and the member's core take events and time as arguments and return effects; the same code runs
-//! in production, in tests and in simulation.
+//! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a
+//! clock. `lock_table` and the member's core take events and time as arguments and return effects;
+//! the same code runs in production, in tests and in simulation.
 
 mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]

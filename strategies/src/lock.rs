@@ -8,10 +8,11 @@ use crate::Instant;
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
-/// A generated one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74 that are
-/// random. Its time decides nothing, and a wrong clock does no harm. It makes nonces of one moment
-/// neighbours in the ordered tables, where they are looked up together: with random ones a hand-off
-/// among 100,000 waiters takes three times as long, because each lookup misses the caches.
+/// A generated one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74
+/// that are random. Its time decides nothing, and a wrong clock does no harm. It makes nonces of
+/// one moment neighbours in the ordered tables, where they are looked up together: with random ones
+/// a hand-off among 100,000 waiters takes three times as long, because each lookup misses the
+/// caches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);
@@ -98,9 +99,9 @@ impl Lock {
         self.nonce
     }
 
-    /// Grows with every grant of the key. Pass it to the resource with every request, reads included;
-    /// the resource refuses a smaller token than the greatest it has seen. That, and only that, stops a
-    /// write already in flight.
+    /// Grows with every grant of the key. Pass it to the resource with every request, reads
+    /// included; the resource refuses a smaller token than the greatest it has seen. That, and only
+    /// that, stops a write already in flight.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.fencing_token

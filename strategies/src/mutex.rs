@@ -19,10 +19,11 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 ///
 /// # For implementors
 ///
-/// Run [`testing::run`](crate::testing) (feature `testing`), the conformance suite, on it. Check input with
-/// [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
+/// Run [`testing::run`](crate::testing) (feature `testing`), the conformance suite, on it. Check
+/// input with [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
 /// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
-/// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()). Arm the withdrawal before the first await.
+/// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()).
+/// Arm the withdrawal before the first await.
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
     /// Locks `key` within the `max_wait` of `options`.
@@ -38,8 +39,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request at once. If the withdrawal is lost, the key may stay
-    /// locked for at most one lease.
+    /// Dropping the future withdraws the request at once. If the withdrawal is lost, the key may
+    /// stay locked for at most one lease.
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error>;
 
     /// Locks `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
@@ -62,9 +63,9 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// [`Error::NotHolder`] (before the local deadline) and [`Error::Expired`] (from it on) when
     /// this acquisition no longer holds; [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Closed`], [`Error::Failed`]; [`Error::InvalidKey`] for a value from outside whose key
-    /// no strategy grants, and [`Error::Limit`] where a bounded queue stayed full: nothing was sent
-    /// then. Ends by the strategy's request timeout.
+    /// [`Error::Closed`], [`Error::Failed`]; [`Error::InvalidKey`] for a value from outside whose
+    /// key no strategy grants, and [`Error::Limit`] where a bounded queue stayed full: nothing was
+    /// sent then. Ends by the strategy's request timeout.
     ///
     /// # Cancel safety
     ///

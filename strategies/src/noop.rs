@@ -19,8 +19,8 @@ use crate::{
 /// Grants every request at once: a mutex that excludes nothing.
 ///
 /// For tests of tests only: every check that a lock must pass has to be seen to fail on this one.
-/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close); it keeps
-/// no promise beyond that.
+/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close); it
+/// keeps no promise beyond that.
 ///
 /// # Guarantees
 ///

@@ -10,8 +10,9 @@ use crate::{
     member::{Member, Policy},
 };
 
-/// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the log holds
-/// compare-and-set entries. A caller that is refused retries with jitter until `max_wait`.
+/// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the
+/// log holds compare-and-set entries. A caller that is refused retries with jitter until
+/// `max_wait`.
 ///
 /// # Guarantees
 ///
