@@ -38,7 +38,7 @@ const PATHS: [(&str, Prepare); 8] = [
     ("table: lock and unlock", pairs),
     ("table: lock and unlock beside 10,000 keys", pairs_beside_many),
     ("table: queue behind a holder", queue),
-    ("table: unlock and hand over", hand_over),
+    ("table: unlock and hand-off", hand_off),
     ("table: snapshot and restore, a key", snapshot),
     ("table: end leases, a key", expire),
     ("codec: decode, encode and decode", codec),
@@ -226,7 +226,7 @@ fn queue() -> (Box<dyn FnMut()>, u64) {
     bench.run(entries)
 }
 
-fn hand_over() -> (Box<dyn FnMut()>, u64) {
+fn hand_off() -> (Box<dyn FnMut()>, u64) {
     Bench::waiting(1000).run((0..500).map(|n| unlock("k".into(), n)).collect())
 }
 
