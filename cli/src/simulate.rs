@@ -225,14 +225,14 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::new("no progress bar").because(&error))?,
     );
     let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
-    let under_way = Mutex::new(BTreeMap::<u64, Duration>::new());
+    let running = Mutex::new(BTreeMap::<u64, Duration>::new());
     let is_over = AtomicBool::new(false);
     let stop = || args.seconds.is_some_and(|most| bar.elapsed() >= Duration::from_secs(most));
     thread::scope(|scope| {
         let watch = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_secs(1));
-                for seed in overdue(&under_way, bar.elapsed()) {
+                for seed in overdue(&running, bar.elapsed()) {
                     eprintln!(
                         "not at its end after {OVERDUE:?}: gaggle simulate --seed {seed}{flags} --trace"
                     );
@@ -247,9 +247,9 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
                         break;
                     }
                     let seed = from + number;
-                    locked(&under_way).insert(seed, bar.elapsed());
+                    locked(&running).insert(seed, bar.elapsed());
                     let run = simulate(args.draw(seed), &Settings::default());
-                    locked(&under_way).remove(&seed);
+                    locked(&running).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
                     }
@@ -296,9 +296,9 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
 /// hang within a turn, which no event ends.
 const OVERDUE: Duration = Duration::from_secs(120);
 
-fn overdue(under_way: &Mutex<BTreeMap<u64, Duration>>, now: Duration) -> Vec<u64> {
+fn overdue(running: &Mutex<BTreeMap<u64, Duration>>, now: Duration) -> Vec<u64> {
     let is_late = |_: &u64, began: &mut Duration| now.saturating_sub(*began) >= OVERDUE;
-    locked(under_way).extract_if(.., is_late).map(|(seed, _)| seed).collect()
+    locked(running).extract_if(.., is_late).map(|(seed, _)| seed).collect()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,7 +7,7 @@
 //! | [`fan`](Workload::fan) | 64 | one each | – | – |
 //! | [`busy`](Workload::busy) | 8 | one | 5 ms | 5 ms |
 //! | [`gaggle1_contended`](Workload::gaggle1_contended) | one a member | one | 4 × 15 ms | – |
-//! | [`gaggle1_uncontended`](Workload::gaggle1_uncontended) | one a member | one each | 4×15 ms | – |
+//! | [`gaggle1_uncontended`](Workload::gaggle1_uncontended) | one a member | one each | 4 × 15 ms | – |
 //!
 //! A throughput hides starvation: a lock looks fast that one task takes again and again while seven
 //! wait. [`Figures`] therefore state the hand-off latency, the longest wait, the fairness and the
