@@ -5,9 +5,8 @@
 use std::{fs, path::Path};
 
 /// Beginnings of paths that are not translated yet. Delete an entry once its files pass.
-const NOT_YET: [&str; 15] = [
+const NOT_YET: [&str; 14] = [
     "channels/src/",
-    "docs/",
     "fuzz/src/redis",
     "src/",
     "strategies/src/client",
@@ -116,7 +115,7 @@ fn assert_none(problems: &[String]) {
 #[test]
 fn rejected_words_do_not_occur() {
     let (rejected, mut problems) = (rejected(), Vec::new());
-    for (path, text) in files() {
+    for (path, text) in files().iter().filter(|(_, text)| !found(&rejected, text).is_empty()) {
         for (number, line) in (1..).zip(text.lines()) {
             let found = found(&rejected, line);
             problems.extend(found.iter().map(|word| format!("{path}:{number}: {word}: {line}")));
@@ -166,9 +165,10 @@ fn comments_end_at_column_100() {
     let mut problems = Vec::new();
     for (path, text) in files().iter().filter(|(path, _)| !path.ends_with(".md")) {
         for (number, line) in (1..).zip(text.lines()) {
-            let comment = [("//"), ("--")].iter().any(|start| line.trim_start().starts_with(start));
+            let comment = ["//", "--"].iter().any(|start| line.trim_start().starts_with(start));
+            let breakable = !line.contains("://") && !line.contains("//! |");
             let columns = line.chars().count();
-            if comment && !line.contains("://") && columns > COLUMNS_MAX {
+            if comment && breakable && columns > COLUMNS_MAX {
                 problems.push(format!("{path}:{number}: {columns} columns"));
             }
         }
