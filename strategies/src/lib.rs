@@ -10,9 +10,9 @@
 //!
 //! # Layout
 //!
-//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: what users and implementors see.
+//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: the public types.
 //! - [`limits`]: what options and keys are checked against.
-//! - [`implement`]: what an implementor needs beside the trait: the checks, the arithmetic of leases
+//! - [`implement`]: for implementors of the trait: the checks, the arithmetic of leases
 //!   and waits, and the loss signal.
 //! - `client`: a call of every remote strategy: one pure core, one driver, one `lock`.
 //! - `sync`: the mutex of what threads share, which tests can put in order.
