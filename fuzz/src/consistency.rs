@@ -2,9 +2,9 @@
 //!
 //! - *One call after another* (`sequential`): outcomes must agree on all strategies, tokens by
 //!   their rank. Times lie on a grid, so that no strategy's few milliseconds decide anything.
-//! - *At once* (`concurrent`): clients run as tasks; `Raft` and `Gaggle` meet loss, delay, repeats,
-//!   reordering, cuts and isolation, the scripts of `Redis` lose publications. Who wins is open;
-//!   the history checker says what may not happen.
+//! - *At once* (`concurrent`): clients run as tasks; the members meet delay, cuts and isolation, and
+//!   the scripts of `Redis` lose publications. Which client wins is open;
+//!   the history checker finds violations.
 //!
 //! Everything runs in a current-thread runtime with paused time, and the strategies draw from
 //! seeds. `Local` and `Redis` generate nonces that no seed decides; nothing that is compared

@@ -26,7 +26,8 @@ use crate::{
 /// - Calls made before a leader exists wait within `max_wait`.
 ///
 /// A nameless cluster ([`MemberOptions::sized`]) is for demonstrations: sets of processes that do
-/// not see each other form several groups. [`capabilities`](crate::KeyedMutex::capabilities) says so.
+/// not see each other form several groups; see
+///   [`capabilities`](crate::KeyedMutex::capabilities).
 #[derive(Debug)]
 pub struct Gaggle {
     member: Member,
@@ -35,7 +36,7 @@ pub struct Gaggle {
 impl Gaggle {
     /// Connects `channel`, whose name is this member's, and begins to form or join the group.
     /// Returns at once; calls wait for a leader within their `max_wait`, and
-    /// [`ready`](crate::KeyedMutex::ready) returns when this member votes.
+    /// [`ready`](crate::KeyedMutex::ready) returns once it votes.
     ///
     /// The member is one task on the current runtime.
     ///

@@ -25,7 +25,7 @@ pub struct Raft {
 impl Raft {
     /// Connects `channel`, whose name is this member's, and begins to form or join the group.
     /// Returns at once; calls wait for a leader within their `max_wait`, and
-    /// [`ready`](crate::KeyedMutex::ready) returns when this member votes.
+    /// [`ready`](crate::KeyedMutex::ready) returns once it votes.
     ///
     /// The member is one task on the current runtime.
     ///

@@ -53,7 +53,7 @@ impl Backend {
     /// As many handles as `members`, on a service that is ready.
     pub(super) async fn open(kind: Kind, members: usize, seed: u64) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let hub = Hub::with_faults(seed, Default::default());
+        let hub = Hub::new();
         let name = |number| NodeName::new(format!("m{number}")).expect("a short name");
         let names: Vec<NodeName> = (0..members).map(name).collect();
         let options = |number: usize| {

@@ -6,7 +6,6 @@ use std::{
 };
 
 use arbitrary::{Result, Unstructured};
-use gaggle_channels::Faults;
 use gaggle_strategies::{
     Clock, Drift, Error, KeyedMutex, Lock, LockOptions, Nonce,
     limits::REQUEST_TIMEOUT,
@@ -54,7 +53,7 @@ enum Act {
 
 #[derive(Clone, Debug)]
 enum Fault {
-    Frames(Faults),
+    Delay(Duration),
     Isolate(usize),
     Cut(usize, usize),
     Partition(usize, usize),
@@ -117,20 +116,12 @@ fn wait(u: &mut Unstructured<'_>) -> Result<Duration> {
 
 fn fault(u: &mut Unstructured<'_>) -> Result<Fault> {
     let (one, other) = (u.int_in_range(0..=2)?, u.int_in_range(0..=2)?);
-    let mut share =
-        |most: f64| -> Result<f64> { Ok(f64::from(u.arbitrary::<u8>()?) / 255.0 * most) };
-    let faults = Faults {
-        loss: share(0.4)?,
-        repeat: share(0.4)?,
-        reorder: share(1.0)?,
-        ..Faults::default()
-    };
     Ok(match u.int_in_range(0..=7)? {
         0 => Fault::Isolate(one),
         1 => Fault::Cut(one, other),
         2 => Fault::Partition(one, other),
         3 => Fault::Heal,
-        _ => Fault::Frames(Faults { delay: (Duration::ZERO, ms(u, 200)?), ..faults }),
+        _ => Fault::Delay(ms(u, 200)?),
     })
 }
 
@@ -144,7 +135,7 @@ pub(super) struct Record {
     unserved: Vec<String>,
 }
 
-/// Judges all calls by the history checker; `faulty` where frames were lost or delayed.
+/// Judges all calls by the history checker; `faulty` where frames were dropped or delayed.
 pub(super) fn judge(record: Record, faulty: bool) -> Result<(), String> {
     let unserved = if faulty { &[][..] } else { &record.unserved[..] };
     if let Some(illegal) = record.illegal.iter().chain(unserved).next() {
@@ -182,10 +173,13 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> Record {
             sleep(after).await;
             let name = |number: usize| &names[number % names.len()];
             match fault {
-                Fault::Frames(faults) => hub.set_faults(faults),
+                Fault::Delay(delay) => hub.set_delay(delay),
                 Fault::Isolate(one) => hub.isolate(name(one)),
                 Fault::Cut(one, other) => hub.cut(name(one), name(other)),
-                Fault::Partition(one, other) => hub.partition(name(one), name(other)),
+                Fault::Partition(one, other) => {
+                    hub.cut(name(one), name(other));
+                    hub.cut(name(other), name(one));
+                }
                 Fault::Heal => hub.heal(),
             }
         }
@@ -195,7 +189,7 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> Record {
     }
     faults.abort();
     backend.hub.heal();
-    backend.hub.set_faults(Faults::default());
+    backend.hub.set_delay(Duration::ZERO);
     // A leader is found, and every withdrawal arrives.
     sleep(Duration::from_secs(3)).await;
     backend.settle().await;
