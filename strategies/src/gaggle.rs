@@ -27,7 +27,7 @@ use crate::{
 ///
 /// A nameless cluster ([`MemberOptions::sized`]) is for demonstrations: sets of processes that do
 /// not see each other form several groups; see
-///   [`capabilities`](crate::KeyedMutex::capabilities).
+/// [`capabilities`](crate::KeyedMutex::capabilities).
 #[derive(Debug)]
 pub struct Gaggle {
     member: Member,
