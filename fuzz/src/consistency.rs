@@ -2,7 +2,7 @@
 //!
 //! - *One call after another* (`sequential`): outcomes must agree on all strategies, tokens by
 //!   their rank. Times lie on a grid, so that no strategy's few milliseconds decide anything.
-//! - *At once* (`concurrent`): clients run as tasks; the members meet delay, cuts and isolation, and
+//! - *At once* (`concurrent`): clients run as tasks; members meet delay, cuts and isolation, and
 //!   the scripts of `Redis` lose publications. Which client wins is open;
 //!   the history checker finds violations.
 //!

@@ -177,9 +177,9 @@ impl World {
     }
 }
 
-/// Locks a key, cancels a waiter for it, holds the key, and unlocks it. Returns a violation: a future
-/// that is dropped withdraws its request (contract, rule 7), and the cluster time that a lease is
-/// measured by advances while it lives (rule 3).
+/// Locks a key, cancels a waiter for it, holds the key, and unlocks it. Returns a violation: a
+/// future that is dropped withdraws its request (contract, rule 7), and the cluster time that a
+/// lease is measured by advances while it lives (rule 3).
 async fn probe(
     strategy: &dyn KeyedMutex,
     clock: &dyn Clock,
