@@ -140,7 +140,7 @@ pub struct Counters {
     pub malformed: u64,
 }
 
-/// Moves frames between named nodes, best effort.
+/// Moves frames between named nodes, best effort. [`Hub`] has an example.
 ///
 /// # For implementors
 ///

@@ -37,6 +37,18 @@ use crate::{
 /// Redis 7 and Valkey, and stores nothing there. Where its user may `CLIENT REPLY`, the server is
 /// asked not to reply to publications, which saves it half of its writing.
 ///
+/// ```no_run
+/// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};
+///
+/// # async fn example() -> Result<(), gaggle_channels::ChannelError> {
+/// let options = RedisOptions::new("redis://127.0.0.1", "orders", NodeName::new("a")?);
+/// let channel = Redis::new(options)?;
+/// channel.connect().await?;
+/// channel.broadcast("hello".into())?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// | bound | value | reason |
 /// |---|---|---|
 /// | frame | 1 MiB | one peer makes another allocate |

@@ -32,6 +32,19 @@ use crate::{
 /// [`insecure`](TcpOptions::insecure) is set. A node accepts connections of its peers only; a
 /// restarted peer's new connection replaces its old one.
 ///
+/// ```
+/// use gaggle_channels::{Channel, NodeName, Tcp, TcpOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = TcpOptions::new(NodeName::new("a")?, "127.0.0.1:0".parse()?);
+/// let channel = Tcp::new(options.peer(NodeName::new("b")?, "127.0.0.1:7002"))?;
+/// channel.connect().await?; // keeps connecting to b
+/// channel.disconnect().await;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// | bound | value | reason |
 /// |---|---|---|
 /// | frame | 1 MiB | one peer makes another allocate |

@@ -1,6 +1,14 @@
-//! What a strategy guarantees, as values.
+//! The guarantees of a strategy, as values.
 
-/// What a strategy guarantees, so that code and docs can ask. The words are the contract's.
+/// The guarantees of a strategy, in the terms of the contract.
+///
+/// ```
+/// use gaggle_strategies::{Exclusion, KeyedMutex, Local, Order};
+///
+/// let capabilities = Local::new().capabilities();
+/// assert_eq!((capabilities.exclusion, capabilities.order), (Exclusion::Always, Order::Fifo));
+/// assert!(!capabilities.distributed);
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -19,7 +27,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A strategy of this name that promises nothing: set the fields that it does promise.
+    /// A strategy of this name without any guarantee: set the fields of those it has.
     #[must_use]
     pub const fn none(strategy: &'static str) -> Self {
         Self {

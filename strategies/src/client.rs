@@ -1,15 +1,15 @@
 //! The client side of a lock call, implemented once for every strategy that grants remotely.
 //!
 //! ```text
-//!   Client (handle)      checks, generates the nonce, arms the drop guard; one message to the mailbox
-//!     Driver             the only one that awaits and reads the clock; one turn after another
+//!   Client (handle)      checks, generates the nonce, arms the drop guard, sends one message
+//!     Driver             awaits, reads the clock, takes one turn after another
 //!       Core             pure: calls, events and time in; commands, answers and losses out
 //!       Backend          the granting side: a store behind a connection, or a consensus member
 //! ```
 //!
 //! **Invariants.** `Core` is a function of its inputs. One nonce is one call is one request: a
-//! refused LOCK is retried under a fresh nonce. Each rule of the contract that concerns the side
-//! that asks is implemented here and nowhere else.
+//! refused LOCK is retried under a fresh nonce. Each rule of the contract for the holder's side is
+//! implemented here and nowhere else.
 
 mod attempts;
 pub(crate) mod backend;

@@ -1,4 +1,4 @@
-//! Local time: readings of monotonic clocks, and sleeping until one.
+//! Local time: readings of monotonic clocks, and sleeping until a reading.
 
 use std::{
     fmt,
@@ -7,15 +7,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long a sleep goes without reading the clock again. Timers of the runtime do not count
-/// suspension; after a resume a deadline that has passed is noticed within this time.
+/// How often a sleep reads the clock. Timers of the runtime do not count suspension: after a
+/// resume, a deadline that has passed is noticed within this time.
 const RECHECK: Duration = Duration::from_secs(1);
 
 const NANOS_PER_MS: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A reading of a [`Clock`]: the time since that clock's own beginning, in whole nanoseconds.
-/// Readings of different clocks do not compare. Times end some 584 years after the beginning.
+/// A reading of a [`Clock`]: whole nanoseconds since that clock's beginning. Readings of different
+/// clocks do not compare. Times end some 584 years after the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -61,7 +61,7 @@ impl Instant {
     }
 }
 
-/// The nanoseconds of a span, which more than 584 years count as.
+/// The nanoseconds of a span, at most some 584 years.
 const fn nanos(span: Duration) -> u64 {
     match span.as_secs().checked_mul(NANOS_PER_SECOND) {
         Some(whole) => whole.saturating_add(span.subsec_nanos() as u64),
@@ -75,9 +75,9 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Where a strategy reads local time: the one place, so that tests can replace it.
+/// The only source of local time for a strategy, so that tests can replace it.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Monotonic time; it counts suspension where the system supports that.
+    /// Monotonic time. It counts suspension if the system can.
     fn now(&self) -> Instant;
 
     /// Nanoseconds since 1970 on the wall clock. It decides only where fencing tokens start in an
@@ -88,28 +88,17 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Completes once [`now`](Self::now) has reached `at`; looks again on every waking.
+    /// Completes once [`now`](Self::now) has reached `at`.
     fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async move { sleep(|| self.now(), self.now(), at).await })
-    }
-
-    /// As [`sleep_until`](Self::sleep_until), where `now` was read just before: the first look at
-    /// the clock may be left out. By as much as the reading is old it may complete later, by a
-    /// second at most; never earlier.
-    fn sleep_from<'a>(
-        &'a self,
-        now: Instant,
-        at: Instant,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        _ = now;
-        self.sleep_until(at)
-    }
-}
-
-async fn sleep(read: impl Fn() -> Instant, mut now: Instant, at: Instant) {
-    while now < at {
-        tokio::time::sleep(at.since(now).min(RECHECK)).await;
-        now = read();
+        Box::pin(async move {
+            loop {
+                let left = at.since(self.now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(RECHECK)).await;
+            }
+        })
     }
 }
 
@@ -128,14 +117,6 @@ impl Clock for BootClock {
         let seconds = u64::try_from(read.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(read.tv_nsec).unwrap_or(0);
         Instant(seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(nanos))
-    }
-
-    fn sleep_from<'a>(
-        &'a self,
-        now: Instant,
-        at: Instant,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(sleep(|| self.now(), now, at))
     }
 }
 
@@ -202,21 +183,15 @@ mod tests {
         }
     }
 
-    /// From an old reading as from a new one.
     #[tokio::test]
     async fn sleep_never_ends_early() {
         let clock = BootClock;
         let begun = clock.now();
-        assert!(clock.sleep_from(begun, begun).now_or_never().is_some(), "its time has come");
         assert!(clock.sleep_until(begun).now_or_never().is_some(), "its time has come");
         let soon = begun.after(Duration::from_millis(30));
         assert!(clock.sleep_until(soon).now_or_never().is_none());
         clock.sleep_until(soon).await;
         assert!(clock.now() >= soon);
-        let later = clock.now().after(Duration::from_millis(30));
-        assert!(clock.sleep_from(begun, later).now_or_never().is_none());
-        clock.sleep_from(begun, later).await;
-        assert!(clock.now() >= later);
     }
 
     /// It reads the clock several times.

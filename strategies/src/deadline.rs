@@ -8,7 +8,7 @@ use crate::{
     planted::{Bug, planted},
 };
 
-/// What a whole millisecond of the granting side may hide.
+/// The granting side counts whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 
 /// The bound on how far two clocks' rates may differ, in parts per million; 1 % by default.
@@ -24,9 +24,9 @@ impl Default for Drift {
 }
 
 impl Drift {
-    /// A bound of `ppm` parts per million, at most 400,000: half of a lease remains when it is
-    /// handed out, after the drift and a millisecond were taken off. At the limit leases of less
-    /// than 10 ms are never granted; at the default those of less than 3 ms.
+    /// A bound of `ppm` parts per million, at most 400,000. At the limit, leases of less than 10 ms
+    /// are never granted, because half of a lease must remain after drift and rounding; at the
+    /// default, leases of less than 3 ms.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Drift {
         let (nanos, ppm) = (span.as_nanos(), u64::from(self.ppm));
         let drift = match u64::try_from(nanos).ok().and_then(|nanos| nanos.checked_mul(ppm)) {
             Some(product) => product.div_ceil(MILLION),
-            // Centuries: 128-bit division is too slow for every lock, and needed for none.
+            // For centuries: 128-bit division is too slow for every lock.
             None => u64::try_from(nanos.saturating_mul(ppm.into()).div_ceil(MILLION.into()))
                 .unwrap_or(u64::MAX),
         };
@@ -93,10 +93,9 @@ pub fn extended_deadline(
 ///
 /// # Errors
 ///
-/// Where the answer is read so late that the extended lease has passed as well, because the process
-/// was stopped or the lease is shorter than what clocks may differ by: [`Error::Expired`]; for a
-/// lock without a deadline, which may have a longer lease that is not known here,
-/// [`Error::Unknown`].
+/// [`Error::Expired`] if the reply is read after the end of the extended lease: the process was
+/// stopped, or the lease is shorter than the drift. [`Error::Unknown`] if the lock has no deadline,
+/// because its lease may be longer than known here.
 pub fn extended(
     lock: &Lock,
     sent: Instant,
@@ -111,8 +110,8 @@ pub fn extended(
     Ok(lock.with_deadline(deadline))
 }
 
-/// The error for a lock that the granting side no longer knows as holding: [`Error::NotHolder`]
-/// before the local deadline, [`Error::Expired`] from it on.
+/// The error for a lock that no longer holds its key: [`Error::NotHolder`] before the local
+/// deadline, [`Error::Expired`] from it on.
 #[must_use]
 pub fn gone(lock: &Lock, now: Instant) -> Error {
     match lock.deadline() {

@@ -2,15 +2,15 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-/// Why a call did not do what was asked.
+/// Why a call failed.
 ///
-/// Variants are sorted by what the caller can do, not by backend; the cause is in `source()`.
+/// Variants are sorted by the caller's next step, not by backend; the cause is in `source()`.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` was over while another acquisition held the key, or less than half of the lease
-    /// remained when it was granted and no extension came in time: also on a free key, with leases
-    /// of a few milliseconds.
+    /// `max_wait` was over while another acquisition held the key. Or less than half of the lease
+    /// remained at the grant and it was not extended in time: also on a free key, with leases of a
+    /// few milliseconds.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
@@ -38,16 +38,16 @@ pub enum Error {
     #[error("the lease has expired")]
     Expired,
 
-    /// The backend cannot serve; `kind` names the reason.
+    /// The backend cannot serve; `kind` says why.
     ///
     /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may
     /// stay locked for at most one lease. *May I retry?* Yes, later, unless
     /// [`is_permanent`](Self::is_permanent).
     #[error("the lock service is unavailable ({kind})")]
     Unavailable {
-        /// What a program can decide by.
+        /// The reason.
         kind: UnavailableKind,
-        /// What the backend reported, if it reported anything.
+        /// The error of the backend, if there is one.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
@@ -69,7 +69,7 @@ pub enum Error {
     /// key. *May I retry?* On a new handle.
     #[error("this handle has failed")]
     Failed {
-        /// What broke.
+        /// The cause.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },

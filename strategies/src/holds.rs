@@ -1,5 +1,4 @@
-//! The loss signal: which acquisitions this process relies on, and who must be told when one can
-//! no longer be relied on.
+//! The loss signal: notifies the guards of a lock that can no longer be relied on.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -17,7 +16,16 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-/// The acquisitions that somebody in this process watches. A strategy keeps one; clones share it.
+/// The watched acquisitions of this process. A strategy keeps one; clones share it.
+///
+/// ```
+/// use gaggle_strategies::{Lock, Nonce, implement::Holds};
+///
+/// let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::random(), 1, None));
+/// let watch = holds.watch(&lock);
+/// holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+/// assert!(watch.is_lost());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Holds {
     shared: Arc<Shared>,
@@ -26,13 +34,12 @@ pub struct Holds {
 #[derive(Debug, Default)]
 struct Shared {
     entries: Mutex<Entries>,
-    /// How many entries there are: every end of a lock asks, and mostly nobody watches.
+    /// The number of entries: most locks end unwatched, and need no mutex then.
     watched: AtomicUsize,
 }
 
-/// A nonce may name a later acquisition once it is forgotten, while somebody still has a guard of the
-/// former: the token tells the two apart. Tokens are compared within a key: a table may have parts, and
-/// each counts its own.
+/// A forgotten nonce may name a later acquisition while a guard of the former exists: the tokens
+/// differ. Tokens are compared within a key, since each shard of a table counts its own.
 type Acquisition = (Nonce, Arc<str>, u64);
 
 type Entries = BTreeMap<Acquisition, Entry>;
@@ -41,15 +48,13 @@ type Entries = BTreeMap<Acquisition, Entry>;
 struct Entry {
     lock: Lock,
     lost: watch::Sender<bool>,
-    /// Counted here, and not by the channel, which counts a receiver until after its owner's drop
-    /// has let go of the mutex: of two that drop at one time neither would find itself the last.
+    /// The channel counts a receiver until its owner's drop has released the mutex: of two
+    /// concurrent drops neither would be the last.
     watches: usize,
 }
 
-/// Tells its owner that a lock was lost before its deadline: the strategy learned that the
-/// granting side no longer holds it, left its group, or was closed.
-///
-/// The deadline itself is not watched here: it needs no news.
+/// Notifies its owner of the loss of a lock before its deadline: the granting side no longer holds
+/// it, or the strategy left its group or was closed. The deadline itself is not watched here.
 #[derive(Debug)]
 pub struct LossWatch {
     lost: watch::Receiver<bool>,
@@ -70,8 +75,8 @@ impl Holds {
         LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks lost what is held of this key under this nonce with a token no greater than this: a
-    /// later acquisition of it lives on. Returns whether somebody watched it.
+    /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
+    /// valid. Returns whether one was watched.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
         if !self.are_watched() {
             return false;
@@ -83,12 +88,11 @@ impl Holds {
             named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
         };
         let losing = losing(&self.lock());
-        // Once the mutex is free: wakers run foreign code.
+        // Without the mutex: wakers run foreign code.
         losing.into_iter().filter(|lost| !lost.send_replace(true)).count() > 0
     }
 
-    /// Whether any is watched: if not, what ends now need not be told to anybody, as if it came before a
-    /// watch that begins meanwhile, whose strategy looks after it began.
+    /// Whether any is watched. A watch that begins later is checked by its strategy.
     pub(crate) fn are_watched(&self) -> bool {
         self.shared.watched.load(Ordering::SeqCst) > 0
     }
@@ -104,25 +108,10 @@ impl Holds {
         fresh.map(|(_, lock)| lock).collect()
     }
 
-    /// The watched locks that are not lost so far, as they were when their watch began: for a
-    /// strategy that asks after them.
-    #[must_use]
-    pub fn locks(&self) -> Vec<Lock> {
-        let entries = self.lock();
-        let held = entries.values().filter(|entry| !*entry.lost.borrow());
-        held.map(|entry| entry.lock.clone()).collect()
-    }
-
-    /// How many acquisitions are watched.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
     /// Whether none is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.lock().is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -186,7 +175,7 @@ mod tests {
         first.lost().await;
         assert!(second.is_lost());
         drop(first);
-        assert_eq!(holds.len(), 1);
+        assert_eq!(holds.lock().len(), 1);
         drop(second);
         assert!(holds.is_empty() && !holds.are_watched());
     }
@@ -203,23 +192,23 @@ mod tests {
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
     }
 
-    /// The nonce was forgotten since, and granted again, while somebody has a guard of the lost lock.
+    /// The nonce was forgotten and granted again while a guard of the lost lock exists.
     #[test]
     fn a_later_acquisition_of_a_lost_nonce_is_not_lost() {
         let holds = Holds::default();
         let [lock, later] = [1, 2].map(|token| Lock::new("k", Nonce::from_u128(7), token, None));
         let watch = holds.watch(&lock);
         let watch_later = holds.watch(&later);
-        // Also where the news of the former comes late.
+        // Also if the loss of the former is reported late.
         assert!(holds.lose(lock.key(), lock.nonce(), 1));
         assert!(watch.is_lost() && !watch_later.is_lost());
         assert!(holds.lose(lock.key(), lock.nonce(), 2), "the later one");
         assert!(watch_later.is_lost());
         drop(watch);
-        assert_eq!(holds.len(), 1);
+        assert_eq!(holds.lock().len(), 1);
     }
 
-    /// As where a nonce is used for two keys, whose tokens are counted apart.
+    /// A nonce may be used for two keys, whose tokens are independent.
     #[test]
     fn what_ends_on_one_key_ends_nothing_on_another() {
         let holds = Holds::default();
@@ -229,7 +218,7 @@ mod tests {
         assert!(watch.is_lost() && !watch_other.is_lost());
     }
 
-    /// A waker that drops another watch of the same lock: under the mutex it would wait for itself.
+    /// A waker may drop another watch of the same lock: with the mutex held it would deadlock.
     #[test]
     fn wakers_may_drop_watches() {
         struct Dropping(std::sync::Mutex<Option<LossWatch>>);
@@ -238,22 +227,22 @@ mod tests {
                 drop(self.0.lock().unwrap().take());
             }
         }
-        type Tell = fn(&Holds);
-        let ways: [Tell; 2] = [
+        type Lose = fn(&Holds);
+        let ways: [Lose; 2] = [
             |holds| _ = holds.lose(&"k".into(), Nonce::from_u128(7), 1),
             |holds| _ = holds.lose_all(),
         ];
-        for tell in ways {
+        for lose in ways {
             let holds = Holds::default();
             let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
             let (first, second) = (holds.watch(&lock), holds.watch(&lock));
             let waker = Arc::new(Dropping(std::sync::Mutex::new(Some(second)))).into();
             let mut lost = std::pin::pin!(first.lost());
             assert!(lost.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-            let told = holds.clone();
+            let losing = holds.clone();
             let (done, ended) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
-                tell(&told);
+                lose(&losing);
                 done.send(()).unwrap();
             });
             ended.recv_timeout(std::time::Duration::from_secs(10)).expect("it comes to an end");
@@ -261,15 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_not_asked_after_and_not_unlocked_again() {
+    fn lost_lock_is_not_unlocked_again() {
         let holds = Holds::default();
         let nonces = |locks: Vec<Lock>| locks.iter().map(Lock::nonce).collect::<Vec<_>>();
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
         let _watches = [holds.watch(&lock), holds.watch(&other)];
-        assert_eq!(nonces(holds.locks()), [lock.nonce(), other.nonce()]);
         holds.lose(lock.key(), lock.nonce(), 1);
-        assert_eq!(nonces(holds.locks()), [other.nonce()]);
-        assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is gone already");
-        assert!(holds.locks().is_empty() && !holds.is_empty(), "the watches go on");
+        assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is lost already");
+        assert!(!holds.is_empty(), "the watches remain");
     }
 }

@@ -1,9 +1,9 @@
-//! What an implementor of [`KeyedMutex`](crate::KeyedMutex) needs beside the trait: the checks of
-//! input, the arithmetic of leases and waits, and the loss signal.
+//! For implementors of [`KeyedMutex`](crate::KeyedMutex): the checks of input, the arithmetic of
+//! leases and waits, and the loss signal.
 
 pub use crate::{
     deadline::{extended, extended_deadline, gone, granted_deadline},
     holds::{Holds, LossWatch},
     options::{check_duration, check_key, check_request},
-    wait::{found_deadline, lasts, wait_until, whole_ms},
+    wait::{lasts, wait_until, whole_ms},
 };

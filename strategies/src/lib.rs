@@ -3,19 +3,19 @@
 //! | strategy | exclusion comes from | waiters | survives |
 //! |---|---|---|---|
 //! | [`Local`] | a lock table in this process | FIFO | nothing |
-//! | [`Redis`] | one Redis: `SET NX PX` and a queue in scripts | FIFO | any client; not Redis |
-//! | [`Raft`] | a replicated log of compare-and-set entries | retry with jitter | loss of less than half |
-//! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries by nonce | FIFO | loss of less than half |
+//! | [`Redis`] | one Redis: `SET NX PX` and a queue in scripts | FIFO | any client's loss |
+//! | [`Raft`] | a replicated log of compare-and-set entries | random retries | a minority's loss |
+//! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries | FIFO | a minority's loss |
 //! | [`Noop`] | nothing: it grants every request, to prove that checks can fail | none | – |
 //!
 //! # Layout
 //!
-//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: the public types.
-//! - [`limits`]: what options and keys are checked against.
-//! - [`implement`]: for implementors of the trait: the checks, the arithmetic of leases
-//!   and waits, and the loss signal.
+//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: the interface of all
+//!   strategies.
+//! - [`limits`]: the limits of options and keys.
+//! - [`implement`]: for implementors: the checks, the arithmetic of leases, and the loss signal.
 //! - `client`: a call of every remote strategy: one pure core, one driver, one `lock`.
-//! - `sync`: the mutex of what threads share, which tests can put in order.
+//! - `sync`: mutex and atomics, whose order of use tests explore.
 //! - `lock_table`: the pure core. A command and the cluster time in, effects out.
 //! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
 //! - `local`, `redis`, `gaggle`, `raft`, `noop`: the strategies.

@@ -26,21 +26,20 @@ use crate::{
     wait::whole_ms,
 };
 
-/// A keyed mutex within one process: for programs that are one process, and for tests of programs that
-/// use another strategy in production. Each `Local` is a table of its own: what two tasks share must
-/// be one `Local`, or clones of one `Locker` over it.
+/// A keyed mutex within one process: for programs of one process, and for tests of programs that
+/// use another strategy in production. Tasks share one `Local`, or clones of one `Locker` over it.
 ///
-/// It has no task, no thread and no socket of its own. The lock table has sixteen shards, so that
-/// threads which use different keys rarely wait for each other. Every call advances the shard of its
-/// key, and a call that waits sleeps until its own deadline or the end of the lease before it. An
-/// expired lease occupies memory until the next call for a key of its shard. Waiting needs the tokio
-/// runtime's timer; everything else works outside any runtime.
+/// It has no task, thread or socket. Its lock table has sixteen shards, so that threads which use
+/// different keys rarely wait for each other. Every call advances the shard of its key. A waiter
+/// sleeps until its own deadline or the end of the lease before it. An expired lease occupies
+/// memory until the next call for a key of its shard. Waiting needs the tokio runtime's timer;
+/// everything else works outside any runtime.
 ///
 /// # Guarantees
 ///
-/// At most one live lease per key, always; granting side and holder read the same clock. Waiters
-/// are granted in FIFO order. Nothing survives the process. Fencing tokens begin at the wall
-/// clock's nanoseconds, so they grow across restarts unless the wall clock was set back.
+/// At most one live lease per key, always. Waiters are granted in FIFO order. Nothing survives the
+/// process. Fencing tokens begin at the wall clock's nanoseconds, so they grow across restarts
+/// unless the wall clock was set back.
 ///
 /// # Examples
 ///
@@ -60,13 +59,12 @@ pub struct Local {
     shards: Shards,
 }
 
-/// The limits of a [`Local`]; the defaults suit nearly all programs. A call that meets
-/// a limit gets [`Error::Limit`], which names the limit of a shard; a limit of 0 refuses every lock.
+/// The limits of a [`Local`]; the defaults suit nearly all programs. A call that meets a limit gets
+/// [`Error::Limit`], which names the limit of a shard; a limit of 0 refuses every lock.
 ///
-/// The table has sixteen shards, and a key always belongs to the same one. Of the limits on keys
-/// and nonces each shard has a sixteenth, rounded up, and an eighth of that more, so that keys which
-/// spread unevenly still fit. A small limit is therefore approximate: with `keys_max(16)` a shard
-/// refuses its second key, and with `keys_max(1)` each shard accepts one.
+/// Each of the sixteen shards has a sixteenth of the limits on keys and nonces, rounded up, and an
+/// eighth of that more, for keys that spread unevenly. A small limit is therefore approximate: with
+/// `keys_max(16)` a shard refuses its second key, and with `keys_max(1)` each shard accepts one.
 ///
 /// ```
 /// # use gaggle_strategies::LocalOptions;
@@ -80,9 +78,8 @@ pub struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// Sets by how much a holder's deadline comes before the end of its lease, 1 % by default, as
-    /// on every strategy, so that code tested here has the same timing in production. Holder and
-    /// table read one clock, so 0 is safe as well.
+    /// Sets by how much a holder's deadline precedes the end of its lease: 1 % by default, as on
+    /// every strategy, so that tested code has the same timing in production. 0 is safe as well.
     #[must_use]
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
@@ -140,7 +137,7 @@ impl Local {
         Self { shards: Shards::new(table, drift, clock) }
     }
 
-    /// How much the table holds now: for operators and tests.
+    /// How much the table holds: for operators and tests.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let mut all = Sizes::default();
@@ -163,6 +160,19 @@ impl Local {
         Ok(())
     }
 
+    fn holder(&self, key: &str) -> Result<Option<Inspection>, Error> {
+        let mut access = self.shards.access(key)?;
+        access.step(&Command::Noop);
+        let now = stamp(access.now);
+        Ok(access.shard.table.holder(key).map(|hold| Inspection {
+            fencing_token: hold.token,
+            nonce: hold.nonce,
+            owner: (*hold.owner).clone(),
+            remaining: Duration::from_millis(hold.expires_at.since(now)),
+            waiters: hold.waiters,
+        }))
+    }
+
     fn extend_lease(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         let mut access = self.shards.access(lock.key())?;
         let now = access.now;
@@ -177,56 +187,41 @@ impl Local {
     }
 }
 
+/// Lets other tasks run from time to time: most calls never wait.
+async fn yielding<T>(outcome: Result<T, Error>) -> Result<T, Error> {
+    consume_budget().await;
+    outcome
+}
+
 #[async_trait]
 impl KeyedMutex for Local {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
         match Call::begin(&self.shards, key, options) {
             Ok((_, Break(lock))) => Ok(lock),
-            Ok((call, Continue(times))) => call.granted(times).await,
-            Err(error) => {
-                consume_budget().await;
-                Err(error)
-            }
+            Ok((call, Continue(look_at))) => call.granted(look_at).await,
+            Err(error) => yielding(Err(error)).await,
         }
     }
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
-        let ended = self.end(lock);
-        consume_budget().await;
-        ended
+        yielding(self.end(lock)).await
     }
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         check_key(lock.key())?;
         check_duration(duration)?;
-        let duration = Duration::from_millis(whole_ms(duration));
-        let extended = self.extend_lease(lock, duration);
-        consume_budget().await;
-        extended
+        yielding(self.extend_lease(lock, Duration::from_millis(whole_ms(duration)))).await
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
-        let found = {
-            let mut access = self.shards.access(key)?;
-            access.step(&Command::Noop);
-            let now = stamp(access.now);
-            access.shard.table.holder(key).map(|hold| Inspection {
-                fencing_token: hold.token,
-                nonce: hold.nonce,
-                owner: (*hold.owner).clone(),
-                remaining: Duration::from_millis(hold.expires_at.since(now)),
-                waiters: hold.waiters,
-            })
-        };
-        consume_budget().await;
-        Ok(found)
+        yielding(self.holder(key)).await
     }
 
     async fn ready(&self) -> Result<(), Error> {
-        // All shards are closed together; this one stands for all.
+        // All shards are closed together.
         self.shards.access("").map(drop)
     }
 
@@ -240,16 +235,15 @@ impl KeyedMutex for Local {
     }
 
     async fn close(&self) {
-        // The table ends with this handle, so no lock needs its own unlock: no key can be granted
-        // from now on.
+        // Needs no unlocks: a closed table grants no key.
         self.shards.holds.lose_all();
         self.shards.close();
-        // The watches that began during the close.
+        // Watches that began during the close.
         self.shards.holds.lose_all();
     }
 
     fn release(&self, lock: &Lock) {
-        // There is nothing to do about an error: the lock is lost, or the handle is closed.
+        // After an error the lock is lost, or the handle is closed.
         self.end(lock).ok();
     }
 

@@ -1,4 +1,4 @@
-//! What a granted lock is as a value: its nonce, token and deadline, and what an inspection shows.
+//! A lock as a value with nonce, token and deadline, and the result of an inspection.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,19 +8,17 @@ use crate::Instant;
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
-/// A generated one is of version 7 (RFC 9562 §5.7): 48 bits of time, which are its first, and 74
-/// that are random. Its time decides nothing, and a wrong clock does no harm. It makes nonces of
-/// one moment neighbours in the ordered tables, where they are looked up together: with random ones
-/// a hand-off among 100,000 waiters takes three times as long, because each lookup misses the
+/// A generated nonce is of version 7 (RFC 9562 §5.7): 48 bits of time and 74 random ones. A wrong
+/// clock does no harm. The time makes nonces of one moment neighbours in ordered tables: with
+/// random ones a hand-off among 100,000 waiters takes three times as long, because lookups miss the
 /// caches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);
 
 impl Nonce {
-    /// Generates a fresh one, from the thread's generator: the system's own costs a system call for
-    /// every lock. Its time is that of the system's last tick, a few milliseconds old, which costs
-    /// less to read.
+    /// Generates one with the thread's generator, which needs no system call. Its time is that of
+    /// the system's last tick, a few milliseconds old, which costs less to read.
     #[must_use]
     pub fn random() -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -34,7 +32,7 @@ impl Nonce {
         Self(uuid::Builder::from_unix_timestamp_millis(ms, &rand::random()).into_uuid())
     }
 
-    /// The nonce of these 128 bits, for seeded tests and for a nonce that was stored.
+    /// The nonce of these 128 bits, for seeded tests and stored nonces.
     #[must_use]
     pub const fn from_u128(bits: u128) -> Self {
         Self(uuid::Uuid::from_u128(bits))
@@ -61,9 +59,9 @@ impl fmt::Display for Nonce {
 
 /// One granted acquisition, as a plain value.
 ///
-/// It can be cloned, stored and sent to another process. Serialised, it leaves its deadline
-/// behind, because a monotonic clock does not travel: the process that receives it can unlock and
-/// extend, and counts as holding only after a successful extend.
+/// It can be cloned, stored and sent to another process. Serialised, it loses its deadline, because
+/// a monotonic clock does not travel: the receiver can unlock and extend, and counts as holding
+/// only after a successful extend.
 ///
 /// A `Lock` does nothing when dropped; `gaggle::Guard` does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +74,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// What a strategy returns when it has granted; users receive locks, they do not make them.
+    /// For strategies: users receive locks, they do not create them.
     #[must_use]
     pub fn new(
         key: impl Into<Arc<str>>,
@@ -93,28 +91,28 @@ impl Lock {
         &self.key
     }
 
-    /// The name of this acquisition.
+    /// The nonce, which names this acquisition.
     #[must_use]
     pub fn nonce(&self) -> Nonce {
         self.nonce
     }
 
-    /// Grows with every grant of the key. Pass it to the resource with every request, reads
-    /// included; the resource refuses a smaller token than the greatest it has seen. That, and only
-    /// that, stops a write already in flight.
+    /// The fencing token, which grows with every grant of the key. Pass it to the resource with
+    /// every request, reads included. The resource refuses a token smaller than the greatest it has
+    /// seen: nothing else stops a write in flight.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.fencing_token
     }
 
-    /// Until when the holder may rely on the lock, on the strategy's own clock; `None` in a
-    /// process that received the lock and has not extended it.
+    /// Until when the holder may rely on the lock, on the strategy's clock; `None` in a process
+    /// that received the lock and has not extended it.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// The same acquisition with another deadline: what a strategy returns from `extend`.
+    /// The same acquisition with another deadline, as `extend` returns it.
     #[must_use]
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         Self { deadline: Some(deadline), ..self.clone() }
@@ -141,14 +139,14 @@ impl Owner {
     }
 }
 
-/// What an inspection of a key shows: a moment's view, which may be outdated when it arrives.
+/// The holder of a key at one moment; it may be outdated when it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The holder's fencing token.
     pub fencing_token: u64,
     /// The holder's nonce.
     pub nonce: Nonce,
-    /// Who holds it.
+    /// The holder's process.
     pub owner: Owner,
     /// How long the lease still lasts if it is not extended.
     pub remaining: Duration,

@@ -10,20 +10,34 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 ///
 /// # For users
 ///
-/// Most code wants `gaggle::Locker`, which wraps any `KeyedMutex` and hands out guards. Used bare,
-/// the trait is as safe: every implementation checks its input and ends every call by its
-/// deadline. What it does not do is unlock for you.
+/// Most code wants `gaggle::Locker`, which wraps any `KeyedMutex` and returns guards. The trait
+/// alone is as safe, but does not unlock for you.
 ///
 /// A lock is advisory. A valid lock does not stop a write that is already in flight; only a
 /// resource that checks the [fencing token](Lock::fencing_token) does.
 ///
+/// ```
+/// use gaggle_strategies::{KeyedMutex, Local, LockOptions};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_strategies::Error> {
+/// let mutex: &dyn KeyedMutex = &Local::new();
+/// let lock = mutex.lock("orders/42", LockOptions::default()).await?;
+/// let lock = mutex.extend(&lock, Duration::from_secs(60)).await?;
+/// mutex.unlock(&lock).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # For implementors
 ///
-/// Run [`testing::run`](crate::testing) (feature `testing`), the conformance suite, on it. Check
+/// Run the conformance suite on it: [`testing::run`](crate::testing) (feature `testing`). Check
 /// input with [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
 /// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
 /// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()).
 /// Arm the withdrawal before the first await.
+#[doc(alias = "semaphore")]
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
     /// Locks `key` within the `max_wait` of `options`.
@@ -39,8 +53,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request at once. If the withdrawal is lost, the key may
-    /// stay locked for at most one lease.
+    /// Dropping the future withdraws the request. If the withdrawal is lost, the key may stay
+    /// locked for at most one lease.
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error>;
 
     /// Locks `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
@@ -63,31 +77,32 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// [`Error::NotHolder`] (before the local deadline) and [`Error::Expired`] (from it on) when
     /// this acquisition no longer holds; [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Closed`], [`Error::Failed`]; [`Error::InvalidKey`] for a value from outside whose
-    /// key no strategy grants, and [`Error::Limit`] where a bounded queue stayed full: nothing was
-    /// sent then. Ends by the strategy's request timeout.
+    /// [`Error::Closed`], [`Error::Failed`]; nothing was sent after [`Error::InvalidKey`], for a
+    /// value from outside, and [`Error::Limit`], for a full queue. It ends by the strategy's
+    /// request timeout.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take back an unlock that was sent. One that was not sent
+    /// Dropping the future does not take back an unlock that was sent. An unlock that was not sent
     /// yet is not sent, and the lease's end frees the key.
+    #[doc(alias = "release")]
     async fn unlock(&self, lock: &Lock) -> Result<(), Error>;
 
-    /// Makes the lease last at least `duration` from now. The token stays; a lease is never
-    /// shortened, never re-created once lost, and a failed extend never unlocks.
-    ///
-    /// Returns the lock with its new deadline.
+    /// Extends the lease to at least `duration` from now, and returns the lock with its new
+    /// deadline. The token stays. A lease is never shortened, never restored once lost, and a
+    /// failed extend never unlocks.
     ///
     /// # Errors
     ///
-    /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. Ends by the strategy's request
-    /// timeout and by the local deadline. A process that was stopped for so long that the extended
-    /// lease has passed as well gets [`Error::Expired`], never an expired lock;
-    /// [`Error::Unknown`] if the lock had no deadline here.
+    /// As [`unlock`](Self::unlock), and [`Error::InvalidOptions`]. It ends by the strategy's
+    /// request timeout and by the local deadline. If the process was stopped until the extended
+    /// lease was over, it returns [`Error::Expired`], never an expired lock; [`Error::Unknown`] if
+    /// the lock had no deadline here.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lease either as it was or extended.
+    /// Dropping the future leaves the lease unchanged or extended.
+    #[doc(alias = "renew")]
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error>;
 
     /// The holder of `key`, if there is one. For people and metrics, not for decisions: it may be
@@ -104,10 +119,9 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Dropping the future changes nothing.
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error>;
 
-    /// Completes once this handle takes full part: for an embedded member, once it votes in a
-    /// group that has a leader. At once where nothing has to form. Calling it is optional:
-    /// [`lock`](Self::lock) waits for a leader by itself, within `max_wait`. This has no limit of
-    /// time: a group whose other members never start does not form.
+    /// Completes once an embedded member votes in a group that has a leader; at once with other
+    /// strategies. Calling it is optional: [`lock`](Self::lock) waits for a leader within
+    /// `max_wait`. It has no limit of time: a group whose other members never start does not form.
     ///
     /// # Errors
     ///
@@ -120,30 +134,29 @@ pub trait KeyedMutex: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What this process knows of its group; `None`, the default, where the strategy has no group.
+    /// The group's status as this process knows it; `None`, the default, without a group.
     fn group_status(&self) -> Option<MemberStatus> {
         None
     }
 
-    /// What this strategy guarantees.
+    /// The guarantees of this strategy.
     fn capabilities(&self) -> Capabilities;
 
-    /// Marks the watched locks lost, unlocks them within the request timeout, ends local waits
-    /// with [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is no
-    /// error.
+    /// Marks the watched locks lost, unlocks them within the request timeout, ends local waits with
+    /// [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is no error.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the handle closed; what was not unlocked by then, the end of its
-    /// lease frees.
+    /// Dropping the future leaves the handle closed. Keys that are not unlocked yet become free
+    /// with their leases.
     async fn close(&self);
 
-    /// Leaves the unlock of `lock` to the strategy's driver and returns at once: what a guard's
-    /// `Drop` calls. Never blocks, never panics, works outside any runtime. Where no driver is
-    /// left to do it, the lease's end frees the key.
+    /// Passes the unlock of `lock` to the strategy's driver and returns at once, for a guard's
+    /// `Drop`. It never blocks, never panics, and works outside any runtime. If no driver is left,
+    /// the lease's end frees the key.
     fn release(&self, lock: &Lock);
 
-    /// Watches `lock` for a loss that comes before its deadline.
+    /// Watches `lock` for a loss before its deadline.
     fn watch(&self, lock: &Lock) -> LossWatch;
 
     /// The clock on which [`Lock::deadline`] is read.

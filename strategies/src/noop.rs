@@ -1,4 +1,4 @@
-//! [`Noop`]: a mutex that excludes nothing, to prove that checks can fail.
+//! [`Noop`]: a mutex that excludes nothing, to show that checks can fail.
 
 use std::{
     sync::{
@@ -16,11 +16,20 @@ use crate::{
     granted_deadline,
 };
 
-/// Grants every request at once: a mutex that excludes nothing.
+/// A mutex that grants every request at once. It shows that the checks of a lock can fail.
 ///
-/// For tests of tests only: every check that a lock must pass has to be seen to fail on this one.
-/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close); it
-/// keeps no promise beyond that.
+/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close).
+///
+/// ```
+/// # use gaggle_strategies::{KeyedMutex, LockOptions, Noop};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_strategies::Error> {
+/// let noop = Noop::new();
+/// noop.lock("k", LockOptions::default()).await?;
+/// noop.lock("k", LockOptions::default()).await?; // a lock would wait here
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Guarantees
 ///

@@ -1,4 +1,4 @@
-//! What a lock request asks for, and what keys and requests are checked against.
+//! The options of a lock request, and the limits of keys and requests.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl From<Duration> for MaxWait {
     }
 }
 
-/// What to ask of a lock.
+/// The lease, wait and label of a lock request.
 ///
 /// ```
 /// # use gaggle_strategies::LockOptions;
@@ -64,8 +64,9 @@ impl Default for LockOptions {
 impl LockOptions {
     /// Sets the lease: 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
     ///
-    /// The holder's own deadline comes earlier, by 1 % of wait and lease and by 1 ms, and a lease
-    /// of which less than half remains is never handed out: below 3 ms no lock can be granted.
+    /// The holder's local deadline is earlier, by 1 % of wait and lease and by 1 ms. A lock of
+    /// which less than half of the lease remains is not returned: below 3 ms none is granted.
+    #[doc(alias = "ttl")]
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Self {
         self.duration = duration;
@@ -73,6 +74,7 @@ impl LockOptions {
     }
 
     /// Sets how long to wait: 0 to 24 h or [`MaxWait::Forever`], 5 s by default.
+    #[doc(alias = "timeout")]
     #[must_use]
     pub fn max_wait(mut self, max_wait: impl Into<MaxWait>) -> Self {
         self.max_wait = max_wait.into();
@@ -87,7 +89,7 @@ impl LockOptions {
         self
     }
 
-    /// The lease that is asked for.
+    /// The requested lease.
     #[must_use]
     pub fn get_duration(&self) -> Duration {
         self.duration
@@ -105,7 +107,6 @@ impl LockOptions {
         self.label.as_deref()
     }
 
-    /// The check that every strategy makes of a request's options, before any I/O.
     fn check(&self) -> Result<(), Error> {
         check_duration(self.duration)?;
         if let MaxWait::AtMost(wait) = self.max_wait
@@ -124,7 +125,7 @@ impl LockOptions {
     }
 }
 
-/// The check that every strategy makes of a key, before any I/O.
+/// Checks a key, before any I/O.
 ///
 /// # Errors
 ///
@@ -136,7 +137,7 @@ pub fn check_key(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The check that every strategy makes of a lease, before any I/O.
+/// Checks a lease, before any I/O.
 ///
 /// # Errors
 ///

@@ -9,8 +9,8 @@ use rand::RngExt;
 
 use crate::Nonce;
 
-/// A well-mixed function of its inputs (splitmix64 over them in turn): for a number that depends on
-/// the seed and not on how many were generated before.
+/// A hash of its inputs (splitmix64 over them in turn): for a number that depends on the seed, and
+/// not on how many were generated before.
 pub(crate) fn mix(inputs: &[u64]) -> u64 {
     inputs.iter().fold(0x9e37_79b9_7f4a_7c15, |state, input| {
         let mut z = (state ^ input).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -53,7 +53,7 @@ pub(crate) enum Draws {
 
 impl Draws {
     pub(crate) fn seeded(seed: u64) -> Self {
-        // Another stream than the node's, which uses the seed itself.
+        // The node uses the seed itself.
         Self::Seeded(Mutex::new(Ids::new(mix(&[seed, 1]))))
     }
 

@@ -1,19 +1,17 @@
 //! The Redis strategy: the lock table is a few keys in one Redis, and each verb one script.
 //!
-//! - `settle.lua` and one file a verb: what happens in Redis, all of it within one script each.
-//!   `script`, `keys`: their texts, and the names of keys.
+//! - `settle.lua` and one file per verb: the scripts. `script`, `keys`: their texts, and the names
+//!   of keys.
 //! - `backend`: the granting side of the client core: commands in, events out. `request`: the only
 //!   place that knows the argument order. `protocol`: the only place that reads replies and
-//!   publications.
-//!   `waiters`: what this process waits for, and when Redis is asked about it.
+//!   publications. `waiters`: the waiters of this process, and when each is checked.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
 //!   `pipeline`: the requests on it. `dial`: the byte stream below it. `handshake`: whether the
 //!   server can hold locks.
 //!
 //! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
 //! reply. A waiter is queued by it, and granted by a publication, or by the reply to an UNLOCK of
-//! the same process; checks, which are POLLs, find what was lost, and are the process's sign of
-//! life.
+//! the same process. Checks, which are POLLs, find lost grants, and are the process's sign of life.
 
 mod backend;
 mod connection;
@@ -80,9 +78,9 @@ use crate::{
 ///
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
-///   holders can believe in their locks until the first one's lease ends or its next extend fails;
-///   what protects the resource is the fencing token. With `appendfsync always` a restart keeps
-///   leases. Where this is not enough, use a strategy with a majority.
+///   holders can rely on their locks until the first one's lease ends or its next extend fails;
+///   only the fencing token protects the resource. With `appendfsync always` a restart keeps
+///   leases. If this is not enough, use a strategy with a majority.
 /// - **Eviction.** A Redis that may evict can drop a lock under memory pressure: it is refused, by
 ///   [`Error::InvalidOptions`] naming `maxmemory-policy`, unless
 ///   [`RedisOptions::allow_eviction`]. This and the version are checked on every connection. Full
@@ -90,54 +88,52 @@ use crate::{
 /// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
 ///   forward ends leases early.
 /// - **A lost publication** costs the waiter at most the time to its next check: after the expected
-///   end of the holder's lease, a third of its own lease, a third of `waiter_ttl`, or 1 s, whichever
-///   comes first.
-/// - **A waiter's death.** A process that was silent for `waiter_ttl`, and a sixteenth of it at the
-///   most, is passed over, and its waiters with it. If it was alive after all, they queue again at
-///   the tail. A lock granted to a process that died less than `waiter_ttl` ago lasts for its lease.
-/// - **A Redis that stands still** (stopped, or restarted with its memory) hears of no process. So
-///   no waiter is passed over where all processes that wait for the key were silent for half of
+///   end of the holder's lease, a third of its own lease, a third of `waiter_ttl`, or 1 s,
+///   whichever comes first.
+/// - **A waiter's death.** The waiters of a process that was silent for `waiter_ttl`, or up to a
+///   sixteenth longer, are skipped. If it was alive, they queue again at the tail. A lock granted
+///   to a process that died less than `waiter_ttl` ago lasts for its lease.
+/// - **A Redis that stands still** (stopped, or restarted with its memory) receives no sign of
+///   life. So no waiter is skipped if all processes that wait for the key were silent for half of
 ///   `waiter_ttl`: each has another half from the next sign of life of one of them, and until then
-///   the key stays free for the first waiter. A standstill of four `waiter_ttl` loses the order, for
-///   the queue expires.
-/// - **A Redis that comes back empty** in mid-queue: waiters queue again, those of each process in
-///   their old order; between processes the order is new. Locks that are lost are reported when the
-///   connection is restored.
-/// - **Ended nonces** are remembered as long as the process that used them has as `nonce_memory`. At
-///   `nonces_max` a bucket refuses new locks; an unlock is never refused, and the nonce that would be
-///   forgotten first gives way to its own.
-/// - **Forgetting.** A LOCK that Redis receives later than `nonce_memory` after the latest time its
-///   sender knew is refused and repeated at once: the first lock after an idle time of that length
-///   takes two round trips.
-/// - **What others may do to it.** Any client that can write to the namespace can break locks. The
+///   the key stays free for the first waiter. A standstill of four `waiter_ttl` loses the order,
+///   because the queue expires.
+/// - **A Redis that restarts empty** in mid-queue: waiters queue again, within each process in
+///   their old order. Lost locks are reported when the connection is restored.
+/// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
+///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
+/// - **Forgetting.** A LOCK that Redis receives later than `nonce_memory` after the latest server
+///   time known to its sender is refused and repeated: the first lock after such an idle time takes
+///   two round trips.
+/// - **Other clients.** Any client that can write to the namespace can break locks. The
 ///   scripts need read and write access to `<namespace>:*`, publishing and subscribing there, and
 ///   the commands `HELLO`, `PING`, `INFO`, `TIME`, `SUBSCRIBE`, `PUBLISH`, `SCRIPT LOAD`, `EVAL`,
 ///   `EVALSHA`, and `SELECT` for another database than 0.
 ///
 /// # What is in Redis
 ///
-/// Keys of users are spread over 16 buckets by a fixed hash. All names of a key carry the
-/// hash tag of its bucket, so that they lie in one slot of a Redis Cluster, and end with the key
-/// itself, whatever it contains:
+/// Keys of users are spread over 16 buckets by a fixed hash. All names of a key carry the hash tag
+/// of its bucket, and end with the key itself:
 ///
-/// | name | what | expires |
+/// | name | content | expires |
 /// |---|---|---|
 /// | `gaggle:{b7}:t` | the bucket's last token | never |
 /// | `gaggle:{b7}:x` | ended nonces of which a copy may still arrive | with the last of them |
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
-/// | `gaggle:{b7}:f:<key>` | the queue, first in first out | with its last waiter, or after four `waiter_ttl` of silence |
-/// | `gaggle:{b7}:a:<key>` | what the waiters asked for | with the queue |
-/// | `gaggle:{b7}:g:<key>` | a holder that came from the queue | with its unlock, or `nonce_memory` after its lease |
+/// | `gaggle:{b7}:f:<key>` | the queue | with its last waiter, or after four `waiter_ttl` |
+/// | `gaggle:{b7}:a:<key>` | the requests of the waiters | with the queue |
+/// | `gaggle:{b7}:g:<key>` | a holder from the queue | at its unlock, or `nonce_memory` later |
 ///
-/// Publications go to `gaggle:p:<process>`. Without a queue ([`Queue::None`]) a waiter tries again
-/// every 150 to 300 ms and takes no place; it never overtakes processes that queue.
+/// Publications go to `gaggle:p:<process>`. Without a queue ([`Queue::None`]) a waiter retries
+/// every 150 to 300 ms; it never overtakes processes that queue.
+#[doc(alias = "redlock")]
 #[derive(Debug)]
 pub struct Redis {
     client: Client<Backend>,
 }
 
-/// The whole texts of the scripts, each with the name of its verb: `lock`, `unlock`, `extend`, `poll`
-/// and `inspect`.
+/// The whole texts of the scripts, each with the name of its verb: `lock`, `unlock`, `extend`,
+/// `poll` and `inspect`.
 #[cfg(any(test, feature = "testing"))]
 #[must_use]
 pub fn scripts() -> [(&'static str, &'static str); 5] {
@@ -180,8 +176,8 @@ impl Redis {
     /// # Errors
     ///
     /// [`Error::InvalidOptions`] before any I/O, and for a server that may evict keys;
-    /// [`Error::Unavailable`] for one that cannot be reached, refuses the login, or is older than
-    /// Redis 7, and outside a tokio runtime.
+    /// [`Error::Unavailable`] for a server that cannot be reached, refuses the login, or is older
+    /// than Redis 7, and outside a tokio runtime.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,8 @@
-//! What a member of a group knows of it.
+//! The status of a group, as a member knows it.
 
 use gaggle_channels::NodeName;
 
-/// What a member knows of its group: for operators and tests.
+/// The status of a group as a member knows it: for operators and tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// This member votes, in a group that has a leader and is not in the middle of changing its
@@ -12,7 +12,7 @@ pub struct MemberStatus {
     pub leader: Option<NodeName>,
     /// Whether this member leads.
     pub leads: bool,
-    /// The group's random id; a group that is formed anew has another.
+    /// The group's random id; a newly formed group has another.
     pub group: Option<u128>,
     /// The term.
     pub term: u64,

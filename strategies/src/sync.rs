@@ -1,7 +1,7 @@
-//! The mutex and the atomics by which threads decide something between them.
+//! The standard library's mutex and atomics.
 //!
-//! They are the standard library's. The crate's own unit tests put others in their place that let
-//! `shuttle` decide, around each use, which thread runs next; outside of such a test they are the same.
+//! The crate's unit tests replace them by ones with which `shuttle` chooses the next thread around
+//! each use.
 
 #[cfg(test)]
 mod explored;

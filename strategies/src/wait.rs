@@ -1,9 +1,9 @@
-//! What every strategy does around a wait for a grant: pure functions of local time.
+//! The arithmetic of waits: pure functions of local time.
 
 use std::time::Duration;
 
 use crate::{
-    Drift, Error, Instant, MaxWait, granted_deadline,
+    Error, Instant, MaxWait,
     lock_table::{Bound, Refusal},
 };
 
@@ -29,18 +29,8 @@ pub fn lasts(deadline: Instant, now: Instant, duration: Duration) -> bool {
     deadline.since(now).saturating_mul(2) >= duration
 }
 
-/// The local deadline of a grant that was found rather than made: an earlier copy of the LOCK was
-/// granted, and only what then remained of the lease is known.
-///
-/// `sent` is read before the request that was answered; `remaining` is what the lease had left on
-/// the granting side when it answered.
-#[must_use]
-pub fn found_deadline(sent: Instant, remaining: Duration, drift: Drift) -> Instant {
-    granted_deadline(sent, sent, Duration::ZERO, remaining, drift)
-}
-
-/// The error for a LOCK that a table refused. `None` for one that its sender sends again: a stale one as
-/// it is, one whose nonce has ended under a fresh nonce.
+/// The error for a LOCK that a table refused. `None` if its sender repeats it: unchanged after
+/// `Stale`, under a fresh nonce after `Spent`.
 #[must_use]
 pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
     match reason {
@@ -51,7 +41,7 @@ pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
 }
 
 impl Bound {
-    /// What is bounded, as [`Error::Limit`] names it.
+    /// The name in [`Error::Limit`].
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::WaitersPerKey => "waiters per key",
@@ -79,12 +69,6 @@ mod tests {
         assert!(lasts(at(500), at(0), ms(1000)));
         assert!(!lasts(at(499), at(0), ms(1000)));
         assert!(!lasts(at(10), at(20), ms(1)), "a deadline that has passed");
-    }
-
-    #[test]
-    fn found_grant_counts_its_remaining_lease() {
-        assert_eq!(found_deadline(at(9000), ms(1000), Drift::default()), at(9000 + 1000 - 10 - 1));
-        assert_eq!(found_deadline(at(9000), ms(0), Drift::default()), at(8999));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gaggle_strategies::{
     Drift, Error, Instant, Lock, Nonce,
-    implement::{extended_deadline, found_deadline, gone, granted_deadline},
+    implement::{extended_deadline, gone, granted_deadline},
 };
 use proptest::{
     prelude::*,
@@ -56,8 +56,12 @@ struct Formulas {
     found: fn(Instant, Duration, Drift) -> Instant,
 }
 
-const LIBRARY: Formulas =
-    Formulas { granted: granted_deadline, extended: extended_deadline, found: found_deadline };
+const LIBRARY: Formulas = Formulas {
+    granted: granted_deadline,
+    extended: extended_deadline,
+    // Only the rest of the lease is known.
+    found: |sent, rest, drift| granted_deadline(sent, sent, Duration::ZERO, rest, drift),
+};
 
 struct World {
     rate: u64,

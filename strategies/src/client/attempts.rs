@@ -1,9 +1,9 @@
-//! What has become of the sends of one request.
+//! The fate of each send of one request.
 
 use super::command::{Cause, Copies, Fate};
 use crate::Instant;
 
-/// What has become of the sends of one request.
+/// The fate of each send of one request.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// How often it was submitted since it was last known to have had no effect.
@@ -12,7 +12,7 @@ pub(super) struct Attempts {
     in_flight: bool,
     /// An earlier send may still arrive, or has taken effect without an answer.
     unsettled: bool,
-    /// The way there may repeat what is sent once.
+    /// The transport may repeat a send.
     many: bool,
     failures: u32,
     cause: Option<Cause>,
@@ -26,7 +26,7 @@ impl Attempts {
         self.in_flight || self.unsettled
     }
 
-    /// Whether an earlier send than the one that was answered may have taken effect.
+    /// Whether a send before the answered one may have taken effect.
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled
     }
@@ -48,7 +48,6 @@ impl Attempts {
         self.first_sent
     }
 
-    /// How often it was sent so far.
     pub(super) fn sends(&self) -> u32 {
         self.sends
     }
@@ -69,7 +68,7 @@ impl Attempts {
         self.cause = None;
     }
 
-    /// No answer will come to what was sent.
+    /// The sends so far will not be answered.
     pub(super) fn orphaned(&mut self) {
         self.unsettled |= std::mem::take(&mut self.in_flight);
     }

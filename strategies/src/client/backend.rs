@@ -10,42 +10,37 @@ use crate::{Error, Instant};
 /// rounds of [`flush`](Self::flush) and [`submit`](Self::submit) until neither does anything, then
 /// [`end_turn`](Self::end_turn).
 pub(crate) trait Backend: Send + 'static {
-    /// What users may see of it between turns: leader, term, connected.
+    /// Its public state between turns: leader, term, connected.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
-    /// A question to it that is no locking: sizes, for instance.
+    /// A query that is not about a lock: sizes, for instance.
     type Query: Send + 'static;
 
     fn profile(&self) -> Profile;
 
-    /// Completes when [`take`](Self::take) has something to take.
-    ///
-    /// # Cancel safety
-    ///
-    /// What has arrived stays inside: the future may be dropped and created again at any time.
+    /// Completes when something has arrived for [`take`](Self::take). Cancel safe.
     fn arrived(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Takes a batch of what has arrived, and does what is scheduled for `now`, which was read after
-    /// the wait.
+    /// Takes a batch of arrivals, and acts on timers that are due at `now`, read after the wait.
     ///
     /// # Errors
     ///
     /// It can never serve again: the handle ends with [`Error::Failed`](crate::Error::Failed).
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure>;
 
-    /// Takes a command that leaves with the next flush. Never blocks, never refuses: what cannot be
-    /// sent comes back as [`Event::Failed`]. Not called between `Down` and `Up`.
+    /// Takes a command, to be sent with the next flush. It never blocks; a command that cannot be
+    /// sent becomes an [`Event::Failed`]. Not called between `Down` and `Up`.
     fn submit(&mut self, now: Instant, command: Command) -> Copies;
 
-    /// Processes what was submitted, and reports what came of it. `now` was read after the last
-    /// request of the turn was taken (contract, rule 3). Returns whether another flush must follow
-    /// in this turn although nothing more is submitted.
+    /// Processes submitted commands and reports their events. `now` was read after the last request
+    /// of the turn was taken (contract, rule 3). Returns whether another flush must follow in this
+    /// turn although nothing more is submitted.
     ///
     /// # Errors
     ///
     /// As [`take`](Self::take).
     fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure>;
 
-    /// Sends what the turn produced, before its answers are delivered.
+    /// Sends the output of the turn, before its answers are delivered.
     fn end_turn(&mut self, now: Instant);
 
     /// When a turn must come although nothing arrives: ticks, keep-alives, reconnecting.
@@ -53,7 +48,7 @@ pub(crate) trait Backend: Send + 'static {
 
     fn status(&self) -> Self::Status;
 
-    /// `pending`: how many requests of the core are pending.
+    /// `pending` is the number of pending requests of the core.
     fn query(&mut self, now: Instant, query: Self::Query, pending: usize);
 
     /// Called while closing, once nothing is pending: whether it may be closed now.

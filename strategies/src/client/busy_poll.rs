@@ -13,10 +13,10 @@ use crate::{Error, Instant};
 pub(crate) const BUSY_POLL: Duration = Duration::from_micros(100);
 /// Beyond this, sleeping costs next to nothing.
 const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
-/// How many requests at most go without before another polls: it bounds the cost where answers
-/// never come in time.
+/// How many requests at most skip polling before the next polls. It bounds the cost if replies are
+/// always late.
 const WITHOUT_MAX: u32 = 63;
-/// How often a driver polls at most, where a clock stands still.
+/// How often a driver polls at most, in case the clock stands still.
 const POLLS_MAX: u32 = 10_000;
 
 /// # Errors
@@ -34,7 +34,7 @@ pub(crate) fn check_busy_poll(limit: Duration) -> Result<(), Error> {
 pub(crate) struct BusyPoll {
     limit: Duration,
     polling: Option<Polling>,
-    /// How many requests go without after one that polled in vain.
+    /// How many requests skip polling after a late reply.
     without: u32,
     /// How many of them are left.
     left: u32,

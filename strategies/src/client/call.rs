@@ -1,4 +1,4 @@
-//! What callers ask of the core, and what the core answers.
+//! The calls that the core takes, and its answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 /// Names one call of this process, so that its answer finds it. Later calls have greater ids.
 pub(crate) type CallId = u64;
 
-/// What a caller asks of the core.
+/// A call of a user.
 #[derive(Debug)]
 pub(crate) enum Call {
     Lock(LockCall),
@@ -46,7 +46,7 @@ pub(crate) enum Call {
     },
 }
 
-/// A LOCK as its caller asked for it.
+/// The LOCK of a call.
 #[derive(Debug)]
 pub(crate) struct LockCall {
     pub(crate) id: CallId,
@@ -84,7 +84,7 @@ impl Until {
     }
 }
 
-/// What the core answers a call.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted {
@@ -107,7 +107,7 @@ pub(crate) enum Answer {
     Failed(Error),
 }
 
-/// What the core reports to its driver.
+/// An output of the core to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
     Answer {

@@ -1,4 +1,4 @@
-//! What the core asks of a backend, and what a backend reports.
+//! The commands of the core to a backend, and the events of a backend.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ pub(crate) enum Command {
         token: u64,
         lease: Duration,
     },
-    /// What became of a waiter: answered by `Granted`, `Queued`, `Ended` or `Forgotten`.
+    /// Checks a waiter: answered by `Granted`, `Queued`, `Ended` or `Forgotten`.
     CheckWaiter {
         nonce: Nonce,
         key: Arc<str>,
@@ -71,7 +71,7 @@ pub(crate) enum Copies {
     Many,
 }
 
-/// What the granting side reports, in the order in which it happened there.
+/// An event of the granting side, in the order in which they happened there.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Granted {
@@ -80,7 +80,7 @@ pub(crate) enum Event {
         token: u64,
         /// From the request to the grant, by the granting side's clock (contract, rule 2).
         waited: Duration,
-        /// Begins with the grant; or what remained of it when a repeated request found it.
+        /// From the grant on; or its rest at a repeated request.
         lease: Duration,
     },
     /// The nonce waits. With `check_in`, it asks for a `CheckWaiter` after that time.
@@ -109,7 +109,7 @@ pub(crate) enum Event {
         nonce: Nonce,
         held: bool,
     },
-    /// The answer to an EXTEND: the token of what was extended, if the nonce holds the key.
+    /// The answer to an EXTEND: the token, if the nonce holds the key.
     Extended {
         id: CallId,
         token: Option<u64>,
@@ -159,7 +159,7 @@ pub(crate) enum Subject {
     AllLocks,
 }
 
-/// What became of a request that failed.
+/// The fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It never left this process.
@@ -170,12 +170,12 @@ pub(crate) enum Fate {
     Refused,
 }
 
-/// What a granting side that can be reached again may have forgotten.
+/// How much a granting side may have forgotten while it was unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// Nothing, but answers may be lost.
+    /// Nothing, but answers may be lost in transit.
     Kept,
-    /// Answers and news may be lost, and what it granted too.
+    /// Answers, events and grants may be lost.
     Perhaps,
     /// All: it is another granting side.
     Gone,
@@ -226,7 +226,7 @@ impl StdError for Cause {
     }
 }
 
-/// What the core must know of a backend. It does not change.
+/// The constant properties of a backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) capabilities: Capabilities,

@@ -1,4 +1,4 @@
-//! The pure state machine of every call: what is pending, and what is held.
+//! The pure state machine of every call: pending requests and held locks.
 
 use super::{
     call::{Answer, Call, CallId, Output},
@@ -13,7 +13,7 @@ use crate::{
     random::Ids,
 };
 
-/// What [`Profile::requests_max`] bounds.
+/// The limit [`Profile::requests_max`], as errors name it.
 pub(super) const REQUESTS: &str = "pending requests";
 
 /// Calls, events and time in; commands, answers, losses and the next wake-up out.
@@ -25,7 +25,7 @@ pub(crate) struct Core {
     pub(super) link: Link,
     pub(super) requests: Requests,
     pub(super) held: Holdings,
-    /// Locks of which the granting side is asked whether they are held.
+    /// Locks to be checked at the granting side.
     pub(super) hold_checks: Vec<Lock>,
     pub(super) outputs: Vec<Output>,
     closing: bool,
@@ -147,7 +147,7 @@ impl Core {
         }
     }
 
-    /// Withdraws a LOCK, if this is one, that the granting side may know of or may come to know of.
+    /// Withdraws a LOCK that may have arrived or may still arrive at the granting side.
     pub(super) fn take_back(&mut self, now: Instant, request: &Request) {
         let Kind::Lock(lock) = &request.kind else { return };
         if planted(Bug::WithdrawalForgotten) && self.link.down().is_some() {
@@ -174,8 +174,7 @@ impl Core {
         release.until = release.until.max(until);
     }
 
-    /// A watch began after a loss may have been reported: a lock that is not known to be held is
-    /// checked.
+    /// Checks a lock whose watch may have begun after its loss was reported.
     fn check_late_watch(&mut self, lock: Lock) {
         let token = lock.fencing_token();
         if self.held.get(lock.nonce()).is_none_or(|held| held.token != token) {

@@ -31,7 +31,7 @@ const EVENTS_KEPT: usize = 1024;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
 pub(crate) const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// What the driver shows its handle.
+/// The state that the driver shares with its handle.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) holds: Holds,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) failure: OnceLock<Failure>,
 }
 
-/// Gathers what waits, runs one turn of core and backend, delivers what came of it.
+/// Gathers arrivals, runs one turn of core and backend, and delivers its outputs.
 pub(crate) struct Driver<B: Backend> {
     core: Core,
     /// Taken out when it is closed.
@@ -67,7 +67,7 @@ struct Closing {
     done: Vec<oneshot::Sender<()>>,
 }
 
-/// What follows a turn.
+/// The step after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Wait,
@@ -105,8 +105,8 @@ impl<B: Backend> Driver<B> {
     /// Runs until closed, until every handle is dropped, or until the backend fails.
     pub(crate) async fn run(mut self) {
         let clock = self.clock.clone();
-        // Kept over turns unless a turn must come sooner: a timer that fires early costs less than
-        // one that is set for every call.
+        // Kept over turns unless a turn must come sooner: an early timer costs less than a new
+        // timer for every call.
         let mut wake = self.next_wake();
         let mut sleep = Some(clock.sleep_until(wake));
         loop {
@@ -134,8 +134,8 @@ impl<B: Backend> Driver<B> {
             }
             if self.taken >= BATCH {
                 self.taken = 0;
-                // Under load there is always more, and the tasks woken in this turn may wait for
-                // this very thread.
+                // Under load there is always more mail, and tasks woken in this turn may need this
+                // thread.
                 yield_now().await;
             }
         }
@@ -182,7 +182,7 @@ impl<B: Backend> Driver<B> {
             self.take_mail(arrived, mail);
         }
         if self.mailbox.is_disconnected() && self.closing.is_none() {
-            // The last handle was dropped: what it released is still sent.
+            // The last handle was dropped: its unlocks are still sent.
             self.begin_closing(arrived, Vec::new(), None);
         }
         // Read after the last request was taken (contract, rule 3).
@@ -240,8 +240,8 @@ impl<B: Backend> Driver<B> {
         closing.done.extend(done);
     }
 
-    /// Delivers what the turn produced: losses, then grants, then the rest. The next holder runs
-    /// before the one that unlocked.
+    /// Delivers the outputs of the turn: losses and grants, then the rest, so that the next holder
+    /// runs before the former.
     fn deliver(&mut self) {
         let status = self.backend().status();
         self.status.send_if_modified(|shown| {
@@ -309,7 +309,7 @@ impl<B: Backend> Driver<B> {
     }
 }
 
-/// What a simulator and tests look at between turns.
+/// For a simulator and tests, between turns.
 #[cfg(any(test, feature = "testing"))]
 impl<B: Backend> Driver<B> {
     pub(crate) fn backend_mut(&mut self) -> &mut B {
@@ -335,7 +335,6 @@ impl<B: Backend> Driver<B> {
     }
 }
 
-/// What a turn may assume of its backend.
 const OPEN: &str = "the backend is closed after the last turn";
 
 impl Shared {
@@ -381,10 +380,10 @@ fn warn_of(lost: &Lock) {
     tracing::warn!(nonce = %lost.nonce(), "lock lost");
 }
 
-/// Also where the driver's task is dropped with its runtime: guards must not outlive it unnoticed.
+/// Guards must not outlive the driver unnoticed, also if its task is dropped with its runtime.
 impl<B: Backend> Drop for Driver<B> {
     fn drop(&mut self) {
-        // First: a watch that begins from now on finds the handle closed.
+        // First, so that a later watch finds the handle closed.
         self.mailbox.close();
         self.shared.holds.lose_all();
         self.status.send_replace(B::Status::default());

@@ -1,4 +1,4 @@
-//! What each event of the granting side does to what is pending and held.
+//! The effect of each event on pending requests and held locks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
-    /// Takes what the granting side reports.
+    /// Takes an event of the granting side.
     pub(crate) fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Granted { nonce, key, token, waited, lease } => {
@@ -69,7 +69,7 @@ impl Core {
     ) {
         let Some(request) = self.requests.take(Subject::Lock(nonce)) else {
             if !self.knows(nonce) {
-                // A late copy of a LOCK that was answered otherwise: the key goes to the next.
+                // A late copy of a LOCK that was answered otherwise: frees the key.
                 let ghost = Lock::new(key, nonce, token, None);
                 self.release(now, ghost, now.after(lease), true);
             }
@@ -105,8 +105,7 @@ impl Core {
         self.requests.schedule(of, if again { now.after(STALE_PAUSE) } else { now });
     }
 
-    /// The waiter is queued again, behind those that came after it. One whose time is over is left
-    /// to the end of its call.
+    /// Queues the waiter again, behind later ones. A waiter whose time is over ends with its call.
     fn forgotten(&mut self, now: Instant, nonce: Nonce) {
         let of = Subject::Lock(nonce);
         let waits = self.requests.dequeued(of).map(|request| request.lock().call.until);
@@ -215,8 +214,8 @@ impl Core {
         self.hold_checks = self.held.iter().map(|(nonce, held)| held.lock(nonce)).collect();
     }
 
-    /// Another granting side has taken over: what the former one granted is void, and no copy of an
-    /// earlier request reaches this one.
+    /// Another granting side has taken over: all former grants are void, and no copy of an earlier
+    /// request arrives there.
     fn lose_all(&mut self, now: Instant) {
         self.lose_holds();
         self.outputs.push(Output::LostAll { token: self.held.greatest_token() });

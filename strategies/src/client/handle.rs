@@ -1,4 +1,4 @@
-//! The handle that a strategy of the client core is: unlock, extend, inspect, watch, close.
+//! The handle of a strategy: unlock, extend, inspect, watch, close.
 
 use std::{
     fmt,
@@ -29,7 +29,7 @@ use crate::{
     check_duration, check_key, extended, gone, random::Draws, sync::AtomicBool, wait::whole_ms,
 };
 
-/// A strategy's side of its driver. Dropped, it ends the driver once everything is sent.
+/// The handle of a driver. Dropping it ends the driver once everything is sent.
 pub(crate) struct Client<B: Backend> {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
@@ -223,13 +223,12 @@ impl<B: Backend> Client<B> {
         self.clock.clone()
     }
 
-    /// What the backend last showed of itself; its sender is dropped with the driver.
+    /// The latest status of the backend; its sender is dropped with the driver.
     pub(crate) fn status(&self) -> watch::Receiver<B::Status> {
         self.status.clone()
     }
 
-    /// Asks the backend something that is no locking; `reply` is answered within the request
-    /// timeout.
+    /// Sends a query that is not about a lock; `reply` completes within the request timeout.
     pub(crate) async fn ask_backend<T>(
         &self,
         query: B::Query,
@@ -237,12 +236,11 @@ impl<B: Backend> Client<B> {
     ) -> Result<T, Error> {
         self.check_open()?;
         self.mail.ask(Mail::Query(query)).map_err(|Full| self.full())?;
-        let now = self.clock.now();
-        let limit = now.after(self.profile.request_timeout);
+        let limit = self.clock.now().after(self.profile.request_timeout);
         tokio::select! {
             biased;
             answer = reply => answer.map_err(|_| self.end_error()),
-            () = self.clock.sleep_from(now, limit) => Err(Error::no_quorum()),
+            () = self.clock.sleep_until(limit) => Err(Error::no_quorum()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What this process was granted and has not given back.
+//! The locks that this process holds.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -32,15 +32,14 @@ pub(super) struct Held {
     pub(super) sole: bool,
     /// Another process was granted it, and this one extended it.
     pub(super) adopted: bool,
-    /// A caller has the lock: it has read the grant or an extension, or was given the lock by another
-    /// process.
+    /// A caller has the lock: by a grant or extension that it read, or from another process.
     is_taken: bool,
     /// Of answers that may not have been read.
     claims: Vec<Claim>,
 }
 
-/// Decides who has an answer: the caller that reads it, or the core that takes it back because the
-/// handle closes or the lock is lost first. Exactly one of the two gets it.
+/// Decides whether the caller reads an answer, or the core takes it back first because the handle
+/// closes or the lock is lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim(Arc<AtomicU8>);
 
@@ -179,7 +178,7 @@ impl Holdings {
         self.sweep_at
     }
 
-    /// Forgets what is past its local deadline: holders that never unlock must not pile up here.
+    /// Forgets holds past their local deadline: holders that never unlock must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.by_nonce.retain(|_, held| held.deadline > now);

@@ -15,7 +15,7 @@ use crate::{
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
-/// What every attempt of one call has in common.
+/// The parts that all attempts of one call share.
 struct Request {
     key: Arc<str>,
     lease: Duration,
@@ -92,7 +92,7 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Asks under a fresh nonce: one nonce is one request.
+    /// Sends a LOCK under a fresh nonce: one nonce is one request.
     fn ask_lock(&self, request: &Request) -> Result<Pending<'_, B::Query>, Error> {
         let (id, nonce) = (self.next_id(), self.draws.nonce());
         let Request { lease, until, limit, tries, .. } = *request;
@@ -101,7 +101,7 @@ impl<B: Backend> Client<B> {
         self.send(call, Some(Call::Withdraw { id, nonce }))
     }
 
-    /// The lock, extended: a lease of which less than half remains is not handed out.
+    /// Extends a lock of which less than half of the lease remains.
     async fn extended_to_half(
         &self,
         lock: &Lock,
@@ -123,16 +123,15 @@ impl<B: Backend> Client<B> {
         (least, most): (Duration, Duration),
         limit: Option<Instant>,
     ) -> Result<(), Error> {
-        let now = self.clock.now();
-        let wake = now.after(self.draws.between(least, most));
+        let wake = self.clock.now().after(self.draws.between(least, most));
         let over = limit.filter(|limit| wake >= *limit);
-        self.clock.sleep_from(now, over.unwrap_or(wake)).await;
+        self.clock.sleep_until(over.unwrap_or(wake)).await;
         self.check_open()?;
         over.map_or(Ok(()), |_| Err(Error::TimedOut))
     }
 }
 
-/// Whether a lock may be handed out: at least half of its lease remains.
+/// Whether at least half of the lease remains.
 fn has_half_left(lock: &Lock, now: Instant, lease: Duration) -> bool {
     lock.deadline().is_some_and(|deadline| lasts(deadline, now, lease))
 }

@@ -1,4 +1,4 @@
-//! What a handle sends its driver, and how much of it may wait there.
+//! The bounded mailbox between a handle and its driver.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::call::{Answer, Call};
 use crate::Lock;
 
-/// A message of the handle. `Q`: what a backend can be asked besides locking.
+/// A message of the handle. `Q` is the backend's query.
 #[derive(Debug)]
 pub(crate) enum Mail<Q> {
     Call {
@@ -61,8 +61,8 @@ impl<Q> Sender<Q> {
         self.post(mail, self.capacity)
     }
 
-    /// Sends what frees capacity: an unlock, a withdrawal, a dropped guard. It never waits, and is
-    /// refused only where twice the capacity waits: more than was ever granted.
+    /// Sends an unlock, a withdrawal or a dropped guard, which frees capacity. It never waits, and
+    /// is refused only at twice the capacity: more than was ever granted.
     pub(crate) fn release(&self, mail: Mail<Q>) -> Result<(), Full> {
         self.post(mail, self.capacity.saturating_mul(2))
     }

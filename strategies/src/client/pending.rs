@@ -1,4 +1,4 @@
-//! The drop guard of a call: what a future that is dropped takes back.
+//! The drop guard of a call, by which a dropped future takes its call back.
 
 use tokio::sync::oneshot;
 
@@ -8,16 +8,12 @@ use super::{
 };
 use crate::planted::{Bug, planted};
 
-/// A call whose caller waits. Dropped before it is disarmed, it is taken back.
+/// A call whose caller waits. Dropping it takes the call back, unless it was disarmed.
 pub(super) struct Pending<'a, Q> {
     mail: &'a Sender<Q>,
     undo: Option<Call>,
     reply: oneshot::Receiver<Answer>,
 }
-
-/// The driver has ended.
-#[derive(Debug)]
-pub(super) struct Ended;
 
 impl<'a, Q> Pending<'a, Q> {
     /// Sends a call. `undo` takes it back; a call without one goes on without its caller.
@@ -32,8 +28,9 @@ impl<'a, Q> Pending<'a, Q> {
         Ok(Self { mail, undo, reply })
     }
 
-    pub(super) async fn answer(&mut self) -> Result<Answer, Ended> {
-        (&mut self.reply).await.map_err(|_| Ended)
+    /// The answer; an error once the driver has ended.
+    pub(super) async fn answer(&mut self) -> Result<Answer, oneshot::error::RecvError> {
+        (&mut self.reply).await
     }
 
     /// The answer settles the call: there is nothing to take back.

@@ -1,4 +1,4 @@
-//! One request to the granting side, until it is answered, refused, withdrawn, or out of time.
+//! One request to the granting side, until it is answered, refused, withdrawn or expired.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl Request {
         }
     }
 
-    /// Asks what became of a waiter.
+    /// The command that checks a waiter.
     pub(super) fn check(&self) -> Command {
         let LockCall { nonce, ref key, .. } = self.lock().call;
         Command::CheckWaiter { nonce, key: key.clone() }
@@ -138,8 +138,8 @@ impl Request {
         self.lock().queued.unwrap_or_default()
     }
 
-    /// Whether its callers give up once the granting side cannot be reached: a call that does not
-    /// wait, or shows a moment's view, has no use for a server that comes back later.
+    /// Whether it fails at once while the granting side is unreachable: a call that does not wait,
+    /// and an inspection.
     pub(super) fn needs_connection(&self) -> bool {
         match &self.kind {
             Kind::Lock(lock) => lock.call.tries,
@@ -149,12 +149,12 @@ impl Request {
     }
 
     /// Whether it is repeated after a failure. A call that does not wait is repeated only to learn
-    /// what became of it.
+    /// its outcome.
     pub(super) fn repeats_after(&self, fate: Fate) -> bool {
         fate == Fate::Unanswered || !matches!(&self.kind, Kind::Lock(lock) if lock.call.tries)
     }
 
-    /// What the request's failure means to its callers.
+    /// The error of its callers after a failure.
     pub(super) fn failure(&self, cause: &Cause) -> Error {
         let reports_effect = match &self.kind {
             Kind::Lock(lock) => lock.call.tries,
@@ -168,7 +168,7 @@ impl Request {
         }
     }
 
-    /// What the granting side's answer to an UNLOCK means to its callers.
+    /// The answer of its callers after an UNLOCK.
     pub(super) fn unlocked(&self, now: Instant, was_held: bool) -> Answer {
         let Kind::Unlock(release) = &self.kind else { unreachable!("no unlock: {:?}", self.kind) };
         if was_held {
@@ -177,7 +177,7 @@ impl Request {
         if !self.attempts.is_unsettled() {
             return Answer::Gone;
         }
-        // An earlier send, whose answer was lost, may have freed it; or it had ended before.
+        // An earlier send, whose answer was lost, may have freed it; or its lease had ended.
         match gone(&release.lock, now) {
             Error::NotHolder if release.held => Answer::Unlocked,
             _ => Answer::Failed(Error::Unknown),
@@ -190,7 +190,8 @@ impl Request {
         over && self.attempts.sends() > 0
     }
 
-    /// What silence until a caller's limit means. `down` is why nothing can be sent at present.
+    /// The error of a caller whose limit has passed without an answer. `down` is why nothing can be
+    /// sent now.
     pub(super) fn silence(&self, down: Option<Option<&Cause>>) -> Error {
         let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);
         let cause = down.flatten().or_else(|| self.attempts.cause());

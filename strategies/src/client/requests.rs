@@ -170,8 +170,7 @@ impl Requests {
         }
     }
 
-    /// Submits the checks that are scheduled, and those that would follow soon: the backend sends
-    /// them together. Returns whether there were any.
+    /// Submits due checks together with checks that are due soon. Returns whether there were any.
     pub(super) fn send_checks(
         &mut self,
         now: Instant,

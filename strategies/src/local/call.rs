@@ -15,26 +15,26 @@ use crate::{
     wait::{lasts, refusal, wait_until, whole_ms},
 };
 
-/// How long a waiter that is not the head of its queue sleeps at least. The head wakes at the end
-/// of the lease; the others wake in case the head's future is alive but never polled.
+/// How long a waiter behind the head sleeps at least. It wakes in case the head's future is alive
+/// but never polled.
 const BACKSTOP: Duration = Duration::from_secs(1);
 
-/// A call of `lock`. Dropping it withdraws its LOCK, queued or granted, unless the lock was returned.
+/// A call of `lock`. Dropping it withdraws its LOCK, unless the lock was returned.
 pub(super) struct Call<'a> {
     shards: &'a Shards,
     key: Arc<str>,
     options: LockOptions,
     nonce: Nonce,
-    /// When the LOCK was sent: read once the shard was locked.
+    /// When the LOCK was sent.
     sent: Instant,
     /// When the call must end.
     until: Option<Instant>,
-    /// Of a LOCK that was queued, until its lock is returned.
+    /// Set while the LOCK is queued or its lock not returned.
     notify: Option<Arc<Notify>>,
 }
 
-/// The lock, or the time of this look at the table and of the next without a notification.
-pub(super) type Look = ControlFlow<Lock, (Instant, Instant)>;
+/// The lock, or the time of the next check of the table without a notification.
+pub(super) type Look = ControlFlow<Lock, Instant>;
 
 impl<'a> Call<'a> {
     /// Sends the LOCK.
@@ -52,17 +52,17 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for the grant.
-    pub(super) async fn granted(mut self, mut times: (Instant, Instant)) -> Result<Lock, Error> {
+    pub(super) async fn granted(mut self, mut look_at: Instant) -> Result<Lock, Error> {
         let notify = self.notify.clone().expect("the LOCK was queued");
         loop {
             tokio::select! {
                 biased;
                 () = notify.notified() => {}
-                () = self.shards.clock.sleep_from(times.0, times.1) => {}
+                () = self.shards.clock.sleep_until(look_at) => {}
             }
             match self.look()? {
                 Break(lock) => return Ok(lock),
-                Continue(next) => times = next,
+                Continue(next) => look_at = next,
             }
         }
     }
@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
             wait: match self.until {
                 None => Wait::Forever,
                 Some(until) if until == self.sent => Wait::No,
-                // To the first whole millisecond not before the call's own end, which decides.
+                // Rounded up: the call's own end decides.
                 Some(until) => Wait::Ms(ClusterTime(until.whole_ms_up()).since(stamp(self.sent))),
             },
             seen: Seen::Now,
@@ -107,7 +107,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Advances the table and looks for the grant.
+    /// Advances the table and checks for the grant.
     fn look(&mut self) -> Result<Look, Error> {
         let mut access = self.shards.access(&self.key)?;
         let over = self.until.is_some_and(|until| until <= access.now);
@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
                 Ok(Break(lock))
             }
             Some(_) => Ok(Continue(self.wait(&mut access))),
-            // It was granted, and its lease ended before this look.
+            // It was granted, and its lease ended before this check.
             None if over => Err(Error::TimedOut),
             None => {
                 self.nonce = Nonce::random();
@@ -151,9 +151,9 @@ impl<'a> Call<'a> {
         Ok(Lock::new(self.key.clone(), self.nonce, grant.token, Some(deadline)))
     }
 
-    /// Waits on. Returns the times of this look and the next: of the head of a queue at the end of
-    /// the lease before it, and of each call at its own end.
-    fn wait(&mut self, access: &mut Access<'_>) -> (Instant, Instant) {
+    /// Returns when to check next: at the call's own end, and for the head of the queue at the end
+    /// of the lease before it.
+    fn wait(&mut self, access: &mut Access<'_>) -> Instant {
         let next = access.shard.table.next_grant(&self.key);
         let (head, _, lease_end) = next.expect("the call is in the queue");
         let (mut look_at, backstop) = (instant(lease_end), access.now.after(BACKSTOP));
@@ -163,7 +163,7 @@ impl<'a> Call<'a> {
         look_at = self.until.map_or(look_at, |until| until.min(look_at));
         let notify = self.notify.get_or_insert_default().clone();
         access.shard.waiters.insert(self.nonce, Waiter { notify, look_at, grant: None });
-        (access.now, look_at)
+        look_at
     }
 }
 

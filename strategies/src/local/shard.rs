@@ -1,4 +1,4 @@
-//! The shards of a [`Local`](crate::Local): each is a lock table and its waiting calls, behind a mutex.
+//! The shards of a [`Local`](crate::Local): each a lock table and its waiters, behind a mutex.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +19,7 @@ use crate::{
     wait::whole_ms,
 };
 
-/// Threads that meet on one shard exchange its memory at each step, which takes longer than the
-/// step. More shards than this gained nothing on machines of few cores.
+/// More shards gained nothing on machines of few cores.
 const SHARDS: usize = 16;
 
 /// All shards of a table.
@@ -56,7 +55,7 @@ impl Shards {
     ///
     /// [`Error::Closed`].
     pub(super) fn access(&self, key: &str) -> Result<Access<'_>, Error> {
-        // The upper bits of a product: the digests of keys that differ in one byte differ in few bits.
+        // The upper bits of a product: similar keys have similar digests.
         let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let index = usize::try_from(mixed % SHARDS as u64).expect("a small number");
         let access = self.lock(&self.shards[index]);
@@ -87,7 +86,7 @@ impl Shards {
     }
 }
 
-/// A sixteenth of a limit, rounded up, and an eighth of that more: keys spread unevenly.
+/// The limit of one shard. The eighth is for keys that spread unevenly.
 fn share(limit: u64) -> u64 {
     let even = limit.div_ceil(SHARDS as u64);
     even + even / 8
@@ -97,35 +96,35 @@ fn share(limit: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) table: LockTable,
-    /// The calls that wait, or were granted a lock which they have not returned.
+    /// Calls that wait, or have not returned their lock yet.
     pub(super) waiters: BTreeMap<Nonce, Waiter>,
-    /// The owner of every lock without a label: the host's name costs a system call. Each shard has
-    /// its own, so that threads do not contend for one reference count.
+    /// The owner of locks without a label. Each shard has its own, so that threads do not contend
+    /// for one reference count.
     pub(super) owner: Arc<Owner>,
     closed: bool,
 }
 
-/// A call that waits.
+/// A waiting call.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) notify: Arc<Notify>,
-    /// When the call looks at the table without a notification.
+    /// When the call checks the table without a notification.
     pub(super) look_at: Instant,
     pub(super) grant: Option<Grant>,
 }
 
-/// A shard that is locked, and the time at which it was. The clock and subscribers of log events are
-/// called meanwhile: they must not call this table.
+/// A locked shard, and the time. The clock and subscribers of log events, which are called with the
+/// mutex held, must not call this table.
 pub(super) struct Access<'a> {
-    // Fields are dropped in this order: the mutex is released before a waker runs, also in a panic.
+    // Dropped in this order: the mutex is released before a waker runs, also in a panic.
     pub(super) shard: MutexGuard<'a, Shard>,
     pub(super) now: Instant,
     notifications: Notifications<'a>,
 }
 
 impl Access<'_> {
-    /// Applies a command to the table, notifies the calls and watches that its effects concern, and
-    /// returns the last effect.
+    /// Applies a command, notifies the calls and watches of its effects, and returns the last
+    /// effect.
     pub(super) fn step(&mut self, command: &Command) -> Option<Effect> {
         let mut effects = Vec::new();
         self.shard.table.apply(stamp(self.now), command, &mut effects);
@@ -161,7 +160,7 @@ impl Access<'_> {
         self.shard.table.grant(lock.key()).is_some_and(|grant| grant.is_of(lock))
     }
 
-    /// Unlocks or withdraws a nonce. Each LOCK is sent once, so that none can arrive later.
+    /// Unlocks or withdraws a nonce. It is forgotten at once, since each LOCK is sent once.
     pub(super) fn unlock(&mut self, key: &Arc<str>, nonce: Nonce) {
         self.step(&Command::Unlock { key: key.clone(), nonce, forget: true });
     }
@@ -172,7 +171,7 @@ impl Access<'_> {
         self.step(&Command::Extend { key, nonce, process, request, duration_ms });
     }
 
-    /// A lease has ended: of a watched lock, or of a grant that its call has not seen.
+    /// Ends a lease: of a watched lock, or of a grant that its call has not seen.
     fn lose(&mut self, key: &Arc<str>, nonce: Nonce) {
         self.forget(nonce);
         if self.notifications.holds.are_watched() {
@@ -185,8 +184,7 @@ impl Access<'_> {
         self.notifications.woken.extend(waiter.map(|waiter| waiter.notify));
     }
 
-    /// Wakes the head of a queue if the lease before it ends before the head would look. Mostly it
-    /// does not: then a hand-off wakes one call.
+    /// Wakes the head of a queue if the lease before it ends before the head's next check.
     fn notify_head(&mut self, key: &str) {
         if let Some((head, _, lease_end)) = self.shard.table.next_grant(key)
             && let Some(head) = self.shard.waiters.get(&head)
@@ -197,8 +195,7 @@ impl Access<'_> {
     }
 }
 
-/// Losses and wake-ups, which are delivered when this is dropped: they run foreign code, which may
-/// call the table again.
+/// Losses and wake-ups, delivered on drop: wakers run foreign code, which may call the table.
 struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
@@ -214,13 +211,12 @@ impl Drop for Notifications<'_> {
     }
 }
 
-/// The table's time: the clock's whole milliseconds, so that a lease ends when the clock has
-/// reached its end, never before.
+/// The table's time: whole milliseconds, rounded down, so that a lease never ends early.
 pub(super) fn stamp(now: Instant) -> ClusterTime {
     ClusterTime(now.whole_ms())
 }
 
-/// When the clock shows a time of the table.
+/// The clock's reading at a time of the table.
 pub(super) fn instant(at: ClusterTime) -> Instant {
     Instant::from_origin(Duration::from_millis(at.0))
 }

@@ -209,9 +209,8 @@ pub enum Effect {
 
 /// A grant, with both stamps that the holder's deadline needs.
 ///
-/// A repeated LOCK is answered with the stamps of the grant that it finds, which say nothing of
-/// when the repetition was sent. Whoever asks with a nonce that an earlier call may have used
-/// counts from [`found_deadline`](crate::found_deadline).
+/// A repeated LOCK is answered with the stamps of the grant that it finds, which are independent of
+/// the time at which the repetition was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The key.

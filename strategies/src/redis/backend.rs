@@ -46,7 +46,7 @@ pub(crate) struct Backend {
     encoder: Encoder,
     connection: Connection,
     waiters: Waiters,
-    /// What could not be sent.
+    /// Failures of requests that could not be sent.
     unsent: Vec<Event>,
     /// The newest time of the server that any reply has shown, in microseconds.
     seen: u64,
@@ -171,7 +171,7 @@ impl Backend {
         None
     }
 
-    /// Takes what every reply has, and returns its answer.
+    /// Takes time and grants of a reply, and returns its answer.
     fn learn<T>(&mut self, reply: Reply<T>, events: &mut Vec<Event>) -> T {
         self.seen = self.seen.max(reply.now.unwrap_or_default());
         let waiters = &mut self.waiters;
@@ -204,7 +204,7 @@ impl Backend {
         Some(event)
     }
 
-    /// The server answered with an error. Returns one that ends the connection.
+    /// Handles an error reply. Returns an error that ends the connection.
     fn refused(
         &mut self,
         request: Request,
@@ -222,8 +222,8 @@ impl Backend {
         if permanent {
             tracing::warn!(%error, "redis refused a request");
         }
-        // A LOCK that is sent again at once could overtake its own withdrawal. A new connection loads
-        // the scripts, and what is pending then follows in order.
+        // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
+        // loads the scripts, and what is pending then follows in order.
         let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
         self.forget(&request);
         fail(&request, fate, &error.cause(), events);

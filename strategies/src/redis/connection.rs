@@ -1,7 +1,7 @@
-//! The one connection of a handle: it is opened, watched, dropped, and opened again.
+//! The connection of a handle, which is opened again whenever it breaks.
 //!
 //! It needs no task, no timer and no randomness but its seed: [`poll`](Connection::poll) moves
-//! bytes, and [`take`](Connection::take) decides by the time that it is given.
+//! bytes, and [`take`](Connection::take) decides by its argument `now`.
 
 use std::{
     fmt,
@@ -29,7 +29,7 @@ use crate::{
     random::Ids,
 };
 
-/// What never changes about a handle's connections.
+/// The constant settings of a handle's connections.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) login: RedisConnectionInfo,
@@ -54,7 +54,7 @@ impl Settings {
     }
 }
 
-/// What has changed about the connection.
+/// A change of the connection.
 #[derive(Debug)]
 pub(super) enum Change {
     /// Requests can be sent. `time` is the server's, in microseconds.
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was published to this process, and the replies.
+    /// Takes the publications to this process and the replies.
     pub(super) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
         let State::Up { pipeline, silent_since } = &mut self.state else {
             return Default::default();
@@ -184,7 +184,7 @@ impl Connection {
         silent.then(|| ConnectionError::Silent { address: address(), timeout })
     }
 
-    /// Drops the connection. Returns what was not answered on it.
+    /// Drops the connection. Returns its unanswered requests.
     pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
         let unanswered = match &mut self.state {
             State::Up { pipeline, .. } => pipeline.unanswered(),

@@ -79,7 +79,7 @@ pub(super) enum Refusal {
     Passing,
     /// It may succeed on another connection: another server may be behind the same name.
     OfConnection,
-    /// Somebody has to change the server or the request.
+    /// An operator has to change the server, or the caller its request.
     Permanent,
 }
 
@@ -108,12 +108,12 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
     let permanent = error.code().is_none_or(|code| Refusal::of_code(code) == Refusal::Permanent);
-    // Not the server's text: one that does not know the command quotes it, password included.
+    // Not the server's text, which may quote the command with its password.
     let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
     ConnectionError::Refused { address, command: "HELLO", reason, permanent }
 }
 
-/// The condition, in the words that an operator searches for.
+/// The condition in an operator's terms.
 pub(super) fn reason(error: &RedisError) -> String {
     match std::error::Error::source(error).and_then(|source| source.downcast_ref()) {
         Some(io) => io_reason(io),

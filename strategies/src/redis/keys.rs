@@ -85,7 +85,7 @@ mod tests {
         args.skip(1).collect()
     }
 
-    /// What Redis Cluster hashes: the text between the first brace and the first one that closes.
+    /// The text that Redis Cluster hashes, between the first braces.
     fn hash_tag(name: &str) -> &str {
         let after = &name[name.find('{').unwrap() + 1..];
         &after[..after.find('}').unwrap()]

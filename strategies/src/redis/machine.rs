@@ -49,7 +49,8 @@ impl Machine {
 
     /// One turn. Whether it goes on.
     pub(crate) fn step(&mut self) -> bool {
-        // Moves the bytes that have arrived, as the wait before a turn does, until nothing more moves.
+        // Moves the bytes that have arrived, as the wait before a turn does, until nothing more
+        // moves.
         let waker = Waker::from(self.woken.clone());
         let context = &mut Context::from_waker(&waker);
         while pin!(self.driver.backend_mut().arrived()).poll(context).is_pending()

@@ -105,8 +105,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long Redis remembers a nonce that has ended while a copy of its LOCK may arrive, and
-    /// how old the latest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
+    /// Sets how long Redis remembers a nonce that has ended while a copy of its LOCK may arrive,
+    /// and how old the latest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
     #[must_use]
     pub fn nonce_memory(mut self, memory: Duration) -> Self {
         self.nonce_memory = memory;
@@ -128,8 +128,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the queue's
-    /// memory, some 200 bytes a waiter.
+    /// Sets how many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the
+    /// queue's memory, some 200 bytes a waiter.
     #[must_use]
     pub fn waiters_max(mut self, most: u64) -> Self {
         self.waiters_max = most;
@@ -137,18 +137,17 @@ impl RedisOptions {
     }
 
     /// Sets how many ended nonces are remembered in each of the 16 buckets: 1 to 10,000,000, by
-    /// default 65,536. It bounds the memory for them, some 120 bytes
-    /// each.
+    /// default 65,536. It bounds the memory for them, some 120 bytes each.
     #[must_use]
     pub fn nonces_max(mut self, most: u64) -> Self {
         self.nonces_max = most;
         self
     }
 
-    /// Sets for how long the handle polls for an answer before it sleeps, when no other request is
-    /// in flight: 0 to 1 ms, 100 µs by default, zero never. A core that sleeps is often woken later
-    /// than a Redis nearby answers; other tasks of the runtime run in between. Where answers come
-    /// later, ever fewer requests are polled for, down to one of 64.
+    /// Sets how long the handle polls for a reply before it sleeps, if no other request is in
+    /// flight: 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than a
+    /// Redis nearby needs. Other tasks of the runtime run in between. If replies are later, fewer
+    /// requests poll, down to one of 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
@@ -162,7 +161,7 @@ impl RedisOptions {
         self
     }
 
-    /// Everything that can be said before any I/O.
+    /// Checks everything that needs no I/O.
     pub(super) fn check(&self) -> Result<(), Error> {
         let braces = self.namespace.contains(['{', '}']);
         if self.namespace.is_empty() || self.namespace.len() > 128 || braces {
@@ -198,7 +197,7 @@ fn count(field: &'static str, value: u64) -> Result<(), Error> {
 }
 
 impl fmt::Debug for RedisOptions {
-    /// Leaves out the URL: any part of one that is written wrongly may be a part of a password.
+    /// Leaves out the URL: any part of an invalid URL may be a part of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
             .field("namespace", &self.namespace)

@@ -30,8 +30,8 @@ use crate::{
 /// How many requests may be unanswered on the connection; more wait here. It bounds what a lost
 /// connection leaves of unknown fate.
 const UNANSWERED_MAX: usize = 1024;
-/// The library writes when it has gathered so many bytes: about eight requests, which the server
-/// answers while the next are encoded. Larger writes were slower.
+/// How many bytes the library gathers for one write: about eight requests, which the server answers
+/// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
 
 /// A request and its reply.
@@ -104,7 +104,7 @@ impl Pipeline {
         self.requests.push_back((request, reply));
     }
 
-    /// Takes what was published to this process, and the replies.
+    /// Takes the publications to this process and the replies.
     pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<Replied>) {
         let published = mem::take(&mut *lock(&self.published));
         (published, mem::take(&mut self.replies))
@@ -130,11 +130,11 @@ impl Pipeline {
     /// Hands requests to the library, writes, reads, and takes replies, until nothing more moves.
     /// Returns whether there is something to take.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
-        // A reply becomes ready only while the driver is polled, which is here: what wakes this task
-        // is the driver.
+        // A reply becomes ready only while the driver is polled, which is here: what wakes this
+        // task is the driver.
         let unwoken = &mut Context::from_waker(Waker::noop());
         while self.end.is_none() {
-            self.hand_over(unwoken);
+            self.hand_in(unwoken);
             if self.driver.as_mut().poll(context).is_ready() {
                 self.end.get_or_insert_with(|| CLOSED.into());
             }
@@ -148,7 +148,7 @@ impl Pipeline {
         self.end.is_some() || !self.replies.is_empty() || !lock(&self.published).is_empty()
     }
 
-    fn hand_over(&mut self, unwoken: &mut Context<'_>) {
+    fn hand_in(&mut self, unwoken: &mut Context<'_>) {
         while self.handed < self.requests.len().min(UNANSWERED_MAX) {
             let (_, reply) = &mut self.requests[self.handed];
             // The library queues as many as may be unanswered, so that one poll hands it in.
@@ -169,7 +169,7 @@ impl Pipeline {
                 Ok(value) => value,
                 Err(error) => {
                     self.end = Some(reason(&error));
-                    // Polled to its end: what is left of it is its fate.
+                    // A completed future must not be polled again.
                     self.requests[0].1 = Box::pin(std::future::pending());
                     return;
                 }

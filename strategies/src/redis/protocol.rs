@@ -1,5 +1,4 @@
-//! The only place that reads what Redis sends: replies of the scripts, and publications. Bytes from
-//! the network never panic.
+//! The only place that reads replies of the scripts and publications. No bytes make it panic.
 
 #[cfg(test)]
 mod tests;
@@ -11,10 +10,10 @@ use redis::Value;
 use super::keys::BUCKETS;
 use crate::{Inspection, Nonce, Owner};
 
-/// What a process publishes to itself at the handshake, to see whether it may.
+/// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
 
-/// What is wrong with a reply.
+/// Why a reply is malformed.
 pub(super) type Malformed = &'static str;
 
 type Read<T> = Result<T, Malformed>;
@@ -72,7 +71,7 @@ pub(super) enum Locked {
     Stale,
 }
 
-/// What became of a nonce, as a POLL finds it.
+/// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It waits for a lease that ends after this time if it is not extended.

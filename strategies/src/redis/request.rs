@@ -18,7 +18,7 @@ use crate::{
     wait::whole_ms,
 };
 
-/// What is sent to Redis and answered once.
+/// A request to Redis, which is answered once.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     /// Anything but a check.
@@ -71,7 +71,7 @@ impl Encoder {
         }
     }
 
-    /// The topic on which this process hears of its grants.
+    /// The topic for grants to this process.
     pub(super) fn topic(&self) -> String {
         format!("{}{}", self.names.topics(), self.process)
     }
@@ -129,7 +129,7 @@ impl Encoder {
         cmd
     }
 
-    /// Adds what every script begins with: its name, its keys, the process and the options.
+    /// Adds the common arguments of all scripts: name, keys, process and options.
     fn begin<'a>(
         &self,
         cmd: &mut Cmd,

@@ -1,4 +1,4 @@
-//! What this process waits for, and when Redis is asked about it.
+//! The waiters of this process, and when each is checked.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
@@ -54,8 +54,7 @@ impl Waiters {
         self.by_nonce.remove(&nonce);
     }
 
-    /// A waiter was granted its key. One that is not known any more was withdrawn, by an UNLOCK that
-    /// follows or has followed.
+    /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
         let Waiter { key, lease } = self.by_nonce.remove(&grant.nonce)?;
         let Grant { nonce, token, .. } = grant;
@@ -82,13 +81,13 @@ impl Waiters {
         after.min(latest).max(CHECK_AFTER)
     }
 
-    /// Asks after a waiter, or after a hold with this token, with the next polls.
+    /// Checks a waiter, or a hold with this token, with the next polls.
     pub(super) fn check(&mut self, key: Arc<str>, nonce: Nonce, holds: Option<u64>) {
         self.checks.push(Check { bucket: keys::bucket(&key), key, nonce, holds });
     }
 
-    /// All checks that were submitted, in as few scripts as the buckets allow. Those of one key keep
-    /// their order, in which waiters that Redis has lost queue again.
+    /// All checks that were submitted, in as few scripts as the buckets allow. Those of one key
+    /// keep their order, in which waiters that Redis has lost queue again.
     pub(super) fn polls(&mut self) -> Vec<Poll> {
         let mut checks = mem::take(&mut self.checks);
         checks.sort_by(|a, b| (a.bucket, &a.key).cmp(&(b.bucket, &b.key)));
@@ -96,7 +95,7 @@ impl Waiters {
         buckets.flat_map(|bucket| bucket.chunks(NONCES_PER_POLL)).map(poll_of).collect()
     }
 
-    /// What a poll found: the events of its nonces.
+    /// Takes the findings of a poll.
     pub(super) fn polled(&mut self, poll: &Poll, found: &[Found], events: &mut Vec<Event>) {
         let mut forgotten = 0;
         let keys = poll.keys.iter().zip(&poll.nonces);
@@ -147,7 +146,7 @@ mod tests {
     #[test]
     fn all_checks_leave_at_once_in_few_scripts() {
         let mut waiters = waiters();
-        // Four keys in turn, so that each has a part of what is in its bucket.
+        // Four keys in turn, so that each has a part of its bucket.
         for number in 0..2_000 {
             let key = format!("k{}", number % 4);
             waiters.check(key.as_str().into(), nonce(number), (number == 5).then_some(9));

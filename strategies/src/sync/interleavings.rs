@@ -1,16 +1,12 @@
-//! Goal: whatever order threads run in, no wake-up is lost, no loss goes unnoticed, and nothing is
-//! left behind, in the parts that threads share: [`Local`] and [`Holds`].
+//! Goal: in every order of threads no wake-up and no loss is missed, and nothing is left behind, in
+//! [`Local`] and [`Holds`].
 //!
-//! Method: `shuttle` chooses who runs next at every lock of the crate's own mutexes, at random and
-//! by PCT; a call that nobody wakes any more is a deadlock, which it reports. Time stands still.
+//! Method: `shuttle` chooses the next thread at every lock of the crate's mutexes, at random and by
+//! PCT. It reports a call that is never woken as a deadlock. Time stands still. Members are
+//! explored in `member/tests/interleavings.rs`.
 //!
-//! A member's handle and driver are explored in `member/tests/interleavings.rs`, the signal by which [`Local`] wakes
-//! who waits, by itself, in `local/signal.rs`.
-//!
-//! Out of reach: tokio's own primitives are single steps here (their inner orders are tokio's to
-//! test), and every `sleep` needs tokio's runtime, which `shuttle` cannot drive. The waiters of the Redis
-//! strategy are a map that is tested by itself, behind a mutex; the order in which callers and the
-//! connection's tasks come to it is not explored, as those need the runtime.
+//! Not explored: orders within tokio's primitives, which are single steps here, and sleeps, which
+//! need tokio's runtime.
 
 use std::{
     future::{Future, pending},
@@ -180,10 +176,10 @@ fn a_watch_dropped_beside_another_takes_no_news_from_it() {
     });
 }
 
-/// Each once counted the other, which had let go of the mutex but not of its receiver.
+/// Each must not count the other, which has released the mutex but not its receiver.
 #[test]
-fn the_last_of_two_watches_dropped_at_one_time_removes_the_entry() {
-    explore("the_last_of_two_watches_dropped_at_one_time_removes_the_entry", || {
+fn last_of_two_watches_dropped_at_once_removes_the_entry() {
+    explore("last_of_two_watches_dropped_at_once_removes_the_entry", || {
         let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
         let first = holds.watch(&lock);
         let second = holds.watch(&lock);

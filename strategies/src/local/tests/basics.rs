@@ -46,7 +46,7 @@ async fn limits_are_named() {
     assert_error!(refused, Error::Limit { what: "waiters per key", limit: 1 });
 }
 
-/// Nothing here waits for anything, and a runtime of one thread has nobody else.
+/// Calls that never wait yield all the same, on a runtime of one thread.
 #[tokio::test]
 async fn a_task_that_does_nothing_else_lets_others_run() {
     for what in 0..4 {

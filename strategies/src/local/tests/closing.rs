@@ -28,7 +28,7 @@ async fn closing_ends_waits_loses_guards_and_refuses_later_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_granted_call_that_was_not_polled_before_the_close_gets_closed() {
+async fn granted_call_polled_after_the_close_gets_closed() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     let granted = waiting(&local, "k", forever(1000)).await;

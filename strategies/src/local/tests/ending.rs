@@ -2,7 +2,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_of_what_is_gone_says_not_holder_before_the_deadline_and_expired_after() {
+async fn unlock_of_a_lost_lock_depends_on_the_deadline() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     local.unlock(&lock).await.unwrap();
@@ -16,7 +16,7 @@ async fn an_unlock_of_what_is_gone_says_not_holder_before_the_deadline_and_expir
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_made_up_lock_frees_nobody() {
+async fn forged_lock_frees_no_key() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     let waiter = waiting(&local, "k", options(1000, 5000)).await;
@@ -69,7 +69,7 @@ async fn a_former_value_of_a_nonce_extends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_past_its_local_deadline_can_be_unlocked_but_not_extended() {
+async fn lock_past_its_deadline_is_unlocked_but_not_extended() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     tokio::time::advance(ms(995)).await;
@@ -79,7 +79,7 @@ async fn a_lock_past_its_local_deadline_can_be_unlocked_but_not_extended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_fires_when_the_lease_ends_and_when_it_was_over_already() {
+async fn watch_fires_at_the_lease_end_and_after_it() {
     let local = local();
     let lock = local.lock("k", options(100, 0)).await.unwrap();
     let watch = local.watch(&lock);
@@ -93,7 +93,7 @@ async fn a_watch_fires_when_the_lease_ends_and_when_it_was_over_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_fires_when_somebody_else_unlocks() {
+async fn watch_fires_when_another_unlocks() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     let watch = local.watch(&lock);
@@ -121,7 +121,7 @@ async fn a_release_hands_the_key_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_somebody_else_unlocked_before_its_call_saw_it_is_not_handed_out() {
+async fn unread_grant_that_another_unlocked_is_not_returned() {
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
     let granted = waiting(&local, "k", forever(1000)).await;

@@ -1,6 +1,6 @@
 //! Goal: `Local` keeps the contract: deadlines, cancellation, closing.
 //!
-//! Method: virtual time. Futures are polled by hand where it matters who has been polled and when.
+//! Method: virtual time. Futures are polled by hand where the order of polls matters.
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
@@ -42,7 +42,7 @@ async fn once(call: &mut Pending<'_>) -> Poll<Result<Lock, Error>> {
 /// A call that has been polled once and waits.
 async fn waiting<'a>(local: &'a Local, key: &'a str, options: LockOptions) -> Pending<'a> {
     let mut call: Pending<'a> = Box::pin(local.lock(key, options));
-    assert!(once(&mut call).await.is_pending(), "nobody granted it");
+    assert!(once(&mut call).await.is_pending(), "it was not granted");
     call
 }
 

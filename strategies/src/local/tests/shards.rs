@@ -97,7 +97,7 @@ fn waker_may_reenter_local() {
     assert!(ended.is_ok(), "{ended:?}");
 }
 
-/// A clock that panics when it is told to.
+/// A clock that panics on demand.
 #[derive(Debug)]
 struct Panics(TokioClock, AtomicBool);
 

@@ -11,7 +11,7 @@ async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
-    // contract rule 8: the lease ended before the wait did, but nobody looked until after
+    // Contract, rule 8: the lease ended before the wait, but the first check came after both.
     let local = local();
     local.lock("k", options(100, 0)).await.unwrap();
     let late = LockOptions::default().max_wait(Duration::from_micros(100_400));
@@ -75,7 +75,7 @@ async fn a_grant_that_ran_out_after_the_deadline_is_a_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_which_less_than_half_remains_is_extended_before_it_is_handed_out() {
+async fn lease_below_half_is_extended_before_it_is_returned() {
     // contract rule 2
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();

@@ -300,7 +300,7 @@ fn malformed_reply_is_of_unknown_fate() {
 }
 
 #[test]
-fn lost_connection_tells_the_fate_of_each_request() {
+fn lost_connection_reports_the_fate_of_each_request() {
     let mut lab = Lab::up();
     for number in 1..=1_030 {
         lab.submit(lock(number, Until::Now));
@@ -312,7 +312,7 @@ fn lost_connection_tells_the_fate_of_each_request() {
     let with = |fate| failures.iter().filter(|(_, of, _)| *of == fate).count();
     assert_eq!((with(Fate::Unanswered), with(Fate::Unsent)), (1_024, 6));
     assert!(matches!(events.last(), Some(Event::Down { cause: None })), "{events:?}");
-    // A pause, then another connection: what was granted may be forgotten.
+    // A pause, then another connection: grants may be lost.
     assert!(lab.turn().is_empty());
     let mut events = lab.after(Duration::from_millis(5));
     events.extend(lab.connect());

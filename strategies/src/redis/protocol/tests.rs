@@ -1,3 +1,6 @@
+//! Goal: every reply and publication is read, and malformed bytes give an error.
+//! Method: examples of each, and arbitrary values.
+
 use proptest::prelude::*;
 
 use super::*;

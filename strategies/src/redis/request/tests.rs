@@ -1,3 +1,6 @@
+//! Goal: requests have the argument order that the scripts expect.
+//! Method: examples.
+
 use std::time::Duration;
 
 use redis::Arg;
