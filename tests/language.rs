@@ -5,22 +5,8 @@
 use std::{fs, path::Path};
 
 /// Beginnings of paths that are not translated yet. Delete an entry once its files pass.
-const NOT_YET: [&str; 14] = [
-    "benches/",
-    "cli/",
-    "docs/",
-    "examples/",
-    "fuzz/",
-    "strategies/examples/",
-    "strategies/src/gaggle.rs",
-    "strategies/src/lock_table",
-    "strategies/src/member",
-    "strategies/src/planted.rs",
-    "strategies/src/raft.rs",
-    "strategies/src/testing/",
-    "strategies/tests/",
-    "tests/",
-];
+const NOT_YET: [&str; 3] =
+    ["strategies/src/lock_table", "strategies/src/member", "strategies/src/planted.rs"];
 /// Quote the rejected words.
 const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
 
