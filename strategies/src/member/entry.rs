@@ -6,10 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::wire::{VERSION, encode_onto};
 use crate::lock_table::{ClusterTime, Command};
 
-/// The version of an entry with more than one command. A leader writes it only where every other member
-/// has said that it reads it (`group/append.rs`); entries of one command are of [`VERSION`].
-const BATCH_VERSION: u8 = 2;
-
 /// The most commands that one entry holds: enough to make what an entry costs small beside them, and
 /// few enough that a log of so many entries stays of bounded size.
 pub(super) const COMMANDS_MAX: usize = 16;
@@ -45,17 +41,16 @@ impl Stamped {
         mut commands: Vec<Command>,
         bytes: &[u8],
     ) -> Result<Self, EntryError> {
-        let most = match bytes.first() {
-            Some(&VERSION) => 1,
-            Some(&BATCH_VERSION) => COMMANDS_MAX,
+        match bytes.first() {
+            Some(&VERSION) => {}
             Some(&version) => return Err(EntryError::Version(version)),
             None => return Err(EntryError::Malformed),
-        };
+        }
         let malformed = |_| EntryError::Malformed;
         let (stamp, mut rest) = postcard::take_from_bytes(&bytes[1..]).map_err(malformed)?;
-        commands.reserve((1 + rest.len() / SHORT_BYTES).min(most));
+        commands.reserve((1 + rest.len() / SHORT_BYTES).min(COMMANDS_MAX));
         while commands.is_empty() || !rest.is_empty() {
-            if commands.len() == most {
+            if commands.len() == COMMANDS_MAX {
                 return Err(EntryError::Malformed);
             }
             let (command, after) = postcard::take_from_bytes(rest).map_err(malformed)?;
@@ -94,7 +89,6 @@ impl Batch {
             self.bytes.truncate(end);
             return Err(command);
         }
-        self.bytes[0] = BATCH_VERSION;
         self.stamped.commands.push(command);
         Ok(())
     }
@@ -126,9 +120,7 @@ pub(super) enum MemberChange {
 /// Why an entry cannot be applied. The member stops before applying it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EntryError {
-    #[error(
-        "log entry of version {0}, this build knows {VERSION} to {BATCH_VERSION}: upgrade this member"
-    )]
+    #[error("log entry of version {0}, this build knows {VERSION}: upgrade this member")]
     Version(u8),
     #[error("log entry does not decode")]
     Malformed,
@@ -193,10 +185,8 @@ mod tests {
             let commands = Stamped::decode(&of(count)).unwrap().commands;
             assert_eq!(commands, (0..count as u64).map(gone).collect::<Vec<_>>());
         }
-        let (mut many, mut two) = (of(COMMANDS_MAX + 1), of(2));
+        let mut many = of(COMMANDS_MAX + 1);
         assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed));
-        two[0] = VERSION;
-        assert_eq!(Stamped::decode(&two), Err(EntryError::Malformed), "the first version has one");
         many.truncate(2);
         assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed), "a stamp alone");
         assert_eq!(Stamped::decode(&[]), Err(EntryError::Malformed));

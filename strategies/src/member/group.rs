@@ -13,7 +13,7 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use gaggle_channels::NodeName;
 use raft::{
@@ -59,8 +59,6 @@ pub(super) struct Group {
     decoded: Decoded,
     /// How far each peer knows the log to be committed by what this leader has sent it.
     told: BTreeMap<u64, u64>,
-    /// Peers that have said that they read entries of several commands.
-    read_batches: BTreeSet<u64>,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -132,7 +130,6 @@ impl Group {
             asked: VecDeque::new(),
             decoded: Decoded::default(),
             told: BTreeMap::new(),
-            read_batches: BTreeSet::new(),
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -223,7 +220,6 @@ impl Group {
         let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
-        self.note_reader(&message);
         self.commit_at_once(&mut message);
         let (quiet, said) = (asks_no_answer(&message), self.raw.raft.msgs.len());
         let term = message.term;

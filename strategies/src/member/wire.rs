@@ -18,7 +18,7 @@ pub(super) use self::{
 use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// Begins every frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,10 +14,6 @@ use crate::{
     wait::whole_ms,
 };
 
-/// In the context of an acknowledgement, which the engine leaves empty: its sender reads entries of several
-/// commands. Members of 0.1.0 do not, and say nothing.
-const READS_BATCHES: &[u8] = b"b";
-
 /// For how many commands of a turn the room is kept.
 const COMMANDS_KEPT: usize = 1024;
 
@@ -84,12 +80,11 @@ impl Group {
         commands: &mut Vec<(u64, Command)>,
     ) -> (Vec<Entry>, Vec<(u64, u64)>) {
         let next = self.raw.raft.raft_log.last_index() + 1;
-        let commands_max = if self.all_read_batches() { COMMANDS_MAX } else { 1 };
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
         let (mut entries, mut asked) = (Vec::new(), Vec::new());
         let mut begun: Option<Batch> = None;
         for (asker, command) in commands.drain(..) {
-            let left = match begun.as_mut().filter(|batch| batch.len() < commands_max) {
+            let left = match begun.as_mut().filter(|batch| batch.len() < COMMANDS_MAX) {
                 Some(batch) => batch.add(command, bytes_max).err(),
                 None => Some(command),
             };
@@ -115,30 +110,6 @@ impl Group {
         self.entry_bytes = bytes;
         self.decoded.note(next + place as u64, &data, stamped);
         Entry { data, ..Entry::default() }
-    }
-
-    /// Notes who reads entries of several commands: incarnations do not change in that.
-    pub(super) fn note_reader(&mut self, message: &Message) {
-        if message.msg_type == MessageType::MsgAppendResponse
-            && *message.context == *READS_BATCHES
-            && self.roster.contains_key(&message.from)
-        {
-            self.read_batches.insert(message.from);
-        }
-    }
-
-    /// Says so of this member, in what it has to say.
-    pub(super) fn say_what_is_read(messages: &mut [Message]) {
-        let acknowledges = |m: &&mut Message| m.msg_type == MessageType::MsgAppendResponse;
-        for message in messages.iter_mut().filter(acknowledges) {
-            message.context = READS_BATCHES.into();
-        }
-    }
-
-    /// Whether all do that will have to apply what is appended now. Who is about to be admitted may not.
-    fn all_read_batches(&self) -> bool {
-        let reads = |id: &u64| *id == self.me || self.read_batches.contains(id);
-        self.roster.keys().all(reads) && !self.raw.raft.has_pending_conf()
     }
 
     /// What the commands that are about to be appended would do, were they committed by now.

@@ -176,7 +176,6 @@ impl Group {
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
         self.told.retain(|id, _| self.roster.contains_key(id));
-        self.read_batches.retain(|id| self.roster.contains_key(id));
         let member = sets.iter().any(|set| set.contains(&self.me));
         if !member && self.raw.raft.state == StateRole::Leader {
             // Raft §6. No leader of ours removes itself, and the engine leaves one that does in

@@ -72,8 +72,7 @@ impl Group {
 
     /// Takes what the engine has to say, and notes how far each peer will know the log to be committed
     /// by it.
-    pub(super) fn collect(&mut self, mut messages: Vec<Message>, out: &mut Output) {
-        Self::say_what_is_read(&mut messages);
+    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
         for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());

@@ -1,12 +1,10 @@
-//! Goal: commands of one turn share entries, where all who apply them read such entries.
+//! Goal: commands of one turn share entries.
 //! Method: three groups, without nodes and without a network; the test carries every message.
-
-use raft::eraftpb::{Message, MessageType};
 
 use super::original::{ALL, Trio, lock};
 use crate::{
     lock_table::{Command, LockRequest},
-    member::{entry::MemberChange, group::Output},
+    member::group::Output,
 };
 
 /// How many entries the first member's log grows by when it appends so many LOCKs in a turn.
@@ -16,13 +14,6 @@ fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
     nonces.for_each(|nonce| trio.group(1).submit(1, Command::Lock(lock(nonce))));
     assert!(trio.group(1).flush(now));
     trio.group(1).ends_of_log().0 - before
-}
-
-/// As a member of 0.1.0 says it.
-fn says_nothing_of_what_it_reads(message: &mut Message) {
-    if message.msg_type == MessageType::MsgAppendResponse && message.from == 3 {
-        message.context = bytes::Bytes::new();
-    }
 }
 
 #[test]
@@ -37,61 +28,6 @@ fn the_commands_of_a_turn_are_one_entry_and_done_in_their_order() {
         assert_eq!(trio.group(id).table().sizes().waiters, 32);
         assert_eq!(trio.group(id).table().next_waiter("k"), Some(lock(2).nonce));
     }
-}
-
-#[test]
-fn where_one_member_does_not_say_that_it_reads_them_an_entry_has_one_command() {
-    let mut trio = Trio::through(says_nothing_of_what_it_reads);
-    assert_eq!(entries_of(&mut trio, 1..17), 16);
-    trio.deliver(&ALL);
-    assert_eq!(entries_of(&mut trio, 17..20), 3, "nor later");
-    assert!(trio.group(1).propose_change(&MemberChange::Forget { id: 3 }));
-    trio.deliver(&ALL);
-    trio.settle(1, &ALL);
-    assert_eq!(entries_of(&mut trio, 20..23), 1, "it is gone");
-}
-
-#[test]
-fn while_a_member_is_admitted_and_until_it_says_so_an_entry_has_one_command() {
-    const NEW: u64 = 4;
-    let mut trio = Trio::led_by_the_first();
-    assert!(trio.group(1).propose_change(&MemberChange::Learn { id: NEW, name: "m4".into() }));
-    assert_eq!(entries_of(&mut trio, 1..4), 3, "its admission is under way");
-    trio.deliver(&ALL);
-    trio.settle(1, &ALL);
-    assert_eq!(entries_of(&mut trio, 4..7), 3, "it was never heard");
-    let mut told = Message {
-        msg_type: MessageType::MsgAppendResponse,
-        from: NEW,
-        to: 1,
-        term: trio.group(1).term(),
-        index: 2,
-        ..Message::default()
-    };
-    trio.step(told.clone());
-    assert_eq!(entries_of(&mut trio, 7..10), 3, "it has not said so");
-    told.context = b"b".as_slice().into();
-    trio.step(told);
-    assert_eq!(entries_of(&mut trio, 10..13), 1);
-}
-
-/// A forged name of nobody costs no memory.
-#[test]
-fn what_a_stranger_reads_is_not_noted() {
-    let mut trio = Trio::led_by_the_first();
-    let told = |from| Message {
-        msg_type: MessageType::MsgAppendResponse,
-        from,
-        to: 1,
-        term: 2,
-        context: b"b".as_slice().into(),
-        ..Message::default()
-    };
-    (10..20).for_each(|from| trio.step(told(from)));
-    assert!(trio.group(1).propose_change(&MemberChange::Learn { id: 15, name: "m15".into() }));
-    trio.deliver(&ALL);
-    trio.settle(1, &ALL);
-    assert_eq!(entries_of(&mut trio, 1..4), 3, "it said so before it was a member");
 }
 
 #[test]

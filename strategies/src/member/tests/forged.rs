@@ -11,7 +11,7 @@ use crate::{
     lock_table::{LockTable, TableConfig},
     member::{
         entry,
-        wire::{self, Body, Header, RaftMessage},
+        wire::{self, Body, Header, RaftMessage, VERSION},
     },
 };
 
@@ -94,21 +94,21 @@ fn appended(change: impl Fn(&mut Entry)) {
 
 #[test]
 fn an_entry_that_does_not_decode_is_refused() {
-    appended(|entry| entry.data = vec![1, 9, 9, 9].into());
+    appended(|entry| entry.data = vec![VERSION, 9, 9, 9].into());
 }
 
 #[test]
 fn a_change_of_members_that_does_not_decode_is_refused() {
     appended(|entry| {
         entry.entry_type = EntryType::EntryConfChangeV2;
-        entry.context = vec![1, 9, 9, 9].into();
+        entry.context = vec![VERSION, 9, 9, 9].into();
     });
 }
 
 #[test]
 fn a_snapshot_that_does_not_decode_is_refused() {
     Forger::new().survives(|message| {
-        snapshot(message, |snapshot| snapshot.data = vec![1, 9, 9, 9].into());
+        snapshot(message, |snapshot| snapshot.data = vec![VERSION, 9, 9, 9].into());
     });
 }
 

@@ -21,8 +21,6 @@ pub(super) struct Trio {
     pub(super) groups: BTreeMap<u64, Group>,
     effects: BTreeMap<u64, Vec<Effect>>,
     pub(super) now: Instant,
-    /// What happens to each message on its way.
-    alter: fn(&mut Message),
 }
 
 /// A link that messages may take, from one to another.
@@ -31,18 +29,13 @@ pub(super) const ALL: [Link; 6] = [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2
 
 impl Trio {
     pub(super) fn led_by_the_first() -> Self {
-        Self::through(|_| ())
-    }
-
-    /// The same, with messages that are altered on their way.
-    pub(super) fn through(alter: fn(&mut Message)) -> Self {
         let name = |id: u64| NodeName::new(format!("m{id}")).unwrap();
         let roster: BTreeMap<u64, NodeName> = (1..=3).map(|id| (id, name(id))).collect();
         let timing = MemberOptions::named("test", roster.values().cloned()).timing(64 * 1024);
         let found = |id| (id, Group::found(7, id, roster.clone(), &timing.table, &timing, id));
         let now = Instant::from_origin(std::time::Duration::from_secs(100));
         let groups = (1..=3).map(found).collect();
-        let mut trio = Self { groups, effects: BTreeMap::new(), now, alter };
+        let mut trio = Self { groups, effects: BTreeMap::new(), now };
         trio.group(1).campaign();
         trio.deliver(&ALL);
         assert!(trio.group(1).is_leader());
@@ -61,9 +54,8 @@ impl Trio {
         out.messages.into_iter().map(RaftMessage::into_message).collect()
     }
 
-    pub(super) fn step(&mut self, mut message: Message) {
+    pub(super) fn step(&mut self, message: Message) {
         let to = message.to;
-        (self.alter)(&mut message);
         self.group(to).step(RaftMessage::of(message).unwrap()).unwrap();
     }
 

@@ -301,6 +301,10 @@ impl Scripts {
         if let Some(Holder { nonce, token, expires_at, .. }) = after.holder {
             if was != is {
                 let place = before.queue.iter().position(|waiter| *waiter == nonce);
+                if let Some(waiter) = self.waiters.get(&nonce).filter(|_| place.is_some()) {
+                    let waits = waiter.until.is_none_or(|until| now.0 <= until);
+                    assert!(waits, "{nonce} was granted {key} after its wait");
+                }
                 let ahead = place.map_or(&*after.queue, |place| &before.queue[..place]);
                 for waiter in ahead.iter().filter(|waiter| after.queue.contains(waiter)) {
                     // Dropped, and enqueued again by this script.
