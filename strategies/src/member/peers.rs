@@ -249,7 +249,7 @@ impl Peers {
 }
 
 impl Peer {
-    /// Whether the known incarnation belongs to another process than the one that sent `presence`.
+    /// Whether the known incarnation belongs to another process than the sender of `presence`.
     fn is_rival_of(&self, presence: &Presence) -> bool {
         self.incarnation != 0 && self.process.id != presence.process.id
     }
@@ -267,7 +267,7 @@ impl Peer {
 }
 
 impl Process {
-    /// Whether this process keeps a name that both claim: the one that started first.
+    /// Whether this process keeps a name that both claim: the earlier start keeps it.
     fn is_before(&self, other: &Self) -> bool {
         (self.started, self.id) < (other.started, other.id)
     }

@@ -223,7 +223,7 @@ impl Backend {
             tracing::warn!(%error, "redis refused a request");
         }
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
-        // loads the scripts, and what is pending then follows in order.
+        // loads the scripts, and pending requests then follow in order.
         let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
         self.forget(&request);
         fail(&request, fate, &error.cause(), events);

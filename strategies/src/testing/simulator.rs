@@ -13,7 +13,7 @@
 //! assert!(run.violation.is_none(), "{run}");
 //! ```
 //!
-//! - `plan`: what is drawn before a run begins: sizes, options, which faults and how hard. A
+//! - `plan`: everything drawn before a run: sizes, options, which faults and how hard. A
 //!   failing run is kept as its plan, in a file.
 //! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;

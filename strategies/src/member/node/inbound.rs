@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    /// Another process runs under a name that is taken: the one that keeps it is named to the other.
+    /// Another process runs under a name in use: names the process that keeps it to the other.
     fn take_claim(&mut self, name: &NodeName, from: u64, presence: &wire::Presence, claim: Claim) {
         match claim {
             Claim::Pending { rival } => self.post_presence(name, rival, true),

@@ -137,7 +137,7 @@ fn who_has_taken_a_name_over_is_heard_from_then_on() {
 #[test]
 fn a_name_is_talked_to_under_each_incarnation_that_may_run() {
     let (mut peers, now) = (Peers::default(), Instant::default());
-    assert_eq!(peers.incarnations(&name()), [0], "whoever it is");
+    assert_eq!(peers.incarnations(&name()), [0], "of any process");
     peers.words(&name(), 0, true);
     assert_eq!(peers.incarnations(&name()), [0], "asked, and not heard");
     peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);

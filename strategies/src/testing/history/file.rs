@@ -15,7 +15,7 @@ pub enum ReadError {
     Line {
         /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },
