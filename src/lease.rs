@@ -1,15 +1,20 @@
 //! The lease that a guard and its keep-alive share: the lock, its deadline, and whether it is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// The lease of a guard, shared with its keep-alive.
 pub(crate) struct Hold {
     pub(crate) mutex: Arc<dyn KeyedMutex>,
     pub(crate) clock: Arc<dyn Clock>,
-    state: watch::Sender<State>,
+    state: Mutex<State>,
+    /// Notified of a loss and of a later deadline.
+    changed: Notify,
 }
 
 struct State {
@@ -23,33 +28,35 @@ impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let clock = mutex.clock();
-        let state = watch::Sender::new(State { lock, lost: false, ended: false });
-        Self { mutex, clock, state }
+        let state = Mutex::new(State { lock, lost: false, ended: false });
+        Self { mutex, clock, state, changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lock(&self) -> Lock {
-        self.state.borrow().lock.clone()
+        self.state().lock.clone()
     }
 
     /// The deadline, or `None` once lost.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let state = self.state.borrow();
+        let state = self.state();
         if state.lost { None } else { state.lock.deadline() }
     }
 
     /// Zero only after the loss is recorded, so that an extension in flight cannot revive the lock.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
-        let left = |state: &State| match state.lock.deadline() {
+        let mut state = self.state();
+        let remaining = match state.lock.deadline() {
             Some(deadline) if !state.lost => deadline.since(now),
             _ => Duration::ZERO,
         };
-        let mut remaining = left(&self.state.borrow());
-        if remaining.is_zero() {
-            self.state.send_if_modified(|state| {
-                remaining = left(state);
-                remaining.is_zero() && !std::mem::replace(&mut state.lost, true)
-            });
+        if remaining.is_zero() && !std::mem::replace(&mut state.lost, true) {
+            drop(state);
+            self.changed.notify_waiters();
         }
         remaining
     }
@@ -60,7 +67,7 @@ impl Hold {
             return None;
         }
         let now = self.clock.now();
-        let deadline = self.state.borrow().lock.deadline();
+        let deadline = self.state().lock.deadline();
         let passed = deadline.is_none_or(|deadline| deadline <= now);
         Some(if passed { Error::Expired } else { Error::NotHolder })
     }
@@ -84,50 +91,49 @@ impl Hold {
     /// Takes a later deadline, unless the present one has passed: a lost lock stays lost.
     fn renew(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
-        let mut outcome = Ok(());
-        self.state.send_modify(|state| {
+        let mut state = self.state();
+        let outcome =
             if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline) {
                 state.lost = true;
-                outcome = Err(Error::Expired);
-            } else if extended.deadline() > state.lock.deadline() {
-                state.lock = extended;
-            }
-        });
+                Err(Error::Expired)
+            } else {
+                if extended.deadline() > state.lock.deadline() {
+                    state.lock = extended;
+                }
+                Ok(())
+            };
+        drop(state);
+        self.changed.notify_waiters();
         outcome
     }
 
     pub(crate) fn lose(&self) {
-        let mut is_reported = false;
-        self.state.send_if_modified(|state| {
-            let lost = !std::mem::replace(&mut state.lost, true);
-            is_reported = lost && !state.ended;
-            lost
-        });
-        if is_reported {
-            let lock = self.lock();
+        let mut state = self.state();
+        if std::mem::replace(&mut state.lost, true) {
+            return;
+        }
+        let lock = (!state.ended).then(|| state.lock.clone());
+        drop(state);
+        self.changed.notify_waiters();
+        if let Some(lock) = lock {
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }
     }
 
     /// Records that the guard has released the lock: a loss is no longer reported.
     pub(crate) fn end(&self) {
-        // No task waits for this.
-        self.state.send_if_modified(|state| {
-            state.ended = true;
-            false
-        });
+        self.state().ended = true;
     }
 
     /// Completes once the deadline has passed or the lock was marked lost.
     pub(crate) async fn run_out(&self) {
-        let mut changes = self.state.subscribe();
         loop {
-            changes.borrow_and_update();
+            // Before the deadline is read: it completes with any change from here on.
+            let changed = self.changed.notified();
             let Some(deadline) = self.deadline() else { return };
             tokio::select! {
                 biased;
-                // The sender lives in `self`: a change is the only way for this to complete.
-                _ = changes.changed() => {}
+                () = changed => {}
                 () = self.clock.sleep_until(deadline) => {
                     // An extension may have completed in the same turn.
                     if self.remaining().is_zero() {

@@ -4,12 +4,12 @@ use std::{
     collections::{BTreeMap, btree_map},
     sync::{
         Arc, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use smallvec::SmallVec;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::{
     Lock, Nonce,
@@ -47,17 +47,33 @@ type Entries = BTreeMap<Acquisition, Entry>;
 #[derive(Debug)]
 struct Entry {
     lock: Lock,
-    lost: watch::Sender<bool>,
-    /// The channel counts a receiver until its owner's drop has released the mutex: of two
-    /// concurrent drops neither would be the last.
+    signal: Arc<Signal>,
     watches: usize,
+}
+
+/// Raised once, when the lock is lost.
+#[derive(Debug, Default)]
+struct Signal {
+    lost: AtomicBool,
+    raised: Notify,
+}
+
+impl Signal {
+    /// Returns whether it was not raised before.
+    fn raise(&self) -> bool {
+        let first = !self.lost.swap(true, Ordering::SeqCst);
+        if first {
+            self.raised.notify_waiters();
+        }
+        first
+    }
 }
 
 /// Notifies its owner of the loss of a lock before its deadline: the granting side no longer holds
 /// it, or the strategy left its group or was closed. The deadline itself is not watched here.
 #[derive(Debug)]
 pub struct LossWatch {
-    lost: watch::Receiver<bool>,
+    signal: Arc<Signal>,
     registered: Option<(Holds, Acquisition)>,
 }
 
@@ -69,10 +85,10 @@ impl Holds {
         let mut entries = self.lock();
         let entry = entries.entry(acquisition.clone()).or_insert_with(|| {
             self.shared.watched.fetch_add(1, Ordering::SeqCst);
-            Entry { lock: lock.clone(), lost: watch::Sender::new(false), watches: 0 }
+            Entry { lock: lock.clone(), signal: Arc::default(), watches: 0 }
         });
         entry.watches += 1;
-        LossWatch { lost: entry.lost.subscribe(), registered: Some((self.clone(), acquisition)) }
+        LossWatch { signal: entry.signal.clone(), registered: Some((self.clone(), acquisition)) }
     }
 
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
@@ -85,11 +101,11 @@ impl Holds {
             let named = entries
                 .range((nonce, key.clone(), 0)..)
                 .take_while(|((of, on, grant), _)| *of == nonce && on == key && *grant <= token);
-            named.map(|(_, entry)| entry.lost.clone()).collect::<SmallVec<[_; 1]>>()
+            named.map(|(_, entry)| entry.signal.clone()).collect::<SmallVec<[_; 1]>>()
         };
         let losing = losing(&self.lock());
         // Without the mutex: wakers run foreign code.
-        losing.into_iter().filter(|lost| !lost.send_replace(true)).count() > 0
+        losing.iter().filter(|signal| signal.raise()).count() > 0
     }
 
     /// Whether any is watched. A watch that begins later is checked by its strategy.
@@ -100,11 +116,11 @@ impl Holds {
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
         let losing = |entries: &Entries| {
-            let all = entries.values().map(|entry| (entry.lost.clone(), entry.lock.clone()));
+            let all = entries.values().map(|entry| (entry.signal.clone(), entry.lock.clone()));
             all.collect::<Vec<_>>()
         };
         let losing = losing(&self.lock());
-        let fresh = losing.into_iter().filter(|(lost, _)| !lost.send_replace(true));
+        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise());
         fresh.map(|(_, lock)| lock).collect()
     }
 
@@ -123,13 +139,13 @@ impl LossWatch {
     /// A watch that never fires, for a strategy that learns of no loss before the deadline.
     #[must_use]
     pub fn never() -> Self {
-        Self { lost: watch::Sender::new(false).subscribe(), registered: None }
+        Self { signal: Arc::default(), registered: None }
     }
 
     /// Whether the lock was lost so far.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        *self.lost.borrow()
+        self.signal.lost.load(Ordering::SeqCst)
     }
 
     /// Completes when the lock is lost; never, if it is not.
@@ -138,10 +154,10 @@ impl LossWatch {
     ///
     /// Dropping the future changes nothing; it can be called again.
     pub async fn lost(&self) {
-        let mut lost = self.lost.clone();
-        if lost.wait_for(|lost| *lost).await.is_err() {
-            // The sender is gone without a loss: the watch can no longer fire.
-            std::future::pending::<()>().await;
+        // Before the check: it completes with any notification from here on.
+        let raised = self.signal.raised.notified();
+        if !self.is_lost() {
+            raised.await;
         }
     }
 }
