@@ -92,16 +92,16 @@ impl Hold {
     fn renew(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut state = self.state();
-        let outcome =
-            if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline) {
-                state.lost = true;
-                Err(Error::Expired)
-            } else {
-                if extended.deadline() > state.lock.deadline() {
-                    state.lock = extended;
-                }
-                Ok(())
-            };
+        let outcome = if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline)
+        {
+            state.lost = true;
+            Err(Error::Expired)
+        } else {
+            if extended.deadline() > state.lock.deadline() {
+                state.lock = extended;
+            }
+            Ok(())
+        };
         drop(state);
         self.changed.notify_waiters();
         outcome

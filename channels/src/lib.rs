@@ -14,20 +14,12 @@
 
 mod inbox;
 mod memory;
-#[cfg(any(feature = "redis", feature = "tcp"))]
-#[cfg_attr(
-    not(all(feature = "redis", feature = "tcp")),
-    allow(dead_code, reason = "each channel uses a part of it")
-)]
-mod outgoing;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-#[cfg(any(feature = "redis", feature = "tcp"))]
-mod writer;
 
 use std::{fmt, sync::Arc};
 

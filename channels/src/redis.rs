@@ -1,41 +1,40 @@
 //! [`Redis`]: the pub/sub of one Redis.
 
+mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
-mod link;
 mod options;
-mod publisher;
-mod socket;
 mod topics;
 
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use redis::ConnectionInfo;
-use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle};
+use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle, time::timeout};
 
 pub use self::options::RedisOptions;
 use self::{
-    link::{Link, Problem},
+    connection::{Outgoing, Problem, Server},
     topics::Topics,
 };
 use crate::{
     Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
     check_length,
     inbox::{Counts, Inbox},
-    outgoing::Outgoing,
 };
+
+/// How long [`Channel::disconnect`] waits for queued frames to leave.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
 /// It reconnects and subscribes again by itself, and reports [`Received::Down`] and
 /// [`Received::Up`] when it does. Frames that were published in between are lost. It works with
-/// Redis 7 and Valkey, and stores nothing there. Where its user may `CLIENT REPLY`, the server is
-/// asked not to reply to publications, which saves it half of its writing.
+/// Redis 7 and Valkey, and stores nothing there.
 ///
 /// ```no_run
 /// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};
@@ -56,12 +55,11 @@ use crate::{
 /// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
 /// | connect | 2 s | `connect` ends by then |
 /// | silence | 3 to 4 s | a half-open connection is closed; sign of life each second |
-/// | stalled write | 3 s | a Redis that does not read is disconnected |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
-    options: RedisOptions,
-    info: ConnectionInfo,
+    name: NodeName,
     topics: Topics,
+    server: Arc<Server>,
     shared: Arc<Shared>,
     running: AsyncMutex<Option<JoinHandle<()>>>,
 }
@@ -77,8 +75,8 @@ struct Shared {
 struct State {
     /// The owner's queue, while connected.
     inbox: Option<Arc<Inbox>>,
-    /// The connection to Redis, while there is one.
-    outgoing: Option<Arc<Outgoing>>,
+    /// The queue of the connection to Redis, while there is one.
+    outgoing: Option<Outgoing>,
 }
 
 impl Redis {
@@ -88,17 +86,26 @@ impl Redis {
     ///
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: RedisOptions) -> Result<Self, ChannelError> {
-        let info = options.check()?;
         let topics = Topics::new(&options.cluster, &options.name);
+        let server = Arc::new(Server::new(options.check()?, topics.clone()));
         let (shared, running) = (Arc::default(), AsyncMutex::new(None));
-        Ok(Self { options, info, topics, shared, running })
+        Ok(Self { name: options.name, topics, server, shared, running })
     }
 
     /// To one node, or to all.
     fn publish(&self, to: Option<&NodeName>, frame: &Bytes) -> Result<(), ChannelError> {
         check_length(frame)?;
-        let head = self.topics.publish(to, frame.len());
-        self.shared.send([&head, frame, topics::END])
+        let state = self.shared.lock();
+        if state.inbox.is_none() {
+            return Err(ChannelError::Disconnected);
+        }
+        let outgoing = state.outgoing.as_ref();
+        let sent = outgoing.is_some_and(|outgoing| outgoing.send(self.topics.publish(to, frame)));
+        self.shared.counts.sent(sent);
+        if !sent {
+            tracing::debug!("outgoing queue full or redis down, dropped a frame");
+        }
+        Ok(())
     }
 }
 
@@ -107,61 +114,31 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, pieces: [&[u8]; 3]) -> Result<(), ChannelError> {
-        let outgoing = {
-            let state = self.lock();
-            if state.inbox.is_none() {
-                return Err(ChannelError::Disconnected);
-            }
-            state.outgoing.clone()
-        };
-        // Without the mutex: it may be a system call.
-        let sent = outgoing.is_some_and(|outgoing| outgoing.keep(pieces));
-        self.counts.sent(sent);
-        if !sent {
-            tracing::debug!("outgoing queue full or redis down, dropped a frame");
-        }
-        Ok(())
-    }
-
-    /// Sends all frames that were published since the owner last waited.
-    fn send_kept(&self) {
-        let outgoing = self.lock().outgoing.clone();
-        if let Some(outgoing) = outgoing {
-            outgoing.send_kept();
-        }
-    }
-
     /// The connection to Redis is open again.
-    fn up(&self, outgoing: Arc<Outgoing>) {
+    fn up(&self, outgoing: Outgoing) {
         let mut state = self.lock();
-        if state.inbox.is_none() {
-            // The channel was disconnected.
-            outgoing.end();
-            return;
+        if state.inbox.is_some() {
+            state.outgoing = Some(outgoing);
+            state.deliver(Received::Up { peer: None });
         }
-        state.outgoing = Some(outgoing);
-        state.hand_in(Received::Up { peer: None });
     }
 
     /// The connection to Redis is closed.
     fn down(&self, problem: &Problem) {
         let mut state = self.lock();
-        state.end();
-        match problem {
-            Problem::Malformed => self.counts.lock().malformed += 1,
-            // Of a publication.
-            Problem::Refused(_) => self.counts.sent(false),
-            _ => {}
+        state.outgoing = None;
+        // Only publications are refused.
+        if matches!(problem, Problem::Refused(_)) {
+            self.counts.sent(false);
         }
-        state.hand_in(Received::Down { peer: None });
+        state.deliver(Received::Down { peer: None });
     }
 
     /// Takes a frame, unless the connection is not reported as open yet.
-    fn hand_in_frame(&self, frame: Received) {
+    fn deliver_frame(&self, frame: Received) {
         let state = self.lock();
         if state.outgoing.is_some() {
-            state.hand_in(frame);
+            state.deliver(frame);
         }
     }
 
@@ -172,15 +149,9 @@ impl Shared {
 }
 
 impl State {
-    fn hand_in(&self, received: Received) {
+    fn deliver(&self, received: Received) {
         if let Some(inbox) = &self.inbox {
             inbox.push(received);
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some(outgoing) = self.outgoing.take() {
-            outgoing.end();
         }
     }
 }
@@ -188,7 +159,7 @@ impl State {
 #[async_trait]
 impl Channel for Redis {
     fn name(&self) -> &NodeName {
-        &self.options.name
+        &self.name
     }
 
     async fn connect(&self) -> Result<(), ChannelError> {
@@ -196,31 +167,34 @@ impl Channel for Redis {
         if running.is_some() {
             return Ok(());
         }
-        let link = Link::new(self.topics.clone(), self.info.clone(), self.shared.clone());
-        let connection = link.connect().await?;
+        let connected = self.server.connect(&self.shared).await;
+        let (outgoing, connection) =
+            connected.map_err(|problem| ChannelError::Unavailable { source: problem.into() })?;
         {
             let counts = self.shared.counts.clone();
             let mut state = self.shared.lock();
             state.inbox = Some(Inbox::new(counts, INCOMING_FRAMES_MAX, QUEUE_BYTES));
-            state.outgoing = Some(connection.outgoing.clone());
+            state.outgoing = Some(outgoing);
         }
-        *running = Some(tokio::spawn(link.run(connection)));
+        let (server, shared) = (self.server.clone(), self.shared.clone());
+        *running = Some(tokio::spawn(async move { server.run(connection, &shared).await }));
         Ok(())
     }
 
     async fn disconnect(&self) {
         // Held to the end, so that a concurrent `connect` is not torn down with the rest.
         let mut running = self.running.lock().await;
-        // The last frames leave, if the socket takes them at once.
-        self.shared.send_kept();
         {
             let mut state = self.shared.lock();
             if let Some(inbox) = state.inbox.take() {
                 inbox.close();
             }
-            state.end();
+            // The task publishes the rest of the queue, and ends.
+            state.outgoing = None;
         }
-        if let Some(task) = running.take() {
+        if let Some(mut task) = running.take()
+            && timeout(LINGER, &mut task).await.is_err()
+        {
             task.abort();
             let _ = task.await;
         }
@@ -235,8 +209,6 @@ impl Channel for Redis {
     }
 
     async fn receive(&self) -> Option<Received> {
-        // An owner that waits has sent all its frames: they leave in one write.
-        self.shared.send_kept();
         let inbox = self.shared.lock().inbox.clone()?;
         inbox.receive().await
     }
@@ -261,6 +233,6 @@ impl Drop for Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Redis").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod options;
+mod outgoing;
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +18,15 @@ use bytes::Bytes;
 use tokio::{net::TcpListener, sync::Mutex as AsyncMutex, task::JoinSet};
 use tokio_util::task::TaskTracker;
 
-use self::connection::{DATA, head};
 pub use self::options::TcpOptions;
+use self::{
+    connection::{DATA, head},
+    outgoing::Outgoing,
+};
 use crate::{
     Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
     check_length,
     inbox::{Counts, Inbox},
-    outgoing::Outgoing,
 };
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
@@ -290,7 +293,6 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::writer::Writer;
 
     fn channel(name: &str) -> Tcp {
         let options = TcpOptions::new(NodeName::new(name).unwrap(), "127.0.0.1:0".parse().unwrap());
@@ -317,7 +319,7 @@ mod tests {
         b.connect().await.unwrap();
         let stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
         let (_, writer) = stream.into_split();
-        let outgoing = Arc::new(Outgoing::new(Writer::Tcp(writer), Bytes::new(), 1, 1));
+        let outgoing = Arc::new(Outgoing::new(writer, Bytes::new(), 1, 1));
         assert_eq!(a.shared.up(b.name(), outgoing.clone()), None);
         a.connect().await.unwrap();
         assert_eq!(a.shared.up(b.name(), outgoing.clone()), Some(1));

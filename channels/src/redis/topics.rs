@@ -1,8 +1,7 @@
 //! The topics of a cluster, and the payloads of publications.
 
-use std::io::Write;
-
 use bytes::Bytes;
+use redis::Cmd;
 
 use crate::{FRAME_BYTES_MAX, NodeName};
 
@@ -30,30 +29,19 @@ impl Topics {
         }
     }
 
-    /// A `PUBLISH` of a frame of `frame_bytes`, without the frame and the [`END`] after it.
-    pub(super) fn publish(&self, to: Option<&NodeName>, frame_bytes: usize) -> Vec<u8> {
-        let (part, name) = to.map_or((":all", ""), |to| (":node:", to.as_str()));
-        let topic = [self.prefix.as_str(), part, name];
-        let topic_bytes = topic.iter().map(|part| part.len()).sum::<usize>();
+    /// The `PUBLISH` of a frame.
+    pub(super) fn publish(&self, to: Option<&NodeName>, frame: &[u8]) -> Cmd {
         let mine = self.me.as_str().as_bytes();
-        let mut head = Vec::with_capacity(64 + topic_bytes + mine.len());
-        let never = "a vector takes every byte";
-        write!(head, "*3\r\n$7\r\nPUBLISH\r\n${topic_bytes}\r\n").expect(never);
-        topic.iter().for_each(|part| head.extend_from_slice(part.as_bytes()));
-        write!(head, "\r\n${}\r\n", 2 + mine.len() + frame_bytes).expect(never);
-        head.extend_from_slice(&before_frame(&self.me));
-        head.extend_from_slice(mine);
-        head
+        let length = u8::try_from(mine.len()).expect("a node name is at most 128 bytes long");
+        let payload = [&[VERSION, length], mine, frame].concat();
+        let topic = to.map(|to| format!("{}:node:{to}", self.prefix));
+        redis::cmd("PUBLISH").arg(topic.as_ref().unwrap_or(&self.all)).arg(payload).clone()
     }
-}
 
-/// Ends a command.
-pub(super) const END: &[u8] = b"\r\n";
-
-/// Version and length of the sender's name. The name and the frame follow.
-fn before_frame(from: &NodeName) -> [u8; 2] {
-    let length = u8::try_from(from.as_str().len());
-    [VERSION, length.expect("a node name is at most 128 bytes long")]
+    /// An empty publication to this node's own topic.
+    pub(super) fn sign_of_life(&self) -> Cmd {
+        redis::cmd("PUBLISH").arg(&self.mine).arg("").clone()
+    }
 }
 
 /// The sender and the frame; `None` for bytes that are no payload of ours.
@@ -77,8 +65,9 @@ mod tests {
     }
 
     /// Topic and payload of what `Topics::publish` made.
-    fn published(command: &[u8]) -> (String, Vec<u8>) {
-        let Value::Array(parts) = redis::parse_redis_value(command).unwrap() else {
+    fn published(command: &Cmd) -> (String, Vec<u8>) {
+        let packed = command.get_packed_command();
+        let Value::Array(parts) = redis::parse_redis_value(&packed).unwrap() else {
             panic!("no command")
         };
         let [publish, topic, payload] = <[Value; 3]>::try_from(parts).unwrap();
@@ -100,8 +89,7 @@ mod tests {
             (Some(&topics.me), topics.mine.clone()),
         ];
         for (to, expected) in receivers {
-            let command = [&topics.publish(to, frame.len())[..], frame, END].concat();
-            let (topic, payload) = published(&command);
+            let (topic, payload) = published(&topics.publish(to, frame));
             assert_eq!(topic, expected);
             assert_eq!(parse(&payload), Some((name("ä:b"), Bytes::from_static(frame))));
         }

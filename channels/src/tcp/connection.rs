@@ -18,11 +18,8 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::Shared;
-use crate::{
-    FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, outgoing::Outgoing,
-    writer::Writer,
-};
+use super::{Shared, outgoing::Outgoing};
+use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
 
 /// Begins every hello: the protocol and the version of its framing.
 const MAGIC: &[u8] = b"gaggle\x01";
@@ -158,7 +155,7 @@ async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
 
 /// Carries frames both ways until one side ends.
 async fn run(shared: &Shared, peer: &NodeName, reader: Reader, writer: Greeter) {
-    let (writer, alive) = (Writer::Tcp(writer.into_inner()), framed(ALIVE, &[]));
+    let (writer, alive) = (writer.into_inner(), framed(ALIVE, &[]));
     let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
     let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
     tracing::info!(%peer, "connection up");

@@ -9,24 +9,21 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
+    net::tcp::OwnedWriteHalf,
     sync::Notify,
     time::{Instant, timeout_at},
 };
-
-use crate::writer::Writer;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
 /// How many pieces one system call writes at most.
 const SLICES_MAX: usize = 64;
-/// From this many bytes on, kept frames are sent at once.
-const KEPT_BYTES_MAX: usize = 1 << 16;
 
 /// The sending side of a connection. The caller writes to the socket itself, as far as the socket
 /// takes the bytes at once: then a frame passes no task on its way out. The rest is queued, within
 /// bounds, for the task that runs [`write`](Self::write).
 pub(crate) struct Outgoing {
-    stream: Writer,
+    stream: OwnedWriteHalf,
     /// Goes out each second.
     alive: Bytes,
     backlog: Mutex<Backlog>,
@@ -45,7 +42,12 @@ struct Backlog {
 
 impl Outgoing {
     /// Queues at most `frames_max` frames of together at most `bytes_max`.
-    pub(crate) fn new(stream: Writer, alive: Bytes, frames_max: usize, bytes_max: usize) -> Self {
+    pub(crate) fn new(
+        stream: OwnedWriteHalf,
+        alive: Bytes,
+        frames_max: usize,
+        bytes_max: usize,
+    ) -> Self {
         let (backlog, wake) = (Mutex::default(), Notify::new());
         Self { stream, alive, backlog, wake, frames_max, bytes_max }
     }
@@ -77,33 +79,6 @@ impl Outgoing {
             self.wake.notify_one();
         }
         true
-    }
-
-    /// Queues a frame, to be sent together with later ones: by [`send_kept`](Self::send_kept) or
-    /// by the task. Returns whether it fitted.
-    pub(crate) fn keep<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
-        let mut backlog = self.lock();
-        let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        if backlog.ended || !self.fits(&backlog, whole) {
-            return false;
-        }
-        if backlog.frames.is_empty() {
-            self.wake.notify_one();
-        }
-        backlog.push(pieces.concat().into());
-        let many =
-            backlog.frames.len().is_multiple_of(SLICES_MAX) || backlog.bytes >= KEPT_BYTES_MAX;
-        drop(backlog);
-        if many {
-            self.send_kept();
-        }
-        true
-    }
-
-    /// Sends all [kept](Self::keep) frames that the socket takes at once.
-    pub(crate) fn send_kept(&self) {
-        // The task, which the first frame woke, sends the rest and finds errors.
-        let _ = self.flush();
     }
 
     /// Whether a frame fits; a frame alone always does.
@@ -224,7 +199,7 @@ mod tests {
         let (peer, _) = listener.accept().await.unwrap();
         let (_, write) = stream.into_split();
         let alive = framed(ALIVE, &[]);
-        (Outgoing::new(Writer::Tcp(write), alive, frames_max, bytes_max), peer)
+        (Outgoing::new(write, alive, frames_max, bytes_max), peer)
     }
 
     fn send(outgoing: &Outgoing, frame: &Bytes) -> bool {
@@ -332,43 +307,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kept_frames_are_sent_on_request_or_by_the_task() {
-        for sent in [true, false] {
-            let (outgoing, mut peer) = pair(10, 1000).await;
-            assert!(outgoing.keep([b"a", b"b"]) && outgoing.keep([b"c", b"d"]));
-            assert_eq!(outgoing.lock().frames.len(), 2, "nothing has left");
-            if sent {
-                outgoing.send_kept();
-                assert_eq!(outgoing.lock().frames.len(), 0);
-            }
-            let mut bytes = [0; 4];
-            // Before the next sign of life, with which the backlog leaves.
-            tokio::select! {
-                read = timeout(ALIVE_EVERY / 2, peer.read_exact(&mut bytes)) => {
-                    assert_eq!(read.unwrap().unwrap(), 4);
-                }
-                () = outgoing.write() => panic!("the connection ended"),
-            }
-            assert_eq!(&bytes, b"abcd");
-        }
-    }
-
-    #[tokio::test]
-    async fn many_kept_frames_are_sent_and_bounded() {
-        let (outgoing, _peer) = pair(1_000, usize::MAX).await;
-        let kept = (0..SLICES_MAX).all(|_| outgoing.keep([b"frame"]));
-        assert!(kept && outgoing.lock().frames.is_empty());
-        assert!(outgoing.keep([&[0; KEPT_BYTES_MAX]]) && outgoing.lock().frames.is_empty());
-        let refused = (0..100_000).find(|_| !outgoing.keep([&[0; 10_000]]));
-        assert!(refused.is_some(), "no reader");
-        assert_eq!(outgoing.lock().frames.len(), 1_000);
-    }
-
-    #[tokio::test]
     async fn ended_connection_sends_nothing() {
         let (outgoing, _peer) = pair(10, 1000).await;
         outgoing.end();
-        assert!(!send(&outgoing, &frame(1, 10)) && !outgoing.keep([b"frame"]));
+        assert!(!send(&outgoing, &frame(1, 10)));
         timeout(Duration::from_secs(5), outgoing.write()).await.expect("it has ended");
     }
 

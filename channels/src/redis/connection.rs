@@ -1,0 +1,239 @@
+//! The connection of a Redis channel: publishes batches, reads pushes, and is made again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rand::RngExt;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisError, Value, aio::MultiplexedConnection,
+};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{Shared, Topics, topics};
+use crate::{QUEUE_BYTES, Received};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const OUTGOING_FRAMES_MAX: usize = 16_384;
+/// How many frames one batch publishes at most.
+const BATCH: usize = 256;
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// A connection that lasted this long resets the pause.
+const HELD: Duration = Duration::from_secs(3);
+/// After this long without a frame an empty publication to the node's own topic shows that the
+/// connection works, and that the server still lets this node publish.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// A server that does not reply for this long is dropped.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// The server, as one node uses it.
+pub(super) struct Server {
+    info: ConnectionInfo,
+    topics: Topics,
+}
+
+/// A subscribed connection, and the frames to publish on it.
+pub(super) struct Connection {
+    redis: MultiplexedConnection,
+    /// Each with its size in the queue.
+    frames: mpsc::Receiver<(Cmd, usize)>,
+    queued_bytes: Arc<AtomicUsize>,
+    closed: Arc<Notify>,
+}
+
+/// The queue of a connection, bounded in frames and in bytes. Dropping it ends the connection after
+/// the last frame.
+pub(super) struct Outgoing {
+    frames: mpsc::Sender<(Cmd, usize)>,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+/// Why a connection is unusable.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("{0}")]
+    Io(String),
+    #[error("closed by the server")]
+    Closed,
+    #[error("no reply for {SILENCE_MAX:?}")]
+    Silent,
+    #[error("the server refused the command: {0}")]
+    Refused(String),
+    #[error("no connection within {CONNECT_TIMEOUT:?}")]
+    Timeout,
+}
+
+impl Server {
+    pub(super) fn new(info: ConnectionInfo, topics: Topics) -> Self {
+        // Publications arrive between replies, on one connection.
+        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_redis_settings(login.set_skip_set_lib_name());
+        Self { info, topics }
+    }
+
+    /// Connects and subscribes. The subscription is acknowledged, and this node may publish, when it
+    /// returns.
+    pub(super) async fn connect(
+        &self,
+        shared: &Arc<Shared>,
+    ) -> Result<(Outgoing, Connection), Problem> {
+        let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
+        let (redis, closed) = connected.unwrap_or(Err(Problem::Timeout))?;
+        let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
+        let queued_bytes = Arc::<AtomicUsize>::default();
+        let outgoing = Outgoing { frames: sender, queued_bytes: queued_bytes.clone() };
+        Ok((outgoing, Connection { redis, frames, queued_bytes, closed }))
+    }
+
+    async fn try_connect(
+        &self,
+        shared: &Arc<Shared>,
+    ) -> Result<(MultiplexedConnection, Arc<Notify>), Problem> {
+        let closed = Arc::new(Notify::new());
+        let (shared, mine, ended) = (shared.clone(), self.topics.mine.clone(), closed.clone());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(SILENCE_MAX))
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    ended.notify_one();
+                }
+                take(&shared, &mine, &push);
+                Ok::<(), ()>(())
+            });
+        let client = Client::open(self.info.clone()).map_err(|error| of_login(&error))?;
+        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut redis = connected.map_err(|error| of_login(&error))?;
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        subscribe.arg(&self.topics.mine).arg(&self.topics.all);
+        for cmd in [subscribe, self.topics.sign_of_life()] {
+            let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
+            reply.map_err(|error| of_command(&error))?;
+        }
+        Ok((redis, closed))
+    }
+
+    /// Publishes and reconnects until the channel is disconnected.
+    pub(super) async fn run(&self, mut connection: Connection, shared: &Arc<Shared>) {
+        let mut pause = RECONNECT.0;
+        loop {
+            let up = Instant::now();
+            let Err(problem) = self.publish(&mut connection).await else { return };
+            tracing::warn!(%problem, topic = %self.topics.mine, "connection to redis lost");
+            shared.down(&problem);
+            // Connections that end at once must not be retried in a tight loop.
+            if up.elapsed() >= HELD {
+                pause = RECONNECT.0;
+            }
+            let outgoing;
+            (outgoing, connection) = loop {
+                let jittered = rand::rng().random_range(pause / 2..=pause);
+                sleep(jittered).await;
+                match self.connect(shared).await {
+                    Ok(connected) => break connected,
+                    Err(error) => tracing::debug!(%error, "cannot reconnect to redis"),
+                }
+                pause = (pause * 2).min(RECONNECT.1);
+            };
+            tracing::info!(topic = %self.topics.mine, "connection to redis restored");
+            shared.up(outgoing);
+        }
+    }
+
+    /// Publishes frames, one batch after the other, until the queue is dropped or the connection
+    /// breaks.
+    async fn publish(&self, connection: &mut Connection) -> Result<(), Problem> {
+        let Connection { redis, frames, queued_bytes, closed } = connection;
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = closed.notified() => return Err(Problem::Closed),
+                next = timeout(ALIVE_EVERY, frames.recv()) => next,
+            };
+            let mut batch = redis::pipe();
+            match next {
+                Ok(None) => return Ok(()),
+                Ok(Some((cmd, bytes))) => {
+                    batch.add_command(cmd).ignore();
+                    let mut taken = bytes;
+                    while batch.len() < BATCH
+                        && let Ok((cmd, bytes)) = frames.try_recv()
+                    {
+                        batch.add_command(cmd).ignore();
+                        taken += bytes;
+                    }
+                    queued_bytes.fetch_sub(taken, Ordering::Relaxed);
+                }
+                Err(_) => _ = batch.add_command(self.topics.sign_of_life()).ignore(),
+            }
+            batch.exec_async(redis).await.map_err(|error| of_command(&error))?;
+        }
+    }
+}
+
+impl Outgoing {
+    /// Queues a publication. Returns whether it fitted.
+    pub(super) fn send(&self, publish: Cmd) -> bool {
+        let bytes = publish.args_iter().map(size).sum::<usize>();
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let sent = queued + bytes <= QUEUE_BYTES && self.frames.try_send((publish, bytes)).is_ok();
+        if !sent {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        sent
+    }
+}
+
+fn size(arg: redis::Arg<&[u8]>) -> usize {
+    match arg {
+        redis::Arg::Simple(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// Takes a publication.
+fn take(shared: &Shared, mine: &str, push: &PushInfo) {
+    if push.kind != PushKind::Message {
+        return;
+    }
+    let [Value::BulkString(topic), Value::BulkString(payload)] = push.data.as_slice() else {
+        return shared.malformed();
+    };
+    match topics::parse(payload) {
+        Some((from, frame)) => shared.deliver_frame(Received::Frame { from, frame }),
+        // The sign of life.
+        None if payload.is_empty() && topic == mine.as_bytes() => {}
+        None => shared.malformed(),
+    }
+}
+
+/// Of a refused login only the code is shown: the server may quote the command with its password.
+fn of_login(error: &RedisError) -> Problem {
+    match error.code() {
+        Some(code) => Problem::Refused(code.to_owned()),
+        None => of_library(error),
+    }
+}
+
+fn of_command(error: &RedisError) -> Problem {
+    match error.code() {
+        Some(_) => Problem::Refused(error.to_string()),
+        None => of_library(error),
+    }
+}
+
+fn of_library(error: &RedisError) -> Problem {
+    match error {
+        _ if error.is_timeout() => Problem::Silent,
+        _ if error.is_io_error() => Problem::Io(error.to_string()),
+        _ => Problem::Io(error.category().to_owned()),
+    }
+}
