@@ -183,11 +183,8 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
     use futures_util::StreamExt;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
-    use tokio::{
-        io::AsyncReadExt,
-        net::{TcpListener, TcpStream},
-    };
     use tokio_util::codec::FramedRead;
 
     use super::*;
