@@ -89,7 +89,7 @@ pub use crate::{
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::Drift,
     error::{Error, UnavailableKind},
-    local::{Local, LocalOptions},
+    local::Local,
     lock::{Inspection, Lock, Nonce, Owner},
     mutex::KeyedMutex,
     noop::Noop,

@@ -29,17 +29,20 @@ use crate::{
 /// A keyed mutex within one process: for programs of one process, and for tests of programs that
 /// use another strategy in production. Tasks share one `Local`, or clones of one `Locker` over it.
 ///
-/// It has no task, thread or socket. Its lock table has sixteen shards, so that threads which use
-/// different keys rarely wait for each other. Every call advances the shard of its key. A waiter
-/// sleeps until its own deadline or the end of the lease before it. An expired lease occupies
-/// memory until the next call for a key of its shard. Waiting needs the tokio runtime's timer;
-/// everything else works outside any runtime.
+/// It has no task, thread or socket. Its table has sixteen shards, each advanced by the calls for
+/// its keys: an expired lease occupies memory until the next one. Waiting needs the tokio runtime's
+/// timer; everything else works outside any runtime.
 ///
 /// # Guarantees
 ///
 /// At most one live lease per key, always. Waiters are granted in FIFO order. Nothing survives the
 /// process. Fencing tokens begin at the wall clock's nanoseconds, so they grow across restarts
 /// unless the wall clock was set back.
+///
+/// # Limits
+///
+/// About a million keys may be held, and 131,072 callers may wait for each. A shard has a part of
+/// the limit on keys. A call beyond a limit gets [`Error::Limit`].
 ///
 /// # Examples
 ///
@@ -59,55 +62,6 @@ pub struct Local {
     shards: Shards,
 }
 
-/// The limits of a [`Local`]; the defaults suit nearly all programs. A call that meets a limit gets
-/// [`Error::Limit`], which names the limit of a shard; a limit of 0 refuses every lock.
-///
-/// Each of the sixteen shards has a sixteenth of the limits on keys and nonces, rounded up, and an
-/// eighth of that more, for keys that spread unevenly. A small limit is therefore approximate: with
-/// `keys_max(16)` a shard refuses its second key, and with `keys_max(1)` each shard accepts one.
-///
-/// ```
-/// # use gaggle_strategies::LocalOptions;
-/// let options = LocalOptions::default().keys_max(10_000).waiters_per_key_max(100);
-/// # let _ = options;
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LocalOptions {
-    drift: Drift,
-    table: TableConfig,
-}
-
-impl LocalOptions {
-    /// Sets by how much a holder's deadline precedes the end of its lease: 1 % by default, as on
-    /// every strategy, so that tested code has the same timing in production. 0 is safe as well.
-    #[must_use]
-    pub fn drift(mut self, drift: Drift) -> Self {
-        self.drift = drift;
-        self
-    }
-
-    /// Sets how many callers may wait for one key, 131,072 by default.
-    #[must_use]
-    pub fn waiters_per_key_max(mut self, limit: u64) -> Self {
-        self.table.waiters_per_key_max = limit;
-        self
-    }
-
-    /// Sets how many keys may be held at one time, 1,048,576 by default.
-    #[must_use]
-    pub fn keys_max(mut self, limit: u64) -> Self {
-        self.table.keys_max = limit;
-        self
-    }
-
-    /// Sets how many calls may hold or wait together, 2,097,152 by default.
-    #[must_use]
-    pub fn nonces_max(mut self, limit: u64) -> Self {
-        self.table.nonces_max = limit;
-        self
-    }
-}
-
 impl Default for Local {
     fn default() -> Self {
         Self::new()
@@ -124,31 +78,27 @@ impl Local {
     /// An empty table on this clock.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self::with_options(LocalOptions::default(), clock)
+        Self::with_limits(TableConfig::default(), Drift::default(), clock)
     }
 
-    /// An empty table with these limits, on this clock.
-    #[must_use]
-    pub fn with_options(options: LocalOptions, clock: Arc<dyn Clock>) -> Self {
-        let LocalOptions { drift, table } = options;
+    fn with_limits(limits: TableConfig, drift: Drift, clock: Arc<dyn Clock>) -> Self {
         // No LOCK is sent twice, so that no ended nonce has to be remembered.
         let (first_token, nonce_memory_ms) = (clock.wall_nanos(), 0);
-        let table = TableConfig { first_token, nonce_memory_ms, ..table };
+        let table = TableConfig { first_token, nonce_memory_ms, ..limits };
         Self { shards: Shards::new(table, drift, clock) }
     }
 
     /// How much the table holds: for operators and tests.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
-        let mut all = Sizes::default();
-        for mut access in self.shards.each() {
+        self.shards.each().fold(Sizes::default(), |mut all, mut access| {
             access.step(&Command::Noop);
-            let sizes = access.shard.table.sizes();
-            all.keys += sizes.keys;
-            all.waiters += sizes.waiters;
-            all.nonces_remembered += sizes.nonces_remembered;
-        }
-        all
+            let Sizes { keys, waiters, nonces_remembered } = access.shard.table.sizes();
+            all.keys += keys;
+            all.waiters += waiters;
+            all.nonces_remembered += nonces_remembered;
+            all
+        })
     }
 
     fn end(&self, lock: &Lock) -> Result<(), Error> {
@@ -163,14 +113,8 @@ impl Local {
     fn holder(&self, key: &str) -> Result<Option<Inspection>, Error> {
         let mut access = self.shards.access(key)?;
         access.step(&Command::Noop);
-        let now = stamp(access.now);
-        Ok(access.shard.table.holder(key).map(|hold| Inspection {
-            fencing_token: hold.token,
-            nonce: hold.nonce,
-            owner: (*hold.owner).clone(),
-            remaining: Duration::from_millis(hold.expires_at.since(now)),
-            waiters: hold.waiters,
-        }))
+        let holder = access.shard.table.holder(key);
+        Ok(holder.map(|holder| holder.inspection(stamp(access.now))))
     }
 
     fn extend_lease(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
@@ -221,7 +165,6 @@ impl KeyedMutex for Local {
     }
 
     async fn ready(&self) -> Result<(), Error> {
-        // All shards are closed together.
         self.shards.access("").map(drop)
     }
 

@@ -70,19 +70,19 @@ impl<'a> Call<'a> {
     fn send(&mut self, access: &mut Access<'_>) -> Result<Look, Error> {
         self.sent = access.now;
         let request = self.request(&access.shard.owner);
-        match access.step(&Command::Lock(request)).expect("a LOCK is answered") {
-            Effect::Granted(grant) => {
+        match access.step(&Command::Lock(request)) {
+            Some(Effect::Granted(grant)) => {
                 let taken = self.take(access, &grant);
                 if taken.is_err() {
                     access.unlock(&self.key, self.nonce);
                 }
                 taken.map(Break)
             }
-            Effect::Queued { .. } => Ok(Continue(self.wait(access))),
-            Effect::Refused { reason, .. } => {
+            Some(Effect::Queued { .. }) => Ok(Continue(self.wait(access))),
+            Some(Effect::Refused { reason, .. }) => {
                 Err(refusal(reason).expect("a LOCK with a fresh nonce is not repeated"))
             }
-            other => unreachable!("a LOCK is answered by {other:?}"),
+            other => unreachable!("a LOCK is not answered by {other:?}"),
         }
     }
 

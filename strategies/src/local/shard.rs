@@ -37,16 +37,11 @@ impl Shards {
         config.keys_max = share(config.keys_max);
         config.nonces_max = share(config.nonces_max);
         let owner = Owner::this_process(None);
-        let shard = |_| {
-            Mutex::new(Shard {
-                table: LockTable::new(config.clone()),
-                waiters: BTreeMap::new(),
-                owner: Arc::new(owner.clone()),
-                closed: false,
-            })
-        };
-        let shards = (0..SHARDS).map(shard).collect();
-        Self { clock, drift, holds: Holds::default(), shards }
+        let shards = (0..SHARDS).map(|_| {
+            let (table, owner) = (LockTable::new(config.clone()), Arc::new(owner.clone()));
+            Mutex::new(Shard { table, waiters: BTreeMap::new(), owner, closed: false })
+        });
+        Self { clock, drift, holds: Holds::default(), shards: shards.collect() }
     }
 
     /// Locks the shard of a key.
@@ -69,8 +64,8 @@ impl Shards {
 
     fn lock<'a>(&'a self, shard: &'a Mutex<Shard>) -> Access<'a> {
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let (woken, lost) = (SmallVec::new(), Vec::new());
-        let notifications = Notifications { holds: &self.holds, woken, lost };
+        let notifications =
+            Notifications { holds: &self.holds, woken: SmallVec::new(), lost: Vec::new() };
         Access { shard, now: self.clock.now(), notifications }
     }
 
@@ -166,9 +161,8 @@ impl Access<'_> {
     }
 
     pub(super) fn extend(&mut self, key: &Arc<str>, nonce: Nonce, duration: Duration) {
-        let (key, duration_ms) = (key.clone(), whole_ms(duration));
-        let (process, request) = (ProcessId(0), 0);
-        self.step(&Command::Extend { key, nonce, process, request, duration_ms });
+        let (key, process, duration_ms) = (key.clone(), ProcessId(0), whole_ms(duration));
+        self.step(&Command::Extend { key, nonce, process, request: 0, duration_ms });
     }
 
     /// Ends a lease: of a watched lock, or of a grant that its call has not seen.

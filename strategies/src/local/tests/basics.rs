@@ -38,8 +38,7 @@ async fn tokens_begin_at_the_wall_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn limits_are_named() {
-    let options_ = LocalOptions::default().waiters_per_key_max(1);
-    let local = Local::with_options(options_, Arc::new(TokioClock::new()));
+    let local = limited(TableConfig { waiters_per_key_max: 1, ..TableConfig::default() });
     local.try_lock("k", ms(100)).await.unwrap();
     let _waiter = waiting(&local, "k", forever(100)).await;
     let refused = local.lock("k", forever(100)).await;

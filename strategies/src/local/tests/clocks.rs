@@ -39,8 +39,7 @@ fn a_deadline_is_never_later_than_the_end_of_the_lease() {
     for micros in (0..3000).step_by(37) {
         let clock = Arc::new(Hands::default());
         let no_drift = crate::Drift::from_ppm(0).unwrap();
-        let options_ = LocalOptions::default().drift(no_drift);
-        let local = Local::with_options(options_, clock.clone());
+        let local = Local::with_limits(TableConfig::default(), no_drift, clock.clone());
         *clock.0.lock().unwrap() = Duration::from_micros(micros);
         let first = local.lock("k", options(10, 0)).now_or_never().unwrap().unwrap();
         let mut waiter: Pending<'_> = Box::pin(local.lock("k", options(20, 500)));

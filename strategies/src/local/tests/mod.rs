@@ -12,9 +12,9 @@ use std::{
 use futures_util::FutureExt;
 
 use crate::{
-    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, LocalOptions, Lock,
-    LockOptions, MaxWait, Nonce, TokioClock,
-    lock_table::{Known, Sizes},
+    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait,
+    Nonce, TokioClock,
+    lock_table::{Known, Sizes, TableConfig},
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -23,6 +23,10 @@ const fn ms(ms: u64) -> Duration {
 
 fn local() -> Arc<Local> {
     Arc::new(Local::with_clock(Arc::new(TokioClock::new())))
+}
+
+fn limited(limits: TableConfig) -> Arc<Local> {
+    Arc::new(Local::with_limits(limits, crate::Drift::default(), Arc::new(TokioClock::new())))
 }
 
 fn options(duration: u64, max_wait: u64) -> LockOptions {

@@ -19,8 +19,8 @@ fn keys() -> Vec<String> {
 }
 
 /// How many of the keys are granted at one time, and the limits that the refusals name.
-async fn granted(options: LocalOptions) -> (usize, Vec<(&'static str, u64)>) {
-    let local = Local::with_options(options, Arc::new(TokioClock::new()));
+async fn granted(limits: TableConfig) -> (usize, Vec<(&'static str, u64)>) {
+    let local = limited(limits);
     let mut limits = Vec::new();
     for key in keys() {
         match local.try_lock(&key, ms(100)).await {
@@ -45,11 +45,12 @@ async fn granted(options: LocalOptions) -> (usize, Vec<(&'static str, u64)>) {
 #[tokio::test(start_paused = true)]
 async fn each_shard_has_a_sixteenth_and_an_eighth_more() {
     // Each shard has at most 22 of these 200 keys.
-    let options = LocalOptions::default();
-    assert_eq!(granted(options.clone().keys_max(320)).await, (200, vec![]));
-    assert_eq!(granted(options.clone().keys_max(16)).await, (16, vec![("keys held", 1)]));
-    assert_eq!(granted(options.clone().keys_max(0)).await, (0, vec![("keys held", 0)]));
-    assert_eq!(granted(options.nonces_max(17)).await, (32, vec![("nonces remembered", 2)]));
+    let keys = |keys_max| granted(TableConfig { keys_max, ..TableConfig::default() });
+    assert_eq!(keys(320).await, (200, vec![]));
+    assert_eq!(keys(16).await, (16, vec![("keys held", 1)]));
+    assert_eq!(keys(0).await, (0, vec![("keys held", 0)]));
+    let few = TableConfig { nonces_max: 17, ..TableConfig::default() };
+    assert_eq!(granted(few).await, (32, vec![("nonces remembered", 2)]));
 }
 
 /// Calls the table when it is woken, once it is armed, and counts the answers.

@@ -45,14 +45,7 @@ impl Node {
     /// What this member's own table shows of a key.
     pub(crate) fn inspect(&self, key: &str) -> Option<Inspection> {
         let table = self.group.as_ref()?.table();
-        let holder = table.holder(key)?;
-        Some(Inspection {
-            fencing_token: holder.token,
-            nonce: holder.nonce,
-            owner: (*holder.owner).clone(),
-            remaining: Duration::from_millis(holder.expires_at.since(table.now())),
-            waiters: holder.waiters,
-        })
+        Some(table.holder(key)?.inspection(table.now()))
     }
 
     /// The sizes of this member's table, and the entries in its log.
