@@ -15,8 +15,7 @@
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease expired
 --   {'stale'}                     more dead waiters than one script drops: to be sent again at once
 --   {'waiters', n} {'nonces', n}  a limit is reached
--- or {now, {}, {'stale'}}, if it is too late. Where it was granted with `now` as its token, `now`
--- alone; where it waits, and no grant is own, "queued now remaining".
+-- or {now, {}, {'stale'}}, if it is too late. The fast path answers `now` alone, which is its token.
 
 local call = redis.call
 -- include clock
@@ -122,9 +121,6 @@ elseif wait == '0' then
   answer = rest == 0 and {'stale'} or {'held', rest or left}
 elseif enqueue() then
   -- include remaining
-  if not own[1] then
-    return 'queued ' .. stamp .. ' ' .. (rest or left)
-  end
   answer = {'queued', rest or left}
 else
   -- include limits

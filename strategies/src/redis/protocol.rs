@@ -86,18 +86,11 @@ pub(super) enum Found {
 
 /// Reads the reply to a LOCK of one nonce.
 pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
-    // The most frequent answers are shorter: a grant whose token is the time, and a place.
-    match &value {
-        Value::Int(token) => {
-            let token = u64::try_from(*token).map_err(|_| "negative token")?;
-            return Ok(Reply {
-                now: Some(token),
-                grants: Vec::new(),
-                answer: Locked::Now { token },
-            });
-        }
-        Value::BulkString(text) => return place(text),
-        _ => {}
+    // The fast path: a grant whose token is the time.
+    if let Value::Int(token) = value {
+        let token = u64::try_from(token).map_err(|_| "negative token")?;
+        let (now, grants) = (Some(token), Vec::new());
+        return Ok(Reply { now, grants, answer: Locked::Now { token } });
     }
     read(value, |rest| {
         let mut parts = array(rest.next())?.into_iter();
@@ -115,21 +108,6 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
             _ => return Err("unknown answer to LOCK"),
         })
     })
-}
-
-/// Reads "queued now remaining".
-fn place(text: &[u8]) -> Read<Reply<Locked>> {
-    let mut fields = text.split(|byte| *byte == b' ');
-    if fields.next() != Some(b"queued") {
-        return Err("unknown text in answer to LOCK");
-    }
-    let (now, remaining) = (field(&mut fields)?, millis(field(&mut fields)?));
-    match fields.next() {
-        None => {
-            Ok(Reply { now: Some(now), grants: Vec::new(), answer: Locked::Queued { remaining } })
-        }
-        Some(_) => Err("long answer to LOCK"),
-    }
 }
 
 /// Reads the reply to an UNLOCK: whether the nonce held the key or waited for it.

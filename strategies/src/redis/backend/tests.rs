@@ -244,7 +244,7 @@ fn publication_grants_a_waiter_once() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Forever));
     lab.turn();
-    lab.say("$10\r\nqueued 5 9\r\n");
+    lab.say("*3\r\n:5\r\n*0\r\n*2\r\n$6\r\nqueued\r\n:9\r\n");
     let events = lab.turn();
     let [Event::Queued { check_in: Some(_), .. }] = events[..] else { panic!("{events:?}") };
     let grant = format!("1 3 {} 9 100 400 3000", nonce(1));
