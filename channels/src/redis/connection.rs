@@ -79,8 +79,8 @@ impl Server {
         Self { info, topics }
     }
 
-    /// Connects and subscribes. The subscription is acknowledged, and this node may publish, when it
-    /// returns.
+    /// Connects and subscribes. When it returns, the subscription is acknowledged and this node may
+    /// publish.
     pub(super) async fn connect(
         &self,
         shared: &Arc<Shared>,

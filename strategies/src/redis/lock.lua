@@ -15,7 +15,7 @@
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease expired
 --   {'stale'}                     more dead waiters than one script drops: to be sent again at once
 --   {'waiters', n} {'nonces', n}  a limit is reached
--- or {now, {}, {'stale'}}, if it is too late. The fast path answers `now` alone, which is its token.
+-- or {now, {}, {'stale'}}, if it is too late. The fast path answers `now`, its token, alone.
 
 local call = redis.call
 -- include clock
