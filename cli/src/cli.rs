@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
-use crate::{bench, failure::Failure, increment, output};
+use crate::{bench, failure::Failure, increment, output, run};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
@@ -36,6 +36,18 @@ enum Command {
     /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
+    /// Run a command while this process holds the lock of a key: a scheduled job runs once.
+    ///
+    /// The command runs in a process group of its own. It gets SIGTERM before the lock can be lost
+    /// and SIGKILL at the lease's end, also if this process is stopped or killed; a process that
+    /// leaves the group, as a daemon does, is not covered. Signals are forwarded to the group. The
+    /// command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL (without its
+    /// password) in its environment.
+    ///
+    /// Exit code: the command's own; 124 if the key is held, 123 if the lock was lost, 122 if the
+    /// Redis cannot be used, 125 after wrong use, 126 if the command cannot be executed, 127 if it
+    /// is not found, 128+n after signal n.
+    Run(run::Args),
     /// Measure locks on this machine, this network, this Redis.
     ///
     /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
@@ -48,10 +60,13 @@ enum Command {
 
 /// Runs the command that the arguments name.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
+    let first = env::args_os().nth(1);
     // Not commands of the parser, which would suggest them after a typing error.
-    match env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
+    match first.as_deref().and_then(OsStr::to_str) {
         Some(bench::WORKER) => return block_on_one_thread(bench::run_worker()),
         Some(increment::WORKER) => return block_on(increment::run_worker()),
+        Some(run::STARTER) => return Ok(run::run_starter()),
+        Some(run::WATCHDOG) => return run::run_watchdog(),
         _ => {}
     }
     let parsed = command().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
@@ -60,11 +75,13 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         // Also help and version. What clap cannot print it drops, and ends with 0.
         Err(error) => {
             output::written(error.print())?;
-            return Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+            let wrong_use = if first.is_some_and(|it| it == "run") { run::WRONG_USE } else { 2 };
+            return Ok(ExitCode::from(if error.exit_code() == 0 { 0 } else { wrong_use }));
         }
     };
     match cli.command {
         Command::Increment(args) => block_on(increment::run(args)),
+        Command::Run(args) => run::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
         #[cfg(feature = "simulator")]
         Command::Simulate(args) => simulate::run(&args),

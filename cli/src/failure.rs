@@ -28,6 +28,11 @@ impl Failure {
         Self { text: text.into(), exit_code: 128 + signal }
     }
 
+    /// The same failure with another exit code.
+    pub(crate) fn with_exit_code(self, exit_code: u8) -> Self {
+        Self { exit_code, ..self }
+    }
+
     /// 1 is reserved for a lost update.
     const EXIT_CODE: u8 = 2;
 

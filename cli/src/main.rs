@@ -6,17 +6,22 @@ mod cluster;
 mod failure;
 mod increment;
 mod output;
+mod run;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod stop;
 mod verbosity;
 mod worker;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
     cli::run().unwrap_or_else(|failure| {
-        eprintln!("gaggle: {failure}");
+        // One that is closed or full keeps the exit code.
+        let _ = writeln!(io::stderr(), "gaggle: {failure}");
         failure.exit_code()
     })
 }

@@ -42,7 +42,6 @@ impl Verbosity {
     }
 
     /// As [`start`](Self::start), but without a log unless an option or `RUST_LOG` asks for one.
-    #[cfg(feature = "simulator")]
     pub(crate) fn start_if_chosen(self) -> Result<(), Failure> {
         let variable = std::env::var("RUST_LOG").unwrap_or_default();
         if self.quiet || self.verbose > 0 || !variable.is_empty() { self.start() } else { Ok(()) }

@@ -24,7 +24,7 @@ fn output(command: &mut Command) -> (String, String, Option<i32>) {
 
 #[test]
 fn help_fits_80_columns() {
-    let mut commands = vec!["increment", "bench"];
+    let mut commands = vec!["increment", "bench", "run"];
     commands.extend(cfg!(feature = "simulator").then_some("simulate"));
     for command in commands {
         for option in ["-h", "--help"] {

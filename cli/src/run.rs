@@ -1,0 +1,106 @@
+//! `gaggle run`: runs a command while this process holds the lock of a key.
+
+mod address;
+mod args;
+mod command;
+mod job;
+mod lock;
+mod signals;
+mod span;
+mod watchdog;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use gaggle::{BootClock, Clock as _, Guard, Instant};
+
+use self::{address::Address, args::Settings, job::End, signals::Signals};
+use crate::{failure::Failure, verbosity::Verbosity};
+
+pub(crate) use self::{
+    args::Args,
+    command::{STARTER, run_starter},
+    watchdog::{WATCHDOG, run_watchdog},
+};
+
+/// The exit code of wrong use, as of `timeout` and `env`.
+pub(crate) const WRONG_USE: u8 = 125;
+
+/// Runs the command on this thread: its parent-death signal is bound to the thread that starts it.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    Verbosity::default().start_if_chosen()?;
+    let address = Address::find(&args)?;
+    let settings = Settings::try_from(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed("no runtime", &error))?;
+    runtime.block_on(run_locked(&settings, &address)).map(ExitCode::from)
+}
+
+async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failure> {
+    // Received from here on: none is lost between the steps.
+    let mut signals = Signals::new().map_err(|error| failed("no signals", &error))?;
+    let locker = match lock::open(settings, address, &mut signals).await {
+        Ok(locker) => locker,
+        Err(code) => return Ok(code),
+    };
+    let guard = match lock::acquire(settings, address, &locker, &mut signals).await {
+        Ok(guard) => guard,
+        Err(code) => {
+            lock::close(&locker).await;
+            return Ok(code);
+        }
+    };
+    let at_least_until = BootClock.now().after(settings.at_least);
+    let end = job::run(settings, address, &guard, &mut signals).await;
+    let code = match end.map_err(|error| failed("the command was not started", &error)) {
+        Ok(End::Lost(reason)) => {
+            notice(&format!("{:?} {reason}", settings.key));
+            settings.exit_lost
+        }
+        Ok(End::Code(code)) => {
+            if keep(&guard, at_least_until, &mut signals).await {
+                lock::unlock(settings, address, &locker, guard).await;
+            } else {
+                // Its lease ends the wait.
+                let _ = guard.into_lock();
+            }
+            return Ok(code);
+        }
+        Err(failure) => {
+            notice(&failure.to_string());
+            WRONG_USE
+        }
+    };
+    drop(guard);
+    lock::close(&locker).await;
+    Ok(code)
+}
+
+/// Keeps the lock until then. A signal leaves the rest of that time to the lease and returns
+/// `false`: the lock is not to be unlocked.
+async fn keep(guard: &Guard, until: Instant, signals: &mut Signals) -> bool {
+    tokio::select! {
+        biased;
+        () = BootClock.sleep_until(until) => true,
+        () = guard.lost() => true,
+        _ = signals.fatal() => {
+            let rest = until.since(BootClock.now()).max(Duration::from_millis(1));
+            if let Err(error) = guard.extend(rest).await {
+                notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
+            }
+            false
+        }
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> Failure {
+    Failure::new(what).because(error).with_exit_code(WRONG_USE)
+}
+
+/// Prints a line to standard error. One that is closed or full is no reason to fail.
+fn notice(text: &str) {
+    let _ = writeln!(io::stderr(), "gaggle: {text}");
+}

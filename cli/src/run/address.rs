@@ -1,0 +1,135 @@
+//! The URL of `gaggle run`: where it comes from, and how it is shown without its password.
+
+use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use url::Url;
+
+use super::{WRONG_USE, args::Args, notice};
+use crate::{cluster::redis_address, failure::Failure};
+
+const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
+/// The permissions of other users.
+const MODE_OF_OTHERS: u32 = 0o007;
+
+/// The Redis of a run.
+pub(super) struct Address {
+    url: String,
+    /// Without its password.
+    public: String,
+    /// Host and port, or the path of the socket.
+    shown: String,
+}
+
+impl Address {
+    /// Finds the URL in the options or in `GAGGLE_URL`, before any request is sent.
+    pub(super) fn find(args: &Args) -> Result<Self, Failure> {
+        let wrong = |text: String| Failure::new(text).with_exit_code(WRONG_USE);
+        if let Some(url) = &args.url {
+            let address = Self::parse(&url.0)?;
+            if address.has_password() && !args.quiet {
+                notice(
+                    "--url contains a password, which every user of this machine can see: set \
+                     GAGGLE_URL, or give --url-file",
+                );
+            }
+            return Ok(address);
+        }
+        if let Some(path) = &args.url_file {
+            let name = path.display();
+            let read = fs::read_to_string(path);
+            let text = read.map_err(|error| wrong(format!("--url-file {name}: {error}")))?;
+            let address = Self::parse(text.trim())?;
+            if address.has_password() && is_open_to_others(path) {
+                let problem = "it contains a password and is open to every user";
+                let cure = format!("run `chmod 600 {name}`");
+                return Err(wrong(format!("--url-file {name}: {problem}; {cure}")));
+            }
+            return Ok(address);
+        }
+        match env::var("GAGGLE_URL") {
+            Ok(url) if !url.is_empty() => Self::parse(&url),
+            Err(env::VarError::NotUnicode(_)) => Err(wrong("GAGGLE_URL is not UTF-8".into())),
+            _ => {
+                let sources = "set GAGGLE_URL, or give --url or --url-file";
+                Err(wrong(format!("no Redis is given: {sources}; {EXAMPLE}")))
+            }
+        }
+    }
+
+    /// Refuses what a process that ends with its command cannot hold. No message shows the URL.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong =
+            |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);
+        let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        if scheme.starts_with("gaggle+") || scheme.starts_with("raft+") {
+            return Err(wrong(
+                "the URL is of a voting member, and a member that ends with each command costs its \
+                 group a vote: give the URL of a Redis",
+            ));
+        }
+        if scheme == "local" || scheme == "noop" {
+            let problem = format!("{scheme}: excludes no other process: give the URL of a Redis");
+            return Err(wrong(&problem));
+        }
+        let mut public = match Url::parse(text) {
+            Ok(url) => url,
+            // `open` finds the same problem, and explains it.
+            Err(error) => return Err(wrong(&format!("invalid URL: {error}"))),
+        };
+        // A URL without a host has no password.
+        let _ = public.set_password(None);
+        let kept: Vec<_> =
+            public.query_pairs().into_owned().filter(|(name, _)| name != "pass").collect();
+        if public.query().is_some() && kept.len() < public.query_pairs().count() {
+            public.query_pairs_mut().clear().extend_pairs(kept);
+        }
+        let shown = match scheme.as_str() {
+            "redis+unix" => public.path().to_owned(),
+            _ => redis_address(text),
+        };
+        Ok(Self { url: text.to_owned(), public: public.into(), shown })
+    }
+
+    /// The URL to open, with its password.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL for the command's environment.
+    pub(super) fn public(&self) -> &str {
+        &self.public
+    }
+
+    /// The server, for messages.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn has_password(&self) -> bool {
+        Url::parse(&self.url).is_ok_and(|url| {
+            url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass")
+        })
+    }
+}
+
+fn is_open_to_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.permissions().mode() & MODE_OF_OTHERS != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn public_url_has_no_password() {
+        for (url, public, shown, secret) in [
+            ("redis://a:b@h:7/2", "redis://a@h:7/2", "h:7/2", true),
+            ("redis://h?queue=none", "redis://h?queue=none", "h:6379", false),
+            ("redis+unix:///r.sock?db=1&pass=x", "redis+unix:///r.sock?db=1", "/r.sock", true),
+        ] {
+            let address = Address::parse(url).map_err(|failure| failure.to_string()).unwrap();
+            assert_eq!((address.public(), address.shown()), (public, shown));
+            assert_eq!((address.url(), address.has_password()), (url, secret));
+        }
+    }
+}

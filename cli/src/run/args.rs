@@ -1,0 +1,163 @@
+//! The options of `gaggle run`, and what they are together.
+
+use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
+
+use gaggle::{LockOptions, MaxWait};
+use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX};
+
+use super::{WRONG_USE, span};
+use crate::failure::Failure;
+
+/// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
+const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// The options of `gaggle run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The Redis, as redis://[user[:password]@]host[:port][/db] [env: GAGGLE_URL].
+    #[arg(long, value_name = "URL", conflicts_with = "url_file")]
+    pub(super) url: Option<HiddenUrl>,
+    /// A file that contains the URL: a password in an argument is visible to other users.
+    #[arg(long, value_name = "PATH")]
+    pub(super) url_file: Option<PathBuf>,
+    /// Wait this long for the key, as 500ms, 5s or forever.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span::max_wait)]
+    max_wait: MaxWait,
+    /// Do not wait: run the command only if the key is free now.
+    #[arg(long = "try", conflicts_with = "max_wait")]
+    try_now: bool,
+    /// The lease, which is extended while the command runs: after a crash of this machine the key
+    /// is free after this long.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = span::lease)]
+    duration: Duration,
+    /// End the command after this long.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = span::max_hold)]
+    max_hold: Duration,
+    /// The time between SIGTERM and SIGKILL when the lock is lost, at most half of --duration
+    /// [default: a quarter of --duration, at most 5s].
+    #[arg(long, value_name = "DURATION", value_parser = span::any)]
+    kill_after: Option<Duration>,
+    /// Keep the key for at least this long, also if the command ends earlier: machines whose clocks
+    /// differ by less than this run a scheduled job once.
+    #[arg(long, value_name = "DURATION", value_parser = span::any)]
+    at_least: Option<Duration>,
+    /// A name that others see as the holder, beside host and process id.
+    #[arg(long)]
+    label: Option<String>,
+    /// Print no warning, and nothing if another process holds the key.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// The exit code if another process holds the key.
+    #[arg(long, value_name = "N", default_value_t = 124)]
+    exit_not_acquired: u8,
+    /// The exit code if the lock was lost and the command was ended.
+    #[arg(long, value_name = "N", default_value_t = 123)]
+    exit_lost: u8,
+    /// The exit code if the Redis cannot be used.
+    #[arg(long, value_name = "N", default_value_t = 122)]
+    exit_unavailable: u8,
+    /// The key, 1 to 1024 bytes of UTF-8.
+    key: OsString,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// A URL that `Debug` does not show, because it may contain a password.
+#[derive(Clone)]
+pub(super) struct HiddenUrl(pub(super) String);
+
+impl From<String> for HiddenUrl {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+impl fmt::Debug for HiddenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(not shown)")
+    }
+}
+
+/// The checked options of one run.
+pub(super) struct Settings {
+    pub(super) key: String,
+    pub(super) command: Vec<OsString>,
+    /// With a `max_wait` of zero for `--try`.
+    pub(super) lock: LockOptions,
+    pub(super) max_hold: Duration,
+    pub(super) kill_after: Duration,
+    pub(super) at_least: Duration,
+    pub(super) quiet: bool,
+    pub(super) exit_not_acquired: u8,
+    pub(super) exit_lost: u8,
+    pub(super) exit_unavailable: u8,
+}
+
+impl Settings {
+    pub(super) fn lease(&self) -> Duration {
+        self.lock.get_duration()
+    }
+}
+
+impl TryFrom<Args> for Settings {
+    type Error = Failure;
+
+    fn try_from(args: Args) -> Result<Self, Failure> {
+        let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
+        let Ok(key) = args.key.into_string() else {
+            return wrong("the key is not UTF-8: choose another".into());
+        };
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let bytes = key.len();
+            return wrong(format!("the key has {bytes} bytes: give 1 to {KEY_BYTES_MAX}"));
+        }
+        let label_bytes = args.label.as_ref().map_or(0, String::len);
+        if label_bytes > LABEL_BYTES_MAX {
+            return wrong(format!(
+                "--label has {label_bytes} bytes: give at most {LABEL_BYTES_MAX}"
+            ));
+        }
+        let (lease, max_hold) = (args.duration, args.max_hold);
+        // The first extension is at a third of the lease: an earlier SIGTERM would always come.
+        let kill_after = args.kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX));
+        if kill_after > lease / 2 {
+            let (given, limit) = (span::show(kill_after), span::show(lease / 2));
+            return wrong(format!(
+                "--kill-after {given}: the limit is half of --duration, {limit}; give a longer \
+                 --duration or a shorter --kill-after"
+            ));
+        }
+        if max_hold < lease {
+            let (given, limit) = (span::show(max_hold), span::show(lease));
+            return wrong(format!(
+                "--max-hold {given}: it is at least --duration, {limit}; give a shorter --duration \
+                 or a longer --max-hold"
+            ));
+        }
+        let at_least = args.at_least.unwrap_or_default();
+        if at_least > max_hold {
+            let (given, limit) = (span::show(at_least), span::show(max_hold));
+            return wrong(format!(
+                "--at-least {given}: the limit is --max-hold, {limit}; give a longer --max-hold"
+            ));
+        }
+        let max_wait = if args.try_now { Duration::ZERO.into() } else { args.max_wait };
+        let mut lock = LockOptions::default().duration(lease).max_wait(max_wait);
+        if let Some(label) = args.label {
+            lock = lock.label(label);
+        }
+        Ok(Self {
+            key,
+            command: args.command,
+            lock,
+            max_hold,
+            kill_after,
+            at_least,
+            quiet: args.quiet,
+            exit_not_acquired: args.exit_not_acquired,
+            exit_lost: args.exit_lost,
+            exit_unavailable: args.exit_unavailable,
+        })
+    }
+}

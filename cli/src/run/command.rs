@@ -1,0 +1,121 @@
+//! The command of `gaggle run`: a process group that starts stopped, and is watched before it runs.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io::{self, ErrorKind},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command as Process, ExitCode},
+};
+
+use gaggle::Guard;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid, kill_process,
+    kill_process_group, waitid,
+};
+
+use super::{WRONG_USE, address::Address, args::Settings, notice};
+
+/// The first argument of the process that becomes the command.
+pub(crate) const STARTER: &str = "run-command";
+
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// What a process group did last.
+pub(super) enum State {
+    Running,
+    Stopped,
+    /// Its first process has ended with this exit code.
+    Ended(u8),
+}
+
+/// The command's process group.
+pub(super) struct Command {
+    group: Pid,
+}
+
+impl Command {
+    /// Starts a process that stops itself before it becomes the command. Its parent-death signal is
+    /// bound to the calling thread, which is therefore the main thread.
+    pub(super) fn start(settings: &Settings, guard: &Guard, address: &Address) -> io::Result<Self> {
+        let child = Process::new(this_program()?)
+            .arg0("gaggle")
+            .arg(STARTER)
+            .arg(getpid().as_raw_nonzero().to_string())
+            .args(&settings.command)
+            .env("GAGGLE_KEY", &settings.key)
+            .env("GAGGLE_FENCING_TOKEN", guard.fencing_token().to_string())
+            .env("GAGGLE_NONCE", guard.nonce().to_string())
+            .env("GAGGLE_URL", address.public())
+            .process_group(0)
+            .spawn()?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Self { group: id.expect("a child has a process id") })
+    }
+
+    pub(super) fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// The state of its first process, which is not reaped: the number of the group stays taken.
+    pub(super) fn state(&self) -> io::Result<State> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.group), options | WaitIdOptions::NOHANG)?;
+        Ok(match status {
+            None => State::Running,
+            Some(status) if status.stopped() => State::Stopped,
+            Some(status) => State::Ended(exit_code(&status)),
+        })
+    }
+
+    /// Lets it run, once it has stopped itself.
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends a signal to the group. A group that has ended needs none.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Reaps the ended processes of the group that are children of this process: its first one,
+    /// and others where this process is the init of a container.
+    pub(super) fn reap(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        while let Ok(Some(_)) = waitid(WaitId::Pgid(Some(self.group)), options) {}
+    }
+}
+
+/// The exit code, or 128 and the number of the signal.
+fn exit_code(status: &WaitIdStatus) -> u8 {
+    let code = status.exit_status().or_else(|| Some(128 + status.terminating_signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// The program of this process, also after its file was replaced.
+pub(super) fn this_program() -> io::Result<PathBuf> {
+    let program = PathBuf::from("/proc/self/exe");
+    if program.exists() { Ok(program) } else { env::current_exe() }
+}
+
+/// In the process that becomes the command: waits until it is watched.
+pub(crate) fn run_starter() -> ExitCode {
+    let mut arguments = env::args_os().skip(2);
+    let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // A parent that ended before the line above sends no signal.
+    let (Some(program), true) = (arguments.next(), parent.is_some() && getppid() == parent) else {
+        return ExitCode::from(WRONG_USE);
+    };
+    let _ = kill_process(getpid(), Signal::STOP);
+    let error = Process::new(&program).args(arguments).exec();
+    ExitCode::from(not_executed(&program, &error))
+}
+
+fn not_executed(program: &OsStr, error: &io::Error) -> u8 {
+    notice(&format!("{} cannot be executed: {error}", program.display()));
+    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}

@@ -1,0 +1,111 @@
+//! The lock of `gaggle run`: acquisition, and what a user reads where it fails.
+
+use std::{future::IntoFuture as _, time::Duration};
+
+use gaggle::{Error, Guard, Locker, MaxWait, OpenError};
+use rustix::process::Signal;
+
+use super::{WRONG_USE, address::Address, args::Settings, notice, signals::Signals, span};
+use crate::failure::Failure;
+
+/// How long to wait for the name of the holder, and for a withdrawal to be sent.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Connects, or prints why not and returns the exit code.
+pub(super) async fn open(
+    settings: &Settings,
+    address: &Address,
+    signals: &mut Signals,
+) -> Result<Locker, u8> {
+    let opened = tokio::select! {
+        biased;
+        signal = signals.fatal() => return Err(exit_code(signal)),
+        opened = gaggle::open(address.url()) => opened,
+    };
+    opened.map_err(|error| match error {
+        OpenError::Strategy(error) => unavailable(settings, address, &error),
+        error => {
+            notice(&format!("{}; not run", Failure::of(&error)));
+            WRONG_USE
+        }
+    })
+}
+
+/// Acquires the lock, or prints why not and returns the exit code. A signal withdraws the request.
+pub(super) async fn acquire(
+    settings: &Settings,
+    address: &Address,
+    locker: &Locker,
+    signals: &mut Signals,
+) -> Result<Guard, u8> {
+    let key = &settings.key;
+    let request = locker.lock_with(key.as_str(), settings.lock.clone());
+    let granted = tokio::select! {
+        biased;
+        signal = signals.fatal() => return Err(exit_code(signal)),
+        granted = request.auto_extend(settings.max_hold).into_future() => granted,
+    };
+    let error = match granted {
+        Ok(guard) => return Ok(guard),
+        Err(error) => error,
+    };
+    match error {
+        Error::Held | Error::TimedOut => {
+            if !settings.quiet {
+                let holder = holder(locker, key).await;
+                let wait = match settings.lock.get_max_wait() {
+                    MaxWait::AtMost(wait) if !wait.is_zero() => {
+                        format!(" after a wait of {}", span::show(wait))
+                    }
+                    _ => String::new(),
+                };
+                notice(&format!("{key:?} is held by {holder}{wait}; not run"));
+            }
+            Err(settings.exit_not_acquired)
+        }
+        Error::InvalidKey { .. } | Error::InvalidOptions { .. } => {
+            notice(&format!("{error}; not run"));
+            Err(WRONG_USE)
+        }
+        error => Err(unavailable(settings, address, &error)),
+    }
+}
+
+fn unavailable(settings: &Settings, address: &Address, error: &Error) -> u8 {
+    let (key, server, reason) = (&settings.key, address.shown(), Failure::of(error));
+    notice(&format!("{key:?} was not locked at {server}: {reason}; not run"));
+    settings.exit_unavailable
+}
+
+/// The exit code of a process that a signal ended, as shells show it.
+pub(super) fn exit_code(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}
+
+/// Unlocks after the command has ended. A failure changes no exit code.
+pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Locker, guard: Guard) {
+    let Err(error) = guard.unlock().await else { return };
+    let (key, server, reason) = (&settings.key, address.shown(), Failure::of(&error));
+    let consequence = match error {
+        Error::NotHolder | Error::Expired => "another process may have held it meanwhile".into(),
+        _ => format!("it is free within {}", span::show(settings.lease())),
+    };
+    notice(&format!("{key:?} was not unlocked at {server}: {reason}; {consequence}"));
+    close(locker).await;
+}
+
+/// Sends what is pending, such as a withdrawal.
+pub(super) async fn close(locker: &Locker) {
+    let _ = tokio::time::timeout(PATIENCE, locker.close()).await;
+}
+
+/// The holder of the key, as far as the server says in time.
+async fn holder(locker: &Locker, key: &str) -> String {
+    match tokio::time::timeout(PATIENCE, locker.inspect(key)).await {
+        Ok(Ok(Some(held))) => {
+            let label = held.owner.label.map(|label| format!(" ({label})")).unwrap_or_default();
+            format!("{}, pid {}{label}", held.owner.host, held.owner.pid)
+        }
+        _ => "another process".into(),
+    }
+}
