@@ -8,10 +8,14 @@ use gaggle_strategies::{
     lock_table::ClusterTime,
 };
 
-use super::bounds::{Bounds, CLIENT_TICK_MS, Fault, LEASE_TICKS, TICK_MS};
+use super::{Bounds, Fault, LEASE_TICKS, TICK_MS, past::Cmd};
+
+/// A client's clock is as slow against cluster time as the default drift allows: 1 %.
+const CLIENT_TICK_MS: u64 = 990;
+const LEASE: Duration = Duration::from_millis(LEASE_TICKS * TICK_MS);
 
 /// What a client does at present.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// It has sent nothing yet.
     #[default]
@@ -27,37 +31,37 @@ pub(crate) enum Phase {
 }
 
 /// How far one request of a client has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Request {
     #[default]
     No,
     /// In flight.
     Sent,
-    /// In a log, or at the resource.
+    /// In the log, or at the resource.
     Arrived,
     Answered,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The tick at which it sent, of the LOCK while it asks, of the EXTEND while it holds.
-    pub(crate) sent: u8,
-    /// The newest cluster time, in ticks, that it knew when it sent its LOCK.
+    sent: u8,
+    /// The latest cluster time, in ticks, that it knew when it sent its LOCK.
     pub(crate) seen: u8,
-    /// How often its LOCK was appended, in whichever log.
+    /// How often its LOCK is in the log.
     pub(crate) locks: u8,
-    /// How often its UNLOCK was.
-    pub(crate) unlocks: u8,
+    /// Whether its UNLOCK is.
+    pub(crate) unlocked: bool,
     pub(crate) extend: Request,
     pub(crate) write: Request,
     /// Of its grant, or of its write in flight.
-    pub(crate) token: u8,
+    token: u8,
     /// In milliseconds of its own clock, while it holds.
-    pub(crate) deadline: u32,
+    deadline: u32,
 }
 
-/// A reply to a LOCK: a grant, in ticks of cluster time.
+/// A reply to a LOCK: a grant, in cluster time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) client: u8,
@@ -81,16 +85,24 @@ fn drift(bounds: &Bounds) -> Drift {
     if trusts { Drift::from_ppm(0).unwrap() } else { Drift::default() }
 }
 
-const LEASE: Duration = Duration::from_millis(LEASE_TICKS * TICK_MS);
-
 impl Client {
     /// Whether it acts as the holder.
     pub(crate) fn believes(&self, tick: u8) -> bool {
         self.phase == Phase::Holding && millis(local(tick)) < self.deadline
     }
 
+    /// A command of it is in the log.
+    pub(crate) fn committed(&mut self, cmd: Cmd) {
+        match cmd {
+            Cmd::Lock { .. } => self.locks += 1,
+            Cmd::Unlock(_) => self.unlocked = true,
+            Cmd::Extend(_) => self.extend = Request::Arrived,
+            Cmd::Noop | Cmd::Gone(_) => {}
+        }
+    }
+
     /// Sends its LOCK.
-    pub(crate) fn ask(&mut self, tick: u8, seen: u8) {
+    pub(crate) fn lock(&mut self, tick: u8, seen: u8) {
         *self = Self { phase: Phase::Asking, sent: tick, seen, ..*self };
     }
 
@@ -112,13 +124,13 @@ impl Client {
     }
 
     /// Sends its EXTEND.
-    pub(crate) fn ask_longer(&mut self, tick: u8) {
+    pub(crate) fn extend(&mut self, tick: u8) {
         self.extend = Request::Sent;
         self.sent = tick;
     }
 
-    /// Receives the answer that the lease was extended.
-    pub(crate) fn receive_longer(&mut self, bounds: &Bounds) {
+    /// Receives the reply that the lease was extended.
+    pub(crate) fn receive_extended(&mut self, bounds: &Bounds) {
         let present = Instant::from_origin(Duration::from_millis(self.deadline.into()));
         let deadline = extended_deadline(Some(present), local(self.sent), LEASE, drift(bounds));
         self.deadline = millis(deadline);
@@ -126,22 +138,20 @@ impl Client {
         self.sent = 0;
     }
 
-    /// Unlocks, or withdraws: from here on it believes nothing.
-    pub(crate) fn give_up(&mut self) {
-        self.stop(Phase::Ended);
-    }
-
-    /// Dies; a write in flight still takes effect.
-    pub(crate) fn die(&mut self) {
-        self.stop(Phase::Dead);
-    }
-
-    fn stop(&mut self, phase: Phase) {
+    /// Unlocks, withdraws or dies: from here on it believes nothing. A write in flight still
+    /// arrives.
+    pub(crate) fn stop(&mut self, phase: Phase) {
         self.phase = phase;
         self.sent = 0;
         self.deadline = 0;
         if self.write != Request::Sent {
             self.token = 0;
         }
+    }
+
+    /// Its write arrives, with this token.
+    pub(crate) fn land(&mut self) -> u8 {
+        self.write = Request::Arrived;
+        if self.phase == Phase::Holding { self.token } else { std::mem::take(&mut self.token) }
     }
 }
