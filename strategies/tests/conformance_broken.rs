@@ -83,7 +83,7 @@ async fn strategy_without_a_fault_passes() {
 
 /// Which cases must notice which fault. Derived by running, then read: every line says what a user
 /// of such a lock would suffer from.
-const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
+const FOUND_BY: &[(Fault, &[u8])] = &[
     (
         Fault::NeverGrants,
         &[
@@ -94,14 +94,14 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
     (Fault::RefusesContended, &[2, 3, 11, 12, 13, 14, 16, 20, 22, 23, 28, 29, 30, 31, 32, 38]),
     (Fault::OneLockForAll, &[4, 27, 34, 35, 38]),
     (Fault::FoldsKeys, &[34]),
-    (Fault::UnlockIgnoresNonce, &[2, 9, 13, 21, 22, 30, 33]),
-    (Fault::UnlockWakesNoWaiter, &[3, 11, 12, 14, 16, 20, 22, 23, 28, 29, 30, 32]),
+    (Fault::UnlockIgnoresNonce, &[9, 21, 22]),
+    (Fault::UnlockWakesNoWaiter, &[3, 11, 12, 16, 20, 22, 23, 28, 29, 30, 32]),
     (Fault::UnlockAlwaysSucceeds, &[9, 10, 21, 22]),
     (Fault::ReleaseDoesNothing, &[7]),
     (Fault::ZeroWaitNeverTries, &[5, 6, 8, 36]),
     (Fault::TryWaits, &[6, 8, 34]),
-    (Fault::NeverExpires, &[8, 11, 12, 14, 19, 20, 22, 25, 28]),
-    (Fault::ExpiresLate, &[8, 11, 12, 14, 19, 20, 22, 25, 28]),
+    (Fault::NeverExpires, &[1, 8, 11, 12, 14, 19, 20, 22, 25, 28]),
+    (Fault::ExpiresLate, &[1, 8, 11, 12, 14, 19, 20, 22, 25, 28]),
     (Fault::ExpiresEarly, &[8, 11, 12, 14, 20, 22, 28]),
     (Fault::DeadlineFromAnswer, &[1, 17]),
     (Fault::OverrunsMaxWait, &[2, 13]),
@@ -116,9 +116,9 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
     (Fault::TokensRestartWithLeader, &[27]),
     (Fault::LastComeFirstServed, &[29]),
     (Fault::Starves, &[29]),
-    (Fault::GhostWaiters, &[30, 31, 33]),
+    (Fault::GhostWaiters, &[30, 31, 33, 38]),
     (Fault::GhostGrants, &[31]),
-    (Fault::GrantsTwo, &[32]),
+    (Fault::GrantsTwo, &[29, 32]),
     (Fault::LeaksKeys, &[25, 33, 35]),
     (Fault::HangsWhenDown, &[36, 37]),
     (Fault::DownIsHeld, &[36, 37]),
@@ -130,7 +130,7 @@ const FOUND_BY: [(Fault, &[u8]); Fault::ALL.len()] = [
 #[tokio::test(start_paused = true)]
 async fn every_fault_fails_its_cases() {
     let mut wrong = Vec::new();
-    for (fault, cases) in FOUND_BY {
+    for &(fault, cases) in FOUND_BY {
         let report = testing::run(&Plain::new(Some(fault))).await;
         if report.failed() != cases {
             wrong.push(format!(
@@ -145,7 +145,7 @@ async fn every_fault_fails_its_cases() {
 #[test]
 fn table_of_faults_is_complete() {
     let faults: BTreeSet<_> = FOUND_BY.iter().map(|(fault, _)| *fault).collect();
-    assert_eq!(faults, Fault::ALL.into_iter().collect());
+    assert_eq!(faults, Fault::ALL.iter().copied().collect());
 }
 
 /// A case that nothing but a strategy without any function could fail would prove nothing.

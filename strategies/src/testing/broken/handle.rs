@@ -1,54 +1,59 @@
 //! A process' handle on a [`Server`], with the faults of its side.
 
 use std::{
+    collections::BTreeMap,
+    pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{sleep, timeout},
 };
 
-use super::{
-    Fault, Server,
-    server::{Answer, Request},
-};
+use super::{Fault, Server};
 use crate::{
-    Capabilities, Clock, Drift, Error, Exclusion, Holds, Inspection, Instant, KeyedMutex, Lock,
-    LockOptions, LossWatch, MaxWait, Nonce, Order, REQUEST_TIMEOUT, Survives, check_duration,
-    check_key, check_request, extended, gone, granted_deadline,
+    Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection,
+    Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Order,
+    REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, gone, granted_deadline,
+    wait_until,
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.
 const OVERRUN: Duration = Duration::from_millis(82);
 /// How long [`Fault::TryWaits`] waits, and how long [`Fault::UnlockWakesNoWaiter`] lets wait.
 const LAZY: Duration = Duration::from_secs(10);
+/// How often waiters look that are served in another order than they came.
+const BUSY: Duration = Duration::from_millis(5);
+/// By how much [`Fault::ExpiresLate`] is late.
+const LATE: Duration = Duration::from_secs(5);
 
 /// One process' use of a [`Server`].
 #[derive(Debug)]
 pub struct Handle {
     server: Server,
-    process: u64,
     holds: Holds,
     closed: watch::Sender<bool>,
     disconnected: AtomicBool,
+    /// The last lock of each row.
+    own: Mutex<BTreeMap<String, Lock>>,
 }
 
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
-        let process = rand::random();
         let (closed, _) = watch::channel(false);
         Self {
             server,
-            process,
             holds: Holds::default(),
             closed,
             disconnected: AtomicBool::new(false),
+            own: Mutex::default(),
         }
     }
 
@@ -84,120 +89,186 @@ impl Handle {
         }
     }
 
-    async fn granted(&self, request: &Request, sent: Instant) -> Result<Lock, Error> {
+    /// A lock once the server is up, as clients see it.
+    async fn granted(&self, key: &str, mut options: LockOptions) -> Result<Lock, Error> {
+        let sent = self.now();
+        let until = wait_until(sent, options.get_max_wait());
+        match options.get_max_wait() {
+            MaxWait::AtMost(Duration::ZERO) => self.served(REQUEST_TIMEOUT).await?,
+            MaxWait::AtMost(wait) => self.served(wait).await?,
+            MaxWait::Forever => self.served(Duration::MAX).await?,
+        }
+        if let Some(until) = until {
+            options = options.max_wait(until.since(self.now()));
+        }
+        let (row, duration) = (self.server.row_of(key), options.get_duration());
+        if self.is(Fault::Reentrant)
+            && let Some(own) = self.own(&row)
+        {
+            return Ok(own);
+        }
+        self.server.begin(&row);
+        let lock = self.lock_row(&row, options).await?;
+        self.server.note_grant(&row);
+        let now = self.now();
+        let deadline = match self.server.fault {
+            Some(Fault::DeadlineFromAnswer) => now.after(duration),
+            Some(Fault::NeverExpires | Fault::ExpiresLate | Fault::ExpiresEarly) => {
+                granted_deadline(sent, now, now.since(sent), duration, Drift::default())
+            }
+            _ => lock.deadline().expect("a fresh lock has a deadline"),
+        };
+        let token = self.server.token(&row, lock.fencing_token());
+        let lock = Lock::new(key, lock.nonce(), token, Some(deadline));
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(row, lock.clone());
+        Ok(lock)
+    }
+
+    /// The lock of this process on a row, while it holds.
+    fn own(&self, row: &str) -> Option<Lock> {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).get(row).cloned()?;
+        (self.server.holder(row)?.nonce == own.nonce()).then_some(own)
+    }
+
+    /// A lock on a row, as the table knows it.
+    async fn lock_row(&self, row: &str, options: LockOptions) -> Result<Lock, Error> {
+        let local = self.server.local();
+        let duration = options.get_duration();
+        let options = match self.server.fault {
+            Some(Fault::NeverExpires) => options.duration(DURATION_MAX),
+            Some(Fault::ExpiresLate) => options.duration((duration + LATE).min(DURATION_MAX)),
+            Some(Fault::ExpiresEarly) => options.duration(duration / 2),
+            Some(Fault::RefusesContended) => options.max_wait(Duration::ZERO),
+            _ => options,
+        };
+        let waits = options.get_max_wait() != MaxWait::AtMost(Duration::ZERO);
+        let call = {
+            let (local, row, options) = (local.clone(), row.to_owned(), options.clone());
+            async move { local.lock(&row, options).await }
+        };
+        match self.server.fault {
+            Some(Fault::GhostWaiters) => tokio::spawn(call).await.expect("it does not panic"),
+            Some(Fault::GhostGrants) => {
+                let before = self.server.holder(row).map(|holder| holder.nonce);
+                GhostGrant { server: &self.server, row, before, call: Some(Box::pin(call)) }.await
+            }
+            Some(Fault::GrantsTwo) if waits => tokio::select! {
+                biased;
+                lock = local.lock(row, options) => lock,
+                () = self.server.intrusions.notified() => {
+                    let deadline = self.now().after(duration);
+                    Ok(Lock::new(row, Nonce::random(), 1, Some(deadline)))
+                }
+            },
+            Some(Fault::UnlockWakesNoWaiter) if waits => self.polled(row, &options, LAZY).await,
+            Some(Fault::LastComeFirstServed | Fault::Starves) if waits => {
+                self.polled(row, &options, BUSY).await
+            }
+            _ => local.lock(row, options).await,
+        }
+    }
+
+    /// Waits by trying from time to time; where the last is served first, only the last tries.
+    async fn polled(
+        &self,
+        row: &str,
+        options: &LockOptions,
+        pause: Duration,
+    ) -> Result<Lock, Error> {
+        let until = wait_until(self.now(), options.get_max_wait());
+        let poll = self.server.poll(row);
         loop {
-            let left = request.until.map_or(Duration::MAX, |until| until.since(self.now()));
-            self.served(if request.waits { left } else { REQUEST_TIMEOUT }).await?;
-            let notify = request.notify.notified();
-            tokio::pin!(notify);
-            notify.as_mut().enable();
-            match self.server.lock(request) {
-                Answer::Granted { token, waited } => {
-                    return Ok(self.lock_of(request, token, waited, sent));
-                }
-                Answer::Held if self.is(Fault::TryWaits) => {
-                    sleep(LAZY).await;
-                    return Err(Error::Held);
-                }
-                Answer::Held => return Err(Error::Held),
-                Answer::Wait { .. } if self.is(Fault::RefusesContended) => return Err(Error::Held),
-                Answer::Wait { expires } => {
-                    let lazy = self.now().after(LAZY);
-                    let expires =
-                        if self.is(Fault::UnlockWakesNoWaiter) { Some(lazy) } else { expires };
-                    let wake = expires.into_iter().chain(request.until).min();
-                    self.notified_or(notify, wake).await;
-                    if request.until.is_some_and(|until| self.now() >= until) {
-                        return self.timed_out().await;
-                    }
+            if self.is(Fault::UnlockWakesNoWaiter) || poll.is_last() {
+                let at_once = options.clone().max_wait(Duration::ZERO);
+                let tried = self.server.local().lock(row, at_once).await;
+                if !matches!(tried, Err(Error::Held)) {
+                    return tried;
                 }
             }
+            if until.is_some_and(|until| until <= self.now()) {
+                return Err(Error::TimedOut);
+            }
+            let next = self.now().after(pause);
+            self.server.clock.sleep_until(until.map_or(next, |until| until.min(next))).await;
         }
     }
 
-    async fn notified_or(&self, notify: impl Future<Output = ()>, wake: Option<Instant>) {
-        let wake = wake.unwrap_or(Instant::from_origin(Duration::MAX));
-        // At a lease's very end the clock has not passed it yet; the floor avoids a busy loop.
-        let pause = wake.since(self.now()).max(Duration::from_millis(1));
-        let _woken = timeout(pause, notify).await;
-    }
-
-    async fn timed_out(&self) -> Result<Lock, Error> {
-        if self.is(Fault::OverrunsMaxWait) {
-            sleep(OVERRUN).await;
-        }
-        let up = *self.server.up.borrow();
-        Err(if up { Error::TimedOut } else { Error::no_quorum() })
-    }
-
-    fn lock_of(&self, request: &Request, token: u64, waited: Duration, sent: Instant) -> Lock {
-        let (now, duration) = (self.now(), request.duration);
-        let deadline = if self.is(Fault::DeadlineFromAnswer) {
-            now.after(duration)
-        } else {
-            granted_deadline(sent, now, waited, duration, Drift::default())
+    /// A lock as the table knows it; if `any`, that of the present holder.
+    fn in_table(&self, lock: &Lock, any: bool) -> Lock {
+        let row = self.server.row_of(lock.key());
+        let (nonce, token) = match self.server.holder(&row) {
+            Some(holder) if any || holder.nonce == lock.nonce() => {
+                (holder.nonce, holder.fencing_token)
+            }
+            _ => (lock.nonce(), lock.fencing_token()),
         };
-        Lock::new(&*request.key, request.nonce, token, Some(deadline))
+        Lock::new(row, nonce, token, lock.deadline())
+    }
+
+    fn to_unlock(&self, lock: &Lock) -> Lock {
+        self.in_table(lock, self.is(Fault::UnlockIgnoresNonce))
     }
 }
 
-/// Withdraws a request whose call was dropped or has failed.
-struct Withdrawal<'a> {
+/// A call that is not withdrawn where the row has another holder than when it began.
+struct GhostGrant<'a, C> {
     server: &'a Server,
-    key: &'a str,
-    nonce: Nonce,
-    armed: bool,
+    row: &'a str,
+    before: Option<Nonce>,
+    call: Option<Pin<Box<C>>>,
 }
 
-impl Withdrawal<'_> {
-    fn disarm(mut self) {
-        self.armed = false;
+impl<C: Future> Future for GhostGrant<'_, C> {
+    type Output = C::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
+        self.call.as_mut().expect("it is there until the drop").as_mut().poll(context)
     }
 }
 
-impl Drop for Withdrawal<'_> {
+impl<C> Drop for GhostGrant<'_, C> {
     fn drop(&mut self) {
-        if self.armed {
-            self.server.withdraw(self.key, self.nonce);
+        if self.server.holder(self.row).map(|holder| holder.nonce) != self.before {
+            std::mem::forget(self.call.take());
         }
     }
+}
+
+/// Options that a strategy would refuse, made acceptable.
+fn acceptable(options: LockOptions) -> LockOptions {
+    let duration = options.get_duration().clamp(DURATION_MIN, DURATION_MAX);
+    let max_wait = match options.get_max_wait() {
+        MaxWait::AtMost(wait) => MaxWait::AtMost(wait.min(MAX_WAIT_MAX)),
+        MaxWait::Forever => MaxWait::Forever,
+    };
+    options.duration(duration).max_wait(max_wait)
 }
 
 #[async_trait]
 impl KeyedMutex for Handle {
-    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
-        if !self.is(Fault::ChecksNothing) {
+    async fn lock(&self, key: &str, mut options: LockOptions) -> Result<Lock, Error> {
+        if self.is(Fault::ChecksNothing) {
+            options = acceptable(options);
+        } else {
             check_request(key, &options)?;
         }
         self.check_open()?;
-        let now = self.now();
         let waits = options.get_max_wait() != MaxWait::AtMost(Duration::ZERO);
         if self.is(Fault::NeverGrants) || !waits && self.is(Fault::ZeroWaitNeverTries) {
             return Err(Error::Held);
         }
-        let nonce = Nonce::random();
-        let until = match options.get_max_wait() {
-            MaxWait::AtMost(wait) if waits => Some(now.after(wait)),
-            _ => None,
-        };
-        let notify = Arc::new(Notify::new());
-        let duration = options.get_duration();
-        let (process, label) = (self.process, options.get_label().map(str::to_owned));
-        let request =
-            Request { key: key.into(), nonce, process, label, duration, waits, until, notify };
-
-        let withdrawal = Withdrawal { server: &self.server, key, nonce, armed: true };
         let mut closed = self.closed.subscribe();
         let result = tokio::select! {
             biased;
             _ = closed.wait_for(|closed| *closed), if !self.is(Fault::CloseForgetsWaiters) => {
                 Err(Error::Closed)
             }
-            result = self.granted(&request, now) => result,
+            result = self.granted(key, options) => result,
         };
-        // A refused attempt leaves nothing to withdraw.
-        if result.is_ok() || (!waits && matches!(result, Err(Error::Held))) {
-            withdrawal.disarm();
+        match &result {
+            Err(Error::Held) if self.is(Fault::TryWaits) => sleep(LAZY).await,
+            Err(Error::TimedOut) if self.is(Fault::OverrunsMaxWait) => sleep(OVERRUN).await,
+            _ => {}
         }
         result
     }
@@ -205,25 +276,33 @@ impl KeyedMutex for Handle {
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         self.check_open()?;
         self.served(REQUEST_TIMEOUT).await?;
-        let held = self.server.unlock(lock.key(), lock.nonce());
-        if held || self.is(Fault::UnlockAlwaysSucceeds) {
-            return Ok(());
-        }
-        Err(gone(lock, self.now()))
+        let unlocked = self.server.local().unlock(&self.to_unlock(lock)).await;
+        if self.is(Fault::UnlockAlwaysSucceeds) { Ok(()) } else { unlocked }
     }
 
-    async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        if !self.is(Fault::ChecksNothing) {
+    async fn extend(&self, lock: &Lock, mut duration: Duration) -> Result<Lock, Error> {
+        if self.is(Fault::ChecksNothing) {
+            duration = duration.clamp(DURATION_MIN, DURATION_MAX);
+        } else {
             check_duration(duration)?;
         }
         self.check_open()?;
-        let sent = self.now();
         self.served(REQUEST_TIMEOUT).await?;
-        let token = lock.fencing_token();
-        if !self.server.extend(lock.key(), lock.nonce(), duration, token) {
+        let local = self.server.local();
+        let held = self.in_table(lock, self.is(Fault::ExtendIgnoresNonce));
+        let mut extended = local.extend(&held, duration).await;
+        if self.is(Fault::ExtendCreates) && extended.is_err() {
+            extended = local.try_lock(held.key(), duration).await.or(extended);
+        } else if held.nonce() != lock.nonce() {
             return Err(gone(lock, self.now()));
         }
-        extended(lock, sent, duration, Drift::default(), self.now())
+        if self.is(Fault::ExtendShortens) {
+            tokio::spawn(async move {
+                sleep(duration).await;
+                let _ = local.unlock(&held).await;
+            });
+        }
+        Ok(lock.with_deadline(extended?.deadline().expect("it was just extended")))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
@@ -232,7 +311,12 @@ impl KeyedMutex for Handle {
         }
         self.check_open()?;
         self.served(REQUEST_TIMEOUT).await?;
-        Ok(self.server.inspect(key))
+        let row = self.server.row_of(key);
+        Ok(self.server.holder(&row).map(|holder| Inspection {
+            fencing_token: self.server.token(&row, holder.fencing_token),
+            waiters: holder.waiters + self.server.polling(&row),
+            ..holder
+        }))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -251,7 +335,7 @@ impl KeyedMutex for Handle {
             return;
         }
         for lock in self.holds.lose_all() {
-            self.server.unlock(lock.key(), lock.nonce());
+            self.server.local().release(&self.to_unlock(&lock));
         }
         if self.is(Fault::CloseLeavesTask) {
             tokio::spawn(std::future::pending::<()>());
@@ -260,7 +344,7 @@ impl KeyedMutex for Handle {
 
     fn release(&self, lock: &Lock) {
         if !self.is(Fault::ReleaseDoesNothing) {
-            self.server.unlock(lock.key(), lock.nonce());
+            self.server.local().release(&self.to_unlock(lock));
         }
     }
 

@@ -1,16 +1,30 @@
 //! A plain strategy, sound or with one [`Fault`], to show that the suite can fail.
 //!
-//! [`Server`] is the granting side, [`Handle`] a process that uses it. Without a fault it passes
-//! every case; each fault changes one line and must be found.
+//! [`Server`] is the granting side, a [`Local`](crate::Local) that can be stopped; [`Handle`] is a
+//! process that uses it. Without a fault it passes every case; each fault changes one thing and
+//! must be found.
 
 mod handle;
 mod server;
 
 pub use self::{handle::Handle, server::Server};
 
-/// A bug of a strategy. A real strategy has had each, or could have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+macro_rules! faults {
+    ($($(#[$what:meta])+ $name:ident,)+) => {
+        /// A bug of a strategy. A real strategy has had each, or could have it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            $($(#[$what])+ $name,)+
+        }
+
+        impl Fault {
+            /// All faults.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+        }
+    };
+}
+
+faults! {
     /// Every lock is refused as held.
     NeverGrants,
     /// A contended lock is refused at once, as the original's Raft did.
@@ -81,45 +95,4 @@ pub enum Fault {
     CloseForgetsWaiters,
     /// Closing leaves a task behind.
     CloseLeavesTask,
-}
-
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 35] = [
-        Self::NeverGrants,
-        Self::RefusesContended,
-        Self::OneLockForAll,
-        Self::FoldsKeys,
-        Self::UnlockIgnoresNonce,
-        Self::UnlockWakesNoWaiter,
-        Self::UnlockAlwaysSucceeds,
-        Self::ReleaseDoesNothing,
-        Self::ZeroWaitNeverTries,
-        Self::TryWaits,
-        Self::NeverExpires,
-        Self::ExpiresLate,
-        Self::ExpiresEarly,
-        Self::DeadlineFromAnswer,
-        Self::OverrunsMaxWait,
-        Self::ChecksNothing,
-        Self::ExtendShortens,
-        Self::ExtendCreates,
-        Self::ExtendIgnoresNonce,
-        Self::Reentrant,
-        Self::ConstantTokens,
-        Self::TokensPerTableRow,
-        Self::TokensRestart,
-        Self::TokensRestartWithLeader,
-        Self::LastComeFirstServed,
-        Self::Starves,
-        Self::GhostWaiters,
-        Self::GhostGrants,
-        Self::GrantsTwo,
-        Self::LeaksKeys,
-        Self::HangsWhenDown,
-        Self::DownIsHeld,
-        Self::NeverReconnects,
-        Self::CloseForgetsWaiters,
-        Self::CloseLeavesTask,
-    ];
 }

@@ -3,18 +3,18 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use tokio::sync::{Notify, watch};
+use futures_util::FutureExt;
+use tokio::{
+    sync::{Notify, watch},
+    task::unconstrained,
+};
 
 use super::{Fault, Handle};
-use crate::{Clock, Inspection, Instant, Nonce, Owner, TokioClock};
+use crate::{Clock, Inspection, KeyedMutex, Local, TokioClock};
 
-/// [`Fault::ExpiresLate`].
-const LATE: Duration = Duration::from_secs(5);
-
-/// The granting side: a table behind a mutex, which can be stopped and lose its memory.
+/// The granting side: a [`Local`] that can be stopped and lose its memory.
 ///
 /// Clones are the same server. Its time is the runtime's, so it can be paused.
 #[derive(Clone, Debug)]
@@ -22,72 +22,22 @@ pub struct Server {
     pub(super) fault: Option<Fault>,
     pub(super) clock: Arc<TokioClock>,
     pub(super) up: watch::Sender<bool>,
-    table: Arc<Mutex<Table>>,
+    /// [`Fault::GrantsTwo`] lets a waiter in beside the holder.
+    pub(super) intrusions: Arc<Notify>,
+    memory: Arc<Mutex<Memory>>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    rows: BTreeMap<String, Row>,
-    token: u64,
+#[derive(Debug)]
+struct Memory {
+    local: Arc<Local>,
+    /// Subtracted from every token.
+    tokens_before: u64,
+    /// How often each key was granted.
+    rows: BTreeMap<String, u64>,
     grants: u64,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Row {
-    holder: Option<Holder>,
-    waiters: Vec<Waiter>,
-    granted: u64,
-    /// [`Fault::GrantsTwo`] lets this one in beside the holder.
-    intruder: Option<Nonce>,
-}
-
-#[derive(Clone, Debug)]
-struct Holder {
-    nonce: Nonce,
-    process: u64,
-    token: u64,
-    waited: Duration,
-    expires: Instant,
-    label: Option<String>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    nonce: Nonce,
-    process: u64,
-    label: Option<String>,
-    duration: Duration,
-    since: Instant,
-    until: Option<Instant>,
-    notify: Arc<Notify>,
-}
-
-/// A request, as the server sees it.
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) key: String,
-    pub(super) nonce: Nonce,
-    pub(super) process: u64,
-    pub(super) label: Option<String>,
-    pub(super) duration: Duration,
-    /// Whether it queues where the key is held.
-    pub(super) waits: bool,
-    pub(super) until: Option<Instant>,
-    pub(super) notify: Arc<Notify>,
-}
-
-/// The reply to a request.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Granted {
-        token: u64,
-        waited: Duration,
-    },
-    /// Wait for a notification, or until the present lease ends.
-    Wait {
-        expires: Option<Instant>,
-    },
-    Held,
+    /// The keys of callers that poll, in the order in which the callers came.
+    polling: BTreeMap<u64, String>,
+    polls: u64,
 }
 
 impl Server {
@@ -104,8 +54,17 @@ impl Server {
     }
 
     fn new(fault: Option<Fault>) -> Self {
-        let (up, _) = watch::channel(true);
-        Self { fault, clock: Arc::new(TokioClock::new()), up, table: Arc::default() }
+        let (clock, (up, _)) = (Arc::new(TokioClock::new()), watch::channel(true));
+        let memory = Memory {
+            local: Arc::new(Local::with_clock(clock.clone())),
+            tokens_before: 0,
+            rows: BTreeMap::new(),
+            grants: 0,
+            polling: BTreeMap::new(),
+            polls: 0,
+        };
+        let memory = Arc::new(Mutex::new(memory));
+        Self { fault, clock, up, intrusions: Arc::default(), memory }
     }
 
     /// Another process' handle.
@@ -126,211 +85,121 @@ impl Server {
 
     /// The memory is lost, but for the greatest token.
     pub fn restart(&self) {
-        let mut table = self.table();
-        let token = if self.is(Fault::TokensRestart) { 0 } else { table.token };
-        *table = Table { token, ..Table::default() };
+        self.memory().local = Arc::new(Local::with_clock(self.clock.clone()));
+        if self.is(Fault::TokensRestart) {
+            self.restart_tokens();
+        }
     }
 
     /// Another leader takes over the memory.
     pub fn change_leader(&self) {
         if self.is(Fault::TokensRestartWithLeader) {
-            self.table().token = 0;
+            self.restart_tokens();
         }
+    }
+
+    fn restart_tokens(&self) {
+        self.memory().tokens_before = self.clock.wall_nanos();
     }
 
     /// How many holders and waiters (and rows, were they to leak) are in the table.
     #[must_use]
     pub fn residue(&self) -> u64 {
-        let now = self.clock.now();
-        let mut table = self.table();
-        for key in table.rows.keys().cloned().collect::<Vec<_>>() {
-            self.settle(&mut table, &key, now);
-        }
-        let rows = table.rows.values();
-        rows.map(|row| 1 + u64::from(row.holder.is_some()) + row.waiters.len() as u64).sum()
+        let memory = self.memory();
+        let sizes = memory.local.sizes();
+        let leaked = if self.is(Fault::LeaksKeys) { memory.rows.len() } else { 0 };
+        sizes.keys + sizes.waiters + leaked as u64
     }
 
     pub(super) fn is(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn row_of(&self, key: &str) -> String {
+    pub(super) fn local(&self) -> Arc<Local> {
+        self.memory().local.clone()
+    }
+
+    /// The key under which the table has it.
+    pub(super) fn row_of(&self, key: &str) -> String {
         match self.fault {
-            Some(Fault::OneLockForAll) => String::new(),
+            Some(Fault::OneLockForAll) => "all".to_owned(),
             Some(Fault::FoldsKeys) => key.trim().to_lowercase(),
+            Some(Fault::ChecksNothing) if key.is_empty() => "empty".to_owned(),
+            Some(Fault::ChecksNothing) => key.chars().take(crate::KEY_BYTES_MAX / 4).collect(),
             _ => key.to_owned(),
         }
     }
 
-    /// Grants or queues a request; called again after each notification.
-    pub(super) fn lock(&self, request: &Request) -> Answer {
-        let now = self.clock.now();
-        let key = self.row_of(&request.key);
-        let mut table = self.table();
-        self.settle(&mut table, &key, now);
-        let row = table.rows.entry(key.clone()).or_default();
-        if let Some(holder) = row.holder.as_ref().filter(|holder| {
-            holder.nonce == request.nonce
-                || row.intruder == Some(request.nonce)
-                || self.is(Fault::Reentrant) && holder.process == request.process
-        }) {
-            return Answer::Granted { token: holder.token, waited: holder.waited };
-        }
-        if row.holder.is_some() && !request.waits {
-            return Answer::Held;
-        }
-        if !row.waiters.iter().any(|waiter| waiter.nonce == request.nonce) {
-            row.waiters.push(Waiter {
-                nonce: request.nonce,
-                process: request.process,
-                label: request.label.clone(),
-                duration: request.duration,
-                since: now,
-                until: request.until,
-                notify: request.notify.clone(),
-            });
-        }
-        self.settle(&mut table, &key, now);
-        let holder = table.rows.get(&key).and_then(|row| row.holder.clone());
-        match holder {
-            Some(holder) if holder.nonce == request.nonce => {
-                Answer::Granted { token: holder.token, waited: holder.waited }
-            }
-            holder => Answer::Wait { expires: holder.map(|holder| holder.expires) },
+    /// Who holds a row, with the table's own token.
+    pub(super) fn holder(&self, row: &str) -> Option<Inspection> {
+        let inspected = unconstrained(self.local().inspect(row)).now_or_never();
+        inspected.expect("a Local replies at once").ok().flatten()
+    }
+
+    /// A row is about to be asked for.
+    pub(super) fn begin(&self, row: &str) {
+        if self.is(Fault::TokensPerTableRow) && self.holder(row).is_none() {
+            self.memory().rows.remove(row);
         }
     }
 
-    /// Frees the acquisition, or takes it out of the queue. Says whether it held.
-    pub(super) fn unlock(&self, key: &str, nonce: Nonce) -> bool {
-        let now = self.clock.now();
-        let key = self.row_of(key);
-        let mut table = self.table();
-        self.settle(&mut table, &key, now);
-        let Some(row) = table.rows.get_mut(&key) else { return false };
-        row.waiters.retain(|waiter| waiter.nonce != nonce);
-        let any = self.is(Fault::UnlockIgnoresNonce);
-        let held = row.holder.as_ref().is_some_and(|holder| any || holder.nonce == nonce);
-        if held {
-            row.holder = None;
+    pub(super) fn note_grant(&self, row: &str) {
+        let mut memory = self.memory();
+        *memory.rows.entry(row.to_owned()).or_default() += 1;
+        memory.grants += 1;
+        let tenth = memory.grants.is_multiple_of(10);
+        drop(memory);
+        let is_awaited = || self.holder(row).is_some_and(|holder| holder.waiters > 0);
+        if tenth && self.is(Fault::GrantsTwo) && is_awaited() {
+            self.intrusions.notify_one();
         }
-        if !(held && self.is(Fault::UnlockWakesNoWaiter)) {
-            self.settle(&mut table, &key, now);
-        }
-        held
     }
 
-    /// Withdraws a call that was dropped or has timed out.
-    pub(super) fn withdraw(&self, key: &str, nonce: Nonce) {
+    /// The token as clients see it.
+    pub(super) fn token(&self, row: &str, token: u64) -> u64 {
+        let memory = self.memory();
         match self.fault {
-            Some(Fault::GhostWaiters) => {}
-            Some(Fault::GhostGrants) => {
-                let key = self.row_of(key);
-                if let Some(row) = self.table().rows.get_mut(&key) {
-                    row.waiters.retain(|waiter| waiter.nonce != nonce);
-                }
-            }
-            _ => {
-                self.unlock(key, nonce);
-            }
+            Some(Fault::ConstantTokens) => 1,
+            Some(Fault::TokensPerTableRow) => memory.rows.get(row).copied().unwrap_or(1),
+            _ => token.saturating_sub(memory.tokens_before).max(1),
         }
     }
 
-    /// Lengthens the lease. Says whether the nonce holds.
-    pub(super) fn extend(&self, key: &str, nonce: Nonce, duration: Duration, token: u64) -> bool {
-        let now = self.clock.now();
-        let key = self.row_of(key);
-        let mut table = self.table();
-        self.settle(&mut table, &key, now);
-        if self.is(Fault::ExtendCreates) {
-            let row = table.rows.entry(key.clone()).or_default();
-            let holder = Holder {
-                nonce,
-                process: 0,
-                token,
-                waited: Duration::ZERO,
-                expires: now,
-                label: None,
-            };
-            row.holder.get_or_insert(holder);
-        }
-        let holder = table.rows.get_mut(&key).and_then(|row| row.holder.as_mut());
-        let Some(holder) = holder else { return false };
-        let ours = holder.nonce == nonce;
-        if ours || self.is(Fault::ExtendIgnoresNonce) {
-            let end = now.after(duration);
-            let shortens = self.is(Fault::ExtendShortens);
-            holder.expires = if shortens { end } else { end.max(holder.expires) };
-        }
-        ours
+    /// How many callers poll for a row.
+    pub(super) fn polling(&self, row: &str) -> u64 {
+        self.memory().polling.values().filter(|polled| *polled == row).count() as u64
     }
 
-    /// Who holds the key.
-    pub(super) fn inspect(&self, key: &str) -> Option<Inspection> {
-        let now = self.clock.now();
-        let key = self.row_of(key);
-        let mut table = self.table();
-        self.settle(&mut table, &key, now);
-        let row = table.rows.get(&key)?;
-        let holder = row.holder.as_ref()?;
-        Some(Inspection {
-            fencing_token: holder.token,
-            nonce: holder.nonce,
-            owner: Owner::this_process(holder.label.clone()),
-            remaining: holder.expires.since(now),
-            waiters: row.waiters.len() as u64,
-        })
+    pub(super) fn poll(&self, row: &str) -> Poll<'_> {
+        let mut memory = self.memory();
+        memory.polls += 1;
+        let number = memory.polls;
+        memory.polling.insert(number, row.to_owned());
+        Poll { server: self, number }
     }
+}
 
-    /// Ends an expired lease and grants the key to the next live waiter.
-    fn settle(&self, table: &mut Table, key: &str, now: Instant) {
-        let Table { rows, token, grants } = table;
-        let Some(row) = rows.get_mut(key) else { return };
-        if row.holder.as_ref().is_some_and(|holder| now >= self.end_of(holder)) {
-            row.holder = None;
-        }
-        row.waiters.retain(|waiter| waiter.until.is_none_or(|until| now <= until));
-        if row.holder.is_none() && !row.waiters.is_empty() {
-            let lifo = self.is(Fault::LastComeFirstServed) || self.is(Fault::Starves);
-            let next = if lifo { row.waiters.len() - 1 } else { 0 };
-            let next = row.waiters.remove(next);
-            *token += 1;
-            *grants += 1;
-            row.granted += 1;
-            let token = match self.fault {
-                Some(Fault::ConstantTokens) => 1,
-                Some(Fault::TokensPerTableRow) => row.granted,
-                _ => *token,
-            };
-            let lease =
-                if self.is(Fault::ExpiresEarly) { next.duration / 2 } else { next.duration };
-            row.holder = Some(Holder {
-                nonce: next.nonce,
-                process: next.process,
-                label: next.label,
-                token,
-                waited: now.since(next.since),
-                expires: now.after(lease),
-            });
-            next.notify.notify_waiters();
-            if self.is(Fault::GrantsTwo) && grants.is_multiple_of(10) {
-                row.intruder = row.waiters.first().map(|waiter| waiter.nonce);
-                row.waiters.iter().take(1).for_each(|waiter| waiter.notify.notify_waiters());
-            }
-        }
-        if row.holder.is_none() && row.waiters.is_empty() && !self.is(Fault::LeaksKeys) {
-            rows.remove(key);
-        }
+/// A caller that polls, until it is dropped.
+pub(super) struct Poll<'a> {
+    server: &'a Server,
+    number: u64,
+}
+
+impl Poll<'_> {
+    /// Whether no caller for the same row came later.
+    pub(super) fn is_last(&self) -> bool {
+        let memory = self.server.memory();
+        let row = &memory.polling[&self.number];
+        memory.polling.range(self.number + 1..).all(|(_, other)| other != row)
     }
+}
 
-    fn end_of(&self, holder: &Holder) -> Instant {
-        match self.fault {
-            Some(Fault::NeverExpires) => holder.expires.after(Duration::MAX),
-            Some(Fault::ExpiresLate) => holder.expires.after(LATE),
-            _ => holder.expires,
-        }
+impl Drop for Poll<'_> {
+    fn drop(&mut self) {
+        self.server.memory().polling.remove(&self.number);
     }
 }
