@@ -1,8 +1,5 @@
 //! Goal: every rule of the asking side holds, whatever the granting side reports.
-//! Method: single facts event by event; then random calls against a small granting side whose
-//! messages are lost, repeated and delayed, in virtual time.
-
-mod random;
+//! Method: single facts, event by event. The simulator runs random calls under faults.
 
 use std::{sync::Arc, time::Duration};
 
