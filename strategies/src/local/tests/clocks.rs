@@ -1,31 +1,6 @@
 //! Goal: exclusion and deadlines hold on the real clock and at every fraction of a millisecond.
 use super::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_update_is_lost_under_threads() {
-    // contract rule 1, on the real clock
-    let local = Arc::new(Local::new());
-    let counter = Arc::new(Mutex::new((0_u64, 0_u64)));
-    let tasks = (0..8).map(|_| {
-        let (local, counter) = (local.clone(), counter.clone());
-        tokio::spawn(async move {
-            for _ in 0..200 {
-                let lock = local.lock("k", forever(10_000)).await.unwrap();
-                let (read, token) = *counter.lock().unwrap();
-                assert!(token < lock.fencing_token());
-                tokio::task::yield_now().await;
-                *counter.lock().unwrap() = (read + 1, lock.fencing_token());
-                local.unlock(&lock).await.unwrap();
-            }
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
-    assert_eq!(counter.lock().unwrap().0, 1600);
-    assert_empty(&local);
-}
-
 #[test]
 fn a_deadline_is_never_later_than_the_end_of_the_lease() {
     // contract rule 2, over every fraction of a millisecond at which a call may begin

@@ -86,6 +86,5 @@ mod basics;
 mod clocks;
 mod closing;
 mod ending;
-mod random;
 mod shards;
 mod waits;
