@@ -85,18 +85,6 @@ async fn shortest_and_longest_leases_are_kept() {
 }
 
 #[tokio::test]
-async fn labels_of_any_bytes_are_shown() {
-    let server = Server::start().await;
-    let redis = server.open().await;
-    let label = " a\nb\0 - + {x}";
-    let lock = redis.lock("k", LockOptions::default().label(label)).await.unwrap();
-    let shown = redis.inspect("k").await.unwrap().unwrap();
-    assert_eq!(shown.owner.label.as_deref(), Some(label));
-    assert_eq!(shown.owner.pid, std::process::id());
-    redis.unlock(&lock).await.unwrap();
-}
-
-#[tokio::test]
 async fn without_a_queue_waiters_retry_within_max_wait() {
     let server = Server::start().await;
     let options = server.options().queue(Queue::None);
@@ -134,20 +122,6 @@ async fn invalid_options_and_evicting_servers_are_refused() {
     let right = matches!(&refused, Err(Error::InvalidOptions { field: "maxmemory-policy", .. }));
     assert!(right, "{refused:?}");
     Redis::open(server.options().allow_eviction(true)).await.unwrap();
-}
-
-#[tokio::test]
-async fn transferred_lock_is_extended_and_unlocked_elsewhere() {
-    let server = Server::start().await;
-    let (first, second) = (server.open().await, server.open().await);
-    let held = take(&first, "k", secs(5)).await;
-    let carried: gaggle_strategies::Lock =
-        serde_json::from_str(&serde_json::to_string(&held).unwrap()).unwrap();
-    assert_eq!(carried.deadline(), None);
-    let extended = second.extend(&carried, secs(5)).await.unwrap();
-    assert!(extended.deadline().is_some());
-    second.unlock(&extended).await.unwrap();
-    assert!(matches!(first.unlock(&held).await, Err(Error::NotHolder)));
 }
 
 /// Contract, rule 11: a call that is granted while its handle closes returns a lost lock, or

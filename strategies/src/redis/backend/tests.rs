@@ -220,26 +220,6 @@ fn grant_by_the_reply_counts_its_whole_lease() {
 }
 
 #[test]
-fn requests_are_answered_in_their_order() {
-    let mut lab = Lab::up();
-    for number in 1..=3 {
-        lab.submit(lock(number, Until::Now));
-    }
-    lab.turn();
-    assert_eq!(lab.commands().len(), 3);
-    lab.say(":11\r\n:12\r\n:13\r\n");
-    let granted: Vec<_> = lab
-        .turn()
-        .iter()
-        .map(|event| match event {
-            Event::Granted { nonce, token, .. } => (nonce.as_u128(), *token),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(granted, [(1, 11), (2, 12), (3, 13)]);
-}
-
-#[test]
 fn publication_grants_a_waiter_once() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Forever));
@@ -422,15 +402,4 @@ fn checks_of_one_turn_leave_together() {
     let buckets = (0..20).map(|key| super::super::keys::bucket(&format!("k{key}")));
     let buckets: std::collections::BTreeSet<_> = buckets.collect();
     assert_eq!(commands.len(), buckets.len());
-}
-
-#[test]
-fn same_seed_sends_the_same_bytes() {
-    let run = || {
-        let mut lab = Lab::up();
-        lab.submit(lock(1, Until::Forever));
-        lab.turn();
-        (lab.commands(), lab.backend.encoder.topic())
-    };
-    assert_eq!(run(), run());
 }
