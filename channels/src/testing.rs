@@ -31,6 +31,7 @@
 #[doc(hidden)]
 pub mod decoders;
 mod free_port;
+mod proxy;
 mod redis_server;
 
 use std::{sync::Arc, time::Duration};
@@ -41,6 +42,7 @@ use tokio::time::timeout;
 
 pub use self::{
     free_port::free_port,
+    proxy::Proxy,
     redis_server::{RedisServer, redis_program},
 };
 use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};

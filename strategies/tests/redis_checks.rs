@@ -13,8 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
-use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
+use redis_support::{Server, ms, patient, secs, take};
 use tokio::task::JoinSet;
 
 /// How many buckets the keys of a namespace are spread over.
@@ -55,10 +56,10 @@ fn wait_for(tasks: &mut JoinSet<Instant>, redis: &Arc<Redis>, key: &str, options
 #[tokio::test]
 async fn waiters_of_all_buckets_are_checked_at_once() {
     let server = Server::start().await;
-    let (holder, proxy) = (server.open().await, Proxy::before(&server).await);
+    let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
     let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
     let held = one_in_each_bucket(&server, &holder).await;
-    proxy.delay_answers(ms(80));
+    proxy.delay_replies(ms(80));
     proxy.lose_publications(true);
     let mut tasks = JoinSet::new();
     for lock in &held {
@@ -80,10 +81,10 @@ async fn waiters_of_all_buckets_are_checked_at_once() {
 #[tokio::test]
 async fn short_leases_do_not_starve_a_default_waiter() {
     let server = Server::start().await;
-    let (holder, proxy) = (server.open().await, Proxy::before(&server).await);
+    let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
     let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
     let held = one_in_each_bucket(&server, &holder).await;
-    proxy.delay_answers(ms(3));
+    proxy.delay_replies(ms(3));
     proxy.lose_publications(true);
     let mut others = JoinSet::new();
     for lock in &held[..6] {

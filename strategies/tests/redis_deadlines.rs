@@ -8,17 +8,18 @@ mod redis_support;
 
 use std::{sync::Arc, time::Duration};
 
+use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Drift, Error, KeyedMutex, LockOptions, Redis, RedisOptions};
-use redis_support::{Server, ms, patient, proxy::Proxy, secs, take};
+use redis_support::{Server, ms, patient, secs, take};
 
 #[tokio::test]
 async fn late_publication_does_not_lengthen_the_lease() {
     // Far more than the drift and rounding of the lease.
     const DELAY: Duration = ms(200);
     let server = Server::start().await;
-    let (first, proxy) = (server.open().await, Proxy::before(&server).await);
+    let (first, proxy) = (server.open().await, Proxy::before(server.port()));
     let second = Redis::open(RedisOptions::new(proxy.url())).await.unwrap();
-    proxy.delay_answers(DELAY);
+    proxy.delay_replies(DELAY);
     let held = take(&first, "k", secs(20)).await;
     let waiter = LockOptions::default().duration(secs(2)).max_wait(secs(20));
     let (lock, freed) = tokio::join!(second.lock("k", waiter), async {
@@ -60,7 +61,7 @@ async fn grant_below_half_a_lease_is_extended() {
 #[tokio::test]
 async fn lock_delayed_beyond_nonce_memory_grants_nothing() {
     let server = Server::start().await;
-    let proxy = Proxy::before(&server).await;
+    let proxy = Proxy::before(server.port());
     let options = RedisOptions::new(proxy.url()).nonce_memory(secs(1)).request_timeout(ms(200));
     let redis = Redis::open(options.clone()).await.unwrap();
     // It knows the server's time.

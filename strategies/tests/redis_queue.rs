@@ -12,8 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
-use redis_support::{Doomed, Server, ms, patient, proxy::Proxy, secs, take};
+use gaggle_channels::testing::Proxy;
+use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
+use redis_support::{Doomed, Server, ms, patient, secs, take};
 
 async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
     let mut handles = Vec::new();
@@ -21,33 +22,6 @@ async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
         handles.push(Arc::new(server.open().await));
     }
     handles
-}
-
-#[tokio::test]
-async fn waiters_of_several_processes_are_fifo() {
-    let server = Server::start().await;
-    let handles = handles(&server, 3).await;
-    let held = take(&handles[0], "k", secs(20)).await;
-    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
-    for place in 0..30 {
-        let (redis, order) = (handles[place % 3].clone(), order.clone());
-        tokio::spawn(async move {
-            let lock = redis.lock("k", patient()).await.unwrap();
-            order.send((place, lock.fencing_token())).unwrap();
-            redis.unlock(&lock).await.unwrap();
-        });
-        server.queued("k", place as u64 + 1).await;
-    }
-    let started = Instant::now();
-    handles[0].unlock(&held).await.unwrap();
-    let mut last = held.fencing_token();
-    for place in 0..30 {
-        let (next, token) = served.recv().await.unwrap();
-        assert_eq!(next, place);
-        assert!(token > last, "tokens rise");
-        last = token;
-    }
-    assert!(started.elapsed() < ms(900), "by publications, not by checks: {:?}", started.elapsed());
 }
 
 /// A queued LOCK was answered, so its wait is not a request without a reply.
@@ -171,18 +145,6 @@ async fn all_keys_expire_after_the_death_of_all_clients() {
 }
 
 #[tokio::test]
-async fn release_outside_a_runtime_unlocks() {
-    let server = Server::start().await;
-    let redis = Arc::new(server.open().await);
-    let held = take(&redis, "k", secs(20)).await;
-    // Outside any runtime, as a guard's drop may be.
-    let (handle, lock): (Arc<Redis>, Lock) = (redis.clone(), held);
-    std::thread::spawn(move || handle.release(&lock)).join().unwrap();
-    let next = redis.lock("k", LockOptions::default().max_wait(secs(1))).await.unwrap();
-    redis.unlock(&next).await.unwrap();
-}
-
-#[tokio::test]
 async fn waiter_of_the_same_process_is_granted_by_the_reply() {
     let server = Server::start().await;
     let redis = Arc::new(server.open().await);
@@ -214,10 +176,10 @@ async fn bound_on_waiters_is_typed() {
     redis.unlock(&held).await.unwrap();
 
     // Copies of its LOCK may still arrive, so that its end is remembered.
-    let proxy = Proxy::before(&server).await;
+    let proxy = Proxy::before(server.port());
     let options = RedisOptions::new(proxy.url()).nonces_max(1);
     let redis = Redis::open(options).await.unwrap();
-    proxy.lose_next_answer();
+    proxy.cut_replies(1);
     let repeated = redis.lock("n", LockOptions::default()).await.unwrap();
     redis.unlock(&repeated).await.unwrap();
     let full = redis.try_lock("n", secs(1)).await;

@@ -31,7 +31,6 @@ mod mutex_log;
 mod network;
 mod process;
 mod protocol;
-mod proxy;
 mod scenarios;
 mod signals;
 mod store;
@@ -110,47 +109,33 @@ const fn long(name: &'static str, run: fn(&mut Plan) -> Tally) -> Scenario {
     Scenario { name, fixed: false, long: true, run }
 }
 
-fn gaggle_over_tcp(plan: &mut Plan) -> Tally {
-    members::over_tcp(Policy::Gaggle, plan)
-}
-
-fn raft_over_tcp(plan: &mut Plan) -> Tally {
-    members::over_tcp(Policy::Raft, plan)
-}
-
-fn raft_over_redis(plan: &mut Plan) -> Tally {
-    redis::as_channel(Policy::Raft, plan)
-}
-
-fn gaggle_re_forms(plan: &mut Plan) -> Tally {
-    members::re_forms(Policy::Gaggle, plan)
-}
-
-fn raft_re_forms(plan: &mut Plan) -> Tally {
-    members::re_forms(Policy::Raft, plan)
-}
-
-fn gaggle_over_redis(plan: &mut Plan) -> Tally {
-    redis::as_channel(Policy::Gaggle, plan)
-}
-
 const SCENARIOS: [Scenario; 16] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
     scenario("redis_keeps_the_lock_while_its_memory_lives", true, redis::memory_kept),
     scenario("redis_that_restarts_empty_has_two_holders", true, redis::restarts_empty),
     scenario("redis_that_fails_over_has_two_holders", true, failover::fails_over),
-    scenario("gaggle_keeps_the_lock_over_tcp", true, gaggle_over_tcp),
-    scenario("raft_keeps_the_lock_over_tcp", false, raft_over_tcp),
-    scenario("gaggle_keeps_the_lock_over_redis", false, gaggle_over_redis),
-    scenario("new_gaggle_group_grants_after_the_former_holder_gave_up", true, gaggle_re_forms),
-    scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, raft_re_forms),
+    scenario("gaggle_keeps_the_lock_over_tcp", true, |plan| {
+        members::over_tcp(Policy::Gaggle, plan)
+    }),
+    scenario("raft_keeps_the_lock_over_tcp", false, |plan| members::over_tcp(Policy::Raft, plan)),
+    scenario("gaggle_keeps_the_lock_over_redis", false, |plan| {
+        redis::as_channel(Policy::Gaggle, plan)
+    }),
+    scenario("new_gaggle_group_grants_after_the_former_holder_gave_up", true, |plan| {
+        members::re_forms(Policy::Gaggle, plan)
+    }),
+    scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, |plan| {
+        members::re_forms(Policy::Raft, plan)
+    }),
     long("long_redis_keeps_the_lock_while_its_memory_lives", redis::memory_kept),
     long("long_redis_that_restarts_empty_has_two_holders", redis::restarts_empty),
-    long("long_gaggle_keeps_the_lock_over_tcp", gaggle_over_tcp),
-    long("long_raft_keeps_the_lock_over_tcp", raft_over_tcp),
-    long("long_gaggle_keeps_the_lock_over_redis", gaggle_over_redis),
-    long("long_raft_keeps_the_lock_over_redis", raft_over_redis),
-    long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", gaggle_re_forms),
+    long("long_gaggle_keeps_the_lock_over_tcp", |plan| members::over_tcp(Policy::Gaggle, plan)),
+    long("long_raft_keeps_the_lock_over_tcp", |plan| members::over_tcp(Policy::Raft, plan)),
+    long("long_gaggle_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Gaggle, plan)),
+    long("long_raft_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Raft, plan)),
+    long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", |plan| {
+        members::re_forms(Policy::Gaggle, plan)
+    }),
 ];
 
 /// The options of libtest that apply here.

@@ -6,8 +6,6 @@
     reason = "each test uses a part, and any failure is its own"
 )]
 
-pub(crate) mod proxy;
-
 use std::{
     process::Command,
     sync::Mutex,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::channels::testing::RedisServer;
+use gaggle::channels::testing::{Proxy, RedisServer};
 use rand::{RngExt, rngs::StdRng};
 
 use super::members;
@@ -13,7 +13,6 @@ use crate::{
     Plan,
     crew::{Crew, FREE_BOUND, LEASE, Memory, PROGRESS_BOUND, Post},
     protocol::{Backend, Policy, Resource},
-    proxy::Proxy,
     signals::{self, Signal},
     store::{Protected, Trap},
     tally::Tally,
@@ -111,7 +110,7 @@ fn cut_answers(crew: &mut Crew, proxy: &Proxy) {
     let before = proxy.cuts();
     for _ in 0..4 {
         let so_far = proxy.cuts();
-        proxy.cut_answers(1);
+        proxy.cut_replies(1);
         wait("a write to cut off from its answer", || proxy.cuts() > so_far);
         crew.traffic();
     }
