@@ -163,16 +163,16 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
         say(trace.trim_end())?;
     }
     say(&run)?;
-    for (what, count) in run.coverage.iter() {
+    for (what, count) in run.totals.coverage.iter() {
         say(format_args!("  {what:<44}{count:>8}"))?;
     }
-    if run.undecided > 0 {
-        say(format_args!("{} searches were not decided, which is no pass", run.undecided))?;
+    if run.totals.undecided > 0 {
+        say(format_args!("{} searches were not decided, which is no pass", run.totals.undecided))?;
     }
     if let Some(file) = &args.history {
         write_history(file, &run)?;
     }
-    let failed = run.violation.is_some() || run.undecided > 0;
+    let failed = run.violation.is_some() || run.totals.undecided > 0;
     if failed && args.plan.is_none() {
         say(format_args!("replay: {}", args.save(&plan)?))?;
     }
@@ -268,10 +268,11 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut missing = if batch.seeds >= COMPLETE { batch.missing() } else { Vec::new() };
-    if args.beyond_bound && batch.seeds >= COMPLETE && batch.two_believed == 0 {
+    if args.beyond_bound && batch.seeds >= COMPLETE && batch.totals.two_believed == 0 {
         missing.push("two holders that both believe, beyond the bound");
     }
-    if args.beyond_bound && batch.seeds >= COMPLETE && batch.coverage.count(STANDSTILL) == 0 {
+    if args.beyond_bound && batch.seeds >= COMPLETE && batch.totals.coverage.count(STANDSTILL) == 0
+    {
         missing.push(STANDSTILL);
     }
     // Plans are saved even where nothing can be shown.
@@ -288,7 +289,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     shown?;
-    let sound = batch.violations_found == 0 && missing.is_empty() && batch.undecided == 0;
+    let sound = batch.violations_found == 0 && missing.is_empty() && batch.totals.undecided == 0;
     Ok(ExitCode::from(u8::from(!sound)))
 }
 
@@ -306,14 +307,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> {
-    let times = batch.virtual_time.as_secs_f64() / took.as_secs_f64();
+    let times = batch.totals.virtual_time.as_secs_f64() / took.as_secs_f64();
     say(batch)?;
     say(format_args!("{took:.1?}: {times:.0} times real time"))?;
     if batch.seeds < COMPLETE {
         say(format_args!("below {COMPLETE} seeds a missing fault or rare event is not reported"))?;
     }
-    if batch.undecided > 0 {
-        say(format_args!("{} searches were not decided, which is no pass", batch.undecided))?;
+    if batch.totals.undecided > 0 {
+        say(format_args!(
+            "{} searches were not decided, which is no pass",
+            batch.totals.undecided
+        ))?;
     }
     for what in missing {
         say(format_args!("never happened: {what}"))?;
@@ -323,22 +327,22 @@ fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> 
 
 fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_json::Value {
     let coverage: serde_json::Map<_, _> =
-        batch.coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
+        batch.totals.coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
     let violations = batch.violations.iter();
     serde_json::json!({
         "from": from,
         "seeds": batch.seeds,
         "seconds": took.as_secs_f64(),
-        "virtual_hours": batch.virtual_time.as_secs_f64() / 3600.0,
-        "events": batch.events,
-        "committed": batch.committed,
-        "operations": batch.operations,
-        "granted": batch.granted,
-        "unknown": batch.unknown,
-        "searches": batch.searches,
-        "undecided": batch.undecided,
+        "virtual_hours": batch.totals.virtual_time.as_secs_f64() / 3600.0,
+        "events": batch.totals.events,
+        "committed": batch.totals.committed,
+        "operations": batch.totals.operations,
+        "granted": batch.totals.granted,
+        "unknown": batch.totals.unknown,
+        "searches": batch.totals.searches,
+        "undecided": batch.totals.undecided,
         "undecided_seeds": batch.undecided_seeds,
-        "two_believed": batch.two_believed,
+        "two_believed": batch.totals.two_believed,
         "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
         "violations_found": batch.violations_found,
         "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),

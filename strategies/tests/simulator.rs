@@ -56,7 +56,7 @@ fn fixed_and_fresh_seeds_are_sound() {
     (0..240).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
-    assert_eq!(batch.undecided, 0, "a history was not decided");
+    assert_eq!(batch.totals.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
 }
 
@@ -74,7 +74,7 @@ fn redis_clients_are_sound_under_every_fault() {
         batch.add(&run);
     }
     println!("{batch}");
-    assert_eq!(batch.undecided, 0, "a history was not decided");
+    assert_eq!(batch.totals.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
 }
 
@@ -146,8 +146,8 @@ fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
             run.violation.is_none(),
             "{run}\nreplay: gaggle simulate --seed {seed} --beyond-bound"
         );
-        believed += run.two_believed;
-        stood_still += run.coverage.count(STANDSTILL);
+        believed += run.totals.two_believed;
+        stood_still += run.totals.coverage.count(STANDSTILL);
     }
     assert!(stood_still > 0, "no clock stood still");
     assert!(believed > 0, "the holder's promise was never seen to fail");

@@ -57,5 +57,5 @@ pub use self::{
     calls::Judged,
     coverage::{Coverage, STANDSTILL},
     plan::{Clocks, Plan},
-    run::{Run, Settings, simulate},
+    run::{Run, Settings, Totals, simulate},
 };

@@ -3,8 +3,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    coverage::{Coverage, FAULTS, OUTSIDE, SERVER_FAULTS, SERVER_SOMETIMES, SOMETIMES, STANDSTILL},
-    run::Run,
+    coverage::{FAULTS, OUTSIDE, SERVER_FAULTS, SERVER_SOMETIMES, SOMETIMES, STANDSTILL},
+    run::{Run, Totals},
 };
 
 /// The sum of many runs.
@@ -18,30 +18,12 @@ pub struct Batch {
     pub violations_found: u64,
     /// The first thousand of them, with what broke.
     pub violations: Vec<(u64, String)>,
-    /// Events that happened.
-    pub events: u64,
-    /// Virtual time that passed.
-    pub virtual_time: Duration,
     /// The longest time from the end of the faults until all followed one leader.
     pub settled_after_max: Duration,
-    /// Calls that clients made.
-    pub operations: u64,
-    /// Locks that were granted.
-    pub granted: u64,
-    /// Calls whose outcome their caller could not know.
-    pub unknown: u64,
-    /// Searches of the history checker, one for each key and model.
-    pub searches: u64,
-    /// Searches that ended by their budget: neither legal nor illegal.
-    pub undecided: u64,
-    /// In which seeds.
+    /// Seeds with an undecided search, the first thousand.
     pub undecided_seeds: Vec<u64>,
-    /// How often two holders of one key believed at one time.
-    pub two_believed: u64,
-    /// Entries that were committed.
-    pub committed: u64,
-    /// What happened how often.
-    pub coverage: Coverage,
+    /// What they amounted to.
+    pub totals: Totals,
 }
 
 /// A batch of this size reaches everything that needs locks held outside the members.
@@ -60,20 +42,11 @@ impl Batch {
         {
             self.violations.push((run.seed, violation.clone()));
         }
-        self.events += run.events;
-        self.virtual_time += run.virtual_time;
         self.settled_after_max = self.settled_after_max.max(run.settled_after);
-        self.operations += run.operations;
-        self.granted += run.granted;
-        self.unknown += run.unknown;
-        self.searches += run.searches;
-        self.undecided += run.undecided;
-        if run.undecided > 0 && self.undecided_seeds.len() < VIOLATIONS_MAX {
+        if run.totals.undecided > 0 && self.undecided_seeds.len() < VIOLATIONS_MAX {
             self.undecided_seeds.push(run.seed);
         }
-        self.two_believed += run.two_believed;
-        self.committed += run.committed;
-        self.coverage.add(&run.coverage);
+        self.totals.add(&run.totals);
     }
 
     /// The faults and the rare events that a batch must have.
@@ -87,12 +60,13 @@ impl Batch {
     /// Which faults were never injected and which rare events never reached.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        let mut missing = self.coverage.missing(self.expected());
-        if self.searches == 0 {
+        let mut missing = self.totals.coverage.missing(self.expected());
+        if self.totals.searches == 0 {
             missing.push("a search of the history checker");
         }
         if self.seeds >= OUTSIDE_MIN && !self.redis {
-            missing.extend(OUTSIDE.into_iter().filter(|what| self.coverage.count(what) == 0));
+            missing
+                .extend(OUTSIDE.into_iter().filter(|what| self.totals.coverage.count(what) == 0));
         }
         missing
     }
@@ -100,36 +74,40 @@ impl Batch {
 
 impl fmt::Display for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hours = self.virtual_time.as_secs_f64() / 3600.0;
-        let share = 100.0 * self.unknown as f64 / self.operations.max(1) as f64;
+        let hours = self.totals.virtual_time.as_secs_f64() / 3600.0;
+        let share = 100.0 * self.totals.unknown as f64 / self.totals.operations.max(1) as f64;
         writeln!(f, "seeds            {:>14}", self.seeds)?;
         writeln!(f, "virtual hours    {hours:>14.1}")?;
-        writeln!(f, "events           {:>14}", self.events)?;
-        writeln!(f, "entries committed{:>14}", self.committed)?;
+        writeln!(f, "events           {:>14}", self.totals.events)?;
+        writeln!(f, "entries committed{:>14}", self.totals.committed)?;
         writeln!(
             f,
             "calls            {:>14}   {share:.1} % with an outcome unknown",
-            self.operations
+            self.totals.operations
         )?;
-        writeln!(f, "locks granted    {:>14}", self.granted)?;
+        writeln!(f, "locks granted    {:>14}", self.totals.granted)?;
         writeln!(f, "healed within    {:>14}", format!("{:.2?}", self.settled_after_max))?;
-        writeln!(f, "searches         {:>14}   {} undecided", self.searches, self.undecided)?;
-        if self.two_believed > 0 {
-            writeln!(f, "two believed     {:>14}", self.two_believed)?;
+        writeln!(
+            f,
+            "searches         {:>14}   {} undecided",
+            self.totals.searches, self.totals.undecided
+        )?;
+        if self.totals.two_believed > 0 {
+            writeln!(f, "two believed     {:>14}", self.totals.two_believed)?;
         }
         writeln!(f, "violations       {:>14}", self.violations_found)?;
         writeln!(f, "\nfaults injected")?;
         let [faults, rare] = self.expected();
         for what in faults {
-            writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
+            writeln!(f, "  {what:<42}{:>12}", self.totals.coverage.count(what))?;
         }
-        if self.coverage.count(STANDSTILL) > 0 {
-            writeln!(f, "  {STANDSTILL:<42}{:>12}", self.coverage.count(STANDSTILL))?;
+        if self.totals.coverage.count(STANDSTILL) > 0 {
+            writeln!(f, "  {STANDSTILL:<42}{:>12}", self.totals.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
         let outside: &[_] = if self.redis { &[] } else { &OUTSIDE };
         for what in rare.iter().chain(outside) {
-            writeln!(f, "  {what:<42}{:>12}", self.coverage.count(what))?;
+            writeln!(f, "  {what:<42}{:>12}", self.totals.coverage.count(what))?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ impl World {
             self.trace.note(now, &[6, slot as u64], line);
             let beyond = match observation {
                 Observation::Called { client, key, op, call } => {
-                    self.tally.operations += 1;
+                    self.totals.operations += 1;
                     self.calls.invoke(now, client, key, op, call);
                     Ok(())
                 }
@@ -73,7 +73,7 @@ impl World {
             };
             match beyond {
                 Ok(()) => {}
-                Err(_) if self.plan.clocks == Clocks::BeyondBound => self.tally.two_believed += 1,
+                Err(_) if self.plan.clocks == Clocks::BeyondBound => self.totals.two_believed += 1,
                 Err(two) => panic!("{}", two.what),
             }
         }
@@ -85,7 +85,7 @@ impl World {
         let until = |at| Duration::from_nanos(process.clock.virtual_time(at));
         match answered {
             Answered::Granted { token, until: at } => {
-                self.tally.granted += 1;
+                self.totals.granted += 1;
                 Outcome::Granted { token, until: until(at) }
             }
             Answered::Extended { until: at } => Outcome::Extended { until: until(at) },

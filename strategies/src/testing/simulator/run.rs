@@ -34,12 +34,25 @@ pub struct Run {
     pub plan: String,
     /// The invariant that broke, if one did.
     pub violation: Option<String>,
+    /// From the end of the faults until all followed one leader.
+    pub settled_after: Duration,
+    /// What it amounted to.
+    pub totals: Totals,
+    /// The digest of the trace: equal for two runs of one seed.
+    pub digest: u64,
+    /// The trace, if it was wanted.
+    pub trace: Option<String>,
+    /// The history, if it was wanted; none where the events make none.
+    pub judged: Option<Judged>,
+}
+
+/// What runs amounted to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
     /// Events that happened.
     pub events: u64,
     /// Virtual time that passed.
     pub virtual_time: Duration,
-    /// From the end of the faults until all followed one leader.
-    pub settled_after: Duration,
     /// Calls that clients made.
     pub operations: u64,
     /// Locks that were granted.
@@ -56,12 +69,22 @@ pub struct Run {
     pub committed: u64,
     /// What happened how often.
     pub coverage: Coverage,
-    /// The digest of the trace: equal for two runs of one seed.
-    pub digest: u64,
-    /// The trace, if it was wanted.
-    pub trace: Option<String>,
-    /// The history, if it was wanted; none where the events make none.
-    pub judged: Option<Judged>,
+}
+
+impl Totals {
+    /// Adds those of another run.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.virtual_time += other.virtual_time;
+        self.operations += other.operations;
+        self.granted += other.granted;
+        self.unknown += other.unknown;
+        self.searches += other.searches;
+        self.undecided += other.undecided;
+        self.two_believed += other.two_believed;
+        self.committed += other.committed;
+        self.coverage.add(&other.coverage);
+    }
 }
 
 /// Runs one plan: faults, then healing, with every invariant checked after every event.
@@ -78,7 +101,6 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
         settled_after = world.heal();
     }));
     let violation = outcome.err().map(message);
-    let tally = world.tally;
     let calls = std::mem::take(&mut world.calls);
     let invariants = &world.invariants;
     let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
@@ -103,17 +125,16 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
         redis,
         plan: text,
         violation,
-        events: tally.events,
-        virtual_time: Duration::from_nanos(world.now()),
         settled_after,
-        operations: tally.operations,
-        granted: tally.granted,
-        unknown: report.unknown,
-        searches: report.searches,
-        undecided: report.undecided.len() as u64,
-        two_believed: tally.two_believed,
-        committed: world.invariants.committed,
-        coverage: world.invariants.coverage.clone(),
+        totals: Totals {
+            virtual_time: Duration::from_nanos(world.now()),
+            unknown: report.unknown,
+            searches: report.searches,
+            undecided: report.undecided.len() as u64,
+            committed: world.invariants.committed,
+            coverage: world.invariants.coverage.clone(),
+            ..world.totals
+        },
         digest: world.trace.digest(),
         trace: world.trace.into_text(),
         judged: judged.ok().filter(|_| settings.history),
@@ -129,15 +150,16 @@ fn message(panic: Box<dyn std::any::Any + Send>) -> String {
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let totals = &self.totals;
         writeln!(f, "{}", self.plan)?;
         writeln!(
             f,
             "  {} events in {:?}, {} calls, {} granted, {} unknown, settled after {:?}",
-            self.events,
-            self.virtual_time,
-            self.operations,
-            self.granted,
-            self.unknown,
+            totals.events,
+            totals.virtual_time,
+            totals.operations,
+            totals.granted,
+            totals.unknown,
             self.settled_after
         )?;
         match &self.violation {

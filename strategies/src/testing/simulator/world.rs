@@ -20,6 +20,7 @@ use super::{
     process::{Engine, Process, Slot, node_name},
     recorder::Recorder,
     redis::Host,
+    run::Totals,
     trace::Trace,
 };
 use crate::testing::digest::digest;
@@ -50,16 +51,7 @@ pub(super) struct World {
     pub(super) clients: u32,
     /// Every call, for the history checker.
     pub(super) calls: Calls,
-    pub(super) tally: Tally,
-}
-
-/// What a run amounted to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) events: u64,
-    pub(super) operations: u64,
-    pub(super) granted: u64,
-    pub(super) two_believed: u64,
+    pub(super) totals: Totals,
 }
 
 impl World {
@@ -98,7 +90,7 @@ impl World {
             faults: FaultSchedule::new(&plan),
             clients: 0,
             calls: Calls::default(),
-            tally: Tally::default(),
+            totals: Totals::default(),
             plan,
         };
         for slot in 0..world.plan.members {
@@ -130,7 +122,7 @@ impl World {
                 return false;
             };
             self.time.set(at);
-            self.tally.events += 1;
+            self.totals.events += 1;
             self.happen(event);
             self.poll_tasks();
         }
