@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Error, Instant, Lock, Nonce,
-    implement::{extended_deadline, gone, granted_deadline},
+    Drift, Instant,
+    implement::{extended_deadline, granted_deadline},
 };
 use proptest::{
     prelude::*,
@@ -37,31 +37,21 @@ struct Schedule {
     /// From the grant to its receipt.
     reply: u64,
     duration_ms: u64,
-    events: Vec<Event>,
+    extends: Vec<Extend>,
 }
 
+/// An extend after a pause: how long it travels, how long its reply, and whether that is lost.
 #[derive(Clone, Debug)]
-enum Event {
-    /// An extend after a pause: how long it travels, how long its answer, and whether that is lost.
-    Extend { pause: u64, travel: u64, reply: u64, duration_ms: u64, lost: bool },
-    /// The holder asks for its nonce again, and finds the grant.
-    Find { pause: u64, travel: u64, reply: u64 },
+struct Extend {
+    pause: u64,
+    travel: u64,
+    reply: u64,
+    duration_ms: u64,
+    lost: bool,
 }
 
-/// The formulas under test.
-#[derive(Clone, Copy)]
-struct Formulas {
-    granted: fn(Instant, Instant, Duration, Duration, Drift) -> Instant,
-    extended: fn(Option<Instant>, Instant, Duration, Drift) -> Instant,
-    found: fn(Instant, Duration, Drift) -> Instant,
-}
-
-const LIBRARY: Formulas = Formulas {
-    granted: granted_deadline,
-    extended: extended_deadline,
-    // Only the rest of the lease is known.
-    found: |sent, rest, drift| granted_deadline(sent, sent, Duration::ZERO, rest, drift),
-};
+type Granted = fn(Instant, Instant, Duration, Duration, Drift) -> Instant;
+type Extended = fn(Option<Instant>, Instant, Duration, Drift) -> Instant;
 
 struct World {
     rate: u64,
@@ -94,68 +84,38 @@ fn stamp(at: u64) -> u64 {
     at / MS
 }
 
-fn live(schedule: &Schedule, formulas: Formulas) -> Result<(), TestCaseError> {
+/// Runs a schedule with these formulas of a deadline.
+fn live(schedule: &Schedule, granted: Granted, extended: Extended) -> Result<(), TestCaseError> {
     let drift = Drift::from_ppm(schedule.drift_ppm).unwrap();
     let spread = u64::from(schedule.drift_ppm);
     let rate = MILLION - spread + 2 * spread * schedule.rate / 1000;
     let duration = Duration::from_millis(schedule.duration_ms);
 
     let queued = schedule.sent + schedule.travel;
-    let granted = queued + schedule.wait;
-    let received = granted + schedule.reply;
-    let end = (stamp(granted) + schedule.duration_ms) * MS;
-    let zero = Instant::default();
-    let mut world = World { rate, now: received, end, deadline: zero };
+    let granted_at = queued + schedule.wait;
+    let received = granted_at + schedule.reply;
+    let end = (stamp(granted_at) + schedule.duration_ms) * MS;
+    let mut world = World { rate, now: received, end, deadline: Instant::default() };
     let (sent, received) = (world.holder(schedule.sent), world.holder(received));
-    let waited = Duration::from_millis(stamp(granted) - stamp(queued));
-    world.deadline = (formulas.granted)(sent, received, waited, duration, drift);
-    world.check(zero)?;
+    let waited = Duration::from_millis(stamp(granted_at) - stamp(queued));
+    world.deadline = granted(sent, received, waited, duration, drift);
+    world.check(Instant::default())?;
 
-    for event in &schedule.events {
+    for &Extend { pause, travel, reply, duration_ms, lost } in &schedule.extends {
         let before = world.deadline;
-        match *event {
-            Event::Extend { pause, travel, reply, duration_ms, lost } => {
-                let sent = world.now + pause;
-                let arrived = sent + travel;
-                world.now = arrived + reply;
-                if arrived >= world.end {
-                    // Lost: the refusal does not move the deadline.
-                    continue;
-                }
-                world.end = world.end.max((stamp(arrived) + duration_ms) * MS);
-                if !lost {
-                    let duration = Duration::from_millis(duration_ms);
-                    let sent = world.holder(sent);
-                    world.deadline = (formulas.extended)(Some(before), sent, duration, drift);
-                }
-                world.check(before)?;
-            }
-            Event::Find { pause, travel, reply } => {
-                let sent = world.now + pause;
-                let arrived = sent + travel;
-                world.now = arrived + reply;
-                if arrived >= world.end {
-                    continue;
-                }
-                let remaining = Duration::from_millis(stamp(world.end) - stamp(arrived));
-                // Another caller's view of the same lease.
-                let deadline = (formulas.found)(world.holder(sent), remaining, drift);
-                let other = World { deadline, ..world };
-                other.check(zero)?;
-            }
+        let sent = world.now + pause;
+        let arrived = sent + travel;
+        world.now = arrived + reply;
+        if arrived >= world.end {
+            // Lost: the refusal does not move the deadline.
+            continue;
         }
-        expired_from_the_deadline_on(&world)?;
-    }
-    Ok(())
-}
-
-/// A lost lock is `NotHolder` before its deadline, `Expired` from it on.
-fn expired_from_the_deadline_on(world: &World) -> Result<(), TestCaseError> {
-    let lock = Lock::new("k", Nonce::from_u128(1), 1, Some(world.deadline));
-    let deadline = world.deadline.since_origin();
-    for now in [deadline.saturating_sub(Duration::from_nanos(1)), deadline] {
-        let expired = matches!(gone(&lock, Instant::from_origin(now)), Error::Expired);
-        prop_assert_eq!(expired, now >= deadline);
+        world.end = world.end.max((stamp(arrived) + duration_ms) * MS);
+        if !lost {
+            let duration = Duration::from_millis(duration_ms);
+            world.deadline = extended(Some(before), world.holder(sent), duration, drift);
+        }
+        world.check(before)?;
     }
     Ok(())
 }
@@ -168,7 +128,7 @@ fn times(most_ms: u64) -> impl Strategy<Value = u64> {
 
 fn schedule() -> impl Strategy<Value = Schedule> {
     let extend = (times(2000), times(300), times(300), 1..5000_u64, any::<bool>()).prop_map(
-        |(pause, travel, reply, duration_ms, lost)| Event::Extend {
+        |(pause, travel, reply, duration_ms, lost)| Extend {
             pause,
             travel,
             reply,
@@ -176,14 +136,12 @@ fn schedule() -> impl Strategy<Value = Schedule> {
             lost,
         },
     );
-    let find = (times(500), times(300), times(300))
-        .prop_map(|(pause, travel, reply)| Event::Find { pause, travel, reply });
-    let events = proptest::collection::vec(prop_oneof![3 => extend, 1 => find], 0..8);
+    let extends = proptest::collection::vec(extend, 0..8);
     let ppm = prop_oneof![Just(0), Just(10_000), Just(400_000), 0..=400_000_u32];
     let rate = prop_oneof![Just(0), Just(500), Just(1000), 0..=1000_u64];
     let start = (times(100_000), times(300), times(20_000), times(500), 1..20_000_u64);
-    (ppm, rate, start, events).prop_map(
-        |(drift_ppm, rate, (sent, travel, wait, reply, duration_ms), events)| Schedule {
+    (ppm, rate, start, extends).prop_map(
+        |(drift_ppm, rate, (sent, travel, wait, reply, duration_ms), extends)| Schedule {
             drift_ppm,
             rate,
             sent,
@@ -191,108 +149,60 @@ fn schedule() -> impl Strategy<Value = Schedule> {
             wait,
             reply,
             duration_ms,
-            events,
+            extends,
         },
     )
 }
 
-fn run(formulas: Formulas) -> Result<(), String> {
+#[test]
+fn holder_gives_up_before_its_lease_ends() {
     let cases = std::env::var("PROPTEST_CASES").map_or(5000, |cases| cases.parse().unwrap());
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    run_with(TestRunner::new(config), formulas)
+    let live = |schedule| live(&schedule, granted_deadline, extended_deadline);
+    TestRunner::new(config).run(&schedule(), live).unwrap();
 }
 
 /// The same schedules each time, and many: some faults show in one of thousands.
-fn run_fixed(formulas: Formulas) -> Result<(), String> {
+fn is_found(granted: Granted, extended: Extended) -> bool {
     let config = Config { cases: 60_000, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    run_with(TestRunner::new_with_rng(config, rng), formulas)
-}
-
-fn run_with(mut runner: TestRunner, formulas: Formulas) -> Result<(), String> {
-    runner
-        .run(&schedule(), |schedule| live(&schedule, formulas))
-        .map_err(|failure| failure.to_string())
+    let live = |schedule| live(&schedule, granted, extended);
+    TestRunner::new_with_rng(config, rng).run(&schedule(), live).is_err()
 }
 
 #[test]
-fn holder_gives_up_before_its_lease_ends() {
-    run(LIBRARY).unwrap();
+fn formula_of_a_grant_with_a_fault_is_found() {
+    let from_receipt: Granted = |_, received, _, duration, drift| {
+        granted_deadline(received, received, Duration::ZERO, duration, drift)
+    };
+    let no_drift_over_the_wait: Granted = |sent, received, waited, duration, drift| {
+        let start = sent.after(waited).min(received);
+        granted_deadline(start, received, Duration::ZERO, duration, drift)
+    };
+    let no_drift: Granted = |sent, received, waited, duration, _| {
+        granted_deadline(sent, received, waited, duration, Drift::from_ppm(0).unwrap())
+    };
+    let no_millisecond_for_rounding: Granted = |sent, received, waited, duration, drift| {
+        granted_deadline(sent, received, waited, duration, drift).after(Duration::from_millis(1))
+    };
+    for (place, formula) in
+        [from_receipt, no_drift_over_the_wait, no_drift, no_millisecond_for_rounding]
+            .into_iter()
+            .enumerate()
+    {
+        assert!(is_found(formula, extended_deadline), "number {place} was not found");
+    }
 }
 
 #[test]
-fn formulas_with_a_fault_are_found() {
-    let broken = [
-        (
-            "a grant counted from its receipt",
-            Formulas {
-                granted: |_, received, _, duration, drift| {
-                    granted_deadline(received, received, Duration::ZERO, duration, drift)
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "no drift over the wait",
-            Formulas {
-                granted: |sent, received, waited, duration, drift| {
-                    let start = sent.after(waited).min(received);
-                    granted_deadline(start, received, Duration::ZERO, duration, drift)
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "no drift at all",
-            Formulas {
-                granted: |sent, received, waited, duration, _| {
-                    let none = Drift::from_ppm(0).unwrap();
-                    granted_deadline(sent, received, waited, duration, none)
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "no millisecond for rounding",
-            Formulas {
-                granted: |sent, received, waited, duration, drift| {
-                    granted_deadline(sent, received, waited, duration, drift)
-                        .after(Duration::from_millis(1))
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "an extension that may shorten",
-            Formulas {
-                extended: |_, sent, duration, drift| extended_deadline(None, sent, duration, drift),
-                ..LIBRARY
-            },
-        ),
-        (
-            "an extension added to the present end",
-            Formulas {
-                extended: |present, sent, duration, _| {
-                    present.map_or(sent, |present| present.after(duration))
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "an extension without drift",
-            Formulas {
-                extended: |present, sent, duration, _| {
-                    extended_deadline(present, sent, duration, Drift::from_ppm(0).unwrap())
-                },
-                ..LIBRARY
-            },
-        ),
-        (
-            "a found lease counted without rounding",
-            Formulas { found: |sent, remaining, _| sent.after(remaining), ..LIBRARY },
-        ),
-    ];
-    for (fault, formulas) in broken {
-        assert!(run_fixed(formulas).is_err(), "{fault} was not found");
+fn formula_of_an_extension_with_a_fault_is_found() {
+    let shortens: Extended =
+        |_, sent, duration, drift| extended_deadline(None, sent, duration, drift);
+    let adds: Extended = |present, sent, duration, _| present.unwrap_or(sent).after(duration);
+    let no_drift: Extended = |present, sent, duration, _| {
+        extended_deadline(present, sent, duration, Drift::from_ppm(0).unwrap())
+    };
+    for (place, formula) in [shortens, adds, no_drift].into_iter().enumerate() {
+        assert!(is_found(granted_deadline, formula), "number {place} was not found");
     }
 }
