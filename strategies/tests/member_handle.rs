@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
+#[path = "support/memory.rs"]
+mod memory;
+
 use std::{
     sync::Arc,
     task::{Context, Waker},
@@ -14,8 +17,9 @@ use std::{
 use futures_util::FutureExt as _;
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, MemberOptions, Raft, TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, MemberOptions, TokioClock,
 };
+use memory::{cluster, names, options};
 use tokio::{
     task::unconstrained,
     time::{Instant, sleep},
@@ -23,38 +27,6 @@ use tokio::{
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-fn names() -> [NodeName; 3] {
-    ["a", "b", "c"].map(|name| NodeName::new(name).unwrap())
-}
-
-/// The members by their names; the leader comes first.
-async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
-    let mut members = Vec::new();
-    for (name, seed) in names().into_iter().zip(1..) {
-        let channel: Arc<dyn Channel> = Arc::new(hub.channel(name.clone()));
-        let options = MemberOptions::named("test", names()).seed(seed);
-        let options = options.clock(Arc::new(TokioClock::new()));
-        members.push((name, Gaggle::open(channel, options).await.unwrap()));
-    }
-    for (_, member) in &members {
-        member.ready().await.unwrap();
-    }
-    members.sort_by_key(|(_, member)| !member.status().leads);
-    members
-}
-
-#[tokio::test(start_paused = true)]
-async fn released_lock_is_free_at_once() {
-    let members = cluster(&Hub::new()).await;
-    let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
-    let lock = first.lock("k", LockOptions::default()).await.unwrap();
-    let watch = first.watch(&lock);
-    first.release(&lock);
-    assert!(watch.is_lost(), "at once");
-    sleep(ms(10)).await;
-    second.try_lock("k", ms(1000)).await.unwrap();
 }
 
 /// Other tasks of the thread run while requests arrive faster than they are answered.
@@ -141,23 +113,6 @@ async fn closed_member_has_left_its_channel() {
     assert!(matches!(sent, Err(ChannelError::Disconnected)), "{sent:?}");
 }
 
-/// Contract, rule 8: `max_wait` is not overrun by a sleep or a retry.
-#[tokio::test(start_paused = true)]
-async fn wait_without_a_queue_ends_at_max_wait() {
-    let name = NodeName::new("a").unwrap();
-    let channel = Arc::new(Hub::new().channel(name.clone()));
-    let options = MemberOptions::named("test", [name]).clock(Arc::new(TokioClock::new())).seed(1);
-    let member = Raft::open(channel, options).await.unwrap();
-    member.lock("k", LockOptions::default()).await.unwrap();
-    for wait in 30..60 {
-        let began = Instant::now();
-        let options = LockOptions::default().max_wait(MaxWait::AtMost(ms(wait)));
-        let outcome = member.lock("k", options).await;
-        assert!(matches!(outcome, Err(Error::TimedOut)), "{outcome:?}");
-        assert_eq!(began.elapsed(), ms(wait));
-    }
-}
-
 /// The next group may grant every lock of the former one. So each is lost to its holders: a process
 /// that adopted it, a caller that has not polled its reply, and a watch that begins later.
 #[tokio::test(start_paused = true)]
@@ -187,9 +142,7 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     let mut restarted = Vec::new();
     for (name, seed) in lost.into_iter().zip(10..) {
         let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
-        let options = MemberOptions::named("test", names()).seed(seed);
-        let options = options.clock(Arc::new(TokioClock::new()));
-        restarted.push(Gaggle::open(channel, options).await.unwrap());
+        restarted.push(Gaggle::open(channel, options(seed)).await.unwrap());
     }
     while survivor.status().group == former {
         sleep(ms(1)).await;
