@@ -109,21 +109,6 @@ async fn request_timeout_of_a_url_bounds_an_unlock() {
 }
 
 #[tokio::test]
-async fn evicting_redis_opens_only_if_the_url_allows_it() {
-    let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let mut set = redis::cmd("CONFIG");
-    set.arg("SET").arg("maxmemory-policy").arg("allkeys-lru");
-    set.exec_async(&mut connection).await.unwrap();
-    let refused = open(&server.url()).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Strategy(_)), "no option of the URL: {refused:?}");
-    let allowed = open(&format!("{}?allow_eviction=true", server.url())).await.unwrap();
-    locks(&allowed).await;
-    allowed.close().await;
-}
-
-#[tokio::test]
 async fn outside_max_of_a_url_bounds_the_leases() {
     let url = "gaggle+memory://outside_max?name=a&members=a&outside_max=2s";
     let member = open(url).await.unwrap();
