@@ -14,10 +14,7 @@ use std::{
 use async_trait::async_trait;
 use tokio::task::consume_budget;
 
-use self::{
-    call::Call,
-    shard::{Shards, stamp},
-};
+use self::{call::Call, shard::Shards};
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Inspection, KeyedMutex, Lock,
     LockOptions, LossWatch, Order, Survives, check_duration, check_key, check_request, extended,
@@ -113,8 +110,7 @@ impl Local {
     fn holder(&self, key: &str) -> Result<Option<Inspection>, Error> {
         let mut access = self.shards.access(key)?;
         access.step(&Command::Noop);
-        let holder = access.shard.table.holder(key);
-        Ok(holder.map(|holder| holder.inspection(stamp(access.now))))
+        Ok(access.shard.table.inspect(&key.into()))
     }
 
     fn extend_lease(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {

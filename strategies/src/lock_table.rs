@@ -1,51 +1,50 @@
 //! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces. The pure core.
 //!
-//! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]; what
-//! happened comes out as [`Effect`]s. No clock, no randomness, no I/O, and nothing in what it emits
-//! depends on the order of a hash map: members that apply the same commands at the same stamps hold
+//! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]. Its output
+//! is a list of [`Effect`]s. No clock, no randomness, no I/O, and nothing in the output depends on
+//! the order of a hash map: members that apply the same commands at the same stamps hold
 //! byte-identical tables.
 //!
-//! # What one step does
+//! # One step
 //!
 //! 1. The time becomes the later of the present time and the stamp: it never goes back. It stops at
 //!    2⁶³ ms, so that the end of a lease is always later than its grant.
-//! 2. Waiters whose deadline is reached leave the queue, in the order of (deadline, place). A
+//! 2. Waiters whose deadline is reached leave the queue, in the order of (deadline, position). A
 //!    deadline equal to the time is reached: where it falls together with the end of the lease
 //!    before it, the waiter is dead and gets nothing.
-//! 3. Leases whose end is reached end, in the order of (end, place). Each key goes to the head of
+//! 3. Leases whose end is reached end, in the order of (end, position). Each key goes to the head of
 //!    its queue at this very stamp: the new lease counts from here, not from the end of the old.
-//! 4. Nonces that nobody can repeat any more are forgotten, at most [`FORGOTTEN_PER_STEP`].
+//! 4. Nonces that no LOCK can repeat are forgotten, at most [`FORGOTTEN_PER_STEP`].
 //! 5. The command.
 //!
 //! # Nonces and their memory (contract, rule 6)
 //!
-//! A nonce is held, waiting, ended or unknown. Ended ones (unlocked, withdrawn, run out, or
+//! A nonce holds, waits, has ended or is unknown. Ended ones (unlocked, withdrawn, expired, or
 //! withdrawn before their LOCK arrived) are remembered from the stamp at which they ended. A LOCK of
 //! an unknown nonce is accepted if `seen + nonce_memory >= now`; a nonce that ended at `F` is
 //! forgotten once `F + nonce_memory < now`. As a sender cannot have seen a time later than the end
 //! of its own nonce (`seen <= F`), every copy of a forgotten nonce's LOCK is refused as stale.
 //!
-//! Held, waiting and remembered nonces together never exceed `nonces_max`: each LOCK that is
-//! accepted brings the room for its own memory, and a full memory refuses new LOCKs. A withdrawal
-//! of an unknown nonce, which brings no room, is remembered while there is room; without room the
-//! table raises a *floor* instead: a LOCK that had seen nothing later than the floor is refused as
-//! stale. That covers the withdrawn nonce with one number; a LOCK that is still wanted is repeated
-//! by its sender with the newer time, and would have met the full memory anyway.
+//! Holding, waiting and remembered nonces together never exceed `nonces_max`: each LOCK that is
+//! accepted brings the capacity for its own memory, and a full memory refuses new LOCKs. A
+//! withdrawal of an unknown nonce is remembered while there is capacity. Without it the table raises
+//! a *floor* instead: a LOCK that had seen nothing later than the floor is refused as stale. That
+//! covers the withdrawn nonce with one number. Other LOCKs that it refuses are repeated by their
+//! senders with a newer time, and would have met the full memory anyway.
 //!
-//! A waiter that was dropped (deadline, or its process gone) is not remembered: if its process
-//! lives after all it queues again, at the tail; if its caller has given up, the caller's own
+//! A waiter that was dropped (deadline, or its process silent) is not remembered: if its process
+//! lives after all it queues again, at the tail; if its caller has ended, the caller's own
 //! withdrawal is remembered.
 
+mod acquisition;
 mod check;
-mod claim;
 mod command;
 mod config;
 mod index;
 mod key;
 mod nonces;
-mod questions;
+mod queries;
 mod row;
-mod rows;
 #[cfg(feature = "raft")]
 mod snapshot;
 mod table;
@@ -61,7 +60,6 @@ pub use self::{
     },
     config::TableConfig,
     nonces::{FORGOTTEN_PER_STEP, Known},
-    row::HolderView,
     table::{LockTable, Sizes},
 };
 pub(crate) use self::{config::TIME_MAX, key::digest as key_digest};

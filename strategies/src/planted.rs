@@ -1,12 +1,11 @@
 //! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
 //!
-//! Compiled only under the feature `planted-bugs`, which nothing but the tests' own runs turns on;
-//! without it `planted` is the constant `false`, and no trace of a bug is left. Under the feature,
-//! the environment variable `GAGGLE_BUG` names the bug of the process.
+//! Only test runs enable the feature `planted-bugs`; without it `planted` is the constant `false`.
+//! The environment variable `GAGGLE_BUG` names the bug of the process.
 
 macro_rules! bugs {
     ($($(#[doc = $what:literal])+ $bug:ident = $name:literal,)+) => {
-        /// A mistake that somebody could have made, and that some layer must find.
+        /// A plausible bug, which some layer must find.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
             $($(#[doc = $what])+ $bug,)+
@@ -16,7 +15,7 @@ macro_rules! bugs {
             /// Every bug.
             pub const ALL: &[Self] = &[$(Self::$bug),+];
 
-            /// The name by which `GAGGLE_BUG` calls it.
+            /// Its name in `GAGGLE_BUG`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -34,8 +33,8 @@ bugs! {
     ClusterTimeFalls = "cluster-time-falls",
     /// An UNLOCK frees the key whoever holds it.
     UnlockByAnyone = "unlock-by-anyone",
-    /// An unlock frees the key and forgets those who wait.
-    NoHandOver = "no-hand-over",
+    /// An unlock frees the key and forgets the waiters.
+    NoHandOff = "no-hand-off",
     /// Tokens begin again when no key is held.
     TokenReset = "token-reset",
     /// Leases never end.
@@ -48,9 +47,9 @@ bugs! {
     IncarnationReused = "incarnation-reused",
     /// A process that leaves its group keeps its incarnation.
     IncarnationKept = "incarnation-kept",
-    /// A snapshot leaves out who waits.
+    /// A snapshot leaves out the waiters.
     SnapshotWithoutQueue = "snapshot-without-queue",
-    /// A leader answers what it has appended, before it is committed.
+    /// A leader answers before the entry is committed.
     AnswerBeforeCommit = "answer-before-commit",
     /// A LOCK is accepted however old it is.
     StaleLockAccepted = "stale-lock-accepted",
@@ -64,7 +63,7 @@ bugs! {
     ReplyMiscredited = "reply-miscredited",
     /// Waiters are never checked, so that a lost publication is never noticed.
     CheckSkipped = "check-skipped",
-    /// A caller that goes away leaves its place in the queue behind.
+    /// A dropped call leaves its waiter in the queue.
     CancelLeavesWaiter = "cancel-leaves-waiter",
     /// A call that ends while there is no connection is not withdrawn.
     WithdrawalForgotten = "withdrawal-forgotten",
@@ -76,7 +75,7 @@ bugs! {
     HeartbeatUnchecked = "heartbeat-unchecked",
     /// A member's refusal of a vote or of entries arrives as its consent.
     RefusalLost = "refusal-lost",
-    /// A member that installs a snapshot takes all that it held for lost.
+    /// A member that installs a snapshot marks all its locks lost.
     SnapshotLosesHeld = "snapshot-loses-held",
     /// A new group does not wait for leases that are held outside the members.
     OutsideIgnored = "outside-ignored",
@@ -90,12 +89,12 @@ bugs! {
     PledgeWhileResting = "pledge-while-resting",
 }
 
-/// `GAGGLE_BUG` names no bug that there is.
+/// `GAGGLE_BUG` names no known bug.
 #[cfg(feature = "planted-bugs")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("GAGGLE_BUG={name}: there is no such bug; there are {}", names())]
 pub struct NoSuchBug {
-    /// What it names.
+    /// The name.
     pub name: String,
 }
 
@@ -104,7 +103,7 @@ fn names() -> String {
     Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// The bug that this process runs with, if it runs with one.
+/// The bug of this process, if there is one.
 ///
 /// # Errors
 ///

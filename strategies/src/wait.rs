@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Error, Inspection, Instant, MaxWait,
-    lock_table::{Bound, ClusterTime, HolderView, Refusal},
+    Error, Instant, MaxWait,
+    lock_table::{Bound, Refusal},
 };
 
 /// Whole milliseconds, as leases are kept: a fraction is cut off.
@@ -51,18 +51,10 @@ impl Bound {
     }
 }
 
-impl HolderView {
-    pub(crate) fn inspection(self, now: ClusterTime) -> Inspection {
-        let remaining = Duration::from_millis(self.expires_at.since(now));
-        let (owner, waiters) = ((*self.owner).clone(), self.waiters);
-        Inspection { fencing_token: self.token, nonce: self.nonce, owner, remaining, waiters }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock_table::Ended;
+    use crate::lock_table::{ClusterTime, Ended};
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))

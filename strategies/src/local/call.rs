@@ -154,8 +154,8 @@ impl<'a> Call<'a> {
     /// Returns when to check next: at the call's own end, and for the head of the queue at the end
     /// of the lease before it.
     fn wait(&mut self, access: &mut Access<'_>) -> Instant {
-        let next = access.shard.table.next_grant(&self.key);
-        let (head, _, lease_end) = next.expect("the call is in the queue");
+        let next = access.shard.table.next_waiter(&self.key);
+        let (head, lease_end) = next.expect("the call is in the queue");
         let (mut look_at, backstop) = (instant(lease_end), access.now.after(BACKSTOP));
         if head != self.nonce {
             look_at = look_at.max(backstop);

@@ -152,7 +152,7 @@ impl Access<'_> {
     /// Whether this lock holds its key now.
     pub(super) fn holds(&mut self, lock: &Lock) -> bool {
         self.step(&Command::Noop);
-        self.shard.table.grant(lock.key()).is_some_and(|grant| grant.is_of(lock))
+        self.shard.table.holder(lock.key()).is_some_and(|grant| grant.is_of(lock))
     }
 
     /// Unlocks or withdraws a nonce. It is forgotten at once, since each LOCK is sent once.
@@ -179,8 +179,8 @@ impl Access<'_> {
     }
 
     /// Wakes the head of a queue if the lease before it ends before the head's next check.
-    fn notify_head(&mut self, key: &str) {
-        if let Some((head, _, lease_end)) = self.shard.table.next_grant(key)
+    fn notify_head(&mut self, key: &Arc<str>) {
+        if let Some((head, lease_end)) = self.shard.table.next_waiter(key)
             && let Some(head) = self.shard.waiters.get(&head)
             && head.look_at > instant(lease_end)
         {

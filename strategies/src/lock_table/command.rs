@@ -1,8 +1,10 @@
-use std::{borrow::Cow, cell::RefCell, fmt, sync::Arc};
+//! The commands of a lock table, and their effects.
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{cell::RefCell, sync::Arc};
 
-use crate::{LABEL_BYTES_MAX, Lock, Nonce, Owner, options::HOST_BYTES_MAX};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Lock, Nonce, Owner};
 
 /// Cluster time in milliseconds: the only clock that a lock table sees. Leaders stamp it into
 /// entries; it never goes back, and it says nothing about the wall clock.
@@ -43,34 +45,32 @@ pub enum Command {
     /// leaves a tombstone, so that a LOCK that arrives later grants nothing.
     Unlock {
         /// The key.
-        #[serde(deserialize_with = "shared")]
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// The sender knows that no copy of its LOCK can be under way (sent once, and answered):
-        /// then nothing need be remembered.
+        /// The sender knows that no copy of its LOCK can still arrive (it was sent once, and
+        /// answered): then nothing need be remembered.
         forget: bool,
     },
     /// Ends the lease of `nonce` at the later of its present end and `duration_ms` from now.
     Extend {
         /// The key.
-        #[serde(deserialize_with = "shared")]
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Who asks: it gets the answer, and holds from now on.
+        /// The sender, which holds from now on.
         process: ProcessId,
-        /// Names this request among those of `process`, so that its answer can be told apart.
+        /// Names this request among those of `process`.
         request: u64,
         /// From now.
         duration_ms: u64,
     },
-    /// Drops every waiter of a process that was replaced or not heard for `waiter_ttl`.
+    /// Drops every waiter of a process that was replaced, or was silent for `waiter_ttl`.
     Gone {
         /// The process.
         process: ProcessId,
     },
-    /// Moves the time on, and ends what is due.
+    /// Moves the time on, and ends leases and waits.
     Noop,
 }
 
@@ -78,22 +78,20 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRequest {
     /// The key.
-    #[serde(deserialize_with = "shared")]
     pub key: Arc<str>,
-    /// The acquisition. A repeated nonce keeps its grant or its place.
+    /// The acquisition. A repeated nonce keeps its grant or its position.
     pub nonce: Nonce,
-    /// Who asks.
+    /// The sender.
     pub process: ProcessId,
     /// Names this LOCK among the requests of `process`: copies of one have the same, and a later
-    /// LOCK of the same nonce has a greater one, unless there is but one sender and its answers come in order
-    /// ([`Local`](crate::Local)). An answer carries it, because a late copy of an
-    /// earlier LOCK says nothing about when this one was sent.
+    /// LOCK of the nonce has a greater one. A reply carries it, because a late copy of an earlier
+    /// LOCK says nothing about when this one was sent. [`Local`](crate::Local) sends each once.
     pub request: u64,
     /// The lease, from the grant on.
     pub duration_ms: u64,
     /// How long to queue.
     pub wait: Wait,
-    /// The newest cluster time that the sender had seen when it drew the nonce's first send.
+    /// The latest cluster time that the sender had seen at the nonce's first send.
     pub seen: Seen,
     /// For inspection.
     #[serde(deserialize_with = "shared_owner")]
@@ -103,19 +101,19 @@ pub struct LockRequest {
 /// How long a LOCK queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
-    /// Not at all: held means refused.
+    /// Not at all: refused if the key is held.
     No,
     /// This many milliseconds from the command's own stamp.
     Ms(u64),
-    /// For ever.
+    /// Without an end.
     Forever,
 }
 
-/// How old a LOCK may be: it is refused once finished nonces of its age may be forgotten.
+/// How old a LOCK is: it is refused once ended nonces of its age may be forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// The sender has seen no time of this group: refused with the present time, to be repeated
-    /// at once.
+    /// The sender has seen no time of this group. Refused with the present time, to be repeated at
+    /// once.
     Never,
     /// The sender saw this time of this group.
     At {
@@ -124,108 +122,103 @@ pub enum Seen {
         /// The time.
         time: ClusterTime,
     },
-    /// No copy of this command can be under way besides this one, nor be delayed (the local
-    /// strategy): always young enough.
+    /// This command is sent once and not delayed ([`Local`](crate::Local)): always young enough.
     Now,
 }
 
-/// What applying a command did. Effects come in the order in which they happened.
+/// An effect of a command. Effects come in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// The nonce holds the key (also repeated in answer to a repeated LOCK).
+    /// The nonce holds the key (also the reply to a repeated LOCK).
     Granted(Grant),
-    /// The nonce waits (also in answer to a repeated LOCK).
+    /// The nonce waits (also the reply to a repeated LOCK).
     Queued {
         /// The key.
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Who asked.
+        /// The sender.
         process: ProcessId,
-        /// Which request.
+        /// The number of the request.
         request: u64,
     },
-    /// The LOCK grants nothing. A refusal is not an outcome of the nonce: it is judged anew when
-    /// repeated.
+    /// The LOCK grants nothing. It is decided again when it is repeated.
     Refused {
         /// The acquisition.
         nonce: Nonce,
-        /// Who asked.
+        /// The sender.
         process: ProcessId,
-        /// Which request.
+        /// The number of the request.
         request: u64,
         /// Why.
         reason: Refusal,
     },
-    /// The answer to an UNLOCK.
+    /// The reply to an UNLOCK.
     Unlocked {
         /// The key.
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Which LOCK of it, where it held or waited: the newest, or the EXTEND by which a lock was handed over;
-        /// else 0.
+        /// Its latest LOCK, or the EXTEND by which the lock was transferred; 0 if it neither held
+        /// nor waited.
         request: u64,
-        /// What the nonce was before.
+        /// The state of the nonce before.
         was: Ended,
     },
-    /// The answer to an EXTEND.
+    /// The reply to an EXTEND.
     Extended {
         /// The acquisition.
         nonce: Nonce,
-        /// Who asked.
+        /// The sender.
         process: ProcessId,
-        /// Which request.
+        /// The number of the request.
         request: u64,
-        /// The token of the acquisition and the end of its lease now; `None` if the nonce does not
-        /// hold the key.
+        /// The token and the end of the lease; `None` if the nonce does not hold the key.
         held: Option<(u64, ClusterTime)>,
     },
-    /// A lease ran out.
+    /// A lease expired.
     Expired {
         /// The key.
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Who held it.
+        /// The holder's process.
         process: ProcessId,
-        /// Which request of that process: as [`Unlocked`](Self::Unlocked) has it.
+        /// As in [`Unlocked`](Self::Unlocked).
         request: u64,
         /// Its token.
         token: u64,
     },
-    /// A waiter left the queue without a grant: its `max_wait` passed or its process was gone.
+    /// A waiter left the queue without a grant: its `max_wait` is over, or its process is silent.
     Dropped {
         /// The key.
         key: Arc<str>,
         /// The acquisition.
         nonce: Nonce,
-        /// Who waited.
+        /// The waiter's process.
         process: ProcessId,
-        /// Which LOCK of that process: the newest.
+        /// Its latest LOCK.
         request: u64,
     },
 }
 
 /// A grant, with both stamps that the holder's deadline needs.
 ///
-/// A repeated LOCK is answered with the stamps of the grant that it finds, which are independent of
-/// the time at which the repetition was sent.
+/// The reply to a repeated LOCK has the stamps of the grant that it finds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The key.
     pub key: Arc<str>,
     /// The acquisition.
     pub nonce: Nonce,
-    /// Who holds.
+    /// The holder's process.
     pub process: ProcessId,
-    /// The newest LOCK of the nonce that `process` sent.
+    /// The latest LOCK of the nonce that `process` sent.
     pub request: u64,
     /// The fencing token, greater than every token before it in this table.
     pub token: u64,
-    /// The stamp of the newest LOCK of this nonce. The holder counts its deadline from its own
-    /// send of that LOCK or of an earlier one: a LOCK repeated late, by whichever process, must
-    /// not count the whole lease from its late send.
+    /// The stamp of the latest LOCK of this nonce. The holder counts its deadline from its own send
+    /// of that LOCK or of an earlier one, so that a late repetition gains no time.
     pub asked_at: ClusterTime,
     /// The stamp of the grant.
     pub granted_at: ClusterTime,
@@ -234,7 +227,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether `lock` is what it granted: of its nonce, and not of a later acquisition by it.
+    /// Whether it granted `lock`, and not a later acquisition by its nonce.
     pub(crate) fn is_of(&self, lock: &Lock) -> bool {
         (self.nonce, self.token) == (lock.nonce(), lock.fencing_token())
     }
@@ -252,8 +245,7 @@ pub enum Refusal {
         /// The present time.
         now: ClusterTime,
     },
-    /// The nonce was unlocked or withdrawn, or its lease ran out; with [`Ended::Unknown`]: it holds
-    /// or waits for another key.
+    /// The nonce has ended; with [`Ended::Unknown`] it holds or waits for another key.
     Spent(Ended),
     /// A bound is reached.
     Limit {
@@ -264,7 +256,7 @@ pub enum Refusal {
     },
 }
 
-/// What is bounded in a table.
+/// A bound of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// Waiters on one key.
@@ -275,76 +267,32 @@ pub enum Bound {
     Nonces,
 }
 
-/// What a nonce was when an UNLOCK reached it, or how it had ended before.
+/// The state of a nonce when an UNLOCK arrives, or how it had ended before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
-    /// It held the key; now it does not.
+    /// It held the key.
     Held,
-    /// It waited; now it does not.
+    /// It waited.
     Waited,
-    /// It had been unlocked (or withdrawn after a grant) before.
+    /// It was unlocked, or withdrawn after a grant.
     Unlocked,
-    /// It had been withdrawn before it was granted.
+    /// It was withdrawn before a grant.
     Withdrawn,
-    /// Its lease had run out.
+    /// Its lease expired.
     Expired,
     /// The table does not know it.
     Unknown,
 }
 
-/// A key as it stands in what is read, copied once: serde's own way to an `Arc<str>` copies it into a
-/// box first, and every member reads the keys of every entry.
-fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
-    struct Key;
-
-    impl de::Visitor<'_> for Key {
-        type Value = Arc<str>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a key")
-        }
-
-        fn visit_str<E: de::Error>(self, key: &str) -> Result<Arc<str>, E> {
-            Ok(key.into())
-        }
-    }
-
-    from.deserialize_str(Key)
-}
-
-/// An owner as it stands in what is read. Mostly it is the one that was read before, and is shared then:
-/// a process has many locks, and every member reads the owner of each.
+/// Reads an owner. A process has many locks, and mostly the same owner is read again: they share it.
 pub(super) fn shared_owner<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Owner>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename = "Owner")]
-    struct Read<'a> {
-        #[serde(borrow)]
-        host: Cow<'a, str>,
-        pid: u32,
-        #[serde(borrow)]
-        label: Option<Text<'a>>,
-    }
-    // Within an option serde does not borrow a bare `Cow`.
-    #[derive(Deserialize)]
-    #[serde(transparent)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     thread_local! {
         static LAST: RefCell<Arc<Owner>> = RefCell::default();
     }
-
-    let Read { host, pid, label } = Read::deserialize(from)?;
-    let label = label.map(|Text(label)| label);
+    let owner = Owner::deserialize(from)?;
     LAST.with_borrow_mut(|last| {
-        if (&*last.host, last.pid, last.label.as_deref()) != (&*host, pid, label.as_deref()) {
-            let (host, label) = (host.into_owned(), label.map(Cow::into_owned));
-            let owner = Arc::new(Owner { host, pid, label });
-            // What is longer than any that is let in is not kept.
-            if owner.host.len() > HOST_BYTES_MAX
-                || owner.label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX)
-            {
-                return Ok(owner);
-            }
-            *last = owner;
+        if **last != owner {
+            *last = Arc::new(owner);
         }
         Ok(last.clone())
     })
@@ -356,14 +304,14 @@ mod tests {
     use crate::lock_table::tests::request;
 
     #[test]
-    fn a_span_is_never_negative_and_a_time_never_beyond_the_end() {
+    fn spans_and_times_saturate() {
         let (early, late) = (ClusterTime(3), ClusterTime(10));
         assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
         assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
     }
 
     #[test]
-    fn an_owner_is_shared_with_the_one_that_was_read_before_if_it_is_the_same() {
+    fn equal_owners_are_shared() {
         let owner = |host: &str, pid, label: Option<&str>| {
             let owner = Owner { host: host.into(), pid, label: label.map(Into::into) };
             let request = LockRequest { owner: owner.into(), ..request(1, 1000, Wait::No) };
@@ -372,24 +320,9 @@ mod tests {
             assert_eq!(read, request);
             read.owner
         };
-        for (host, pid, label) in [
-            ("h", 1, None),
-            ("h", 1, Some("l")),
-            ("h", 1, Some("m")),
-            ("h", 2, None),
-            ("i", 2, None),
-        ] {
+        for (host, pid, label) in [("h", 1, None), ("h", 1, Some("l")), ("h", 2, None)] {
             let first = owner(host, pid, label);
             assert!(Arc::ptr_eq(&first, &owner(host, pid, label)), "{first:?}");
         }
-        for (host, label) in
-            [(HOST_BYTES_MAX, LABEL_BYTES_MAX + 1), (HOST_BYTES_MAX + 1, LABEL_BYTES_MAX)]
-        {
-            let (host, label) = ("h".repeat(host), "l".repeat(label));
-            let long = || owner(&host, 3, Some(&label));
-            assert!(!Arc::ptr_eq(&long(), &long()), "what is too long is not kept");
-        }
-        let longest = || owner(&"h".repeat(HOST_BYTES_MAX), 3, Some(&"l".repeat(LABEL_BYTES_MAX)));
-        assert!(Arc::ptr_eq(&longest(), &longest()));
     }
 }

@@ -1,20 +1,22 @@
+//! The bounds of a lock table.
+
 use serde::{Deserialize, Serialize};
 
-use super::ClusterTime;
+use super::command::ClusterTime;
 
 /// The greatest token at which a table may begin: the wall clock reaches it in the year 2262, and
 /// as many grants again remain above it.
 pub(super) const FIRST_TOKEN_MAX: u64 = 1 << 63;
 
-/// Cluster time stops here: no leader's clock was ever near, and the end of every lease lies above
-/// it, so that arithmetic on times never saturates where order matters.
+/// Cluster time stops here. No clock comes near, and the end of every lease lies above it, so that
+/// arithmetic on times never saturates where order matters.
 pub(crate) const TIME_MAX: ClusterTime = ClusterTime(1 << 63);
 
-/// The bounds of a table, and what tells its group from others. Every member of a group has the
-/// same; a snapshot carries it.
+/// The bounds of a table, and its group. Every member of a group has the same; a snapshot carries
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableConfig {
-    /// The group's random id, 0 by default. Times seen in another group say nothing here.
+    /// The group's random id, 0 by default. Times of other groups mean nothing here.
     pub group: u128,
     /// The smallest token that the table grants, 1 by default. A table that begins empty takes the
     /// wall clock's nanoseconds, so that tokens grow across a loss of memory. At most 2⁶³; more
@@ -33,7 +35,7 @@ pub struct TableConfig {
     /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.
     pub nonces_max: u64,
     /// The longest lease, in milliseconds, where a lock may be held outside the processes of the
-    /// members; 0, the default, where it may not. The table only carries it: who leads keeps to it.
+    /// members; 0, the default, where it may not. The table only carries it, for the leader.
     pub outside_max_ms: u64,
 }
 

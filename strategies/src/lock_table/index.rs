@@ -1,29 +1,34 @@
-//! The rows of leases and waiters by time, and of waiters by process.
+//! Leases and waiters by time, and waiters by process.
 
-use std::collections::{BTreeMap, btree_map::Keys};
+use std::collections::BTreeMap;
 
-use super::{ClusterTime, ProcessId, claim::Waiter, row::Row, rows::RowId};
+use super::{
+    acquisition::Waiter,
+    command::{ClusterTime, ProcessId},
+    key::Key,
+    row::Row,
+};
 
-/// A time, and the place of the claim to which something happens then.
+/// A time, and the position of the acquisition to which something happens then.
 type When = (ClusterTime, u64);
 
-/// The row of each lease and waiter.
+/// The key of each lease and waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     /// The ends of the leases without waiters.
-    pub(super) uncontended: BTreeMap<When, RowId>,
+    pub(super) uncontended: BTreeMap<When, Key>,
     /// The ends of the leases with waiters.
-    pub(super) contended: BTreeMap<When, RowId>,
+    pub(super) contended: BTreeMap<When, Key>,
     /// The deadlines of all waiters that have one.
-    pub(super) deadlines: BTreeMap<When, RowId>,
-    /// The places of the waiters of each process that has any.
-    processes: BTreeMap<ProcessId, BTreeMap<u64, RowId>>,
+    pub(super) deadlines: BTreeMap<When, Key>,
+    /// The positions of the waiters of each process that has any.
+    processes: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
 }
 
 impl Index {
     /// Adds the lease of a row.
-    pub(super) fn add_lease(&mut self, id: RowId, row: &Row) {
-        self.leases(!row.queue.is_empty()).insert(lease_end(row), id);
+    pub(super) fn add_lease(&mut self, row: &Row) {
+        self.leases(!row.queue.is_empty()).insert(lease_end(row), row.key.clone());
     }
 
     /// Removes the lease of a row, before its holder, its end, or whether it has waiters changes.
@@ -31,33 +36,54 @@ impl Index {
         self.leases(!row.queue.is_empty()).remove(&lease_end(row));
     }
 
-    /// Moves the lease of a row whose queue has its first waiter, or has lost its last.
-    pub(super) fn move_lease(&mut self, id: RowId, row: &Row) {
-        let contended = !row.queue.is_empty();
-        self.leases(!contended).remove(&lease_end(row));
-        self.leases(contended).insert(lease_end(row), id);
-    }
-
-    fn leases(&mut self, contended: bool) -> &mut BTreeMap<When, RowId> {
+    fn leases(&mut self, contended: bool) -> &mut BTreeMap<When, Key> {
         if contended { &mut self.contended } else { &mut self.uncontended }
     }
 
-    pub(super) fn add_waiter(&mut self, id: RowId, waiter: &Waiter) {
-        let place = waiter.claim.place;
-        if let Some(deadline) = waiter.deadline {
-            self.deadlines.insert((deadline, place), id);
+    /// Adds a waiter to a row of the index.
+    pub(super) fn enqueue(&mut self, row: &mut Row, waiter: Waiter) {
+        self.add_waiter(&row.key, &waiter);
+        let is_first = row.queue.is_empty();
+        if is_first {
+            self.remove_lease(row);
         }
-        self.processes.entry(waiter.claim.process).or_default().insert(place, id);
+        row.queue.insert(waiter.acquisition.position, waiter);
+        if is_first {
+            self.add_lease(row);
+        }
+    }
+
+    /// Takes the waiter at this position of a row of the index.
+    pub(super) fn dequeue(&mut self, row: &mut Row, position: u64) -> Waiter {
+        let is_last = row.queue.len() == 1;
+        if is_last {
+            self.remove_lease(row);
+        }
+        let waiter = row.queue.remove(&position).expect("a known waiter is in the queue");
+        if is_last {
+            self.add_lease(row);
+        }
+        self.remove_waiter(&waiter);
+        waiter
+    }
+
+    pub(super) fn add_waiter(&mut self, key: &Key, waiter: &Waiter) {
+        let position = waiter.acquisition.position;
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.insert((deadline, position), key.clone());
+        }
+        let waiters = self.processes.entry(waiter.acquisition.process).or_default();
+        waiters.insert(position, key.clone());
     }
 
     /// Removes a waiter, before its deadline or its process changes.
     pub(super) fn remove_waiter(&mut self, waiter: &Waiter) {
-        let (place, process) = (waiter.claim.place, waiter.claim.process);
+        let (position, process) = (waiter.acquisition.position, waiter.acquisition.process);
         if let Some(deadline) = waiter.deadline {
-            self.deadlines.remove(&(deadline, place));
+            self.deadlines.remove(&(deadline, position));
         }
         let waiters = self.processes.get_mut(&process).expect("the process of a waiter is known");
-        waiters.remove(&place);
+        waiters.remove(&position);
         if waiters.is_empty() {
             self.processes.remove(&process);
         }
@@ -69,27 +95,27 @@ impl Index {
     }
 
     /// The processes that have waiters, in order.
-    pub(super) fn processes(&self) -> Keys<'_, ProcessId, BTreeMap<u64, RowId>> {
-        self.processes.keys()
+    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes.keys().copied()
     }
 
-    /// The waiters of a process in the order of their places.
-    pub(super) fn waiters_of(&self, process: ProcessId) -> Vec<(RowId, u64)> {
+    /// The waiters of a process in the order of their positions.
+    pub(super) fn waiters_of(&self, process: ProcessId) -> Vec<(Key, u64)> {
         let waiters = self.processes.get(&process).into_iter().flatten();
-        waiters.map(|(place, id)| (*id, *place)).collect()
+        waiters.map(|(position, key)| (key.clone(), *position)).collect()
     }
 
-    /// The row of the first lease that ends at or before `now`.
-    pub(super) fn expired_lease(&self, now: ClusterTime) -> Option<RowId> {
+    /// The key of the first lease that ends at or before `now`.
+    pub(super) fn expired_lease(&self, now: ClusterTime) -> Option<Key> {
         let firsts = [&self.uncontended, &self.contended].map(BTreeMap::first_key_value);
-        let (when, id) = firsts.into_iter().flatten().min()?;
-        (when.0 <= now).then_some(*id)
+        let ((end, _), key) = firsts.into_iter().flatten().min()?;
+        (*end <= now).then(|| key.clone())
     }
 
     /// The first waiter whose deadline is at or before `now`.
-    pub(super) fn expired_waiter(&self, now: ClusterTime) -> Option<(RowId, u64)> {
-        let ((deadline, place), id) = self.deadlines.first_key_value()?;
-        (*deadline <= now).then_some((*id, *place))
+    pub(super) fn expired_waiter(&self, now: ClusterTime) -> Option<(Key, u64)> {
+        let ((deadline, position), key) = self.deadlines.first_key_value()?;
+        (*deadline <= now).then(|| (key.clone(), *position))
     }
 
     /// The first time at which a lease ends or a waiter's deadline is reached.
@@ -104,10 +130,10 @@ impl Index {
     }
 }
 
-fn first(times: &BTreeMap<When, RowId>) -> Option<ClusterTime> {
+fn first(times: &BTreeMap<When, Key>) -> Option<ClusterTime> {
     times.first_key_value().map(|((time, _), _)| *time)
 }
 
 fn lease_end(row: &Row) -> When {
-    (row.holder.expires_at, row.holder.claim.place)
+    (row.holder.expires_at, row.holder.acquisition.position)
 }

@@ -2,33 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{ClusterTime, Ended, Seen, rows::RowId};
+use super::command::{ClusterTime, Ended, Seen};
 use crate::{
     Nonce,
     planted::{Bug, planted},
 };
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
-/// outdated; forgetting two million at once would stop a member for longer than its election
-/// timeout. Each step remembers fewer than this on average, so the memory does shrink.
+/// outdated, and forgetting two million at once would take longer than an election timeout. Each
+/// step remembers fewer than this on average, so the memory does shrink.
 pub const FORGOTTEN_PER_STEP: usize = 1024;
 
-/// What the table knows of every nonce: one entry for each that holds, waits or has ended lately.
-#[derive(Clone, Debug, Default)]
+/// One entry for each nonce that holds, waits or has ended lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nonces {
-    places: BTreeMap<Nonce, Place>,
-    /// The ended ones in the order in which they ended, so that the oldest is forgotten first.
+    known: BTreeMap<Nonce, Known>,
+    /// Those that have ended, the oldest first.
     ended: VecDeque<(ClusterTime, Nonce)>,
-    /// The time of the last withdrawal that could not be remembered for want of room.
-    floor: Option<ClusterTime>,
-}
-
-/// Where a nonce stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Holds { row: RowId },
-    Waits { row: RowId, place: u64 },
-    Ended(Ended),
+    /// The time of the last withdrawal that exceeded the capacity.
+    pub(super) floor: Option<ClusterTime>,
 }
 
 /// What a table knows of a nonce.
@@ -36,60 +28,51 @@ pub(super) enum Place {
 pub enum Known {
     /// It holds its key.
     Holds,
-    /// It waits.
-    Waits,
+    /// It waits for its key.
+    Waits {
+        /// Its position among all LOCKs that the table accepted.
+        position: u64,
+    },
     /// It has ended, in this way.
     Ended(Ended),
 }
 
 impl Nonces {
-    pub(super) fn place(&self, nonce: Nonce) -> Option<Place> {
-        self.places.get(&nonce).copied()
+    pub(super) fn get(&self, nonce: Nonce) -> Option<Known> {
+        self.known.get(&nonce).copied()
     }
 
-    pub(super) fn known(&self, nonce: Nonce) -> Option<Known> {
-        Some(match self.places.get(&nonce)? {
-            Place::Holds { .. } => Known::Holds,
-            Place::Waits { .. } => Known::Waits,
-            Place::Ended(how) => Known::Ended(*how),
-        })
-    }
-
-    /// Those that hold, wait and are remembered.
+    /// How many hold, wait or are remembered.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.known.len()
     }
 
-    /// Those that have ended and are remembered.
+    /// How many have ended and are remembered.
     pub(super) fn remembered(&self) -> usize {
         self.ended.len()
     }
 
-    pub(super) fn floor(&self) -> Option<ClusterTime> {
-        self.floor
-    }
-
-    /// Sets where a live nonce stands. Returns whether the nonce was unknown.
-    pub(super) fn set(&mut self, nonce: Nonce, place: Place) -> bool {
-        self.places.insert(nonce, place).is_none()
+    /// Notes that a nonce holds or waits.
+    pub(super) fn set(&mut self, nonce: Nonce, known: Known) {
+        self.known.insert(nonce, known);
     }
 
     /// Remembers that a nonce ended at `now`, which must not be earlier than any end before.
     pub(super) fn end(&mut self, nonce: Nonce, how: Ended, now: ClusterTime) {
-        let before = self.places.insert(nonce, Place::Ended(how));
-        assert!(!matches!(before, Some(Place::Ended(_))), "a nonce ends once");
+        let before = self.known.insert(nonce, Known::Ended(how));
+        assert!(!matches!(before, Some(Known::Ended(_))), "a nonce ends once");
         self.ended.push_back((now, nonce));
     }
 
-    /// Forgets a live nonce: no copy of its LOCK can be under way, or it may queue again.
+    /// Forgets a live nonce: no copy of its LOCK can arrive, or it may queue again.
     pub(super) fn forget(&mut self, nonce: Nonce) {
-        let before = self.places.remove(&nonce);
-        assert!(!matches!(before, Some(Place::Ended(_))), "ended nonces are forgotten by age");
+        let before = self.known.remove(&nonce);
+        assert!(!matches!(before, Some(Known::Ended(_))), "ended nonces are forgotten by age");
     }
 
-    /// Sees to it that a LOCK of this unknown nonce, if one is under way, grants nothing.
-    pub(super) fn withdraw_unknown(&mut self, nonce: Nonce, now: ClusterTime, room: u64) {
-        if self.places.len() as u64 >= room {
+    /// Ensures that a LOCK of this unknown nonce, if it still arrives, grants nothing.
+    pub(super) fn withdraw_unknown(&mut self, nonce: Nonce, now: ClusterTime, capacity: u64) {
+        if self.known.len() as u64 >= capacity {
             self.floor = Some(now);
         } else {
             self.end(nonce, Ended::Withdrawn, now);
@@ -101,24 +84,19 @@ impl Nonces {
         self.ended.front().map(|(at, _)| at.after(memory_ms).after(1))
     }
 
-    /// Forgets what no accepted LOCK can repeat any more, the oldest first.
+    /// Forgets nonces that no accepted LOCK can repeat, the oldest first.
     pub(super) fn purge(&mut self, now: ClusterTime, memory_ms: u64) {
         for _ in 0..FORGOTTEN_PER_STEP {
-            match self.ended.front() {
-                Some((at, nonce)) if outdated(*at, now, memory_ms) => {
-                    self.places.remove(nonce);
-                    self.ended.pop_front();
-                }
-                _ => break,
-            }
+            let Some((_, nonce)) = self.ended.pop_front_if(|(at, _)| outdated(*at, now, memory_ms))
+            else {
+                break;
+            };
+            self.known.remove(&nonce);
         }
-        if self.floor.is_some_and(|floor| outdated(floor, now, memory_ms)) {
-            self.floor = None;
-        }
+        self.floor = self.floor.filter(|floor| !outdated(*floor, now, memory_ms));
     }
 
-    /// Whether a LOCK of an unknown nonce is young enough that the nonce cannot have been
-    /// forgotten.
+    /// Whether a LOCK of an unknown nonce is so young that the nonce cannot have been forgotten.
     pub(super) fn accepts(
         &self,
         seen: Seen,
@@ -130,23 +108,20 @@ impl Nonces {
             _ if planted(Bug::StaleLockAccepted) => true,
             Seen::Now => true,
             Seen::Never => false,
-            Seen::At { group: other, .. } if other != group => false,
-            Seen::At { time, .. } => {
-                !outdated(time, now, memory_ms) && self.floor.is_none_or(|floor| time > floor)
+            Seen::At { group: other, time } => {
+                other == group
+                    && !outdated(time, now, memory_ms)
+                    && self.floor.is_none_or(|floor| time > floor)
             }
         }
     }
 
-    /// The ended ones, the oldest first.
+    /// Those that have ended, the oldest first.
     pub(super) fn ended(&self) -> impl Iterator<Item = (ClusterTime, Nonce, Ended)> {
-        self.ended.iter().map(|(at, nonce)| match self.places.get(nonce) {
-            Some(Place::Ended(how)) => (*at, *nonce, *how),
+        self.ended.iter().map(|(at, nonce)| match self.known.get(nonce) {
+            Some(Known::Ended(how)) => (*at, *nonce, *how),
             other => unreachable!("a nonce in the order of ends has ended, not {other:?}"),
         })
-    }
-
-    pub(super) fn set_floor(&mut self, floor: Option<ClusterTime>) {
-        self.floor = floor;
     }
 }
 

@@ -1,33 +1,36 @@
 //! The table and its steps.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use super::{
-    Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal, TableConfig,
-    claim::{Claim, Waiter, lease_ms},
-    config::{FIRST_TOKEN_MAX, TIME_MAX},
+    acquisition::{Acquisition, Waiter, lease_ms},
+    command::{Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal},
+    config::{FIRST_TOKEN_MAX, TIME_MAX, TableConfig},
     index::Index,
-    nonces::{Nonces, Place},
+    key::Key,
+    nonces::{Known, Nonces},
     row::{Hold, Row},
-    rows::{RowId, Rows},
 };
 use crate::{
     Nonce,
     planted::{Bug, planted},
 };
 
-/// Who holds what, who waits, and what has ended lately: a pure state machine.
+/// Holders, waiters, and the nonces that ended lately: a pure state machine.
 ///
-/// The [module](super) says what one step does, and in which order. A step costs O(log n) in the
-/// mean of many, with a share in what it ends; each waiter and each lease is ended once.
-#[derive(Clone, Debug)]
+/// The [module](super) describes one step. A step costs O(log n) in the mean of many, with a share
+/// in what it ends; each waiter and each lease is ended once.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockTable {
     pub(super) config: TableConfig,
     pub(super) now: ClusterTime,
     pub(super) last_token: u64,
-    /// The place that the last accepted LOCK took.
-    pub(super) last_place: u64,
-    pub(super) rows: Rows,
+    /// The position that the last accepted LOCK took.
+    pub(super) last_position: u64,
+    pub(super) rows: BTreeMap<Key, Row>,
     pub(super) nonces: Nonces,
     pub(super) index: Index,
 }
@@ -52,14 +55,14 @@ impl LockTable {
             last_token: config.first_token - 1,
             config,
             now: ClusterTime(0),
-            last_place: 0,
-            rows: Rows::default(),
+            last_position: 0,
+            rows: BTreeMap::new(),
             nonces: Nonces::default(),
             index: Index::default(),
         }
     }
 
-    /// Applies one command stamped `stamp`, and appends what happened to `effects`, in order.
+    /// Applies one command stamped `stamp`, and appends its effects to `effects`, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
         self.now = self.now.max(stamp.min(TIME_MAX));
         if planted(Bug::ClusterTimeFalls) {
@@ -72,7 +75,10 @@ impl LockTable {
         self.end_expired_leases(effects);
         self.nonces.purge(self.now, self.config.nonce_memory_ms);
         match command {
-            Command::Lock(request) => self.lock(request, effects),
+            Command::Lock(request) => {
+                let effect = self.lock(request).unwrap_or_else(|reason| refused(request, reason));
+                effects.push(effect);
+            }
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, effects),
             Command::Extend { key, nonce, process, request, duration_ms } => {
                 let (nonce, process, request) = (*nonce, *process, *request);
@@ -84,123 +90,103 @@ impl LockTable {
         }
     }
 
-    fn lock(&mut self, request: &LockRequest, effects: &mut Vec<Effect>) {
-        let effect = match self.nonces.place(request.nonce) {
-            Some(Place::Holds { row }) if self.rows[row].key == request.key => {
-                self.grant_again(row, request)
+    fn lock(&mut self, request: &LockRequest) -> Result<Effect, Refusal> {
+        let key = Key::new(&request.key);
+        let (known, row) = (self.nonces.get(request.nonce), self.rows.get_mut(&key));
+        match (known, row) {
+            (None, _) => self.admit(key, request),
+            (Some(Known::Ended(how)), _) => Err(Refusal::Spent(how)),
+            (Some(Known::Holds), Some(row)) if row.is_held_by(request.nonce) => {
+                row.holder.acquisition.repeat(request, self.now);
+                if planted(Bug::GrantedTwice) {
+                    self.last_token += 1;
+                    row.holder.token = self.last_token;
+                }
+                Ok(Effect::Granted(row.grant()))
             }
-            Some(Place::Waits { row, place }) if self.rows[row].key == request.key => {
-                self.queue_again(row, place, request)
+            (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
+                // The position stays. The deadline may move to a later time, and the grant goes to
+                // the process of this LOCK.
+                let mut waiter = self.index.dequeue(row, position);
+                let requested = request.wait.deadline(self.now);
+                waiter.deadline = waiter.deadline.zip(requested).map(|(one, other)| one.max(other));
+                waiter.acquisition.repeat(request, self.now);
+                self.index.enqueue(row, waiter);
+                Ok(queued(request))
             }
-            Some(Place::Ended(how)) => refused(request, Refusal::Spent(how)),
             // One nonce names one acquisition: it cannot take a second key.
-            Some(_) => refused(request, Refusal::Spent(Ended::Unknown)),
-            None => match self.admit(request) {
-                Ok(effect) => effect,
-                Err(reason) => refused(request, reason),
-            },
+            (Some(_), _) => Err(Refusal::Spent(Ended::Unknown)),
+        }
+    }
+
+    /// Decides on a LOCK of an unknown nonce: age, then limits, then whether the key is free.
+    fn admit(&mut self, key: Key, request: &LockRequest) -> Result<Effect, Refusal> {
+        let (config, now, keys) = (&self.config, self.now, self.rows.len());
+        if !self.nonces.accepts(request.seen, config.group, now, config.nonce_memory_ms) {
+            return Err(Refusal::Stale { group: config.group, now });
+        }
+        check_limit(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
+        let position = self.last_position + 1;
+        let acquisition = Acquisition::new(position, request, now);
+        let effect = match self.rows.entry(key) {
+            Entry::Vacant(vacant) => {
+                check_limit(keys, config.keys_max, Bound::Keys)?;
+                self.last_token += 1;
+                let holder = Hold::new(acquisition, self.last_token, now);
+                let row = Row { key: vacant.key().clone(), holder, queue: BTreeMap::new() };
+                self.index.add_lease(&row);
+                self.nonces.set(request.nonce, Known::Holds);
+                Effect::Granted(vacant.insert(row).grant())
+            }
+            Entry::Occupied(_) if request.wait.is_none() => return Err(Refusal::Held),
+            Entry::Occupied(mut row) => {
+                let waiters = row.get().queue.len();
+                check_limit(waiters, config.waiters_per_key_max, Bound::WaitersPerKey)?;
+                let deadline = request.wait.deadline(now);
+                self.index.enqueue(row.get_mut(), Waiter { acquisition, deadline });
+                self.nonces.set(request.nonce, Known::Waits { position });
+                queued(request)
+            }
         };
-        effects.push(effect);
-    }
-
-    fn grant_again(&mut self, id: RowId, request: &LockRequest) -> Effect {
-        let row = &mut self.rows[id];
-        debug_assert_eq!(row.holder.claim.nonce, request.nonce, "a nonce names its own row");
-        row.holder.claim.asked_again(request, self.now);
-        if planted(Bug::GrantedTwice) {
-            self.last_token += 1;
-            row.holder.token = self.last_token;
-        }
-        Effect::Granted(row.grant())
-    }
-
-    /// The place stays, the deadline may move to a later time, and the grant goes to the process of
-    /// this LOCK.
-    fn queue_again(&mut self, id: RowId, place: u64, request: &LockRequest) -> Effect {
-        let Self { rows, index, now, .. } = self;
-        let waiter = rows[id].queue.get_mut(&place).expect(QUEUED);
-        debug_assert_eq!(waiter.claim.nonce, request.nonce, "a nonce names its own waiter");
-        let asked = request.wait.deadline(*now);
-        index.remove_waiter(waiter);
-        waiter.deadline = waiter.deadline.zip(asked).map(|(first, asked)| first.max(asked));
-        waiter.claim.asked_again(request, *now);
-        index.add_waiter(id, waiter);
-        queued(request)
-    }
-
-    /// Judges a LOCK of an unknown nonce: age, then limits, then whether the key is free.
-    fn admit(&mut self, request: &LockRequest) -> Result<Effect, Refusal> {
-        let Self { config, now, .. } = self;
-        if !self.nonces.accepts(request.seen, config.group, *now, config.nonce_memory_ms) {
-            return Err(Refusal::Stale { group: config.group, now: *now });
-        }
-        bounded(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
-        let Some(id) = self.rows.find(&request.key) else {
-            bounded(self.rows.len(), config.keys_max, Bound::Keys)?;
-            self.last_place += 1;
-            self.last_token += 1;
-            let claim = Claim::new(self.last_place, request, *now);
-            let holder = Hold::new(claim, self.last_token, *now);
-            let row = Row { key: request.key.clone(), holder, queue: BTreeMap::new() };
-            let granted = row.grant();
-            let id = self.rows.insert(row);
-            self.index.add_lease(id, &self.rows[id]);
-            self.nonces.set(request.nonce, Place::Holds { row: id });
-            return Ok(Effect::Granted(granted));
-        };
-        if request.wait.is_none() {
-            return Err(Refusal::Held);
-        }
-        bounded(self.rows[id].queue.len(), config.waiters_per_key_max, Bound::WaitersPerKey)?;
-        self.last_place += 1;
-        let claim = Claim::new(self.last_place, request, *now);
-        let deadline = request.wait.deadline(*now);
-        let place = claim.place;
-        self.enqueue(id, Waiter { claim, deadline });
-        self.nonces.set(request.nonce, Place::Waits { row: id, place });
-        Ok(queued(request))
+        self.last_position = position;
+        Ok(effect)
     }
 
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
-        let place = self.nonces.place(nonce);
-        if planted(Bug::UnlockByAnyone)
-            && place.is_none()
-            && let Some(id) = self.rows.find(key)
-        {
-            let holder = self.rows[id].holder.claim.nonce;
-            self.end_nonce(holder, Ended::Unlocked, false);
-            return self.grant_next(id, effects);
-        }
-        let (was, request) = match place {
-            Some(Place::Holds { row }) if self.rows[row].key == *key => {
-                (Ended::Held, self.rows[row].holder.claim.request)
-            }
-            Some(Place::Waits { row, place }) if self.rows[row].key == *key => {
-                (Ended::Waited, self.rows[row].queue[&place].claim.request)
-            }
-            Some(Place::Ended(how)) => (how, 0),
-            Some(_) | None => (Ended::Unknown, 0),
+        let key = Key::new(key);
+        let (known, row) = (self.nonces.get(nonce), self.rows.get_mut(&key));
+        let mut unlocked = |was, request| {
+            effects.push(Effect::Unlocked { key: key.text.clone(), nonce, request, was });
         };
-        effects.push(Effect::Unlocked { key: key.clone(), nonce, request, was });
-        match (was, place) {
-            (Ended::Held, Some(Place::Holds { row })) => {
-                self.end_nonce(nonce, Ended::Unlocked, forget);
-                if planted(Bug::NoHandOver) {
-                    while let Some((&head, _)) = self.rows[row].queue.first_key_value() {
-                        let claim = self.dequeue(row, head);
-                        self.nonces.forget(claim.nonce);
+        match (known, row) {
+            (None, Some(row)) if planted(Bug::UnlockByAnyone) => {
+                let holder = row.holder.acquisition.nonce;
+                self.end_nonce(holder, Ended::Unlocked, false);
+                self.grant_next(key, effects);
+            }
+            (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
+                unlocked(Ended::Held, row.holder.acquisition.request);
+                if planted(Bug::NoHandOff) {
+                    while let Some((&head, _)) = row.queue.first_key_value() {
+                        let waiter = self.index.dequeue(row, head);
+                        self.nonces.forget(waiter.acquisition.nonce);
                     }
                 }
-                self.grant_next(row, effects);
+                self.end_nonce(nonce, Ended::Unlocked, forget);
+                self.grant_next(key, effects);
             }
-            (Ended::Waited, Some(Place::Waits { row, place })) => {
+            (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
+                let waiter = self.index.dequeue(row, position);
+                unlocked(Ended::Waited, waiter.acquisition.request);
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
-                self.dequeue(row, place);
             }
-            (Ended::Unknown, None) if !forget => {
-                self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
+            (Some(Known::Ended(how)), _) => unlocked(how, 0),
+            (known, _) => {
+                unlocked(Ended::Unknown, 0);
+                if known.is_none() && !forget {
+                    self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
+                }
             }
-            _ => {}
         }
     }
 
@@ -212,45 +198,32 @@ impl LockTable {
         }
     }
 
-    /// Returns the end of the lease; `None` where this nonce does not hold the key.
+    /// Returns the token and the end of the lease; `None` where this nonce does not hold the key.
     fn extend(
         &mut self,
         key: &Arc<str>,
         nonce: Nonce,
-        by: (ProcessId, u64),
+        (process, request): (ProcessId, u64),
         duration_ms: u64,
     ) -> Option<(u64, ClusterTime)> {
-        let id = self.rows.find(key)?;
-        let row = &mut self.rows[id];
-        if row.holder.claim.nonce != nonce {
-            return None;
-        }
-        row.holder.claim.handed_over(by);
-        let asked = self.now.after(lease_ms(duration_ms));
-        if asked > row.holder.expires_at {
+        let row = self.rows.get_mut(&Key::new(key)).filter(|row| row.is_held_by(nonce))?;
+        row.holder.acquisition.extended_by(process, request);
+        let requested = self.now.after(lease_ms(duration_ms));
+        if requested > row.holder.expires_at {
             self.index.remove_lease(row);
-            row.holder.expires_at = asked;
-            self.index.add_lease(id, row);
+            row.holder.expires_at = requested;
+            self.index.add_lease(row);
         }
         Some((row.holder.token, row.holder.expires_at))
     }
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let waiters = self.index.waiters_of(process);
+        let mut waiters = self.index.waiters_of(process);
         if planted(Bug::HashOrder) {
-            return self.drop_in_hash_order(waiters, effects);
+            waiters = in_hash_order(waiters);
         }
-        for (id, place) in waiters {
-            self.drop_waiter(id, place, effects);
-        }
-    }
-
-    #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
-    fn drop_in_hash_order(&mut self, waiters: Vec<(RowId, u64)>, effects: &mut Vec<Effect>) {
-        let by_place = waiters.into_iter().map(|(id, place)| (place, id));
-        let hashed: std::collections::HashMap<u64, RowId> = by_place.collect();
-        for (place, id) in hashed {
-            self.drop_waiter(id, place, effects);
+        for (key, position) in waiters {
+            self.drop_waiter(&key, position, effects);
         }
     }
 
@@ -258,92 +231,55 @@ impl LockTable {
         if planted(Bug::DeadWaiterGranted) {
             return;
         }
-        while let Some((id, place)) = self.index.expired_waiter(self.now) {
-            self.drop_waiter(id, place, effects);
+        while let Some((key, position)) = self.index.expired_waiter(self.now) {
+            self.drop_waiter(&key, position, effects);
         }
     }
 
-    fn drop_waiter(&mut self, id: RowId, place: u64, effects: &mut Vec<Effect>) {
-        let Claim { nonce, process, request, .. } = self.dequeue(id, place);
+    fn drop_waiter(&mut self, key: &Key, position: u64, effects: &mut Vec<Effect>) {
+        let row = self.rows.get_mut(key).expect(HELD);
+        let Acquisition { nonce, process, request, .. } =
+            self.index.dequeue(row, position).acquisition;
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: self.rows[id].key.clone(), nonce, process, request });
-    }
-
-    pub(super) fn enqueue(&mut self, id: RowId, waiter: Waiter) {
-        let row = &mut self.rows[id];
-        self.index.add_waiter(id, &waiter);
-        row.queue.insert(waiter.claim.place, waiter);
-        if row.queue.len() == 1 {
-            self.index.move_lease(id, row);
-        }
-    }
-
-    fn dequeue(&mut self, id: RowId, place: u64) -> Claim {
-        let row = &mut self.rows[id];
-        let waiter = row.queue.remove(&place).expect(QUEUED);
-        if row.queue.is_empty() {
-            self.index.move_lease(id, row);
-        }
-        self.index.remove_waiter(&waiter);
-        waiter.claim
+        effects.push(Effect::Dropped { key: key.text.clone(), nonce, process, request });
     }
 
     fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
         if planted(Bug::ExpiryIgnored) {
             return;
         }
-        while let Some(id) = self.index.expired_lease(self.now) {
-            let row = &self.rows[id];
-            let Claim { nonce, process, request, .. } = row.holder.claim;
-            let token = row.holder.token;
+        while let Some(key) = self.index.expired_lease(self.now) {
+            let Hold { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
+            let Acquisition { nonce, process, request, .. } = *acquisition;
+            let (text, token) = (key.text.clone(), *token);
             self.nonces.end(nonce, Ended::Expired, self.now);
-            effects.push(Effect::Expired { key: row.key.clone(), nonce, process, request, token });
-            self.grant_next(id, effects);
+            effects.push(Effect::Expired { key: text, nonce, process, request, token });
+            self.grant_next(key, effects);
         }
     }
 
     /// Ends the hold of a key and grants it to the head of the queue, whose deadline is not reached:
-    /// such waiters were dropped at the beginning of the step. Without a queue the key leaves the table.
-    fn grant_next(&mut self, id: RowId, effects: &mut Vec<Effect>) {
-        let row = &mut self.rows[id];
+    /// such waiters were dropped before in this step. Without a queue the key leaves the table.
+    fn grant_next(&mut self, key: Key, effects: &mut Vec<Effect>) {
+        let Entry::Occupied(mut entry) = self.rows.entry(key) else { unreachable!("{HELD}") };
+        let row = entry.get_mut();
         self.index.remove_lease(row);
         let Some((_, waiter)) = row.queue.pop_first() else {
-            self.rows.remove(id);
+            entry.remove();
             return;
         };
         self.index.remove_waiter(&waiter);
         self.last_token += 1;
-        row.holder = Hold::new(waiter.claim, self.last_token, self.now);
-        self.index.add_lease(id, row);
+        row.holder = Hold::new(waiter.acquisition, self.last_token, self.now);
+        self.index.add_lease(row);
         effects.push(Effect::Granted(row.grant()));
-        self.nonces.set(row.holder.claim.nonce, Place::Holds { row: id });
-    }
-
-    fn rows_equal(&self, other: &Self) -> bool {
-        let (rows, others) = (self.rows.in_order(), other.rows.in_order());
-        rows.iter().map(|(_, row)| row).eq(others.iter().map(|(_, row)| row))
+        self.nonces.set(row.holder.acquisition.nonce, Known::Holds);
     }
 }
 
-const QUEUED: &str = "a waiter that is named is in the queue";
+const HELD: &str = "a key of the index is held";
 
-/// Tables that hold the same are equal, whatever the ids of their rows. That the live nonces and the
-/// index agree with the rows is asserted by [`LockTable::check`].
-impl PartialEq for LockTable {
-    fn eq(&self, other: &Self) -> bool {
-        self.config == other.config
-            && (self.now, self.last_token, self.last_place)
-                == (other.now, other.last_token, other.last_place)
-            && self.rows_equal(other)
-            && self.nonces.len() == other.nonces.len()
-            && self.nonces.floor() == other.nonces.floor()
-            && self.nonces.ended().eq(other.nonces.ended())
-    }
-}
-
-impl Eq for LockTable {}
-
-fn bounded(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
+fn check_limit(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
     if (present as u64) < limit { Ok(()) } else { Err(Refusal::Limit { what, limit }) }
 }
 
@@ -355,4 +291,11 @@ fn queued(request: &LockRequest) -> Effect {
 fn refused(request: &LockRequest, reason: Refusal) -> Effect {
     let LockRequest { nonce, process, request, .. } = *request;
     Effect::Refused { nonce, process, request, reason }
+}
+
+#[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
+fn in_hash_order(waiters: Vec<(Key, u64)>) -> Vec<(Key, u64)> {
+    let by_position = waiters.into_iter().map(|(key, position)| (position, key));
+    let hashed: std::collections::HashMap<u64, Key> = by_position.collect();
+    hashed.into_iter().map(|(position, key)| (key, position)).collect()
 }

@@ -307,7 +307,7 @@ impl World {
     fn take_answer(&mut self, name: &str, id: CallId, answer: Answer) {
         if let Answer::Granted { lock, .. } = &answer {
             // A forged frame may have ended it in the same turn.
-            if let Some(grant) = self.group(name).table().grant(lock.key()) {
+            if let Some(grant) = self.group(name).table().holder(lock.key()) {
                 self.grants.insert(id, grant);
             }
             self.relied_on.insert((name.into(), lock.nonce()));

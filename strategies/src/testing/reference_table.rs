@@ -1,13 +1,13 @@
 //! A reference model of the lock table without shared code. Tests and the fuzzer compare the two at
 //! every step.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    DURATION_MAX, Nonce,
+    DURATION_MAX, Inspection, Nonce,
     lock_table::{
-        Bound, ClusterTime, Command, Effect, Ended, FORGOTTEN_PER_STEP, Grant, HolderView, Known,
-        LockRequest, LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait,
+        Bound, ClusterTime, Command, Effect, Ended, FORGOTTEN_PER_STEP, Grant, Known, LockRequest,
+        LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait,
     },
 };
 
@@ -115,9 +115,12 @@ impl ReferenceTable {
         let waiting: Vec<_> = table.processes_waiting().collect();
         let of_keys = || {
             keys.iter().find_map(|key| {
-                differ(&format!("holder of {key:?}"), table.holder(key), self.holder(key)).or_else(
-                    || differ("head of a queue", table.next_waiter(key), self.next_waiter(key)),
-                )
+                let text = Arc::from(*key);
+                differ(&format!("holder of {key:?}"), table.holder(&text), self.holder(key))
+                    .or_else(|| differ("inspection", table.inspect(&text), self.inspect(key)))
+                    .or_else(|| {
+                        differ("head of a queue", table.next_waiter(&text), self.next_waiter(key))
+                    })
             })
         };
         let of_nonce = |nonce| differ("a nonce", table.knows(nonce), self.knows(nonce));
@@ -296,37 +299,43 @@ impl ReferenceTable {
 
     /// As [`LockTable::holder`].
     #[must_use]
-    pub fn holder(&self, key: &str) -> Option<HolderView> {
+    pub fn holder(&self, key: &str) -> Option<Grant> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
         let a = of_key.clone().find(|a| a.granted.is_some())?;
-        let (token, granted_at, expires_at) = a.granted?;
         assert!(of_key.next().is_some_and(|first| first.arrival == a.arrival));
-        Some(HolderView {
+        Some(a.grant())
+    }
+
+    /// As [`LockTable::inspect`].
+    #[must_use]
+    pub fn inspect(&self, key: &str) -> Option<Inspection> {
+        let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
+        let a = of_key.next()?;
+        let (token, _, end) = a.granted?;
+        Some(Inspection {
+            fencing_token: token,
             nonce: a.request.nonce,
-            token,
-            process: a.request.process,
-            owner: a.request.owner.clone(),
-            asked_at: ClusterTime(a.asked_at),
-            granted_at: ClusterTime(granted_at),
-            expires_at: ClusterTime(expires_at),
+            owner: (*a.request.owner).clone(),
+            remaining: Duration::from_millis(end - self.now),
             waiters: of_key.count() as u64,
         })
     }
 
     /// As [`LockTable::next_waiter`].
     #[must_use]
-    pub fn next_waiter(&self, key: &str) -> Option<Nonce> {
+    pub fn next_waiter(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
-        of_key.find(|a| a.granted.is_none()).map(|a| a.request.nonce)
+        let head = of_key.find(|a| a.granted.is_none())?;
+        Some((head.request.nonce, self.holder(key)?.expires_at))
     }
 
     /// As [`LockTable::knows`].
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         let live = self.acquisitions.iter().find(|a| a.request.nonce == nonce);
-        match live.map(|a| a.granted.is_some()) {
-            Some(true) => Some(Known::Holds),
-            Some(false) => Some(Known::Waits),
+        match live {
+            Some(a) if a.granted.is_some() => Some(Known::Holds),
+            Some(a) => Some(Known::Waits { position: a.arrival }),
             None => self.ended.iter().find(|e| e.1 == nonce).map(|e| Known::Ended(e.2)),
         }
     }

@@ -1,4 +1,4 @@
-//! Goal: every bound holds, answers with its name, and breaks no other rule when it is reached.
+//! Goal: every bound holds, is named by its refusal, and breaks no other rule when it is reached.
 use super::*;
 
 fn small() -> Bench {
@@ -12,12 +12,7 @@ fn small() -> Bench {
 }
 
 fn limit(nonce: u128, what: Bound, limit: u64) -> String {
-    let (nonce, process) = (Nonce::from_u128(nonce), ProcessId(1));
-    tell(&Effect::Refused { nonce, process, request: 1, reason: Refusal::Limit { what, limit } })
-}
-
-fn on(key: &str, nonce: u128) -> Command {
-    Command::Lock(LockRequest { key: key.into(), ..request(nonce, 100, Wait::Forever) })
+    format!("refused {nonce} {:?}", Refusal::Limit { what, limit })
 }
 
 #[test]
@@ -26,41 +21,41 @@ fn one_waiter_too_many_is_refused_and_the_others_stay() {
     bench.lock(0, 1, 100, Wait::No);
     bench.lock(0, 2, 100, Wait::Forever);
     bench.lock(0, 3, 100, Wait::Forever);
-    let refused = told(&bench.lock(0, 4, 100, Wait::Forever));
+    let refused = bench.lock(0, 4, 100, Wait::Forever);
     assert_eq!(refused, [limit(4, Bound::WaitersPerKey, 2)]);
-    assert_eq!(told(&bench.lock(0, 4, 100, Wait::No)), ["refused 4 Held"]);
+    assert_eq!(bench.lock(0, 4, 100, Wait::No), ["refused 4 Held"]);
     bench.unlock(1, 2);
-    assert_eq!(told(&bench.lock(1, 4, 100, Wait::Forever)), ["queued 4"]);
+    assert_eq!(bench.lock(1, 4, 100, Wait::Forever), ["queued 4"]);
 }
 
 #[test]
 fn one_key_too_many_is_refused_until_one_is_free() {
     let mut bench = small();
-    bench.apply(0, &on("a", 1));
-    bench.apply(0, &on("b", 2));
-    assert_eq!(told(&bench.apply(0, &on("c", 3))), [limit(3, Bound::Keys, 2)]);
-    assert_eq!(told(&bench.apply(0, &on("a", 3))), ["queued 3"]);
+    bench.apply(0, &lock_of("a", 1, 100));
+    bench.apply(0, &lock_of("b", 2, 100));
+    assert_eq!(bench.texts(0, &lock_of("c", 3, 100)), [limit(3, Bound::Keys, 2)]);
+    assert_eq!(bench.texts(0, &lock_of("a", 3, 100)), ["queued 3"]);
     bench.apply(1, &unlock("b", 2, false));
-    assert_eq!(bench.apply(1, &on("c", 4)).len(), 1);
+    assert_eq!(bench.texts(1, &lock_of("c", 4, 100)), ["granted 4 token 3 at 1 until 101"]);
     assert_eq!(bench.table.sizes().keys, 2);
 }
 
 #[test]
-fn a_full_memory_refuses_new_locks_and_evicts_nothing() {
+fn full_memory_refuses_new_locks_and_evicts_nothing() {
     // contract rule 6
     let mut bench = small();
     for nonce in 1..=5 {
         bench.unlock(0, nonce);
     }
-    assert_eq!(told(&bench.lock(0, 6, 100, Wait::No)), [limit(6, Bound::Nonces, 5)]);
-    assert_eq!(told(&bench.lock(0, 1, 100, Wait::No)), ["refused 1 Spent(Withdrawn)"]);
-    assert_eq!(bench.table.sizes().nonces_remembered, 5);
-    assert_eq!(bench.lock(30_001, 6, 100, Wait::No).len(), 1);
+    assert_eq!(bench.lock(0, 6, 100, Wait::No), [limit(6, Bound::Nonces, 5)]);
+    assert_eq!(bench.lock(0, 1, 100, Wait::No), ["refused 1 Spent(Withdrawn)"]);
+    assert_eq!(bench.remembered(), 5);
+    bench.lock(30_001, 6, 100, Wait::No);
     assert_eq!(bench.holder(), Some(6));
 }
 
 #[test]
-fn every_lock_that_was_accepted_has_room_for_its_end() {
+fn every_accepted_lock_has_memory_for_its_end() {
     // contract rule 6
     let mut bench = small();
     bench.lock(0, 1, 100, Wait::No);
@@ -72,12 +67,12 @@ fn every_lock_that_was_accepted_has_room_for_its_end() {
     bench.noop(101);
     assert_eq!(bench.table.knows(Nonce::from_u128(1)), Some(Known::Ended(Ended::Unlocked)));
     assert_eq!(bench.table.knows(Nonce::from_u128(2)), Some(Known::Ended(Ended::Expired)));
-    assert_eq!(bench.table.sizes().nonces_remembered, 5);
+    assert_eq!(bench.remembered(), 5);
 }
 
 #[test]
-fn a_withdrawal_without_room_still_keeps_its_lock_from_being_granted() {
-    // contract rule 6: the floor refuses what had seen nothing later
+fn floor_refuses_the_lock_of_a_withdrawal_beyond_the_memory() {
+    // contract rule 6
     let mut bench =
         Bench::with(TableConfig { group: GROUP, nonces_max: 1, ..TableConfig::default() });
     let at = |nonce, time| {
@@ -87,16 +82,16 @@ fn a_withdrawal_without_room_still_keeps_its_lock_from_being_granted() {
     bench.apply(100, &at(1, 100));
     bench.unlock(200, 2);
     bench.apply(300, &unlock("k", 1, true));
-    let late = told(&bench.apply(301, &at(2, 200)));
+    let late = bench.texts(301, &at(2, 200));
     assert!(late[0].contains("Stale"), "the LOCK of the withdrawn nonce: {late:?}");
-    let innocent = told(&bench.apply(301, &at(3, 200)));
+    let innocent = bench.texts(301, &at(3, 200));
     assert!(innocent[0].contains("Stale"), "an unknown one cannot be told apart: {innocent:?}");
     bench.apply(301, &at(3, 301));
     assert_eq!(bench.holder(), Some(3), "but is accepted when repeated with the present time");
 }
 
 #[test]
-fn a_floor_is_forgotten_when_age_alone_refuses() {
+fn floor_is_forgotten_when_age_alone_refuses() {
     let mut bench = Bench::with(TableConfig { nonces_max: 0, ..TableConfig::default() });
     let empty = bench.table.snapshot().len();
     bench.unlock(1000, 1);
@@ -108,9 +103,9 @@ fn a_floor_is_forgotten_when_age_alone_refuses() {
 }
 
 #[test]
-fn the_first_token_is_forced_into_its_limits() {
-    for (asked, first) in [(0, 1), (1, 1), (u64::MAX, 1 << 63)] {
-        let config = TableConfig { first_token: asked, ..TableConfig::default() };
+fn first_token_is_forced_into_its_limits() {
+    for (requested, first) in [(0, 1), (1, 1), (u64::MAX, 1 << 63)] {
+        let config = TableConfig { first_token: requested, ..TableConfig::default() };
         let mut bench = Bench::with(config);
         bench.lock(0, 1, 100, Wait::No);
         assert_eq!(bench.table.last_token(), first);

@@ -3,6 +3,7 @@
 //! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `snapshot`), each with
 //! the number of its rule. [`LockTable::check`] runs after every step. The fuzz target `lock_table`
 //! compares random command sequences with `testing::reference_table`.
+
 mod leases;
 mod limits;
 mod nonces;
@@ -37,20 +38,38 @@ impl Bench {
         effects
     }
 
-    fn lock(&mut self, at: u64, nonce: u128, duration_ms: u64, wait: Wait) -> Vec<Effect> {
-        self.apply(at, &lock(nonce, duration_ms, wait))
+    /// The effects as short text: each with its nonce and its figures.
+    fn texts(&mut self, at: u64, command: &Command) -> Vec<String> {
+        self.apply(at, command).iter().map(text).collect()
     }
 
-    fn unlock(&mut self, at: u64, nonce: u128) -> Vec<Effect> {
-        self.apply(at, &unlock("k", nonce, false))
+    fn lock(&mut self, at: u64, nonce: u128, duration_ms: u64, wait: Wait) -> Vec<String> {
+        self.texts(at, &lock(nonce, duration_ms, wait))
     }
 
-    fn noop(&mut self, at: u64) -> Vec<Effect> {
-        self.apply(at, &Command::Noop)
+    fn unlock(&mut self, at: u64, nonce: u128) -> Vec<String> {
+        self.texts(at, &unlock("k", nonce, false))
+    }
+
+    fn noop(&mut self, at: u64) -> Vec<String> {
+        self.texts(at, &Command::Noop)
+    }
+
+    /// The grant of the holder of `k`.
+    fn grant(&self) -> Grant {
+        self.table.holder(&"k".into()).unwrap()
     }
 
     fn holder(&self) -> Option<u128> {
-        self.table.holder("k").map(|view| view.nonce.as_u128())
+        self.table.holder(&"k".into()).map(|grant| grant.nonce.as_u128())
+    }
+
+    fn waiters(&self) -> u64 {
+        self.table.sizes().waiters
+    }
+
+    fn remembered(&self) -> u64 {
+        self.table.sizes().nonces_remembered
     }
 }
 
@@ -71,27 +90,24 @@ fn lock(nonce: u128, duration_ms: u64, wait: Wait) -> Command {
     Command::Lock(request(nonce, duration_ms, wait))
 }
 
+fn lock_of(key: &str, nonce: u128, duration_ms: u64) -> Command {
+    Command::Lock(LockRequest { key: key.into(), ..request(nonce, duration_ms, Wait::Forever) })
+}
+
 fn unlock(key: &str, nonce: u128, forget: bool) -> Command {
     Command::Unlock { key: key.into(), nonce: Nonce::from_u128(nonce), forget }
 }
 
 fn extend(key: &str, nonce: u128, duration_ms: u64) -> Command {
-    let (process, request) = (ProcessId(9), 5);
-    Command::Extend {
-        key: key.into(),
-        nonce: Nonce::from_u128(nonce),
-        process,
-        request,
-        duration_ms,
-    }
+    let (key, nonce) = (key.into(), Nonce::from_u128(nonce));
+    Command::Extend { key, nonce, process: ProcessId(9), request: 5, duration_ms }
 }
 
-/// The effects as short text: what happened, to which nonce, with which figures.
-fn told(effects: &[Effect]) -> Vec<String> {
-    effects.iter().map(tell).collect()
+fn gone(process: u64) -> Command {
+    Command::Gone { process: ProcessId(process) }
 }
 
-fn tell(effect: &Effect) -> String {
+fn text(effect: &Effect) -> String {
     match effect {
         Effect::Granted(grant) => format!(
             "granted {} token {} at {} until {}",
@@ -112,3 +128,5 @@ fn tell(effect: &Effect) -> String {
         Effect::Dropped { nonce, .. } => format!("dropped {}", nonce.as_u128()),
     }
 }
+
+const NOTHING: [&str; 0] = [];

@@ -9,63 +9,40 @@ fn seen(nonce: u128, group: u128, time: u64) -> Command {
 }
 
 fn stale(nonce: u128, now: u64) -> String {
-    tell(&Effect::Refused {
-        nonce: Nonce::from_u128(nonce),
-        process: ProcessId(1),
-        request: 1,
-        reason: Refusal::Stale { group: GROUP, now: ClusterTime(now) },
-    })
+    format!("refused {nonce} {:?}", Refusal::Stale { group: GROUP, now: ClusterTime(now) })
 }
 
 #[test]
-fn a_repeated_lock_is_granted_once_with_the_same_token_whoever_asks() {
+fn repeated_lock_is_granted_once_with_the_same_token() {
     // contract rule 6
     let mut bench = Bench::new();
-    let first = told(&bench.lock(0, 1, 100, Wait::No));
+    let first = bench.lock(0, 1, 100, Wait::No);
     let other = LockRequest { process: ProcessId(5), ..request(1, 9999, Wait::Forever) };
-    assert_eq!(told(&bench.apply(50, &Command::Lock(other))), first, "the duration stays");
+    assert_eq!(bench.texts(50, &Command::Lock(other)), first, "the duration stays");
     assert_eq!(bench.table.last_token(), 1);
-    assert_eq!(bench.table.holder("k").unwrap().process, ProcessId(5), "the answer goes to it");
+    assert_eq!(bench.grant().process, ProcessId(5), "the reply goes to it");
 }
 
 #[test]
-fn a_lock_that_arrives_after_its_unlock_grants_nothing() {
-    // contract rule 6
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.unlock(1, 1);
-    assert_eq!(told(&bench.lock(2, 1, 100, Wait::No)), ["refused 1 Spent(Unlocked)"]);
-}
-
-#[test]
-fn a_lock_that_arrives_after_its_withdrawal_grants_nothing() {
-    // contract rule 6
-    let mut bench = Bench::new();
-    assert_eq!(told(&bench.unlock(0, 1)), ["unlocked 1 Unknown"]);
-    assert_eq!(told(&bench.lock(1, 1, 100, Wait::No)), ["refused 1 Spent(Withdrawn)"]);
-    assert_eq!(told(&bench.unlock(2, 1)), ["unlocked 1 Withdrawn"]);
-}
-
-#[test]
-fn a_withdrawn_waiter_does_not_come_back() {
+fn lock_that_arrives_after_its_end_grants_nothing() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     bench.lock(0, 2, 100, Wait::Forever);
+    assert_eq!(bench.unlock(0, 3), ["unlocked 3 Unknown"]);
     bench.unlock(1, 2);
-    assert_eq!(told(&bench.lock(2, 2, 100, Wait::Forever)), ["refused 2 Spent(Withdrawn)"]);
+    assert_eq!(bench.lock(2, 2, 100, Wait::Forever), ["refused 2 Spent(Withdrawn)"], "waited");
+    assert_eq!(bench.lock(2, 3, 100, Wait::No), ["refused 3 Spent(Withdrawn)"], "unknown");
+    assert_eq!(bench.unlock(2, 3), ["unlocked 3 Withdrawn"]);
+    bench.unlock(3, 1);
+    assert_eq!(bench.lock(4, 1, 100, Wait::No), ["refused 1 Spent(Unlocked)"]);
+    bench.lock(5, 4, 100, Wait::No);
+    assert_eq!(bench.lock(105, 4, 100, Wait::No)[1], "refused 4 Spent(Expired)");
+    assert_eq!(bench.unlock(106, 4), ["unlocked 4 Expired"]);
 }
 
 #[test]
-fn a_nonce_whose_lease_ran_out_is_spent() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    assert_eq!(told(&bench.lock(100, 1, 100, Wait::No))[1], "refused 1 Spent(Expired)");
-    assert_eq!(told(&bench.unlock(101, 1)), ["unlocked 1 Expired"]);
-}
-
-#[test]
-fn an_unlock_that_says_forget_leaves_nothing_behind() {
+fn unlock_that_says_forget_leaves_nothing_behind() {
     // contract rule 6, last sentence
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -80,12 +57,20 @@ fn an_unlock_that_says_forget_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_nonce_cannot_take_a_second_key() {
+fn nonce_cannot_take_a_second_key() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    let other = Command::Lock(LockRequest { key: "x".into(), ..request(1, 100, Wait::No) });
-    assert_eq!(told(&bench.apply(0, &other)), ["refused 1 Spent(Unknown)"]);
-    assert_eq!(bench.table.sizes().keys, 1);
+    bench.lock(0, 2, 100, Wait::Forever);
+    bench.apply(0, &lock_of("y", 3, 100));
+    for (key, nonce) in [("x", 1), ("y", 1), ("x", 2), ("y", 2)] {
+        let refused = bench.texts(0, &lock_of(key, nonce, 100));
+        assert_eq!(refused, [format!("refused {nonce} Spent(Unknown)")]);
+        assert_eq!(
+            bench.texts(0, &unlock(key, nonce, false)),
+            [format!("unlocked {nonce} Unknown")]
+        );
+    }
+    assert_eq!((bench.table.sizes().keys, bench.waiters(), bench.remembered()), (2, 1, 0));
 }
 
 #[test]
@@ -95,95 +80,77 @@ fn memory_and_age_are_exactly_complementary() {
     bench.noop(1000);
     bench.unlock(1000, 1);
     let last = 1000 + MEMORY;
-    assert_eq!(told(&bench.apply(last, &seen(1, GROUP, 1000))), ["refused 1 Spent(Withdrawn)"]);
-    assert_eq!(bench.table.sizes().nonces_remembered, 1);
-    assert_eq!(told(&bench.apply(last + 1, &seen(1, GROUP, 1000))), [stale(1, last + 1)]);
-    assert_eq!(bench.table.sizes().nonces_remembered, 0);
+    assert_eq!(bench.texts(last, &seen(1, GROUP, 1000)), ["refused 1 Spent(Withdrawn)"]);
+    assert_eq!(bench.remembered(), 1);
+    assert_eq!(bench.texts(last + 1, &seen(1, GROUP, 1000)), [stale(1, last + 1)]);
+    assert_eq!(bench.remembered(), 0);
+    bench.apply(last + 1, &seen(2, GROUP, 1001));
+    assert_eq!(bench.holder(), Some(2), "an unknown one of that age");
 }
 
 #[test]
-fn an_unknown_lock_is_accepted_while_it_is_young_enough() {
-    // contract rule 6
-    let mut bench = Bench::new();
-    bench.noop(MEMORY + 10);
-    assert_eq!(told(&bench.apply(0, &seen(1, GROUP, 9))), [stale(1, MEMORY + 10)]);
-    assert_eq!(bench.apply(0, &seen(2, GROUP, 10)).len(), 1);
-    assert_eq!(bench.holder(), Some(2));
-}
-
-#[test]
-fn a_lock_of_another_group_or_of_no_group_is_refused_with_the_present_time() {
+fn lock_of_another_group_is_refused_with_the_present_time() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.noop(500);
-    assert_eq!(told(&bench.apply(0, &seen(1, GROUP + 1, 500))), [stale(1, 500)]);
+    assert_eq!(bench.texts(0, &seen(1, GROUP + 1, 500)), [stale(1, 500)]);
     let never = LockRequest { seen: Seen::Never, ..request(1, 100, Wait::No) };
-    assert_eq!(told(&bench.apply(0, &Command::Lock(never))), [stale(1, 500)]);
+    assert_eq!(bench.texts(0, &Command::Lock(never)), [stale(1, 500)]);
     bench.apply(0, &seen(1, GROUP, 500));
     assert_eq!(bench.holder(), Some(1), "repeated with that time it is accepted");
 }
 
 #[test]
-fn a_known_nonce_is_answered_before_its_age_is_judged() {
+fn age_of_a_known_nonce_does_not_count() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100_000, Wait::No);
     bench.lock(0, 2, 100_000, Wait::Forever);
-    let late = told(&bench.apply(90_000, &seen(1, GROUP, 0)));
+    let late = bench.texts(90_000, &seen(1, GROUP, 0));
     assert_eq!(late, ["granted 1 token 1 at 0 until 100000"]);
-    assert_eq!(told(&bench.apply(90_000, &seen(2, GROUP + 1, 0))), ["queued 2"]);
+    assert_eq!(bench.texts(90_000, &seen(2, GROUP + 1, 0)), ["queued 2"]);
 }
 
 #[test]
 fn one_step_forgets_no_more_than_its_bound() {
     let mut bench = Bench::new();
-    let count = FORGOTTEN_PER_STEP as u128 + 10;
+    let bound = FORGOTTEN_PER_STEP as u128;
     let mut effects = Vec::new();
-    for nonce in 0..count {
+    for nonce in 0..bound + 10 {
         bench.table.apply(ClusterTime(0), &unlock("k", nonce, false), &mut effects);
     }
     bench.noop(MEMORY + 1);
-    assert_eq!(bench.table.sizes().nonces_remembered, 10);
-    let first_left = FORGOTTEN_PER_STEP as u128;
-    assert_eq!(
-        told(&bench.lock(MEMORY + 1, first_left, 1, Wait::No)).len(),
-        1,
-        "what is left is forgotten by the next step, before its command"
-    );
-    assert_eq!(bench.table.sizes().nonces_remembered, 0);
-    assert_eq!(bench.holder(), Some(first_left));
+    assert_eq!(bench.remembered(), 10);
+    let granted = bench.lock(MEMORY + 1, bound, 1, Wait::No);
+    assert_eq!(granted.len(), 1, "the rest is forgotten by the next step, before its command");
+    assert_eq!((bench.remembered(), bench.holder()), (0, Some(bound)));
 }
 
 #[test]
-fn a_late_copy_of_an_earlier_lock_does_not_hide_the_newest() {
-    let mut table = Bench::new();
-    let ask = |number| LockRequest { request: number, ..request(2, 100, Wait::Ms(500)) };
-    table.apply(0, &lock(1, 100, Wait::No));
-    table.apply(1, &Command::Lock(ask(7)));
-    table.apply(2, &Command::Lock(ask(6)));
-    let told = table.apply(100, &Command::Noop);
-    assert!(matches!(&told[1], Effect::Granted(grant) if grant.request == 7), "{told:?}");
-    let other = LockRequest { process: ProcessId(9), ..ask(3) };
-    let told = table.apply(101, &Command::Lock(other));
-    assert!(matches!(&told[0], Effect::Granted(grant) if grant.request == 3), "{told:?}");
+fn late_copy_of_an_earlier_lock_does_not_hide_the_latest() {
+    let mut bench = Bench::new();
+    let numbered = |number| LockRequest { request: number, ..request(2, 100, Wait::Ms(500)) };
+    bench.lock(0, 1, 100, Wait::No);
+    bench.apply(1, &Command::Lock(numbered(7)));
+    bench.apply(2, &Command::Lock(numbered(6)));
+    bench.noop(100);
+    assert_eq!(bench.grant().request, 7);
+    let other = LockRequest { process: ProcessId(9), ..numbered(3) };
+    bench.apply(101, &Command::Lock(other));
+    assert_eq!(bench.grant().request, 3);
 }
 
 /// Found by the fuzz target `consistency`: a lock of plain compare-and-set, granted to the 32nd
 /// request of its process, was extended by another member, whose own LOCK of the nonce then got no
-/// answer.
+/// reply.
 #[test]
-fn a_process_that_extended_a_lock_numbers_its_requests_for_itself() {
-    let mut table = Bench::new();
-    let ask = |process, number| LockRequest {
-        request: number,
-        process: ProcessId(process),
-        ..request(1, 100, Wait::No)
+fn process_that_extended_a_lock_numbers_its_own_requests() {
+    let mut bench = Bench::new();
+    let numbered = |process, number| {
+        let process = ProcessId(process);
+        Command::Lock(LockRequest { request: number, process, ..request(1, 100, Wait::No) })
     };
-    table.apply(0, &Command::Lock(ask(1, 32)));
-    let Command::Extend { key, nonce, duration_ms, .. } = extend("k", 1, 200) else {
-        unreachable!("it is one")
-    };
-    let process = ProcessId(2);
-    table.apply(1, &Command::Extend { key, nonce, process, request: 3, duration_ms });
-    let told = table.apply(2, &Command::Lock(ask(2, 4)));
-    assert!(matches!(&told[0], Effect::Granted(grant) if grant.request == 4), "{told:?}");
+    bench.apply(0, &numbered(1, 32));
+    bench.apply(1, &extend("k", 1, 200));
+    bench.apply(2, &numbered(9, 6));
+    assert_eq!(bench.grant().request, 6);
 }

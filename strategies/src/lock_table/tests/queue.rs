@@ -1,9 +1,9 @@
 //! Goal: waiters are served in order, once, and never when dead.
 use super::*;
 
-fn queue_of(bench: &mut Bench, nonces: std::ops::RangeInclusive<u128>) {
+fn enqueue(bench: &mut Bench, nonces: std::ops::RangeInclusive<u128>) {
     for nonce in nonces {
-        assert_eq!(told(&bench.lock(0, nonce, 100, Wait::Forever)), [format!("queued {nonce}")]);
+        assert_eq!(bench.lock(0, nonce, 100, Wait::Forever), [format!("queued {nonce}")]);
     }
 }
 
@@ -11,127 +11,109 @@ fn queue_of(bench: &mut Bench, nonces: std::ops::RangeInclusive<u128>) {
 fn waiters_are_granted_in_fifo_order() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    queue_of(&mut bench, 2..=5);
+    enqueue(&mut bench, 2..=5);
     for nonce in 1..=4 {
-        let effects = told(&bench.unlock(7, nonce));
-        let (next, token) = (nonce + 1, nonce + 1);
+        let effects = bench.unlock(7, nonce);
+        let next = nonce + 1;
         assert_eq!(effects[0], format!("unlocked {nonce} Held"));
-        assert_eq!(effects[1], format!("granted {next} token {token} at 7 until 107"));
+        assert_eq!(effects[1], format!("granted {next} token {next} at 7 until 107"));
     }
-    assert_eq!(told(&bench.unlock(8, 5)), ["unlocked 5 Held"]);
+    assert_eq!(bench.unlock(8, 5), ["unlocked 5 Held"]);
     assert_eq!(bench.table.sizes(), Sizes { nonces_remembered: 5, ..Sizes::default() });
 }
 
 #[test]
-fn a_waiter_is_granted_with_its_own_duration_and_process() {
+fn waiter_is_granted_with_its_own_duration_and_process() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     let waiter = LockRequest { process: ProcessId(4), ..request(2, 33, Wait::Forever) };
     bench.apply(0, &Command::Lock(waiter));
     bench.unlock(10, 1);
-    let view = bench.table.holder("k").unwrap();
-    assert_eq!((view.process, view.expires_at), (ProcessId(4), ClusterTime(43)));
+    let Grant { process, expires_at, .. } = bench.grant();
+    assert_eq!((process, expires_at), (ProcessId(4), ClusterTime(43)));
 }
 
 #[test]
-fn a_waiter_past_its_deadline_is_dropped_and_never_granted() {
+fn waiter_past_its_deadline_is_never_granted() {
     // contract rule 7
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Ms(50));
-    bench.lock(0, 3, 100, Wait::Ms(150));
-    assert_eq!(told(&bench.noop(49)), Vec::<String>::new());
-    assert_eq!(told(&bench.noop(50)), ["dropped 2"]);
-    assert_eq!(told(&bench.unlock(60, 1))[1], "granted 3 token 2 at 60 until 160");
+    for (nonce, wait) in [(2, 50), (3, 20), (4, 50), (5, 100), (6, 101)] {
+        bench.lock(0, nonce, 100, Wait::Ms(wait));
+    }
+    assert_eq!(bench.noop(19), NOTHING);
+    let dropped = ["dropped 3", "dropped 2", "dropped 4"];
+    assert_eq!(bench.noop(60), dropped, "in the order of deadline, then position");
+    let effects = bench.noop(100);
+    let expected = ["dropped 5", "expired 1 token 1", "granted 6 token 2 at 100 until 200"];
+    assert_eq!(effects, expected, "a deadline that equals the end of the lease is dead");
 }
 
 #[test]
-fn a_deadline_that_equals_the_end_of_the_lease_before_it_is_dead() {
-    // contract rule 7
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Ms(100));
-    bench.lock(0, 3, 100, Wait::Ms(101));
-    let effects = told(&bench.noop(100));
-    let expected = ["dropped 2", "expired 1 token 1", "granted 3 token 2 at 100 until 200"];
-    assert_eq!(effects, expected);
-}
-
-#[test]
-fn a_late_stamp_does_not_grant_to_those_who_died_before_it() {
+fn late_stamp_grants_to_no_waiter_that_died_before_it() {
     // contract rule 7: the lease ended at 100, but at the stamp itself the head is dead
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     bench.lock(0, 2, 100, Wait::Ms(150));
-    assert_eq!(told(&bench.noop(160)), ["dropped 2", "expired 1 token 1"]);
+    assert_eq!(bench.noop(160), ["dropped 2", "expired 1 token 1"]);
     assert_eq!(bench.table.sizes().keys, 0);
 }
 
 #[test]
-fn the_dead_leave_in_order_of_deadline_then_place() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 1000, Wait::No);
-    for (nonce, wait) in [(2, 50), (3, 20), (4, 50)] {
-        bench.lock(0, nonce, 100, Wait::Ms(wait));
-    }
-    assert_eq!(told(&bench.noop(60)), ["dropped 3", "dropped 2", "dropped 4"]);
-}
-
-#[test]
-fn a_withdrawn_waiter_is_skipped() {
+fn withdrawn_waiter_is_skipped() {
     // contract rule 7
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    queue_of(&mut bench, 2..=3);
-    assert_eq!(told(&bench.unlock(1, 2)), ["unlocked 2 Waited"]);
-    assert_eq!(told(&bench.unlock(2, 1))[1], "granted 3 token 2 at 2 until 102");
+    enqueue(&mut bench, 2..=3);
+    assert_eq!(bench.unlock(1, 2), ["unlocked 2 Waited"]);
+    assert_eq!(bench.unlock(2, 1)[1], "granted 3 token 2 at 2 until 102");
 }
 
 #[test]
-fn a_repeated_lock_of_a_waiter_keeps_its_place() {
+fn repeated_lock_of_a_waiter_keeps_its_position() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    queue_of(&mut bench, 2..=3);
-    assert_eq!(told(&bench.lock(5, 2, 100, Wait::Forever)), ["queued 2"]);
-    assert_eq!(told(&bench.lock(5, 2, 100, Wait::No)), ["queued 2"], "also when it would not wait");
-    assert_eq!(bench.table.holder("k").unwrap().waiters, 2);
-    assert_eq!(told(&bench.unlock(6, 1))[1], "granted 2 token 2 at 6 until 106");
+    enqueue(&mut bench, 2..=3);
+    assert_eq!(bench.lock(5, 2, 100, Wait::Forever), ["queued 2"]);
+    assert_eq!(bench.lock(5, 2, 100, Wait::No), ["queued 2"], "also when it would not wait");
+    assert_eq!(bench.waiters(), 2);
+    assert_eq!(bench.unlock(6, 1)[1], "granted 2 token 2 at 6 until 106");
 }
 
 #[test]
-fn a_repeated_lock_moves_the_deadline_only_to_a_later_time() {
+fn repeated_lock_moves_the_deadline_only_to_a_later_time() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 1000, Wait::No);
     bench.lock(0, 2, 100, Wait::Ms(50));
     bench.lock(10, 2, 100, Wait::Ms(60));
     bench.lock(20, 2, 100, Wait::Ms(1));
-    assert_eq!(told(&bench.noop(69)), Vec::<String>::new());
-    assert_eq!(told(&bench.noop(70)), ["dropped 2"]);
+    assert_eq!(bench.noop(69), NOTHING);
+    assert_eq!(bench.noop(70), ["dropped 2"]);
     bench.lock(80, 3, 100, Wait::Ms(50));
     bench.lock(80, 3, 100, Wait::Forever);
     bench.lock(80, 3, 100, Wait::Ms(10));
-    assert_eq!(told(&bench.noop(999)), Vec::<String>::new(), "for ever is the latest");
+    assert_eq!(bench.noop(999), NOTHING, "an unbounded wait is the longest");
 }
 
 #[test]
-fn a_repeated_lock_moves_the_waiter_to_the_process_that_asked_last() {
+fn repeated_lock_moves_the_waiter_to_its_latest_process() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    queue_of(&mut bench, 2..=2);
+    enqueue(&mut bench, 2..=2);
     let moved = LockRequest { process: ProcessId(8), ..request(2, 100, Wait::Forever) };
     bench.apply(1, &Command::Lock(moved));
     assert_eq!(bench.table.processes_waiting().collect::<Vec<_>>(), [ProcessId(8)]);
-    assert_eq!(told(&bench.apply(2, &Command::Gone { process: ProcessId(1) })), [""; 0]);
-    assert_eq!(told(&bench.apply(2, &Command::Gone { process: ProcessId(8) })), ["dropped 2"]);
+    assert_eq!(bench.texts(2, &gone(1)), NOTHING);
+    assert_eq!(bench.texts(2, &gone(8)), ["dropped 2"]);
 }
 
 #[test]
-fn a_process_that_is_gone_loses_all_its_waiters_in_one_step_and_none_of_its_holds() {
+fn silent_process_loses_its_waiters_and_keeps_its_holds() {
     // contract rules 7 and 9
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    // So many that no other order is theirs by chance.
+    // Many, so that no other order is theirs by chance.
     for nonce in 2..=41 {
         let process = ProcessId(nonce % 2);
         let request = LockRequest { process, ..request(nonce.into(), 100, Wait::Forever) };
@@ -139,49 +121,28 @@ fn a_process_that_is_gone_loses_all_its_waiters_in_one_step_and_none_of_its_hold
     }
     let both = bench.table.processes_waiting().collect::<Vec<_>>();
     assert_eq!(both, [ProcessId(0), ProcessId(1)]);
-    let effects = told(&bench.apply(1, &Command::Gone { process: ProcessId(1) }));
     let odd: Vec<String> = (3..=41).step_by(2).map(|nonce| format!("dropped {nonce}")).collect();
-    assert_eq!(effects, odd);
+    assert_eq!(bench.texts(1, &gone(1)), odd);
     assert_eq!(bench.holder(), Some(1), "the hold of the same process stays until its end");
-    assert_eq!(told(&bench.unlock(2, 1))[1], "granted 2 token 2 at 2 until 102");
+    assert_eq!(bench.unlock(2, 1)[1], "granted 2 token 2 at 2 until 102");
 }
 
 #[test]
-fn a_dropped_waiter_that_lives_after_all_queues_again_at_the_tail() {
+fn dropped_waiter_that_lives_queues_again_at_the_tail() {
     // contract rule 7
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    queue_of(&mut bench, 2..=2);
-    bench.apply(1, &Command::Gone { process: ProcessId(1) });
-    queue_of(&mut bench, 3..=3);
-    queue_of(&mut bench, 2..=2);
-    assert_eq!(told(&bench.unlock(2, 1))[1], "granted 3 token 2 at 2 until 102");
+    enqueue(&mut bench, 2..=2);
+    bench.apply(1, &gone(1));
+    enqueue(&mut bench, 3..=3);
+    enqueue(&mut bench, 2..=2);
+    assert_eq!(bench.unlock(2, 1)[1], "granted 3 token 2 at 2 until 102");
 }
 
-#[test]
-fn every_one_of_a_thousand_waiters_is_served_once() {
-    let mut bench = Bench::new();
-    let mut effects = Vec::new();
-    for nonce in 0..1000 {
-        bench.table.apply(ClusterTime(0), &lock(nonce, 100, Wait::Forever), &mut effects);
-    }
-    for nonce in 0..1000 {
-        bench.table.apply(ClusterTime(1), &unlock("k", nonce, true), &mut effects);
-    }
-    bench.table.check();
-    let granted = effects.iter().filter_map(|effect| match effect {
-        Effect::Granted(grant) => Some(grant.nonce.as_u128()),
-        _ => None,
-    });
-    assert!(granted.eq(0..1000));
-    assert_eq!(bench.table.sizes(), Sizes::default());
-}
-
-/// The bound is generous: a step that scans the queue takes minutes here. `benches/lock_table.rs`
-/// has the figures.
+/// The bound is generous: a step that scans the queue takes minutes here.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn a_hundred_thousand_waiters_cost_no_more_each_than_a_few() {
+fn hundred_thousand_waiters_cost_no_more_each_than_a_few() {
     let count = 100_000;
     let mut bench = Bench::new();
     let mut effects = Vec::new();
@@ -194,10 +155,10 @@ fn a_hundred_thousand_waiters_cost_no_more_each_than_a_few() {
     for nonce in (0..count / 4).rev() {
         bench.table.apply(ClusterTime(1), &unlock("k", nonce.into(), true), &mut effects);
     }
-    bench.table.apply(ClusterTime(2), &Command::Gone { process: ProcessId(1) }, &mut effects);
+    bench.table.apply(ClusterTime(2), &gone(1), &mut effects);
     bench.table.apply(ClusterTime(50), &Command::Noop, &mut effects);
     bench.table.check();
-    assert_eq!(bench.table.sizes().waiters, 0);
+    assert_eq!(bench.waiters(), 0);
     let took = begun.elapsed();
     assert!(took.as_secs() < 20, "{took:?}");
 }

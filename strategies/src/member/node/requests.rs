@@ -1,5 +1,7 @@
 //! What the client core of this process asks of its group.
 
+use std::sync::Arc;
+
 use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
     Nonce,
@@ -76,8 +78,8 @@ impl Node {
     }
 
     /// Whether this member's own table shows this acquisition held.
-    fn holds(&self, key: &str, nonce: Nonce, token: u64) -> bool {
-        let grant = self.group.as_ref().and_then(|group| group.table().grant(key));
+    fn holds(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
+        let grant = self.group.as_ref().and_then(|group| group.table().holder(key));
         grant.is_some_and(|grant| (grant.nonce, grant.token) == (nonce, token))
     }
 }

@@ -1,6 +1,6 @@
 //! What a node says about itself, to users and to other processes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::NodeName;
 
@@ -43,9 +43,8 @@ impl Node {
     }
 
     /// What this member's own table shows of a key.
-    pub(crate) fn inspect(&self, key: &str) -> Option<Inspection> {
-        let table = self.group.as_ref()?.table();
-        Some(table.holder(key)?.inspection(table.now()))
+    pub(crate) fn inspect(&self, key: &Arc<str>) -> Option<Inspection> {
+        self.group.as_ref()?.table().inspect(key)
     }
 
     /// The sizes of this member's table, and the entries in its log.

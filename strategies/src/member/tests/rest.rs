@@ -172,7 +172,7 @@ fn a_leader_that_stood_still_keeps_the_places_of_processes_that_spoke_meanwhile(
     trio.run(1_000);
     assert_eq!(trio.leader(), leader);
     trio.call(leader, unlock(1));
-    let holder = trio.node(leader).inspect("k").expect("two still waited");
+    let holder = trio.node(leader).inspect(&"k".into()).expect("two still waited");
     assert_eq!((holder.nonce, holder.waiters), (Nonce::from_u128(2), 1));
 }
 

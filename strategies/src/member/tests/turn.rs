@@ -140,7 +140,7 @@ impl Alone {
 
     fn granted_at(&self, key: &str) -> u64 {
         let table = self.node().group().unwrap().table();
-        table.holder(key).expect("it was granted").granted_at.0
+        table.holder(&key.into()).expect("it was granted").granted_at.0
     }
 }
 
@@ -162,6 +162,6 @@ fn a_request_in_another_processs_name_is_not_appended() {
     alone.takes_after(0, "own", 2);
     alone.turn();
     let table = alone.node().group().unwrap().table();
-    assert!(table.holder("own").is_some());
-    assert_eq!(table.holder("forged"), None);
+    assert!(table.holder(&"own".into()).is_some());
+    assert_eq!(table.holder(&"forged".into()), None);
 }

@@ -246,7 +246,7 @@ impl Invariants {
     /// The head of each key's queue.
     fn heads(table: &LockTable) -> Vec<(Arc<str>, Nonce)> {
         let keys = table.keys();
-        keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?))).collect()
+        keys.filter_map(|key| Some((key.clone(), table.next_waiter(key)?.0))).collect()
     }
 
     /// Tables are equal at equal applied index. Whether all of them was compared.
@@ -318,7 +318,7 @@ impl Invariants {
 
     /// Whether this group holds the key for this very lock.
     pub(super) fn lives_in(&self, group: u128, lock: &Lock) -> bool {
-        let grant = self.groups.get(&group).and_then(|group| group.table.grant(lock.key()));
+        let grant = self.groups.get(&group).and_then(|group| group.table.holder(lock.key()));
         grant.is_some_and(|grant| grant.is_of(lock))
     }
 

@@ -4,37 +4,37 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterTime, LockRequest, ProcessId, Wait, command::shared_owner};
+use super::command::{ClusterTime, LockRequest, ProcessId, Wait, shared_owner};
 use crate::{DURATION_MAX, Nonce, Owner};
 
 /// What a waiter and the holder it becomes have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claim {
+pub(super) struct Acquisition {
     /// Counts the LOCKs that the table accepted: unique, and the order of arrival.
-    pub(super) place: u64,
+    pub(super) position: u64,
     pub(super) nonce: Nonce,
-    /// Who asked last.
+    /// The sender of its latest LOCK or EXTEND.
     pub(super) process: ProcessId,
-    /// The newest of its LOCKs.
+    /// The latest request of that process.
     pub(super) request: u64,
     #[serde(deserialize_with = "shared_owner")]
     pub(super) owner: Arc<Owner>,
     pub(super) duration_ms: u64,
-    /// Moves with every LOCK of the nonce; the place does not.
+    /// Moves with every LOCK of the nonce; the position does not.
     pub(super) asked_at: ClusterTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Waiter {
-    pub(super) claim: Claim,
-    /// From this time on the waiter is dead; `None` waits for ever.
+    pub(super) acquisition: Acquisition,
+    /// From this time on the waiter is dead; `None` waits indefinitely.
     pub(super) deadline: Option<ClusterTime>,
 }
 
-impl Claim {
-    pub(super) fn new(place: u64, request: &LockRequest, now: ClusterTime) -> Self {
+impl Acquisition {
+    pub(super) fn new(position: u64, request: &LockRequest, now: ClusterTime) -> Self {
         Self {
-            place,
+            position,
             nonce: request.nonce,
             process: request.process,
             request: request.request,
@@ -44,17 +44,17 @@ impl Claim {
         }
     }
 
-    /// The nonce was asked for again. A late copy of an earlier LOCK does not hide the newest.
-    pub(super) fn asked_again(&mut self, request: &LockRequest, now: ClusterTime) {
+    /// Takes another LOCK of the nonce. A late copy of an earlier one does not hide the latest.
+    pub(super) fn repeat(&mut self, request: &LockRequest, now: ClusterTime) {
         let late = self.process == request.process && request.request < self.request;
         self.request = if late { self.request } else { request.request };
         self.process = request.process;
         self.asked_at = now;
     }
 
-    /// A process extended the lock. One that it was handed to numbers its requests for itself: what
-    /// was counted for the process before would make its LOCKs of this nonce look late for ever.
-    pub(super) fn handed_over(&mut self, (process, request): (ProcessId, u64)) {
+    /// Takes an EXTEND. A process to which the lock was transferred numbers its own requests: with
+    /// the count of the former process its later LOCKs of this nonce would look like late copies.
+    pub(super) fn extended_by(&mut self, process: ProcessId, request: u64) {
         if self.process != process {
             (self.process, self.request) = (process, request);
         }
@@ -62,12 +62,12 @@ impl Claim {
 }
 
 impl Wait {
-    /// Whether a LOCK that finds the key held is to be refused.
+    /// Whether a LOCK that finds the key held is refused.
     pub(super) const fn is_none(self) -> bool {
         matches!(self, Self::No | Self::Ms(0))
     }
 
-    /// When a waiter that asked now is dead.
+    /// When a waiter whose LOCK is stamped `now` is dead.
     pub(super) const fn deadline(self, now: ClusterTime) -> Option<ClusterTime> {
         match self {
             Self::No => Some(now),
@@ -77,8 +77,8 @@ impl Wait {
     }
 }
 
-/// The lease asked for, forced into its limits: a lease of nothing would end at its own stamp, and
-/// one without end would make a lost unlock last for ever.
-pub(super) fn lease_ms(asked: u64) -> u64 {
-    asked.clamp(1, DURATION_MAX.as_secs() * 1000)
+/// A lease within its limits. A lease of nothing would end at its own stamp, and one without end
+/// would make a lost unlock last indefinitely.
+pub(super) fn lease_ms(requested: u64) -> u64 {
+    requested.clamp(1, DURATION_MAX.as_secs() * 1000)
 }

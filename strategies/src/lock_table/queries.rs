@@ -1,0 +1,117 @@
+//! Read-only queries on the lock table.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    command::{ClusterTime, Grant, ProcessId},
+    config::TableConfig,
+    key::Key,
+    nonces::Known,
+    row::Row,
+    table::{LockTable, Sizes},
+};
+use crate::{Inspection, Nonce};
+
+impl LockTable {
+    /// The greatest stamp seen.
+    #[must_use]
+    pub fn now(&self) -> ClusterTime {
+        self.now
+    }
+
+    /// The earliest time at which a stamp would grant a key to a waiter: the first end of a lease
+    /// with waiters.
+    #[must_use]
+    pub fn next_due(&self) -> Option<ClusterTime> {
+        self.index.next_contended()
+    }
+
+    /// The earliest time at which a stamp would end a lease or a wait.
+    #[must_use]
+    pub fn next_sweep(&self) -> Option<ClusterTime> {
+        self.index.next()
+    }
+
+    /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:
+    /// a time that has passed means a backlog.
+    #[must_use]
+    pub fn next_forget(&self) -> Option<ClusterTime> {
+        self.nonces.next_forget(self.config.nonce_memory_ms)
+    }
+
+    /// Whether any key is held.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// The processes that have waiters, in order.
+    pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
+        self.index.processes()
+    }
+
+    /// The keys that are held, in the order of a snapshot.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.keys().map(|key| &key.text)
+    }
+
+    /// The grant of the holder of `key`.
+    #[must_use]
+    pub fn holder(&self, key: &Arc<str>) -> Option<Grant> {
+        self.row(key).map(Row::grant)
+    }
+
+    /// The holder of `key`, for people.
+    #[must_use]
+    pub fn inspect(&self, key: &Arc<str>) -> Option<Inspection> {
+        let row = self.row(key)?;
+        let acquisition = &row.holder.acquisition;
+        Some(Inspection {
+            fencing_token: row.holder.token,
+            nonce: acquisition.nonce,
+            owner: (*acquisition.owner).clone(),
+            remaining: Duration::from_millis(row.holder.expires_at.since(self.now)),
+            waiters: row.queue.len() as u64,
+        })
+    }
+
+    /// The head of the queue for `key`, and the end of the lease before it.
+    #[must_use]
+    pub fn next_waiter(&self, key: &Arc<str>) -> Option<(Nonce, ClusterTime)> {
+        let row = self.row(key)?;
+        let (_, head) = row.queue.first_key_value()?;
+        Some((head.acquisition.nonce, row.holder.expires_at))
+    }
+
+    /// What the table knows of a nonce.
+    #[must_use]
+    pub fn knows(&self, nonce: Nonce) -> Option<Known> {
+        self.nonces.get(nonce)
+    }
+
+    /// The last token granted, or the one before the first.
+    #[must_use]
+    pub fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// The bounds, and the group.
+    #[must_use]
+    pub fn config(&self) -> &TableConfig {
+        &self.config
+    }
+
+    /// How much it holds.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            keys: self.rows.len() as u64,
+            waiters: self.index.waiters() as u64,
+            nonces_remembered: self.nonces.remembered() as u64,
+        }
+    }
+
+    fn row(&self, key: &Arc<str>) -> Option<&Row> {
+        self.rows.get(&Key::new(key))
+    }
+}
