@@ -1,60 +1,70 @@
-//! The incoming queue of a channel, bounded in frames and in bytes.
+//! The incoming queue of a channel, bounded in frames and in bytes, and its counters.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{Counters, Received};
+use crate::{ChannelError, Counters, INCOMING_FRAMES_MAX, QUEUE_BYTES, Received};
 
-/// The incoming queue of a channel. A frame that does not fit is dropped and counted.
+/// The incoming queue of a channel, closed until it connects. A frame that does not fit is dropped
+/// and counted.
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     arrived: Notify,
-    counts: Arc<Counts>,
+    counters: Mutex<Counters>,
     frames_max: usize,
     bytes_max: usize,
 }
-
-/// A channel's [`Counters`], which outlive its connection.
-#[derive(Default)]
-pub(crate) struct Counts(Mutex<Counters>);
 
 #[derive(Default)]
 struct Queue {
     /// Each with its arrival, if it is delayed.
     received: VecDeque<(Option<Instant>, Received)>,
     bytes: usize,
-    closed: bool,
+    open: bool,
+    /// How often it was closed: a wait ends with the connection on which it began.
+    closings: u64,
 }
 
-impl Counts {
-    pub(crate) fn get(&self) -> Counters {
-        *self.lock()
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::new(INCOMING_FRAMES_MAX, QUEUE_BYTES)
+    }
+}
+
+impl Inbox {
+    /// A queue of at most `frames_max` frames of together at most `bytes_max`.
+    fn new(frames_max: usize, bytes_max: usize) -> Self {
+        let (queue, arrived, counters) = (Mutex::default(), Notify::new(), Mutex::default());
+        Self { queue, arrived, counters, frames_max, bytes_max }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Counters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a frame that was accepted for sending, or dropped.
-    pub(crate) fn sent(&self, accepted: bool) {
-        let mut counters = self.lock();
+    pub(crate) fn count_sent(&self, accepted: bool) {
+        let mut counters = self.counters();
         if accepted {
             counters.sent += 1;
         } else {
             counters.dropped_outgoing += 1;
         }
     }
-}
 
-impl Inbox {
-    /// A queue of at most `frames_max` frames of together at most `bytes_max`.
-    pub(crate) fn new(counts: Arc<Counts>, frames_max: usize, bytes_max: usize) -> Arc<Self> {
-        let (queue, arrived) = (Mutex::default(), Notify::new());
-        Arc::new(Self { queue, arrived, counts, frames_max, bytes_max })
+    pub(crate) fn open(&self) {
+        self.lock().open = true;
+    }
+
+    /// # Errors
+    ///
+    /// [`ChannelError::Disconnected`] while it is closed.
+    pub(crate) fn check_open(&self) -> Result<(), ChannelError> {
+        if self.lock().open { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
 
     #[cfg(any(feature = "redis", feature = "tcp"))]
@@ -65,16 +75,16 @@ impl Inbox {
     /// Enqueues what can be received from `arrival` on.
     pub(crate) fn push_at(&self, arrival: Option<Instant>, received: Received) {
         let mut queue = self.lock();
-        if queue.closed {
+        if !queue.open {
             return;
         }
         let bytes = queue.bytes.saturating_add(received.bytes());
         if queue.received.len() >= self.frames_max || bytes > self.bytes_max {
-            self.counts.lock().dropped_incoming += 1;
+            self.counters().dropped_incoming += 1;
             tracing::debug!("incoming queue full, dropped a frame");
             return;
         }
-        self.counts.lock().received += 1;
+        self.counters().received += 1;
         queue.bytes = bytes;
         queue.received.push_back((arrival, received));
         drop(queue);
@@ -83,9 +93,10 @@ impl Inbox {
 
     /// Takes the head, once there is one; `None` once closed. Cancel safe.
     pub(crate) async fn receive(&self) -> Option<Received> {
+        let closings = self.lock().closings;
         loop {
             let arrived = self.arrived.notified();
-            match self.take() {
+            match self.take(closings) {
                 Ok(received) => return received,
                 Err(None) => arrived.await,
                 Err(Some(arrival)) => tokio::time::sleep_until(arrival).await,
@@ -95,23 +106,26 @@ impl Inbox {
 
     /// Takes the head, if there is one.
     pub(crate) fn try_receive(&self) -> Option<Received> {
-        self.take().ok().flatten()
+        let closings = self.lock().closings;
+        self.take(closings).ok().flatten()
     }
 
     /// Ends it: nothing more is received.
     pub(crate) fn close(&self) {
-        *self.lock() = Queue { closed: true, ..Queue::default() };
+        let mut queue = self.lock();
+        *queue = Queue { closings: queue.closings + 1, ..Queue::default() };
+        drop(queue);
         self.arrived.notify_one();
     }
 
-    /// The head, or `None` once closed.
+    /// The head, or `None` if it is closed or was closed since.
     ///
     /// # Errors
     ///
     /// When the head arrives, if there is one: nothing has arrived so far.
-    fn take(&self) -> Result<Option<Received>, Option<Instant>> {
+    fn take(&self, closings: u64) -> Result<Option<Received>, Option<Instant>> {
         let mut queue = self.lock();
-        if queue.closed {
+        if !queue.open || queue.closings != closings {
             return Ok(None);
         }
         if let Some((Some(arrival), _)) = queue.received.front()
@@ -140,8 +154,10 @@ mod tests {
         Received::Frame { from: NodeName::new("a").unwrap(), frame: vec![0; bytes].into() }
     }
 
-    fn inbox(frames_max: usize, bytes_max: usize) -> Arc<Inbox> {
-        Inbox::new(Arc::default(), frames_max, bytes_max)
+    fn inbox(frames_max: usize, bytes_max: usize) -> Inbox {
+        let inbox = Inbox::new(frames_max, bytes_max);
+        inbox.open();
+        inbox
     }
 
     fn waiting(inbox: &Inbox) -> usize {
@@ -155,7 +171,8 @@ mod tests {
             inbox.push(frame(1));
         }
         assert_eq!(waiting(&inbox), 2);
-        assert_eq!((inbox.counts.get().received, inbox.counts.get().dropped_incoming), (2, 1));
+        let counters = *inbox.counters();
+        assert_eq!((counters.received, counters.dropped_incoming), (2, 1));
         inbox.try_receive().unwrap();
         inbox.push(frame(100));
         assert_eq!(waiting(&inbox), 1, "too long");
@@ -182,5 +199,17 @@ mod tests {
         inbox.close();
         inbox.push(frame(1));
         assert_eq!((inbox.receive().await, inbox.try_receive()), (None, None));
+    }
+
+    #[tokio::test]
+    async fn wait_ends_although_the_inbox_opens_again() {
+        let inbox = inbox(10, 100);
+        let mut waiting = std::pin::pin!(inbox.receive());
+        assert_eq!(futures_util::poll!(&mut waiting), std::task::Poll::Pending);
+        inbox.close();
+        inbox.open();
+        inbox.push(frame(1));
+        assert_eq!(waiting.await, None);
+        assert_eq!(inbox.receive().await, Some(frame(1)));
     }
 }

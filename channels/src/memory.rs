@@ -11,11 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{
-    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
-    check_length,
-    inbox::{Counts, Inbox},
-};
+use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
 
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
@@ -54,8 +50,7 @@ struct State {
 pub struct Memory {
     name: NodeName,
     hub: Hub,
-    inbox: Mutex<Option<Arc<Inbox>>>,
-    counts: Arc<Counts>,
+    inbox: Arc<Inbox>,
 }
 
 /// The hubs of [`Hub::shared`]. Weak, so that a hub ends with its last channel.
@@ -85,7 +80,7 @@ impl Hub {
     /// A channel of this hub for the node `name`. It takes part once connected.
     #[must_use]
     pub fn channel(&self, name: NodeName) -> Memory {
-        Memory { name, hub: self.clone(), inbox: Mutex::new(None), counts: Arc::default() }
+        Memory { name, hub: self.clone(), inbox: Arc::default() }
     }
 
     /// Delays every later frame between two nodes by `delay`, 0 by default. Each node receives
@@ -134,18 +129,14 @@ impl State {
 }
 
 impl Memory {
-    fn inbox(&self) -> MutexGuard<'_, Option<Arc<Inbox>>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
         check_length(frame)?;
-        if self.inbox().is_some() { Ok(()) } else { Err(ChannelError::Disconnected) }
+        self.inbox.check_open()
     }
 
     /// Called without the hub's mutex: waking the receiver may be a system call.
     fn deliver(&self, route: Option<Route>, frame: &Bytes) {
-        self.counts.sent(route.is_some());
+        self.inbox.count_sent(route.is_some());
         if let Some((inbox, arrival)) = route {
             let (from, frame) = (self.name.clone(), frame.clone());
             inbox.push_at(arrival, Received::Frame { from, frame });
@@ -153,9 +144,12 @@ impl Memory {
     }
 
     fn leave(&self) {
-        let Some(inbox) = self.inbox().take() else { return };
-        self.hub.lock().nodes.remove(&self.name);
-        inbox.close();
+        let mut state = self.hub.lock();
+        // The name may be another channel's.
+        if self.inbox.check_open().is_ok() {
+            state.nodes.remove(&self.name);
+            self.inbox.close();
+        }
     }
 }
 
@@ -166,17 +160,15 @@ impl Channel for Memory {
     }
 
     async fn connect(&self) -> Result<(), ChannelError> {
-        let mut mine = self.inbox();
-        if mine.is_some() {
+        let mut state = self.hub.lock();
+        if self.inbox.check_open().is_ok() {
             return Ok(());
         }
-        let mut state = self.hub.lock();
         if state.nodes.contains_key(&self.name) {
             return Err(ChannelError::NameTaken { name: self.name.clone() });
         }
-        let inbox = Inbox::new(self.counts.clone(), INCOMING_FRAMES_MAX, QUEUE_BYTES);
-        state.nodes.insert(self.name.clone(), inbox.clone());
-        *mine = Some(inbox);
+        state.nodes.insert(self.name.clone(), self.inbox.clone());
+        self.inbox.open();
         Ok(())
     }
 
@@ -201,16 +193,15 @@ impl Channel for Memory {
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.inbox().clone()?;
-        inbox.receive().await
+        self.inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        self.inbox().as_ref()?.try_receive()
+        self.inbox.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        self.counts.get()
+        *self.inbox.counters()
     }
 }
 

@@ -21,11 +21,7 @@ use self::{
     connection::{Outgoing, Problem, Server},
     topics::Topics,
 };
-use crate::{
-    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
-    check_length,
-    inbox::{Counts, Inbox},
-};
+use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
 
 /// How long [`Channel::disconnect`] waits for queued frames to leave.
 const LINGER: Duration = Duration::from_millis(100);
@@ -67,16 +63,9 @@ pub struct Redis {
 /// The state that the task shares with its channel.
 #[derive(Default)]
 struct Shared {
-    counts: Arc<Counts>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// The owner's queue, while connected.
-    inbox: Option<Arc<Inbox>>,
+    inbox: Inbox,
     /// The queue of the connection to Redis, while there is one.
-    outgoing: Option<Outgoing>,
+    outgoing: Mutex<Option<Outgoing>>,
 }
 
 impl Redis {
@@ -95,13 +84,11 @@ impl Redis {
     /// To one node, or to all.
     fn publish(&self, to: Option<&NodeName>, frame: &Bytes) -> Result<(), ChannelError> {
         check_length(frame)?;
-        let state = self.shared.lock();
-        if state.inbox.is_none() {
-            return Err(ChannelError::Disconnected);
-        }
-        let outgoing = state.outgoing.as_ref();
-        let sent = outgoing.is_some_and(|outgoing| outgoing.send(self.topics.publish(to, frame)));
-        self.shared.counts.sent(sent);
+        self.shared.inbox.check_open()?;
+        let outgoing = self.shared.lock();
+        let publish = |outgoing: &Outgoing| outgoing.send(self.topics.publish(to, frame));
+        let sent = outgoing.as_ref().is_some_and(publish);
+        self.shared.inbox.count_sent(sent);
         if !sent {
             tracing::debug!("outgoing queue full or redis down, dropped a frame");
         }
@@ -110,49 +97,41 @@ impl Redis {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Outgoing>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection to Redis is open again.
     fn up(&self, outgoing: Outgoing) {
-        let mut state = self.lock();
-        if state.inbox.is_some() {
-            state.outgoing = Some(outgoing);
-            state.deliver(Received::Up { peer: None });
+        let mut current = self.lock();
+        if self.inbox.check_open().is_ok() {
+            *current = Some(outgoing);
+            self.inbox.push(Received::Up { peer: None });
         }
     }
 
     /// The connection to Redis is closed.
     fn down(&self, problem: &Problem) {
-        let mut state = self.lock();
-        state.outgoing = None;
+        let mut outgoing = self.lock();
+        *outgoing = None;
         // Only publications are refused.
         if matches!(problem, Problem::Refused(_)) {
-            self.counts.sent(false);
+            self.inbox.count_sent(false);
         }
-        state.deliver(Received::Down { peer: None });
+        self.inbox.push(Received::Down { peer: None });
     }
 
     /// Takes a frame, unless the connection is not reported as open yet.
     fn deliver_frame(&self, frame: Received) {
-        let state = self.lock();
-        if state.outgoing.is_some() {
-            state.deliver(frame);
+        let outgoing = self.lock();
+        if outgoing.is_some() {
+            self.inbox.push(frame);
         }
     }
 
     fn malformed(&self) {
-        self.counts.lock().malformed += 1;
+        self.inbox.counters().malformed += 1;
         tracing::warn!("malformed frame");
-    }
-}
-
-impl State {
-    fn deliver(&self, received: Received) {
-        if let Some(inbox) = &self.inbox {
-            inbox.push(received);
-        }
     }
 }
 
@@ -170,12 +149,8 @@ impl Channel for Redis {
         let connected = self.server.connect(&self.shared).await;
         let (outgoing, connection) =
             connected.map_err(|problem| ChannelError::Unavailable { source: problem.into() })?;
-        {
-            let counts = self.shared.counts.clone();
-            let mut state = self.shared.lock();
-            state.inbox = Some(Inbox::new(counts, INCOMING_FRAMES_MAX, QUEUE_BYTES));
-            state.outgoing = Some(outgoing);
-        }
+        self.shared.inbox.open();
+        *self.shared.lock() = Some(outgoing);
         let (server, shared) = (self.server.clone(), self.shared.clone());
         *running = Some(tokio::spawn(async move { server.run(connection, &shared).await }));
         Ok(())
@@ -185,12 +160,10 @@ impl Channel for Redis {
         // Held to the end, so that a concurrent `connect` is not torn down with the rest.
         let mut running = self.running.lock().await;
         {
-            let mut state = self.shared.lock();
-            if let Some(inbox) = state.inbox.take() {
-                inbox.close();
-            }
+            let mut outgoing = self.shared.lock();
+            self.shared.inbox.close();
             // The task publishes the rest of the queue, and ends.
-            state.outgoing = None;
+            *outgoing = None;
         }
         if let Some(mut task) = running.take()
             && timeout(LINGER, &mut task).await.is_err()
@@ -209,17 +182,15 @@ impl Channel for Redis {
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.shared.lock().inbox.clone()?;
-        inbox.receive().await
+        self.shared.inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        let inbox = self.shared.lock().inbox.clone()?;
-        inbox.try_receive()
+        self.shared.inbox.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        self.shared.counts.get()
+        *self.shared.inbox.counters()
     }
 }
 

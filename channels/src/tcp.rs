@@ -23,11 +23,7 @@ use self::{
     connection::{DATA, head},
     outgoing::Outgoing,
 };
-use crate::{
-    Channel, ChannelError, Counters, INCOMING_FRAMES_MAX, NodeName, QUEUE_BYTES, Received,
-    check_length,
-    inbox::{Counts, Inbox},
-};
+use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
@@ -72,7 +68,7 @@ struct Running {
 /// The state that connections share with their channel.
 struct Shared {
     name: NodeName,
-    counts: Arc<Counts>,
+    inbox: Inbox,
     state: Mutex<State>,
 }
 
@@ -80,8 +76,6 @@ struct Shared {
 struct State {
     peers: BTreeMap<NodeName, String>,
     links: BTreeMap<NodeName, Link>,
-    /// While connected.
-    inbox: Option<Arc<Inbox>>,
     local: Option<SocketAddr>,
     generations: u64,
 }
@@ -108,8 +102,8 @@ impl Tcp {
     pub fn new(options: TcpOptions) -> Result<Self, ChannelError> {
         options.check()?;
         let state = State { peers: options.peers.clone(), ..State::default() };
-        let (name, counts) = (options.name.clone(), Arc::default());
-        let shared = Arc::new(Shared { name, counts, state: Mutex::new(state) });
+        let (name, inbox) = (options.name.clone(), Inbox::default());
+        let shared = Arc::new(Shared { name, inbox, state: Mutex::new(state) });
         Ok(Self { options, shared, running: AsyncMutex::new(None) })
     }
 
@@ -147,12 +141,12 @@ impl Shared {
     /// `None` once disconnected.
     fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> Option<u64> {
         let mut state = self.lock();
-        state.inbox.as_ref()?;
+        self.inbox.check_open().ok()?;
         state.generations += 1;
         let generation = state.generations;
         let before = state.links.insert(peer.clone(), Link { generation, outgoing });
         if before.is_none() {
-            state.hand_in(Received::Up { peer: Some(peer.clone()) });
+            self.inbox.push(Received::Up { peer: Some(peer.clone()) });
         }
         Some(generation)
     }
@@ -162,28 +156,23 @@ impl Shared {
         let mut state = self.lock();
         if state.links.get(peer).is_some_and(|link| link.generation == generation) {
             state.links.remove(peer);
-            state.hand_in(Received::Down { peer: Some(peer.clone()) });
+            self.inbox.push(Received::Down { peer: Some(peer.clone()) });
             tracing::info!(%peer, "connection down");
         }
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
-        let outgoing = {
-            let state = self.lock();
-            if state.inbox.is_none() {
-                return Err(ChannelError::Disconnected);
-            }
-            if *to == self.name {
-                self.counts.sent(true);
-                state.hand_in(Received::Frame { from: to.clone(), frame });
-                return Ok(());
-            }
-            state.links.get(to).map(|link| link.outgoing.clone())
-        };
+        self.inbox.check_open()?;
+        if *to == self.name {
+            self.inbox.count_sent(true);
+            self.inbox.push(Received::Frame { from: to.clone(), frame });
+            return Ok(());
+        }
+        let outgoing = self.lock().links.get(to).map(|link| link.outgoing.clone());
         // Without the mutex: it may be a system call.
         let sent =
             outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
-        self.counts.sent(sent);
+        self.inbox.count_sent(sent);
         if !sent {
             tracing::debug!(peer = %to, "outgoing queue full or connection down, dropped a frame");
         }
@@ -191,15 +180,7 @@ impl Shared {
     }
 
     fn malformed(&self) {
-        self.counts.lock().malformed += 1;
-    }
-}
-
-impl State {
-    fn hand_in(&self, received: Received) {
-        if let Some(inbox) = &self.inbox {
-            inbox.push(received);
-        }
+        self.inbox.counters().malformed += 1;
     }
 }
 
@@ -220,8 +201,7 @@ impl Channel for Tcp {
         let peers: Vec<NodeName> = {
             let mut state = self.shared.lock();
             state.local = listener.local_addr().ok();
-            let counts = self.shared.counts.clone();
-            state.inbox = Some(Inbox::new(counts, INCOMING_FRAMES_MAX, QUEUE_BYTES));
+            self.shared.inbox.open();
             state.peers.keys().cloned().collect()
         };
         let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
@@ -238,9 +218,7 @@ impl Channel for Tcp {
         let mut running = self.running.lock().await;
         {
             let mut state = self.shared.lock();
-            if let Some(inbox) = state.inbox.take() {
-                inbox.close();
-            }
+            self.shared.inbox.close();
             state.links.clear();
             state.local = None;
         }
@@ -265,17 +243,15 @@ impl Channel for Tcp {
     }
 
     async fn receive(&self) -> Option<Received> {
-        let inbox = self.shared.lock().inbox.clone()?;
-        inbox.receive().await
+        self.shared.inbox.receive().await
     }
 
     fn try_receive(&self) -> Option<Received> {
-        let inbox = self.shared.lock().inbox.clone()?;
-        inbox.try_receive()
+        self.shared.inbox.try_receive()
     }
 
     fn counters(&self) -> Counters {
-        self.shared.counts.get()
+        *self.shared.inbox.counters()
     }
 }
 

@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.verbosity.start_if_chosen()?;
     // Else each seed would panic over it, and show that as its violation.
     #[cfg(feature = "planted-bugs")]
-    gaggle_strategies::planted::chosen().map_err(|error| Failure::new(error.to_string()))?;
+    gaggle_strategies::planted::chosen().map_err(Failure::new)?;
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
     match args.plan()? {

@@ -89,31 +89,21 @@ bugs! {
     PledgeWhileResting = "pledge-while-resting",
 }
 
-/// `GAGGLE_BUG` names no known bug.
-#[cfg(feature = "planted-bugs")]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("GAGGLE_BUG={name}: there is no such bug; there are {}", names())]
-pub struct NoSuchBug {
-    /// The name.
-    pub name: String,
-}
-
-#[cfg(feature = "planted-bugs")]
-fn names() -> String {
-    Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
-}
-
 /// The bug of this process, if there is one.
 ///
 /// # Errors
 ///
-/// [`NoSuchBug`]: a program says so once, at its start; the library panics wherever a bug could be.
+/// A text that names the known bugs, where `GAGGLE_BUG` names another. A program shows it once, at
+/// its start; the library panics wherever a bug could be.
 #[cfg(feature = "planted-bugs")]
-pub fn chosen() -> Result<Option<Bug>, NoSuchBug> {
+pub fn chosen() -> Result<Option<Bug>, String> {
     let Some(name) = std::env::var_os("GAGGLE_BUG") else { return Ok(None) };
     let name = name.to_string_lossy();
     let found = Bug::ALL.iter().find(|bug| bug.name() == name);
-    found.copied().map(Some).ok_or_else(|| NoSuchBug { name: name.into_owned() })
+    found.copied().map(Some).ok_or_else(|| {
+        let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        format!("GAGGLE_BUG={name}: there is no such bug; there are {}", names.join(", "))
+    })
 }
 
 /// Whether this process runs with `bug`.

@@ -76,39 +76,27 @@ use crate::{
 ///
 /// # Limits and failure modes
 ///
+/// `docs/operations-redis.md` lists all events, rights and settings.
+///
 /// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
 ///   that its master granted, and a Redis that restarts without its data knows none. Then two
 ///   holders can rely on their locks until the first one's lease ends or its next extend fails;
-///   only the fencing token protects the resource. With `appendfsync always` a restart keeps
-///   leases. If this is not enough, use a strategy with a majority.
-/// - **Eviction.** A Redis that may evict can drop a lock under memory pressure: it is refused, by
-///   [`Error::InvalidOptions`] naming `maxmemory-policy`, unless
-///   [`RedisOptions::allow_eviction`]. This and the version are checked on every connection. Full
-///   memory without eviction refuses new locks ([`Error::Unavailable`]).
+///   only the fencing token protects the resource. If this is not enough, use a strategy with a
+///   majority.
+/// - **Eviction.** A Redis that may evict keys is refused, by [`Error::InvalidOptions`] naming
+///   `maxmemory-policy`, unless [`RedisOptions::allow_eviction`]. Full memory without eviction
+///   refuses new locks ([`Error::Unavailable`]).
 /// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
 ///   forward ends leases early.
 /// - **A lost publication** costs the waiter at most the time to its next check: after the expected
 ///   end of the holder's lease, a third of its own lease, a third of `waiter_ttl`, or 1 s,
 ///   whichever comes first.
-/// - **A waiter's death.** The waiters of a process that was silent for `waiter_ttl`, or up to a
-///   sixteenth longer, are skipped. If it was alive, they queue again at the tail. A lock granted
-///   to a process that died less than `waiter_ttl` ago lasts for its lease.
-/// - **A Redis that stands still** (stopped, or restarted with its memory) receives no sign of
-///   life. So no waiter is skipped if all processes that wait for the key were silent for half of
-///   `waiter_ttl`: each has another half from the next sign of life of one of them, and until then
-///   the key stays free for the first waiter. A standstill of four `waiter_ttl` loses the order,
-///   because the queue expires.
-/// - **A Redis that restarts empty** in mid-queue: waiters queue again, within each process in
-///   their old order. Lost locks are reported when the connection is restored.
+/// - **A silent process.** Its waiters are skipped after `waiter_ttl`, or up to a sixteenth later.
+///   If it lives, they queue again at the tail. If all processes that wait for a key were silent,
+///   Redis may have stood still: each has half of `waiter_ttl` from the next sign of life of one
+///   of them. A standstill of four `waiter_ttl` loses the order, because the queue expires.
 /// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
 ///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
-/// - **Forgetting.** A LOCK that Redis receives later than `nonce_memory` after the latest server
-///   time known to its sender is refused and repeated: the first lock after such an idle time takes
-///   two round trips.
-/// - **Other clients.** Any client that can write to the namespace can break locks. The
-///   scripts need read and write access to `<namespace>:*`, publishing and subscribing there, and
-///   the commands `HELLO`, `PING`, `INFO`, `TIME`, `SUBSCRIBE`, `PUBLISH`, `SCRIPT LOAD`, `EVAL`,
-///   `EVALSHA`, and `SELECT` for another database than 0.
 ///
 /// # What is in Redis
 ///

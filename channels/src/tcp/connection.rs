@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use rand::RngExt;
 use tokio::{
@@ -155,7 +155,7 @@ async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
 
 /// Carries frames both ways until one side ends.
 async fn run(shared: &Shared, peer: &NodeName, reader: Reader, writer: Greeter) {
-    let (writer, alive) = (writer.into_inner(), framed(ALIVE, &[]));
+    let (writer, alive) = (writer.into_inner(), Bytes::copy_from_slice(&head(ALIVE, 0)));
     let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
     let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
     tracing::info!(%peer, "connection up");
@@ -191,7 +191,7 @@ async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
         (last_received, partial) = (Instant::now(), 0);
         match frame.map(unmarked) {
             Ok(Some(Marked::Data(frame))) => {
-                shared.lock().hand_in(Received::Frame { from: peer.clone(), frame });
+                shared.inbox.push(Received::Frame { from: peer.clone(), frame });
             }
             Ok(Some(Marked::Alive)) => {}
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => return,
@@ -225,12 +225,4 @@ pub(crate) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
     let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
     let [a, b, c, d] = length.to_be_bytes();
     [a, b, c, d, mark]
-}
-
-/// A frame with its length and kind.
-pub(crate) fn framed(mark: u8, frame: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(HEAD_BYTES + frame.len());
-    framed.put_slice(&head(mark, frame.len()));
-    framed.put_slice(frame);
-    framed.freeze()
 }

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
-use super::connection::{self, DATA, Marked, framed};
+use super::connection::{self, DATA, Marked, head};
 
 /// Feeds `bytes` as a hello and as a stream of frames. Returns how many things they were.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
@@ -18,7 +18,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         let Some(marked) = connection::unmarked(frame) else { break };
         taken += 1;
         if let Marked::Data(data) = marked {
-            let mut again = BytesMut::from(&framed(DATA, &data)[..]);
+            let mut again = BytesMut::from(&[&head(DATA, data.len()), &data[..]].concat()[..]);
             let back = connection::codec().decode(&mut again);
             assert_eq!(back.expect("a frame of ours decodes"), Some(whole));
         }

@@ -188,14 +188,14 @@ mod tests {
     use tokio_util::codec::FramedRead;
 
     use super::*;
-    use crate::tcp::connection::{ALIVE, DATA, Marked, codec, framed, head, unmarked};
+    use crate::tcp::connection::{ALIVE, DATA, Marked, codec, head, unmarked};
 
     async fn pair(frames_max: usize, bytes_max: usize) -> (Outgoing, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (peer, _) = listener.accept().await.unwrap();
         let (_, write) = stream.into_split();
-        let alive = framed(ALIVE, &[]);
+        let alive = Bytes::copy_from_slice(&head(ALIVE, 0));
         (Outgoing::new(write, alive, frames_max, bytes_max), peer)
     }
 

@@ -73,11 +73,6 @@ impl Core {
         self.requests.unanswered()
     }
 
-    /// Whether no request is pending.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.pending() == 0
-    }
-
     pub(crate) fn outputs(&mut self) -> std::vec::Drain<'_, Output> {
         self.outputs.drain(..)
     }
@@ -189,7 +184,7 @@ impl Core {
     fn close(&mut self, now: Instant, until: Instant, watched: Vec<Lock>) {
         self.closing = true;
         for of in self.requests.subjects(|request| !matches!(request.kind, Kind::Unlock(_))) {
-            self.end(now, of, || Answer::Failed(Error::Closed));
+            self.end(now, of, |_| Answer::Failed(Error::Closed));
         }
         let unread: Vec<Lock> = self
             .held
@@ -203,9 +198,9 @@ impl Core {
     }
 
     /// Ends a request without a result: answers its callers, and withdraws a LOCK.
-    pub(super) fn end(&mut self, now: Instant, of: Subject, answer: impl Fn() -> Answer) {
+    pub(super) fn end(&mut self, now: Instant, of: Subject, answer: impl Fn(&Request) -> Answer) {
         if let Some(request) = self.requests.take(of) {
-            self.answer_all(&request, answer);
+            self.answer_all(&request, || answer(&request));
             self.take_back(now, &request);
         }
     }
@@ -250,7 +245,7 @@ impl Core {
         let mut sent = false;
         while let Some(of) = self.requests.first_send(now) {
             if self.requests.get(of).is_some_and(|request| request.is_moot(now)) {
-                self.end(now, of, || Answer::Failed(Error::Unknown));
+                self.end(now, of, |_| Answer::Failed(Error::Unknown));
             } else {
                 self.requests.send(now, of, self.profile.resend, &mut submit);
                 sent = true;

@@ -26,8 +26,6 @@ use crate::{Clock, Holds, Instant, Lock};
 
 /// How much mail one turn takes: enough to gather a batch, little enough to stay prompt.
 const BATCH: usize = 512;
-/// For how many events of a turn memory is kept.
-const EVENTS_KEPT: usize = 1024;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
 pub(crate) const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -201,7 +199,6 @@ impl<B: Backend> Driver<B> {
                 break;
             }
         }
-        events.shrink_to(EVENTS_KEPT);
         backend.end_turn(now);
         Ok(())
     }
@@ -288,7 +285,7 @@ impl<B: Backend> Driver<B> {
     fn may_close(&mut self) -> bool {
         let Some(closing) = &self.closing else { return false };
         let over = self.now >= closing.until;
-        (over || self.core.is_idle()) && self.backend.as_mut().expect(OPEN).leave(self.now)
+        (over || self.core.pending() == 0) && self.backend.as_mut().expect(OPEN).leave(self.now)
     }
 
     /// Ends the handle: callers that still wait see the senders of their answers dropped.

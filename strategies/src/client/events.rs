@@ -170,22 +170,14 @@ impl Core {
         if is_check || (request.repeats_after(fate) && !cause.is_permanent()) {
             self.requests.schedule(of, now.after(back_off(&mut self.draws, failures)));
         } else {
-            self.fail(now, of, cause);
-        }
-    }
-
-    /// Ends a request that failed.
-    fn fail(&mut self, now: Instant, of: Subject, cause: &Cause) {
-        if let Some(request) = self.requests.take(of) {
-            self.answer_all(&request, || Answer::Failed(request.failure(cause)));
-            self.take_back(now, &request);
+            self.end(now, of, |request| Answer::Failed(request.failure(cause)));
         }
     }
 
     fn went_down(&mut self, now: Instant, cause: Option<Cause>) {
         if let Some(cause) = &cause {
             for of in self.requests.subjects(|request| request.needs_connection()) {
-                self.fail(now, of, cause);
+                self.end(now, of, |request| Answer::Failed(request.failure(cause)));
             }
         }
         self.link = Link::Down(cause);

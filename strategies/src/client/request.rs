@@ -133,11 +133,6 @@ impl Request {
         matches!(&self.kind, Kind::Lock(lock) if lock.queued.is_some())
     }
 
-    /// How long after it was queued, or checked, it is checked.
-    pub(super) fn check_in(&self) -> Duration {
-        self.lock().queued.unwrap_or_default()
-    }
-
     /// Whether it fails at once while the granting side is unreachable: a call that does not wait,
     /// and an inspection.
     pub(super) fn needs_connection(&self) -> bool {

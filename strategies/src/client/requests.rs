@@ -84,12 +84,6 @@ impl Requests {
         queue.set(&mut request.due, at);
     }
 
-    /// Takes the request out of the schedule of sends or checks.
-    fn unschedule(&mut self, request: &mut Request) {
-        let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
-        queue.remove(&mut request.due);
-    }
-
     /// The granting side has queued this LOCK, which is checked after `check_in`.
     pub(super) fn enqueued(&mut self, now: Instant, nonce: Nonce, check_in: Option<Duration>) {
         let of = Subject::Lock(nonce);
@@ -118,7 +112,8 @@ impl Requests {
     pub(super) fn take(&mut self, of: Subject) -> Option<Box<Request>> {
         let mut request = self.pending.remove(&of)?;
         self.queued -= usize::from(request.is_queued());
-        self.unschedule(&mut request);
+        let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
+        queue.remove(&mut request.due);
         request.callers.iter_mut().for_each(|caller| self.ends.remove(caller));
         Some(request)
     }
@@ -177,7 +172,7 @@ impl Requests {
         submit: &mut impl FnMut(Command) -> Copies,
     ) -> bool {
         let Some((_, first)) = self.checks.first(now) else { return false };
-        let interval = self.pending[&first].check_in();
+        let interval = self.pending[&first].lock().queued.unwrap_or_default();
         let horizon = now.after(interval / CHECKED_TOGETHER);
         while let Some((_, of)) = self.checks.first(horizon) {
             let request = self.pending.get_mut(&of).expect(PENDING);

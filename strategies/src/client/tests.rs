@@ -130,7 +130,7 @@ fn dropped_wait_is_withdrawn_and_its_late_grant_released() {
     assert!(is_unlock(&sent(&mut core, 2)[0], 1));
     core.handle(at(3), granted(1));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
-    assert!(core.is_idle() && sent(&mut core, 3).is_empty());
+    assert!(core.pending() == 0 && sent(&mut core, 3).is_empty());
     // A second copy of the LOCK is granted after its withdrawal was answered.
     core.handle(at(4), granted(1));
     assert!(is_unlock(&sent(&mut core, 4)[0], 1));
@@ -141,7 +141,7 @@ fn unsent_wait_is_dropped_without_a_message() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     core.call(at(0), Call::Withdraw { id: 1, nonce: nonce(1) });
-    assert!(sent(&mut core, 0).is_empty() && core.is_idle());
+    assert!(sent(&mut core, 0).is_empty() && core.pending() == 0);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn permanent_failure_ends_a_wait_at_once() {
     let cause = Cause::new(UnavailableKind::Misconfigured, Refused);
     core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
     assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
-    assert!(core.is_idle());
+    assert!(core.pending() == 0);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn unlock_goes_on_after_its_caller_timed_out() {
     assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unknown))]));
     assert!(is_unlock(&sent(&mut core, 1_001)[0], 1));
     core.handle(at(1_002), Event::Unlocked { nonce: nonce(1), held: true });
-    assert!(core.is_idle() && core.held.get(nonce(1)).is_none());
+    assert!(core.pending() == 0 && core.held.get(nonce(1)).is_none());
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn closing_withdraws_waits_and_frees_unread_grants() {
     for id in [1, 2, 3] {
         core.handle(at(4), Event::Unlocked { nonce: nonce(id), held: true });
     }
-    assert!(core.is_idle());
+    assert!(core.pending() == 0);
 }
 
 /// A caller that was granted the lock still relies on it, whether it reads the extension or not.

@@ -19,7 +19,7 @@ use super::{
     error::{ConnectionError, Refusal, RequestError, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
-    protocol::{self, Locked, Malformed, Reply},
+    protocol::{self, Locked, Reply},
     request::{Encoder, Request},
     waiters::Waiters,
 };
@@ -74,7 +74,7 @@ impl Backend {
             value: error.to_string(),
             limit: "redis://[user:password@]host[:port][/db]".into(),
         };
-        let info = options.url.as_str().into_connection_info().map_err(wrong)?;
+        let info = options.url.0.as_str().into_connection_info().map_err(wrong)?;
         let dial = dial.unwrap_or_else(|| Box::new(info.addr().clone()));
         let mut draws = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));
@@ -166,7 +166,10 @@ impl Backend {
             Request::Ping | Request::Command(_) => Ok(()),
         };
         if let Err(what) = read {
-            self.malformed(&request, what, events);
+            let address = self.connection.address().to_owned();
+            let error = RequestError::Malformed { address, what };
+            tracing::warn!(%error, "redis answered what no script of ours answers");
+            fail(&request, Fate::Unanswered, &error.cause(), events);
         }
         None
     }
@@ -225,24 +228,12 @@ impl Backend {
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
         let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
-        self.forget(&request);
+        if let Request::Command(Command::Lock { nonce, .. }) = request {
+            self.waiters.remove(nonce);
+        }
         fail(&request, fate, &error.cause(), events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
         of_connection.then_some(ConnectionError::Lost { address, reason })
-    }
-
-    fn malformed(&mut self, request: &Request, what: Malformed, events: &mut Vec<Event>) {
-        let address = self.connection.address().to_owned();
-        let error = RequestError::Malformed { address, what };
-        tracing::warn!(%error, "redis answered what no script of ours answers");
-        fail(request, Fate::Unanswered, &error.cause(), events);
-    }
-
-    /// A LOCK that was refused waits for nothing.
-    fn forget(&mut self, request: &Request) {
-        if let Request::Command(Command::Lock { nonce, .. }) = request {
-            self.waiters.remove(*nonce);
-        }
     }
 
     fn changed(&mut self, change: Change, events: &mut Vec<Event>) {

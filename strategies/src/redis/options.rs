@@ -29,9 +29,8 @@ pub enum Queue {
 ///     .request_timeout(Duration::from_millis(500));
 /// # let _ = options.queue(Queue::Fifo);
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RedisOptions {
-    pub(super) url: String,
     pub(super) namespace: String,
     pub(super) queue: Queue,
     pub(super) request_timeout: Duration,
@@ -44,6 +43,17 @@ pub struct RedisOptions {
     pub(super) nonces_max: u64,
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) url: Url,
+}
+
+/// Not shown: any part of an invalid URL may be a part of a password.
+#[derive(Clone)]
+pub(super) struct Url(pub(super) String);
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
 }
 
 impl RedisOptions {
@@ -52,7 +62,6 @@ impl RedisOptions {
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
             namespace: "gaggle".into(),
             queue: Queue::default(),
             request_timeout: REQUEST_TIMEOUT,
@@ -65,6 +74,7 @@ impl RedisOptions {
             nonces_max: 65_536,
             busy_poll: BUSY_POLL,
             clock: Arc::new(BootClock),
+            url: Url(url.into()),
         }
     }
 
@@ -194,25 +204,6 @@ fn count(field: &'static str, value: u64) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::InvalidOptions { field, value: value.to_string(), limit: "1 to 10000000".into() })
-}
-
-impl fmt::Debug for RedisOptions {
-    /// Leaves out the URL: any part of an invalid URL may be a part of a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions")
-            .field("namespace", &self.namespace)
-            .field("queue", &self.queue)
-            .field("request_timeout", &self.request_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("waiter_ttl", &self.waiter_ttl)
-            .field("nonce_memory", &self.nonce_memory)
-            .field("drift", &self.drift)
-            .field("allow_eviction", &self.allow_eviction)
-            .field("waiters_max", &self.waiters_max)
-            .field("nonces_max", &self.nonces_max)
-            .field("busy_poll", &self.busy_poll)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

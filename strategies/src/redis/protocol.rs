@@ -118,13 +118,7 @@ pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
         Value::BulkString(text) => return handed_off(text),
         _ => {}
     }
-    read(value, |rest| {
-        Ok(match bytes(rest.next())?.as_slice() {
-            b"held" | b"waited" => true,
-            b"gone" => false,
-            _ => return Err("unknown answer to UNLOCK"),
-        })
-    })
+    extended(value)
 }
 
 /// Reads "held now", and a grant if the next holder is of this process.
@@ -141,13 +135,14 @@ fn handed_off(text: &[u8]) -> Read<Reply<bool>> {
     Ok(Reply { now, grants, answer: true })
 }
 
-/// Reads the reply to an EXTEND: whether the nonce holds the key with that token.
+/// Reads the reply to an EXTEND, or the long one to an UNLOCK: whether the nonce held the key with
+/// that token, or waited for it.
 pub(super) fn extended(value: Value) -> Read<Reply<bool>> {
     read(value, |rest| {
         Ok(match bytes(rest.next())?.as_slice() {
-            b"held" => true,
+            b"held" | b"waited" => true,
             b"gone" => false,
-            _ => return Err("unknown answer to EXTEND"),
+            _ => return Err("unknown answer to UNLOCK or EXTEND"),
         })
     })
 }
