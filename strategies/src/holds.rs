@@ -97,13 +97,12 @@ impl Holds {
         if !self.are_watched() {
             return false;
         }
-        let losing = |entries: &Entries| {
-            let named = entries
-                .range((nonce, key.clone(), 0)..)
-                .take_while(|((of, on, grant), _)| *of == nonce && on == key && *grant <= token);
-            named.map(|(_, entry)| entry.signal.clone()).collect::<SmallVec<[_; 1]>>()
-        };
-        let losing = losing(&self.lock());
+        let losing: SmallVec<[_; 1]> = self
+            .lock()
+            .range((nonce, key.clone(), 0)..)
+            .take_while(|((of, on, grant), _)| *of == nonce && on == key && *grant <= token)
+            .map(|(_, entry)| entry.signal.clone())
+            .collect();
         // Without the mutex: wakers run foreign code.
         losing.iter().filter(|signal| signal.raise()).count() > 0
     }
@@ -115,11 +114,8 @@ impl Holds {
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
-        let losing = |entries: &Entries| {
-            let all = entries.values().map(|entry| (entry.signal.clone(), entry.lock.clone()));
-            all.collect::<Vec<_>>()
-        };
-        let losing = losing(&self.lock());
+        let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
+        let losing: Vec<_> = self.lock().values().map(all).collect();
         let fresh = losing.into_iter().filter(|(signal, _)| signal.raise());
         fresh.map(|(_, lock)| lock).collect()
     }

@@ -1,9 +1,8 @@
 //! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces. The pure core.
 //!
-//! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]. Its output
-//! is a list of [`Effect`]s. No clock, no randomness, no I/O, and nothing in the output depends on
-//! the order of a hash map: members that apply the same commands at the same stamps hold
-//! byte-identical tables.
+//! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]. Its
+//! output is a list of [`Effect`]s. No clock, no randomness, no I/O, and no hash order: members
+//! that apply the same commands at the same stamps hold byte-identical tables.
 //!
 //! # One step
 //!
@@ -12,25 +11,25 @@
 //! 2. Waiters whose deadline is reached leave the queue, in the order of (deadline, position). A
 //!    deadline equal to the time is reached: where it falls together with the end of the lease
 //!    before it, the waiter is dead and gets nothing.
-//! 3. Leases whose end is reached end, in the order of (end, position). Each key goes to the head of
-//!    its queue at this very stamp: the new lease counts from here, not from the end of the old.
+//! 3. Leases whose end is reached end, in the order of (end, position). Each key goes to the head
+//!    of its queue at this very stamp: the new lease counts from here, not from the end of the old.
 //! 4. Nonces that no LOCK can repeat are forgotten, at most [`FORGOTTEN_PER_STEP`].
 //! 5. The command.
 //!
 //! # Nonces and their memory (contract, rule 6)
 //!
 //! A nonce holds, waits, has ended or is unknown. Ended ones (unlocked, withdrawn, expired, or
-//! withdrawn before their LOCK arrived) are remembered from the stamp at which they ended. A LOCK of
-//! an unknown nonce is accepted if `seen + nonce_memory >= now`; a nonce that ended at `F` is
+//! withdrawn before their LOCK arrived) are remembered from the stamp at which they ended. A LOCK
+//! of an unknown nonce is accepted if `seen + nonce_memory >= now`; a nonce that ended at `F` is
 //! forgotten once `F + nonce_memory < now`. As a sender cannot have seen a time later than the end
 //! of its own nonce (`seen <= F`), every copy of a forgotten nonce's LOCK is refused as stale.
 //!
 //! Holding, waiting and remembered nonces together never exceed `nonces_max`: each LOCK that is
 //! accepted brings the capacity for its own memory, and a full memory refuses new LOCKs. A
-//! withdrawal of an unknown nonce is remembered while there is capacity. Without it the table raises
-//! a *floor* instead: a LOCK that had seen nothing later than the floor is refused as stale. That
-//! covers the withdrawn nonce with one number. Other LOCKs that it refuses are repeated by their
-//! senders with a newer time, and would have met the full memory anyway.
+//! withdrawal of an unknown nonce is remembered while there is capacity. Without it the table
+//! raises a *floor* instead: a LOCK that had seen nothing later than the floor is refused as stale.
+//! That covers the withdrawn nonce with one number. Other LOCKs that it refuses are repeated by
+//! their senders with a newer time, and would have met the full memory anyway.
 //!
 //! A waiter that was dropped (deadline, or its process silent) is not remembered: if its process
 //! lives after all it queues again, at the tail; if its caller has ended, the caller's own

@@ -31,7 +31,7 @@ bugs! {
     GrantedTwice = "granted-twice",
     /// Cluster time follows every stamp, and a new leader stamps with its own clock.
     ClusterTimeFalls = "cluster-time-falls",
-    /// An UNLOCK frees the key whoever holds it.
+    /// An UNLOCK frees the key of any holder.
     UnlockByAnyone = "unlock-by-anyone",
     /// An unlock frees the key and forgets the waiters.
     NoHandOff = "no-hand-off",

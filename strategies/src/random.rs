@@ -5,8 +5,6 @@ use std::{
     time::Duration,
 };
 
-use rand::RngExt;
-
 use crate::Nonce;
 
 /// A hash of its inputs (splitmix64 over them in turn): for a number that depends on the seed, and
@@ -69,14 +67,12 @@ impl Draws {
 
     /// A span of at least `low` and less than `high`, to the microsecond.
     pub(crate) fn between(&self, low: Duration, high: Duration) -> Duration {
-        match self {
-            Self::System => rand::rng().random_range(low..high),
-            Self::Seeded(ids) => {
-                let draw = ids.lock().unwrap_or_else(PoisonError::into_inner).draw();
-                let span = u64::try_from((high - low).as_micros()).unwrap_or(u64::MAX).max(1);
-                low + Duration::from_micros(draw % span)
-            }
-        }
+        let draw = match self {
+            Self::System => rand::random(),
+            Self::Seeded(ids) => ids.lock().unwrap_or_else(PoisonError::into_inner).draw(),
+        };
+        let span = u64::try_from((high - low).as_micros()).unwrap_or(u64::MAX).max(1);
+        low + Duration::from_micros(draw % span)
     }
 }
 

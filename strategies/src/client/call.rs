@@ -78,12 +78,6 @@ pub(crate) enum Until {
     Forever,
 }
 
-impl Until {
-    pub(super) fn is_over(self, now: Instant) -> bool {
-        matches!(self, Self::At(at) if at <= now)
-    }
-}
-
 /// The answer to a call.
 #[derive(Debug)]
 pub(crate) enum Answer {

@@ -91,7 +91,8 @@ impl Core {
                     return self.answer(lock.id, Answer::Ended);
                 }
                 let (of, id, limit) = (Subject::Lock(lock.nonce), lock.id, lock.limit);
-                self.ask(now, of, id, limit, Kind::Lock(Acquisition::new(lock)));
+                let acquisition = Acquisition { call: lock, queued: None, stale: false };
+                self.ask(now, of, id, limit, Kind::Lock(acquisition));
             }
             Call::Query { id, limit, query } => {
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));

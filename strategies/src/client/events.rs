@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{Answer, CallId, Output, Query},
+    call::{Answer, CallId, Output, Query, Until},
     command::{Cause, Event, Fate, Memory, Subject},
     core::{Core, Link},
     held::Held,
@@ -109,7 +109,7 @@ impl Core {
     fn forgotten(&mut self, now: Instant, nonce: Nonce) {
         let of = Subject::Lock(nonce);
         let waits = self.requests.dequeued(of).map(|request| request.lock().call.until);
-        if waits.is_some_and(|until| !until.is_over(now)) {
+        if waits.is_some_and(|until| !matches!(until, Until::At(at) if at <= now)) {
             self.requests.schedule(of, now);
         }
     }

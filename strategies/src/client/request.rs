@@ -201,10 +201,6 @@ impl Request {
 }
 
 impl Acquisition {
-    pub(super) fn new(call: LockCall) -> Self {
-        Self { call, queued: None, stale: false }
-    }
-
     /// Until when its withdrawal is repeated: past it, the lease that it would end is over.
     pub(super) fn withdrawn_by(&self, now: Instant) -> Instant {
         let end = match self.call.until {

@@ -180,7 +180,8 @@ impl Access<'_> {
 
     /// Wakes the head of a queue if the lease before it ends before the head's next check.
     fn notify_head(&mut self, key: &Arc<str>) {
-        if let Some((head, lease_end)) = self.shard.table.next_waiter(key)
+        if !self.shard.waiters.is_empty()
+            && let Some((head, lease_end)) = self.shard.table.next_waiter(key)
             && let Some(head) = self.shard.waiters.get(&head)
             && head.look_at > instant(lease_end)
         {

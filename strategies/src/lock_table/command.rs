@@ -284,7 +284,7 @@ pub enum Ended {
     Unknown,
 }
 
-/// Reads an owner. A process has many locks, and mostly the same owner is read again: they share it.
+/// Reads an owner. A process has many locks: an owner that is equal to the last one is shared.
 pub(super) fn shared_owner<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Owner>, D::Error> {
     thread_local! {
         static LAST: RefCell<Arc<Owner>> = RefCell::default();

@@ -27,8 +27,8 @@ pub(super) struct Index {
 
 impl Index {
     /// Adds the lease of a row.
-    pub(super) fn add_lease(&mut self, row: &Row) {
-        self.leases(!row.queue.is_empty()).insert(lease_end(row), row.key.clone());
+    pub(super) fn add_lease(&mut self, key: &Key, row: &Row) {
+        self.leases(!row.queue.is_empty()).insert(lease_end(row), key.clone());
     }
 
     /// Removes the lease of a row, before its holder, its end, or whether it has waiters changes.
@@ -41,27 +41,27 @@ impl Index {
     }
 
     /// Adds a waiter to a row of the index.
-    pub(super) fn enqueue(&mut self, row: &mut Row, waiter: Waiter) {
-        self.add_waiter(&row.key, &waiter);
+    pub(super) fn enqueue(&mut self, key: &Key, row: &mut Row, waiter: Waiter) {
+        self.add_waiter(key, &waiter);
         let is_first = row.queue.is_empty();
         if is_first {
             self.remove_lease(row);
         }
         row.queue.insert(waiter.acquisition.position, waiter);
         if is_first {
-            self.add_lease(row);
+            self.add_lease(key, row);
         }
     }
 
     /// Takes the waiter at this position of a row of the index.
-    pub(super) fn dequeue(&mut self, row: &mut Row, position: u64) -> Waiter {
+    pub(super) fn dequeue(&mut self, key: &Key, row: &mut Row, position: u64) -> Waiter {
         let is_last = row.queue.len() == 1;
         if is_last {
             self.remove_lease(row);
         }
         let waiter = row.queue.remove(&position).expect("a known waiter is in the queue");
         if is_last {
-            self.add_lease(row);
+            self.add_lease(key, row);
         }
         self.remove_waiter(&waiter);
         waiter

@@ -58,7 +58,8 @@ impl LockTable {
     /// The grant of the holder of `key`.
     #[must_use]
     pub fn holder(&self, key: &Arc<str>) -> Option<Grant> {
-        self.row(key).map(Row::grant)
+        let key = Key::new(key);
+        self.rows.get(&key).map(|row| row.grant(&key))
     }
 
     /// The holder of `key`, for people.

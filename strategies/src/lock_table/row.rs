@@ -14,7 +14,6 @@ use crate::Nonce;
 /// One key that is held. A key without a holder has no row, and so no waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) key: Key,
     pub(super) holder: Hold,
     /// By the positions of their acquisitions, which is the order of arrival.
     pub(super) queue: BTreeMap<u64, Waiter>,
@@ -40,10 +39,10 @@ impl Row {
         self.holder.acquisition.nonce == nonce
     }
 
-    pub(super) fn grant(&self) -> Grant {
+    pub(super) fn grant(&self, key: &Key) -> Grant {
         let Hold { acquisition, token, granted_at, expires_at } = &self.holder;
         Grant {
-            key: self.key.text.clone(),
+            key: key.text.clone(),
             nonce: acquisition.nonce,
             process: acquisition.process,
             request: acquisition.request,

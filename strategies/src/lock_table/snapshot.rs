@@ -68,12 +68,12 @@ impl LockTable {
     /// The table as bytes, versioned; equal tables give equal bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        let rows = self.rows.values().map(|row| {
+        let rows = self.rows.iter().map(|(key, row)| {
             let queue = match planted(Bug::SnapshotWithoutQueue) {
                 true => Vec::new(),
                 false => row.queue.values().cloned().collect(),
             };
-            (row.key.text.clone(), row.holder.clone(), queue)
+            (key.text.clone(), row.holder.clone(), queue)
         });
         let image = Image {
             config: self.config.clone(),
@@ -131,16 +131,16 @@ impl LockTable {
     ) -> Result<(), &'static str> {
         let last = self.rows.last_key_value();
         require(last.is_none_or(|(last, _)| *last < key), "keys out of order")?;
-        let mut row = Row { key: key.clone(), holder, queue: BTreeMap::new() };
+        let mut row = Row { holder, queue: BTreeMap::new() };
         self.nonces.set(row.holder.acquisition.nonce, Known::Holds);
-        self.index.add_lease(&row);
+        self.index.add_lease(&key, &row);
         let mut last = None;
         for waiter in queue {
             let position = waiter.acquisition.position;
             require(last < Some(position), "queue out of order")?;
             last = Some(position);
             self.nonces.set(waiter.acquisition.nonce, Known::Waits { position });
-            self.index.enqueue(&mut row, waiter);
+            self.index.enqueue(&key, &mut row, waiter);
         }
         self.rows.insert(key, row);
         Ok(())

@@ -92,30 +92,29 @@ impl LockTable {
 
     fn lock(&mut self, request: &LockRequest) -> Result<Effect, Refusal> {
         let key = Key::new(&request.key);
-        let (known, row) = (self.nonces.get(request.nonce), self.rows.get_mut(&key));
-        match (known, row) {
-            (None, _) => self.admit(key, request),
-            (Some(Known::Ended(how)), _) => Err(Refusal::Spent(how)),
-            (Some(Known::Holds), Some(row)) if row.is_held_by(request.nonce) => {
+        let Some(known) = self.nonces.get(request.nonce) else { return self.admit(key, request) };
+        match (known, self.rows.get_mut(&key)) {
+            (Known::Ended(how), _) => Err(Refusal::Spent(how)),
+            (Known::Holds, Some(row)) if row.is_held_by(request.nonce) => {
                 row.holder.acquisition.repeat(request, self.now);
                 if planted(Bug::GrantedTwice) {
                     self.last_token += 1;
                     row.holder.token = self.last_token;
                 }
-                Ok(Effect::Granted(row.grant()))
+                Ok(Effect::Granted(row.grant(&key)))
             }
-            (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
+            (Known::Waits { position }, Some(row)) if row.queue.contains_key(&position) => {
                 // The position stays. The deadline may move to a later time, and the grant goes to
                 // the process of this LOCK.
-                let mut waiter = self.index.dequeue(row, position);
+                let mut waiter = self.index.dequeue(&key, row, position);
                 let requested = request.wait.deadline(self.now);
                 waiter.deadline = waiter.deadline.zip(requested).map(|(one, other)| one.max(other));
                 waiter.acquisition.repeat(request, self.now);
-                self.index.enqueue(row, waiter);
+                self.index.enqueue(&key, row, waiter);
                 Ok(queued(request))
             }
             // One nonce names one acquisition: it cannot take a second key.
-            (Some(_), _) => Err(Refusal::Spent(Ended::Unknown)),
+            _ => Err(Refusal::Spent(Ended::Unknown)),
         }
     }
 
@@ -133,17 +132,20 @@ impl LockTable {
                 check_limit(keys, config.keys_max, Bound::Keys)?;
                 self.last_token += 1;
                 let holder = Hold::new(acquisition, self.last_token, now);
-                let row = Row { key: vacant.key().clone(), holder, queue: BTreeMap::new() };
-                self.index.add_lease(&row);
+                let row = Row { holder, queue: BTreeMap::new() };
+                let granted = Effect::Granted(row.grant(vacant.key()));
+                self.index.add_lease(vacant.key(), &row);
                 self.nonces.set(request.nonce, Known::Holds);
-                Effect::Granted(vacant.insert(row).grant())
+                vacant.insert(row);
+                granted
             }
             Entry::Occupied(_) if request.wait.is_none() => return Err(Refusal::Held),
-            Entry::Occupied(mut row) => {
-                let waiters = row.get().queue.len();
+            Entry::Occupied(mut entry) => {
+                let waiters = entry.get().queue.len();
                 check_limit(waiters, config.waiters_per_key_max, Bound::WaitersPerKey)?;
                 let deadline = request.wait.deadline(now);
-                self.index.enqueue(row.get_mut(), Waiter { acquisition, deadline });
+                let key = entry.key().clone();
+                self.index.enqueue(&key, entry.get_mut(), Waiter { acquisition, deadline });
                 self.nonces.set(request.nonce, Known::Waits { position });
                 queued(request)
             }
@@ -162,21 +164,21 @@ impl LockTable {
             (None, Some(row)) if planted(Bug::UnlockByAnyone) => {
                 let holder = row.holder.acquisition.nonce;
                 self.end_nonce(holder, Ended::Unlocked, false);
-                self.grant_next(key, effects);
+                self.grant_next(&key, effects);
             }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
                 unlocked(Ended::Held, row.holder.acquisition.request);
                 if planted(Bug::NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
-                        let waiter = self.index.dequeue(row, head);
+                        let waiter = self.index.dequeue(&key, row, head);
                         self.nonces.forget(waiter.acquisition.nonce);
                     }
                 }
                 self.end_nonce(nonce, Ended::Unlocked, forget);
-                self.grant_next(key, effects);
+                self.grant_next(&key, effects);
             }
             (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
-                let waiter = self.index.dequeue(row, position);
+                let waiter = self.index.dequeue(&key, row, position);
                 unlocked(Ended::Waited, waiter.acquisition.request);
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
             }
@@ -206,13 +208,14 @@ impl LockTable {
         (process, request): (ProcessId, u64),
         duration_ms: u64,
     ) -> Option<(u64, ClusterTime)> {
-        let row = self.rows.get_mut(&Key::new(key)).filter(|row| row.is_held_by(nonce))?;
+        let key = Key::new(key);
+        let row = self.rows.get_mut(&key).filter(|row| row.is_held_by(nonce))?;
         row.holder.acquisition.extended_by(process, request);
         let requested = self.now.after(lease_ms(duration_ms));
         if requested > row.holder.expires_at {
             self.index.remove_lease(row);
             row.holder.expires_at = requested;
-            self.index.add_lease(row);
+            self.index.add_lease(&key, row);
         }
         Some((row.holder.token, row.holder.expires_at))
     }
@@ -239,7 +242,7 @@ impl LockTable {
     fn drop_waiter(&mut self, key: &Key, position: u64, effects: &mut Vec<Effect>) {
         let row = self.rows.get_mut(key).expect(HELD);
         let Acquisition { nonce, process, request, .. } =
-            self.index.dequeue(row, position).acquisition;
+            self.index.dequeue(key, row, position).acquisition;
         self.nonces.forget(nonce);
         effects.push(Effect::Dropped { key: key.text.clone(), nonce, process, request });
     }
@@ -254,25 +257,24 @@ impl LockTable {
             let (text, token) = (key.text.clone(), *token);
             self.nonces.end(nonce, Ended::Expired, self.now);
             effects.push(Effect::Expired { key: text, nonce, process, request, token });
-            self.grant_next(key, effects);
+            self.grant_next(&key, effects);
         }
     }
 
-    /// Ends the hold of a key and grants it to the head of the queue, whose deadline is not reached:
-    /// such waiters were dropped before in this step. Without a queue the key leaves the table.
-    fn grant_next(&mut self, key: Key, effects: &mut Vec<Effect>) {
-        let Entry::Occupied(mut entry) = self.rows.entry(key) else { unreachable!("{HELD}") };
-        let row = entry.get_mut();
+    /// Ends the hold of a key and grants it to the head of the queue, whose deadline is not
+    /// reached: others were dropped before in this step. Without a queue the key leaves the table.
+    fn grant_next(&mut self, key: &Key, effects: &mut Vec<Effect>) {
+        let row = self.rows.get_mut(key).expect(HELD);
         self.index.remove_lease(row);
         let Some((_, waiter)) = row.queue.pop_first() else {
-            entry.remove();
+            self.rows.remove(key);
             return;
         };
         self.index.remove_waiter(&waiter);
         self.last_token += 1;
         row.holder = Hold::new(waiter.acquisition, self.last_token, self.now);
-        self.index.add_lease(row);
-        effects.push(Effect::Granted(row.grant()));
+        self.index.add_lease(key, row);
+        effects.push(Effect::Granted(row.grant(key)));
         self.nonces.set(row.holder.acquisition.nonce, Known::Holds);
     }
 }

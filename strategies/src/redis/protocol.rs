@@ -118,7 +118,13 @@ pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
         Value::BulkString(text) => return handed_off(text),
         _ => {}
     }
-    extended(value)
+    read(value, |rest| {
+        Ok(match bytes(rest.next())?.as_slice() {
+            b"held" | b"waited" => true,
+            b"gone" => false,
+            _ => return Err("unknown answer to UNLOCK"),
+        })
+    })
 }
 
 /// Reads "held now", and a grant if the next holder is of this process.
@@ -135,14 +141,13 @@ fn handed_off(text: &[u8]) -> Read<Reply<bool>> {
     Ok(Reply { now, grants, answer: true })
 }
 
-/// Reads the reply to an EXTEND, or the long one to an UNLOCK: whether the nonce held the key with
-/// that token, or waited for it.
+/// Reads the reply to an EXTEND: whether the nonce holds the key with that token.
 pub(super) fn extended(value: Value) -> Read<Reply<bool>> {
     read(value, |rest| {
         Ok(match bytes(rest.next())?.as_slice() {
-            b"held" | b"waited" => true,
+            b"held" => true,
             b"gone" => false,
-            _ => return Err("unknown answer to UNLOCK or EXTEND"),
+            _ => return Err("unknown answer to EXTEND"),
         })
     })
 }

@@ -85,7 +85,7 @@ fn floor_refuses_the_lock_of_a_withdrawal_beyond_the_memory() {
     let late = bench.texts(301, &at(2, 200));
     assert!(late[0].contains("Stale"), "the LOCK of the withdrawn nonce: {late:?}");
     let innocent = bench.texts(301, &at(3, 200));
-    assert!(innocent[0].contains("Stale"), "an unknown one cannot be told apart: {innocent:?}");
+    assert!(innocent[0].contains("Stale"), "an unknown one looks the same: {innocent:?}");
     bench.apply(301, &at(3, 301));
     assert_eq!(bench.holder(), Some(3), "but is accepted when repeated with the present time");
 }
