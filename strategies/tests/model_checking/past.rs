@@ -270,6 +270,6 @@ impl Past {
 
     /// The client that holds the key.
     pub(crate) fn holder(&self) -> Option<u8> {
-        self.table.holder(KEY).map(|view| client_of(view.nonce))
+        self.table.holder(&KEY.into()).map(|view| client_of(view.nonce))
     }
 }
