@@ -24,23 +24,8 @@ pub(super) struct Batch {
     bytes: Vec<u8>,
 }
 
-/// Where an entry is written: empty, with the memory of those before it.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    pub(super) bytes: Vec<u8>,
-    pub(super) commands: Vec<Command>,
-}
-
 impl Stamped {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
-        Self::decode_into(Vec::new(), bytes)
-    }
-
-    /// As [`decode`](Self::decode), into a list that is empty.
-    pub(super) fn decode_into(
-        mut commands: Vec<Command>,
-        bytes: &[u8],
-    ) -> Result<Self, EntryError> {
         match bytes.first() {
             Some(&VERSION) => {}
             Some(&version) => return Err(EntryError::Version(version)),
@@ -48,7 +33,7 @@ impl Stamped {
         }
         let malformed = |_| EntryError::Malformed;
         let (stamp, mut rest) = postcard::take_from_bytes(&bytes[1..]).map_err(malformed)?;
-        commands.reserve((1 + rest.len() / SHORT_BYTES).min(COMMANDS_MAX));
+        let mut commands = Vec::new();
         while commands.is_empty() || !rest.is_empty() {
             if commands.len() == COMMANDS_MAX {
                 return Err(EntryError::Malformed);
@@ -64,21 +49,18 @@ impl Stamped {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut commands = self.commands.iter().cloned();
         let first = commands.next().expect("it is never empty");
-        let mut batch = Batch::new(Room::default(), self.stamp, first);
-        commands.for_each(|command| batch.add(command, usize::MAX).expect("there is room"));
+        let mut batch = Batch::new(self.stamp, first);
+        commands.for_each(|command| batch.add(command, usize::MAX).expect("it fits"));
         batch.bytes
     }
 }
 
 impl Batch {
     /// An entry with its first command.
-    pub(super) fn new(room: Room, stamp: ClusterTime, first: Command) -> Self {
-        let Room { mut bytes, mut commands } = room;
-        bytes.push(VERSION);
-        encode_onto(&mut bytes, &stamp);
+    pub(super) fn new(stamp: ClusterTime, first: Command) -> Self {
+        let mut bytes = encode(&stamp);
         encode_onto(&mut bytes, &first);
-        commands.push(first);
-        Self { stamped: Stamped { stamp, commands }, bytes }
+        Self { stamped: Stamped { stamp, commands: vec![first] }, bytes }
     }
 
     /// Takes another command, or hands it back where the entry would become longer than `bytes_max`.
@@ -97,11 +79,9 @@ impl Batch {
         self.stamped.commands.len()
     }
 
-    /// Its bytes, what it holds, and the memory of the former.
-    pub(super) fn into_parts(mut self) -> (Bytes, Stamped, Vec<u8>) {
-        let data = Bytes::copy_from_slice(&self.bytes);
-        self.bytes.clear();
-        (data, self.stamped, self.bytes)
+    /// Its bytes, which the log keeps without spare capacity, and what it holds.
+    pub(super) fn into_parts(self) -> (Bytes, Stamped) {
+        (Bytes::copy_from_slice(&self.bytes), self.stamped)
     }
 }
 
@@ -126,17 +106,8 @@ pub(super) enum EntryError {
     Malformed,
 }
 
-/// What a change of members takes, and what else is written alone, so that nearly nothing grows while it is
-/// written.
-const USUAL_BYTES: usize = 128;
-
-/// What an UNLOCK with a key of a few bytes takes: of longer commands fewer come, and room for some is not
-/// used.
-const SHORT_BYTES: usize = 24;
-
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    bytes.push(VERSION);
+    let mut bytes = vec![VERSION];
     encode_onto(&mut bytes, value);
     bytes
 }
@@ -194,27 +165,12 @@ mod tests {
 
     #[test]
     fn a_command_for_which_there_is_no_room_is_handed_back() {
-        let mut batch = Batch::new(Room::default(), ClusterTime(7), gone(0));
+        let mut batch = Batch::new(ClusterTime(7), gone(0));
         assert_eq!(batch.add(gone(1), of(2).len()), Ok(()));
         assert_eq!(batch.add(gone(2), of(3).len() - 1), Err(gone(2)));
         assert_eq!(batch.len(), 2);
-        let (data, stamped, bytes) = batch.into_parts();
+        let (data, stamped) = batch.into_parts();
         assert_eq!(data, of(2));
-        assert_eq!((stamped, bytes), (Stamped::decode(&data).unwrap(), Vec::new()));
-    }
-
-    #[test]
-    fn an_entry_is_the_same_in_memory_that_was_used_before() {
-        let write = |room| {
-            let mut batch = Batch::new(room, ClusterTime(7), gone(0));
-            batch.add(gone(1), usize::MAX).unwrap();
-            batch.into_parts()
-        };
-        let (data, Stamped { mut commands, .. }, bytes) = write(Room::default());
-        let before = (bytes.as_ptr(), bytes.capacity());
-        commands.clear();
-        let (again, stamped, bytes) = write(Room { bytes, commands });
-        assert_eq!((again, before), (data.clone(), (bytes.as_ptr(), bytes.capacity())));
-        assert_eq!(Stamped::decode(&data), Ok(stamped));
+        assert_eq!(Ok(stamped), Stamped::decode(&data));
     }
 }

@@ -52,8 +52,6 @@ pub(super) struct Group {
     clock: Option<LeaderClock>,
     /// With who asked.
     commands: Vec<(u64, Command)>,
-    /// Where the next entry is written.
-    entry_bytes: Vec<u8>,
     /// Who asked for the entries that this leader appended for others, by index.
     asked: VecDeque<(u64, u64)>,
     decoded: Decoded,
@@ -126,7 +124,6 @@ impl Group {
             roster,
             clock: None,
             commands: Vec::new(),
-            entry_bytes: Vec::new(),
             asked: VecDeque::new(),
             decoded: Decoded::default(),
             told: BTreeMap::new(),

@@ -16,7 +16,7 @@ mod roster;
 mod standing;
 mod turn;
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use gaggle_channels::NodeName;
 
@@ -131,10 +131,8 @@ impl Node {
             self.append(now);
         }
         if let Some(group) = &mut self.group {
-            let mut output = self.turn.take_output();
-            group.drain(now, &mut output)?;
-            self.take(now, &mut output);
-            self.turn.keep_output(output);
+            let output = group.drain(now)?;
+            self.take(now, output);
             self.follow_leader(now);
         }
         self.turn.drain_events(events);
@@ -145,7 +143,7 @@ impl Node {
     }
 
     /// Packs what the turn has posted into frames.
-    pub(crate) fn end_turn(&mut self, now: Instant) -> std::vec::Drain<'_, Frame> {
+    pub(crate) fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
         self.turn.end();
         let outbox = &mut self.outbox;
         self.transfers.send(now, |to, body| outbox.post(to, &body));
@@ -156,10 +154,10 @@ impl Node {
     /// Appends what was submitted to this leader.
     fn append(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let mut early = Vec::new();
-        if planted(Bug::AnswerBeforeCommit) {
-            early = group.foretell(now);
-        }
+        let early = match planted(Bug::AnswerBeforeCommit) {
+            true => group.uncommitted_grants(now),
+            false => Vec::new(),
+        };
         // An appended entry carries the commit index to everyone.
         if !group.flush(now) {
             group.advertise_commit(self.leadership.take_commit_recipients());
@@ -168,11 +166,11 @@ impl Node {
     }
 
     /// Sends and reports what a drained group has put out.
-    fn take(&mut self, now: Instant, output: &mut group::Output) {
-        for message in output.messages.drain(..) {
+    fn take(&mut self, now: Instant, output: group::Output) {
+        for message in output.messages {
             self.send_raft(now, message);
         }
-        for effect in output.effects.drain(..) {
+        for effect in output.effects {
             trace(&effect);
             if let Effect::Granted(grant) = &effect {
                 self.formation.observe_token(grant.token);
@@ -182,15 +180,13 @@ impl Node {
             }
             self.report(&effect);
         }
-        let (installed, reconfigured) =
-            (mem::take(&mut output.installed), mem::take(&mut output.reconfigured));
         let Some(group) = &self.group else { return };
-        self.leadership.note_requesters(output.requesters.drain(..), group);
-        if installed {
+        self.leadership.note_requesters(output.requesters, group);
+        if output.installed {
             self.formation.observe_token(group.table().last_token());
             self.turn.install();
         }
-        if reconfigured {
+        if output.reconfigured {
             self.transfers.retain(|id| group.roster().contains_key(&id));
             self.update_roster(now);
         }

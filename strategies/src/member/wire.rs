@@ -3,7 +3,6 @@
 //! The engine's protobuf codec never parses bytes from the network: its messages are mirrored here
 //! ([`RaftMessage`]), so that what a hostile peer reaches is one small decoder of ours.
 
-mod onto;
 mod raft_message;
 
 use std::borrow::Cow;
@@ -11,10 +10,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::{
-    onto::encode_onto,
-    raft_message::{RaftMessage, Voters},
-};
+pub(super) use self::raft_message::{RaftMessage, Voters};
 use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
@@ -138,6 +134,12 @@ pub(super) enum FrameError {
     Version(u8),
     #[error("frame does not decode")]
     Malformed,
+}
+
+/// Appends the encoded `value` to `bytes`, by slices: postcard's writer for collections appends
+/// byte by byte.
+pub(super) fn encode_onto<T: Serialize>(bytes: &mut Vec<u8>, value: &T) {
+    postcard::to_io(value, bytes).expect("a vector takes every byte");
 }
 
 #[cfg(any(test, feature = "testing"))]

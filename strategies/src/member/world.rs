@@ -73,7 +73,7 @@ impl Process {
             let node = &mut self.node;
             let sent = self.core.send_due(now, |command| node.submit(now, command));
             if !more && !sent {
-                return Ok(self.node.end_turn(now).collect());
+                return Ok(self.node.end_turn(now));
             }
         }
     }

@@ -9,16 +9,10 @@ use super::Group;
 use crate::{
     DURATION_MAX, Drift, Instant,
     lock_table::{ClusterTime, Command, Effect, TableConfig},
-    member::entry::{Batch, COMMANDS_MAX, Room},
+    member::entry::{Batch, COMMANDS_MAX},
     planted::{Bug, planted},
     wait::whole_ms,
 };
-
-/// For how many commands of a turn the room is kept.
-const COMMANDS_KEPT: usize = 1024;
-
-/// For an entry of how many bytes the room is kept: sixteen commands of the longest keys are longer.
-const ENTRY_BYTES_KEPT: usize = 4096;
 
 impl Group {
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
@@ -29,32 +23,19 @@ impl Group {
     /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
     /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
     ///
-    /// While this member does not lead, what was submitted is dropped: its senders ask again. So
-    /// are LOCKs in a group that does not grant yet.
-    /// Returns whether something was appended.
+    /// While this member does not lead, what was submitted is dropped: its senders retransmit. So
+    /// are LOCKs in a group that does not grant yet. Returns whether something was appended.
     pub(in crate::member) fn flush(&mut self, now: Instant) -> bool {
         let mut commands = mem::take(&mut self.commands);
-        let appended = self.append(now, &mut commands);
-        // Their room is kept for the next turn.
-        commands.clear();
-        commands.shrink_to(COMMANDS_KEPT);
-        self.commands = commands;
-        appended
-    }
-
-    fn append(&mut self, now: Instant, commands: &mut Vec<(u64, Command)>) -> bool {
-        let Some(clock) = self.clock.filter(|_| self.is_leader()) else {
-            return false;
-        };
+        let Some(clock) = self.clock.filter(|_| self.is_leader()) else { return false };
         let stamp = clock.read(now);
         if stamp < opens_at(self.table.config(), self.timing.drift) {
             commands.retain(|(_, command)| !matches!(command, Command::Lock(_)));
         }
-        let due = clock.stamp_is_due(stamp, &self.table);
-        if commands.is_empty() && !due {
-            return false;
-        }
         if commands.is_empty() {
+            if !clock.stamp_is_due(stamp, &self.table) {
+                return false;
+            }
             commands.push((self.me, Command::Noop));
         }
         let (entries, asked) = self.write(stamp, commands);
@@ -77,53 +58,49 @@ impl Group {
     fn write(
         &mut self,
         stamp: ClusterTime,
-        commands: &mut Vec<(u64, Command)>,
+        commands: Vec<(u64, Command)>,
     ) -> (Vec<Entry>, Vec<(u64, u64)>) {
         let next = self.raw.raft.raft_log.last_index() + 1;
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
         let (mut entries, mut asked) = (Vec::new(), Vec::new());
-        let mut begun: Option<Batch> = None;
-        for (asker, command) in commands.drain(..) {
-            let left = match begun.as_mut().filter(|batch| batch.len() < COMMANDS_MAX) {
+        let mut batch: Option<Batch> = None;
+        for (asker, command) in commands {
+            let left = match batch.as_mut().filter(|batch| batch.len() < COMMANDS_MAX) {
                 Some(batch) => batch.add(command, bytes_max).err(),
                 None => Some(command),
             };
+            let mut index = next + entries.len() as u64;
             if let Some(command) = left {
-                entries.extend(begun.take().map(|batch| self.written(next, entries.len(), batch)));
-                let bytes = mem::take(&mut self.entry_bytes);
-                let room = Room { bytes, commands: self.decoded.room() };
-                begun = Some(Batch::new(room, stamp, command));
+                if let Some(full) = batch.replace(Batch::new(stamp, command)) {
+                    entries.push(self.entry_of(index, full));
+                    index += 1;
+                }
             }
-            let index = next + entries.len() as u64;
             if asker != self.me && asked.last() != Some(&(index, asker)) {
                 asked.push((index, asker));
             }
         }
-        entries.extend(begun.map(|batch| self.written(next, entries.len(), batch)));
+        entries.extend(batch.map(|last| self.entry_of(next + entries.len() as u64, last)));
         (entries, asked)
     }
 
-    /// The entry at this place after `next`.
-    fn written(&mut self, next: u64, place: usize, batch: Batch) -> Entry {
-        let (data, stamped, mut bytes) = batch.into_parts();
-        bytes.shrink_to(ENTRY_BYTES_KEPT);
-        self.entry_bytes = bytes;
-        self.decoded.note(next + place as u64, &data, stamped);
+    /// The entry at `index`.
+    fn entry_of(&mut self, index: u64, batch: Batch) -> Entry {
+        let (data, stamped) = batch.into_parts();
+        self.decoded.note(index, &data, stamped);
         Entry { data, ..Entry::default() }
     }
 
-    /// What the commands that are about to be appended would do, were they committed by now.
-    fn foretold(&self, now: Instant) -> Option<Vec<Effect>> {
+    /// What the submitted commands will be granted once they are committed, for
+    /// [`Bug::AnswerBeforeCommit`].
+    pub(in crate::member) fn uncommitted_grants(&self, now: Instant) -> Vec<Effect> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
-        let stamp = self.clock?.read(now);
-        self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
-        effects.retain(|effect| matches!(effect, Effect::Granted(_)));
-        Some(effects)
-    }
-
-    /// For [`Bug::AnswerBeforeCommit`].
-    pub(in crate::member) fn foretell(&self, now: Instant) -> Vec<Effect> {
-        self.foretold(now).unwrap_or_default()
+        if let Some(clock) = self.clock {
+            let stamp = clock.read(now);
+            self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
+            effects.retain(|effect| matches!(effect, Effect::Granted(_)));
+        }
+        effects
     }
 
     /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that

@@ -69,37 +69,34 @@ impl Group {
     ///
     /// An entry or a snapshot that this build cannot apply. Nothing of it was applied, and the
     /// member must stop.
-    pub(in crate::member) fn drain(
-        &mut self,
-        now: Instant,
-        out: &mut Output,
-    ) -> Result<(), GroupError> {
+    pub(in crate::member) fn drain(&mut self, now: Instant) -> Result<Output, GroupError> {
+        let mut out = Output::default();
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            self.collect(ready.take_messages(), out);
+            self.collect(ready.take_messages(), &mut out);
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
-                self.install(&snapshot, out)?;
+                self.install(&snapshot, &mut out)?;
             }
             let committed = ready.take_committed_entries();
-            self.apply_all(committed, out)?;
+            self.apply_all(committed, &mut out)?;
             self.raw.mut_store().append(ready.take_entries());
             if let Some(hard_state) = ready.hs() {
                 self.raw.mut_store().set_hard_state(hard_state.clone());
             }
-            self.collect(ready.take_persisted_messages(), out);
+            self.collect(ready.take_persisted_messages(), &mut out);
             let mut light = self.raw.advance(ready);
             if let Some(commit) = light.commit_index() {
                 self.raw.mut_store().set_commit(commit);
             }
-            self.collect(light.take_messages(), out);
-            self.apply_all(light.take_committed_entries(), out)?;
+            self.collect(light.take_messages(), &mut out);
+            self.apply_all(light.take_committed_entries(), &mut out)?;
             self.raw.advance_apply();
             self.pin_election_timeout();
         }
         self.follow_role(now);
         self.provide_snapshot();
-        Ok(())
+        Ok(out)
     }
 
     /// Whether there is anything to be done.
@@ -115,14 +112,11 @@ impl Group {
         for entry in message.get_entries() {
             let decoded = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-                EntryType::EntryNormal => {
-                    let room = self.decoded.room();
-                    Stamped::decode_into(room, &entry.data).map(|stamped| {
-                        if entry.index > applied {
-                            self.decoded.note(entry.index, &entry.data, stamped);
-                        }
-                    })
-                }
+                EntryType::EntryNormal => Stamped::decode(&entry.data).map(|stamped| {
+                    if entry.index > applied {
+                        self.decoded.note(entry.index, &entry.data, stamped);
+                    }
+                }),
                 _ if entry.context.is_empty() => Ok(()),
                 _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
             };
@@ -157,7 +151,6 @@ impl Group {
         for command in &commands {
             self.table.apply(stamp, command, &mut out.effects);
         }
-        self.decoded.give_back(commands);
         Ok(())
     }
 

@@ -3,72 +3,52 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use raft::eraftpb::Entry;
 
-use crate::{lock_table::Command, member::entry::Stamped};
+use crate::member::entry::Stamped;
 
 /// The most entries that are kept, each of up to sixteen commands: more than a turn appends where they
 /// have several. What is not kept is decoded again.
 const DECODED_MAX: usize = 1024;
 
-/// How many lists are kept for the commands of entries to come: those of a turn in which 256 commands come.
-const ROOMS_KEPT: usize = 16;
-
 /// The commands of entries that were decoded when they came in and are not applied yet, in the order
 /// of the log: so that a member decodes each entry once, and its leader none.
 #[derive(Debug, Default)]
-pub(super) struct Decoded {
-    commands: VecDeque<(u64, Bytes, Stamped)>,
-    /// Empty lists of commands that were applied.
-    rooms: Vec<Vec<Command>>,
-}
+pub(super) struct Decoded(VecDeque<(u64, Bytes, Stamped)>);
 
 impl Decoded {
     /// Keeps what the entry at `index` was decoded to. `data` is that entry's own buffer.
     pub(super) fn note(&mut self, index: u64, data: &Bytes, stamped: Stamped) {
         // Sent again, or contradicted (Raft §5.3): what comes later in the log was noted before it.
-        while self.commands.back().is_some_and(|(last, ..)| *last >= index) {
-            self.commands.pop_back();
+        while self.0.back().is_some_and(|(last, ..)| *last >= index) {
+            self.0.pop_back();
         }
-        if self.commands.len() < DECODED_MAX {
-            self.commands.push_back((index, data.clone(), stamped));
+        if self.0.len() < DECODED_MAX {
+            self.0.push_back((index, data.clone(), stamped));
         }
     }
 
     /// Hands out the command of an entry that is applied now, and forgets all before it. `None`
     /// unless it was decoded from this very buffer, whatever else came under the same index.
     pub(super) fn take(&mut self, entry: &Entry) -> Option<Stamped> {
-        while self.commands.front().is_some_and(|(first, ..)| *first < entry.index) {
-            self.commands.pop_front();
+        while self.0.front().is_some_and(|(first, ..)| *first < entry.index) {
+            self.0.pop_front();
         }
-        if self.commands.front()?.0 != entry.index {
+        if self.0.front()?.0 != entry.index {
             return None;
         }
-        let (_, data, stamped) = self.commands.pop_front()?;
+        let (_, data, stamped) = self.0.pop_front()?;
         let same = data.as_ptr() == entry.data.as_ptr() && data.len() == entry.data.len();
         same.then_some(stamped)
     }
 
-    /// An empty list for the commands of an entry.
-    pub(super) fn room(&mut self) -> Vec<Command> {
-        self.rooms.pop().unwrap_or_default()
-    }
-
-    /// Takes the list of an entry that was applied.
-    pub(super) fn give_back(&mut self, mut commands: Vec<Command>) {
-        if self.rooms.len() < ROOMS_KEPT {
-            commands.clear();
-            self.rooms.push(commands);
-        }
-    }
-
     pub(super) fn clear(&mut self) {
-        self.commands.clear();
+        self.0.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock_table::ClusterTime;
+    use crate::lock_table::{ClusterTime, Command};
 
     fn stamped(stamp: u64) -> Stamped {
         Stamped { stamp: ClusterTime(stamp), commands: vec![Command::Noop] }
@@ -116,24 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_come_back_empty_and_no_more_of_them_are_kept_than_the_bound() {
-        let mut decoded = Decoded::default();
-        for _ in 0..ROOMS_KEPT + 1 {
-            decoded.give_back(vec![Command::Noop]);
-        }
-        let rooms: Vec<_> = (0..ROOMS_KEPT + 1).map(|_| decoded.room()).collect();
-        assert!(rooms.iter().all(Vec::is_empty));
-        assert_eq!(rooms.iter().filter(|room| room.capacity() > 0).count(), ROOMS_KEPT);
-    }
-
-    #[test]
     fn no_more_is_kept_than_the_bound() {
         let data = Bytes::from(vec![1]);
         let mut decoded = Decoded::default();
         for index in 0..DECODED_MAX as u64 + 10 {
             decoded.note(index, &data, stamped(index));
         }
-        assert_eq!(decoded.commands.len(), DECODED_MAX);
+        assert_eq!(decoded.0.len(), DECODED_MAX);
         let last = DECODED_MAX as u64 - 1;
         assert_eq!(decoded.take(&entry(last, &data)), Some(stamped(last)));
     }

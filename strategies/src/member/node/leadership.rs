@@ -89,7 +89,7 @@ impl Leadership {
     }
 
     /// Notes the incarnations whose requests were committed. Only a leader advertises commits.
-    pub(super) fn note_requesters(&mut self, requesters: impl Iterator<Item = u64>, group: &Group) {
+    pub(super) fn note_requesters(&mut self, requesters: Vec<u64>, group: &Group) {
         if group.is_leader() {
             self.commit_recipients.extend(requesters);
         } else {

@@ -10,12 +10,6 @@ use crate::member::wire::{self, Body, Header, VERSION};
 /// Bytes that a header may take: cluster name, ids, lengths.
 const HEADER_BYTES_MAX: usize = 160;
 
-/// Buffers longer than this are not kept for later turns.
-const SPARE_BYTES_MAX: usize = 64 * 1024;
-
-/// For how many frames of a turn the memory is kept.
-const FRAMES_KEPT: usize = 1024;
-
 /// A frame to send.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -32,9 +26,6 @@ pub(super) struct Outbox {
     frame_limit: usize,
     names: BTreeMap<u64, NodeName>,
     bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
-    /// Emptied buffers of earlier turns: no more than one turn ever had receivers.
-    spare: Vec<Bodies>,
-    frames: Vec<Frame>,
     /// Bodies that exceeded the frame limit. Every maker of a body keeps it short.
     overlong: u64,
 }
@@ -49,15 +40,7 @@ struct Bodies {
 
 impl Outbox {
     pub(super) fn new(cluster: String, frame_limit: usize) -> Self {
-        Self {
-            cluster,
-            frame_limit,
-            names: BTreeMap::new(),
-            bodies: BTreeMap::new(),
-            spare: Vec::new(),
-            frames: Vec::new(),
-            overlong: 0,
-        }
+        Self { cluster, frame_limit, names: BTreeMap::new(), bodies: BTreeMap::new(), overlong: 0 }
     }
 
     pub(super) fn cluster(&self) -> &str {
@@ -105,36 +88,28 @@ impl Outbox {
     }
 
     fn put(&mut self, name: Option<NodeName>, incarnation: u64, body: &Body) {
-        let spare = &mut self.spare;
-        let bodies = self.bodies.entry((name, incarnation));
-        let bodies = bodies.or_insert_with(|| spare.pop().unwrap_or_default());
+        let bodies = self.bodies.entry((name, incarnation)).or_default();
         wire::encode_onto(&mut bodies.bytes, body);
         bodies.ends.push(bodies.bytes.len());
     }
 
     /// Packs everything into frames, in the order of receivers.
-    pub(super) fn pack(&mut self, from: u64, group: u128) -> std::vec::Drain<'_, Frame> {
-        self.frames.shrink_to(FRAMES_KEPT);
-        let mut header = Vec::new();
-        while let Some(((name, to), mut bodies)) = self.bodies.pop_first() {
+    pub(super) fn pack(&mut self, from: u64, group: u128) -> Vec<Frame> {
+        let (mut header, mut frames) = (Vec::new(), Vec::new());
+        for ((name, to), bodies) in std::mem::take(&mut self.bodies) {
             let cluster = self.cluster.as_str().into();
             let fields = Header { version: VERSION, cluster, from, to, group };
             header.clear();
             wire::encode_onto(&mut header, &fields);
             let room = self.frame_limit.saturating_sub(header.len());
-            let frames = &mut self.frames;
             self.overlong += bodies.frames(room, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());
                 frame.extend_from_slice(&header);
                 frame.extend_from_slice(bodies);
                 frames.push(Frame { to: name.clone(), bytes: frame.into() });
             });
-            bodies.clear();
-            if bodies.bytes.capacity() <= SPARE_BYTES_MAX {
-                self.spare.push(bodies);
-            }
         }
-        self.frames.drain(..)
+        frames
     }
 }
 
@@ -161,11 +136,6 @@ impl Bodies {
             frame(&self.bytes[begun..last]);
         }
         dropped
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
     }
 }
 
@@ -204,7 +174,7 @@ mod tests {
     }
 
     fn packed(outbox: &mut Outbox) -> Vec<Bytes> {
-        outbox.pack(1, 2).map(|frame| frame.bytes).collect()
+        outbox.pack(1, 2).into_iter().map(|frame| frame.bytes).collect()
     }
 
     /// A body of so many bytes.
@@ -263,18 +233,5 @@ mod tests {
         outbox.clear();
         outbox.post(7, &Body::Removed);
         assert!(packed(&mut outbox).is_empty());
-    }
-
-    #[test]
-    fn buffers_are_used_again_unless_they_have_grown_long() {
-        let mut outbox = outbox(1 << 20);
-        for bytes in [100, 30_000] {
-            outbox.post(7, &body(bytes));
-            packed(&mut outbox);
-            assert_eq!(outbox.spare.len(), 1);
-        }
-        outbox.post(7, &body(70_000));
-        packed(&mut outbox);
-        assert!(outbox.spare.is_empty());
     }
 }

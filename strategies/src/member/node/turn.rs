@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{Event, group};
+use super::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct Turn {
@@ -12,8 +12,6 @@ pub(super) struct Turn {
     is_flushed: bool,
     /// A snapshot was installed: local holds and waits must be compared with it.
     is_installed: bool,
-    /// The output of the group: empty between two turns, kept for its capacity.
-    output: group::Output,
 }
 
 impl Turn {
@@ -32,15 +30,6 @@ impl Turn {
 
     pub(super) fn end(&mut self) {
         self.is_flushed = false;
-    }
-
-    pub(super) fn take_output(&mut self) -> group::Output {
-        mem::take(&mut self.output)
-    }
-
-    /// Gives back an output that was emptied.
-    pub(super) fn keep_output(&mut self, output: group::Output) {
-        self.output = output;
     }
 
     pub(super) fn install(&mut self) {

@@ -2,10 +2,7 @@
 //! Method: three groups, without nodes and without a network; the test carries every message.
 
 use super::original::{ALL, Trio, lock};
-use crate::{
-    lock_table::{Command, LockRequest},
-    member::group::Output,
-};
+use crate::lock_table::{Command, LockRequest};
 
 /// How many entries the first member's log grows by when it appends so many LOCKs in a turn.
 fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
@@ -39,14 +36,11 @@ fn everybody_who_asked_for_a_command_of_an_entry_is_named_when_it_is_committed()
         trio.group(1).submit(asker, Command::Lock(lock(nonce)));
     }
     assert!(trio.group(1).flush(now));
-    let mut out = Output::default();
-    trio.group(1).drain(now, &mut out).unwrap();
-    assert!(out.requesters.is_empty(), "it is not committed");
-    let sent = std::mem::take(&mut out.messages);
-    sent.into_iter().for_each(|message| trio.step(message.into_message()));
+    let appended = trio.group(1).drain(now).unwrap();
+    assert!(appended.requesters.is_empty(), "it is not committed");
+    appended.messages.into_iter().for_each(|message| trio.step(message.into_message()));
     trio.drain(2).into_iter().for_each(|message| trio.step(message));
-    trio.group(1).drain(now, &mut out).unwrap();
-    assert_eq!(out.requesters, [2, 3, 2]);
+    assert_eq!(trio.group(1).drain(now).unwrap().requesters, [2, 3, 2]);
 }
 
 #[test]

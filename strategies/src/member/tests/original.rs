@@ -11,7 +11,7 @@ use crate::{
     lock_table::{ClusterTime, Command, Effect, LockRequest, ProcessId, Seen, Wait},
     member::{
         entry::Stamped,
-        group::{Group, Output},
+        group::Group,
         wire::RaftMessage,
     },
 };
@@ -48,9 +48,9 @@ impl Trio {
 
     /// Takes what a group wants to send, and remembers what it has applied.
     pub(super) fn drain(&mut self, id: u64) -> Vec<Message> {
-        let (now, mut out) = (self.now, Output::default());
-        self.group(id).drain(now, &mut out).unwrap();
-        self.effects.entry(id).or_default().append(&mut out.effects);
+        let now = self.now;
+        let out = self.group(id).drain(now).unwrap();
+        self.effects.entry(id).or_default().extend(out.effects);
         out.messages.into_iter().map(RaftMessage::into_message).collect()
     }
 

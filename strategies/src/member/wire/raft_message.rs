@@ -25,21 +25,25 @@ pub(in crate::member) struct RaftMessage {
     snapshot: Option<Box<RaftSnapshot>>,
 }
 
-/// The kinds of message that travel. Local ones, proposals, reads and transfers are not among
-/// them: a peer has no business sending those.
+/// The types of message that travel, each at its number on the wire. Local ones, proposals, reads
+/// and transfers are not among them: a peer has no business sending those.
+const TYPES: [MessageType; 10] = [
+    MessageType::MsgAppend,
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgSnapshot,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgTimeoutNow,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+];
+
+/// One of [`TYPES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Kind {
-    Append,
-    AppendResponse,
-    RequestVote,
-    RequestVoteResponse,
-    Snapshot,
-    Heartbeat,
-    HeartbeatResponse,
-    TimeoutNow,
-    RequestPreVote,
-    RequestPreVoteResponse,
-}
+#[serde(try_from = "u8", into = "u8")]
+struct Kind(MessageType);
 
 /// A log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +78,7 @@ impl RaftMessage {
     /// Mirrors a message of ours; `None` for a kind that does not travel (a follower's forwarded
     /// proposal, which would lose its nonce's bookkeeping).
     pub(in crate::member) fn of(message: Message) -> Option<Self> {
-        let kind = Kind::of(message.msg_type)?;
+        let kind = TYPES.contains(&message.msg_type).then_some(Kind(message.msg_type))?;
         let Message { entries, snapshot, .. } = message;
         Some(Self {
             kind,
@@ -97,7 +101,7 @@ impl RaftMessage {
 
     pub(in crate::member) fn into_message(self) -> Message {
         let mut message = Message {
-            msg_type: self.kind.into_type(),
+            msg_type: self.kind.0,
             to: self.to,
             from: self.from,
             term: self.term,
@@ -120,7 +124,7 @@ impl RaftMessage {
     }
 
     pub(in crate::member) fn is_snapshot(&self) -> bool {
-        self.kind == Kind::Snapshot
+        self.kind.0 == MessageType::MsgSnapshot
     }
 
     /// Cuts an append whose entries take more than `bytes_max` together into some that take no more,
@@ -160,36 +164,18 @@ impl RaftEntry {
     }
 }
 
-impl Kind {
-    fn of(kind: MessageType) -> Option<Self> {
-        Some(match kind {
-            MessageType::MsgAppend => Self::Append,
-            MessageType::MsgAppendResponse => Self::AppendResponse,
-            MessageType::MsgRequestVote => Self::RequestVote,
-            MessageType::MsgRequestVoteResponse => Self::RequestVoteResponse,
-            MessageType::MsgSnapshot => Self::Snapshot,
-            MessageType::MsgHeartbeat => Self::Heartbeat,
-            MessageType::MsgHeartbeatResponse => Self::HeartbeatResponse,
-            MessageType::MsgTimeoutNow => Self::TimeoutNow,
-            MessageType::MsgRequestPreVote => Self::RequestPreVote,
-            MessageType::MsgRequestPreVoteResponse => Self::RequestPreVoteResponse,
-            _ => return None,
-        })
-    }
+impl TryFrom<u8> for Kind {
+    type Error = &'static str;
 
-    fn into_type(self) -> MessageType {
-        match self {
-            Self::Append => MessageType::MsgAppend,
-            Self::AppendResponse => MessageType::MsgAppendResponse,
-            Self::RequestVote => MessageType::MsgRequestVote,
-            Self::RequestVoteResponse => MessageType::MsgRequestVoteResponse,
-            Self::Snapshot => MessageType::MsgSnapshot,
-            Self::Heartbeat => MessageType::MsgHeartbeat,
-            Self::HeartbeatResponse => MessageType::MsgHeartbeatResponse,
-            Self::TimeoutNow => MessageType::MsgTimeoutNow,
-            Self::RequestPreVote => MessageType::MsgRequestPreVote,
-            Self::RequestPreVoteResponse => MessageType::MsgRequestPreVoteResponse,
-        }
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        TYPES.get(usize::from(number)).copied().map(Self).ok_or("no type of message")
+    }
+}
+
+impl From<Kind> for u8 {
+    fn from(kind: Kind) -> Self {
+        let number = (0..).zip(TYPES).find(|(_, of)| *of == kind.0);
+        number.expect("a kind is one of the table").0
     }
 }
 
