@@ -27,7 +27,6 @@ mod membership;
 mod node;
 mod options;
 mod peers;
-mod status;
 #[cfg(test)]
 mod tests;
 mod ticks;
@@ -40,6 +39,6 @@ pub(crate) mod world;
 
 pub(crate) use self::{backend::Policy, handle::Member};
 pub use self::{
+    node::MemberSizes,
     options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members},
-    status::MemberSizes,
 };

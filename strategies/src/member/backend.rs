@@ -6,9 +6,8 @@ use gaggle_channels::{Channel, Received};
 use tokio::sync::oneshot;
 
 use super::{
-    node::{Node, Status},
+    node::{MemberSizes, Node, Status},
     options::{MemberOptions, Members},
-    status::MemberSizes,
     ticks::Ticks,
 };
 use crate::{
@@ -201,10 +200,8 @@ impl client::backend::Backend for Backend {
 
     fn query(&mut self, _: Instant, query: Query, pending: usize) {
         let Query::Sizes { reply } = query;
-        let (table, log) = self.node.sizes();
-        let (frames_dropped, overlong) = (self.node.frames_dropped(), self.node.overlong());
-        // A caller that is gone needs no answer.
-        let _ = reply.send(MemberSizes { table, log, pending, frames_dropped, overlong });
+        // A caller that was dropped needs no reply.
+        let _ = reply.send(self.node.sizes(pending));
     }
 
     fn leave(&mut self, now: Instant) -> bool {

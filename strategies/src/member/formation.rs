@@ -17,7 +17,7 @@ use gaggle_channels::NodeName;
 
 use super::{
     identity::Identity,
-    options::Members,
+    options::{Members, listed},
     peers::Peers,
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
@@ -58,14 +58,6 @@ enum Phase {
     Pledged { forming: Forming },
     Inviting { forming: Forming, pledged: BTreeSet<NodeName> },
     Grouped,
-}
-
-/// A body for one incarnation of a peer.
-#[derive(Debug)]
-pub(super) struct Letter {
-    pub(super) to: NodeName,
-    pub(super) incarnation: u64,
-    pub(super) body: Body,
 }
 
 impl Formation {
@@ -155,7 +147,7 @@ impl Formation {
         }
     }
 
-    /// Moves on with time. Returns a forming of one, complete at once.
+    /// Moves on with time: ends a phase, and may begin to invite.
     pub(super) fn tick(
         &mut self,
         now: Instant,
@@ -163,8 +155,7 @@ impl Formation {
         peers: &Peers,
         table: &TableConfig,
         timers: &mut Timers,
-        letters: &mut Vec<Letter>,
-    ) -> Option<Forming> {
+    ) {
         if timers.has_expired(Timer::Formation, now) {
             self.phase = Phase::Free;
             timers.stop(Timer::Formation);
@@ -174,10 +165,10 @@ impl Formation {
             && let Some(members) = self.quorum_of_all(now, identity.incarnation(), peers)
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
-            let after = theirs.map(|peer| peer.last_token.saturating_add(1)).max();
-            let (id, first_token) =
-                (identity.ids().draw_wide(), table.first_token.max(after.unwrap_or(0)));
+            let after = theirs.map(|peer| peer.last_token.saturating_add(1));
+            let first_token = after.fold(table.first_token, u64::max);
             let table = TableConfig { first_token, ..table.clone() };
+            let id = identity.ids().draw_wide();
             let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
             let forming = Forming { id, members, table };
             tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");
@@ -185,8 +176,6 @@ impl Formation {
             self.phase = Phase::Inviting { forming, pledged };
             timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         }
-        self.invite(letters);
-        self.complete()
     }
 
     /// The members of a group that this process should form now, if it is the one to do so: the
@@ -220,13 +209,11 @@ impl Formation {
         }
     }
 
-    /// Repeats the invitation to those that have not pledged.
-    fn invite(&self, letters: &mut Vec<Letter>) {
-        let Phase::Inviting { forming, pledged } = &self.phase else { return };
-        for (name, incarnation) in named(forming).filter(|(name, _)| !pledged.contains(name)) {
-            let body = Body::Invite(forming.clone());
-            letters.push(Letter { to: name, incarnation, body });
-        }
+    /// The forming to which this process invites, and the members that have not pledged.
+    pub(super) fn invitation(&self) -> Option<(Forming, Vec<(NodeName, u64)>)> {
+        let Phase::Inviting { forming, pledged } = &self.phase else { return None };
+        let unpledged = named(forming).filter(|(name, _)| !pledged.contains(name)).collect();
+        Some((forming.clone(), unpledged))
     }
 
     /// Takes an invitation. Pledges if this process is free, and named as what it is.
@@ -267,10 +254,8 @@ impl Formation {
 
     /// Warns of a process that this cluster does not admit, once for each name.
     pub(super) fn warn_of_stranger(&mut self, name: &NodeName) {
-        if let Members::Named(names) = &self.members
-            && self.warned.len() < WARNED_MAX
-            && self.warned.insert(name.to_string())
-        {
+        let Members::Named(names) = &self.members else { return };
+        if warns_first_time(&mut self.warned, name.to_string()) {
             tracing::warn!(%name, members = %listed(names), "a process is not in the set of members");
         }
     }
@@ -279,8 +264,7 @@ impl Formation {
     fn warn_of_set(&mut self, from: &NodeName, forming: &Forming) {
         let Members::Named(mine) = &self.members else { return };
         let theirs: BTreeSet<NodeName> = named(forming).map(|(name, _)| name).collect();
-        if theirs != *mine && self.warned.len() < WARNED_MAX && self.warned.insert(listed(&theirs))
-        {
+        if theirs != *mine && warns_first_time(&mut self.warned, listed(&theirs)) {
             let missing = listed(mine.difference(&theirs));
             let unknown = listed(theirs.difference(mine));
             tracing::warn!(peer = %from, missing, unknown, "members differ in their set of names");
@@ -303,14 +287,11 @@ impl Formation {
     /// Leases outside members are safe only where every member that may lead keeps to their bound.
     fn agrees(&self, forming: &Forming) -> bool {
         let theirs = forming.table.outside_max_ms;
-        if theirs != self.outside_max_ms {
-            tracing::warn!(
-                theirs,
-                mine = self.outside_max_ms,
-                "members differ in outside_max (ms)"
-            );
+        let mine = self.outside_max_ms;
+        if theirs != mine {
+            tracing::warn!(theirs, mine, "members differ in outside_max (ms)");
         }
-        theirs == self.outside_max_ms
+        theirs == mine
     }
 
     /// Takes a pledge. Returns the forming once everybody has pledged.
@@ -328,7 +309,8 @@ impl Formation {
         self.complete()
     }
 
-    fn complete(&self) -> Option<Forming> {
+    /// The forming to which all members have pledged.
+    pub(super) fn complete(&self) -> Option<Forming> {
         match &self.phase {
             Phase::Inviting { forming, pledged } if pledged.len() == forming.members.len() => {
                 Some(forming.clone())
@@ -338,8 +320,9 @@ impl Formation {
     }
 }
 
-fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> String {
-    names.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+/// Whether to warn of `what`: once each, of a bounded number.
+fn warns_first_time(warned: &mut BTreeSet<String>, what: String) -> bool {
+    warned.len() < WARNED_MAX && warned.insert(what)
 }
 
 /// The members of a forming by name; names that are none are left out.

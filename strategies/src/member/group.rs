@@ -23,6 +23,8 @@ use raft::{
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use self::apply::restore_state;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{commits::asks_no_answer, decoded::Decoded, leader_clock::LeaderClock};
 use super::{

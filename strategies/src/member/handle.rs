@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use super::{
     backend::{Backend, Policy, Query},
+    node::MemberSizes,
     options::MemberOptions,
-    status::MemberSizes,
 };
 use crate::{
     Error, MemberStatus, Owner, UnavailableKind,

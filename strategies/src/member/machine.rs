@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gaggle_channels::{Channel, NodeName};
 
+pub(crate) use super::group::{EntryView, GroupView};
 use super::{
     Member,
     backend::{Backend, Policy},
@@ -14,39 +15,12 @@ use super::{
 use crate::{
     Gaggle, Instant, KeyedMutex, Owner, Raft,
     client::driver::{Driver, Next},
-    lock_table::{ClusterTime, Command, LockTable},
+    lock_table::LockTable,
 };
 
 /// A driver with its node, one turn at a time.
 pub(crate) struct Machine {
     driver: Driver<Backend>,
-}
-
-/// What a member's group looks like between two turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupView {
-    pub(crate) id: u128,
-    /// This member's incarnation: its Raft id.
-    pub(crate) me: u64,
-    pub(crate) term: u64,
-    pub(crate) leads: bool,
-    pub(crate) votes: bool,
-    pub(crate) commit: u64,
-    pub(crate) applied: u64,
-    /// The index and term before the first entry kept.
-    pub(crate) start: (u64, u64),
-    /// The index and term of the last entry.
-    pub(crate) last: (u64, u64),
-}
-
-/// One entry of a member's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntryView {
-    pub(crate) term: u64,
-    /// Whether it puts one incarnation in another's place.
-    pub(crate) replaces: bool,
-    /// What it does to the lock table; `None` for the engine's own entries.
-    pub(crate) commands: Option<(ClusterTime, Vec<Command>)>,
 }
 
 impl Machine {
@@ -134,7 +108,7 @@ impl Machine {
 
     /// How many bodies were dropped because no frame has room for them.
     pub(crate) fn overlong(&self) -> u64 {
-        self.node().overlong()
+        self.node().sizes(0).overlong
     }
 
     /// Passes leadership on, if this member leads; whether that has begun.

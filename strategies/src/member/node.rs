@@ -10,7 +10,6 @@ mod duties;
 mod inbound;
 mod leadership;
 mod outbox;
-mod report;
 mod requests;
 mod roster;
 mod standing;
@@ -20,10 +19,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use gaggle_channels::NodeName;
 
+pub use self::standing::MemberSizes;
 use self::{leadership::Leadership, outbox::Outbox, roster::Roster, turn::Turn};
 pub(crate) use self::{outbox::Frame, standing::Status};
 use super::{
-    formation::{Formation, Letter, PRESENCE_EVERY},
+    formation::{Formation, PRESENCE_EVERY},
     group::{self, Group, GroupError},
     identity::Identity,
     options::{MemberOptions, Timing},
@@ -241,12 +241,6 @@ impl Node {
             let installed = self.turn.take_installed();
             let memory = if installed { Memory::Perhaps } else { Memory::Kept };
             self.turn.report([Event::Up { memory }]);
-        }
-    }
-
-    fn post_letters(&mut self, letters: Vec<Letter>) {
-        for letter in letters {
-            self.outbox.post_named(&letter.to, letter.incarnation, &letter.body);
         }
     }
 

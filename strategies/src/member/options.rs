@@ -38,6 +38,11 @@ pub enum Members {
     Sized(u32),
 }
 
+/// Names for people, with commas between them.
+pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> String {
+    names.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+}
+
 impl Members {
     /// How many members the cluster has.
     #[must_use]
@@ -237,59 +242,60 @@ impl MemberOptions {
 
     /// Checks everything, for a member whose channel has this name and carries frames of so many bytes.
     pub(crate) fn validate(&self, name: &NodeName, frame_limit: usize) -> Result<(), Error> {
-        let invalid = |field, value: String, limit: &str| {
-            Err(Error::InvalidOptions { field, value, limit: limit.into() })
+        let ms = Duration::from_millis;
+        let (heartbeat, (min, max)) = (self.heartbeat, self.election_timeout);
+        let (count, invitation_bytes) = (self.members.count(), self.members.invitation_bytes());
+        let frame = format!("the channel's frame of {frame_limit} bytes");
+        let (is_named, names) = match &self.members {
+            Members::Named(names) => (names.contains(name), format!("one of {}", listed(names))),
+            Members::Sized(_) => (true, String::new()),
         };
-        if self.cluster.is_empty() || self.cluster.len() > CLUSTER_NAME_BYTES_MAX {
-            return invalid("cluster", format!("{} bytes", self.cluster.len()), "1 to 64 bytes");
-        }
-        let count = self.members.count();
-        if count == 0 || count > MEMBERS_MAX {
-            return invalid("members", count.to_string(), "1 to 31 members");
-        }
-        if let Members::Named(names) = &self.members
-            && !names.contains(name)
-        {
-            let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
-            let limit = format!("one of {}", names.join(", "));
-            return invalid("name", name.to_string(), &limit);
-        }
-        let bytes = self.members.invitation_bytes();
-        if bytes > frame_limit {
-            let limit = format!("the channel's frame of {frame_limit} bytes");
-            return invalid("members", format!("{count}, {bytes} bytes together"), &limit);
-        }
-        let (min, max) = self.election_timeout;
-        if self.heartbeat < Duration::from_millis(5) || self.heartbeat > Duration::from_secs(10) {
-            return invalid("heartbeat", format!("{:?}", self.heartbeat), "5ms to 10s");
-        }
-        if min < self.heartbeat * 3 || max < min + self.heartbeat {
-            return invalid(
+        let (outside, timeout) = (self.outside_max.unwrap_or(DURATION_MAX), self.request_timeout);
+        let (keep, mailbox) = (self.compact_keep, self.mailbox);
+        // A field, whether it keeps to its limit, its value, and the limit.
+        let rules = [
+            (
+                "cluster",
+                (1..=CLUSTER_NAME_BYTES_MAX).contains(&self.cluster.len()),
+                format!("{} bytes", self.cluster.len()),
+                "1 to 64 bytes",
+            ),
+            ("members", (1..=MEMBERS_MAX).contains(&count), count.to_string(), "1 to 31 members"),
+            ("name", is_named, name.to_string(), names.as_str()),
+            (
+                "members",
+                invitation_bytes <= frame_limit,
+                format!("{count}, {invitation_bytes} bytes together"),
+                frame.as_str(),
+            ),
+            (
+                "heartbeat",
+                (ms(5)..=ms(10_000)).contains(&heartbeat),
+                format!("{heartbeat:?}"),
+                "5ms to 10s",
+            ),
+            (
                 "election_timeout",
+                min >= heartbeat * 3 && max >= min + heartbeat,
                 format!("{min:?} to {max:?}"),
                 "at least three heartbeats, and a span of at least one",
-            );
+            ),
+            ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
+            (
+                "outside_max",
+                (ms(1)..=DURATION_MAX).contains(&outside),
+                format!("{outside:?}"),
+                "1ms to 24h",
+            ),
+            ("request_timeout", timeout >= ms(1), format!("{timeout:?}"), "1ms or more"),
+            ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
+        ];
+        match rules.into_iter().find(|(_, holds, ..)| !holds) {
+            None => check_busy_poll(self.busy_poll),
+            Some((field, _, value, limit)) => {
+                Err(Error::InvalidOptions { field, value, limit: limit.to_owned() })
+            }
         }
-        if self.compact_keep >= self.compact_after {
-            return invalid("compaction", self.compact_keep.to_string(), "keep less than after");
-        }
-        if let Some(lease) = self.outside_max
-            && (lease < Duration::from_millis(1) || lease > DURATION_MAX)
-        {
-            return invalid("outside_max", format!("{lease:?}"), "1ms to 24h");
-        }
-        if self.request_timeout < Duration::from_millis(1) {
-            return invalid(
-                "request_timeout",
-                format!("{:?}", self.request_timeout),
-                "1ms or more",
-            );
-        }
-        check_busy_poll(self.busy_poll)?;
-        if self.mailbox == 0 {
-            return invalid("mailbox", "0".into(), "1 or more");
-        }
-        Ok(())
     }
 
     /// The core's options, for a channel that carries frames of `frame_limit` bytes.

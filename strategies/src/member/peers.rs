@@ -133,78 +133,25 @@ impl Peers {
         if self.by_name.len() >= PEERS_MAX && !self.by_name.contains_key(name) {
             return None;
         }
-        let challenges = &mut self.challenges;
         let peer = self.by_name.entry(name.clone()).or_default();
         if peer.incarnation == 0 {
             peer.heard = now;
         }
         if peer.incarnation == incarnation {
-            peer.heard = now;
-            let asked = presence.challenge > peer.theirs;
-            peer.theirs = peer.theirs.max(presence.challenge);
-            if presence.seq > peer.seq {
-                peer.take(presence);
-            }
-            if to_me {
-                peer.echo = peer.echo.max(presence.echo);
-            }
-            return Some(Reply::of(asked, true));
+            return Some(peer.take_presence(now, presence, to_me));
         }
-        let busy = |suspect: &Suspect| {
+        // One claim to a name is judged after the other.
+        let is_busy = |suspect: &Suspect| {
             suspect.incarnation != incarnation && now.since(suspect.last_heard_at) < RIVAL_PATIENCE
         };
-        if peer.suspect.as_ref().is_some_and(busy) {
-            // One claim to a name is judged after the other.
+        if peer.suspect.as_ref().is_some_and(is_busy) {
             return Some(Reply::of(false, false));
         }
-        let Some(suspect) = peer.suspect.as_mut().filter(|s| s.incarnation == incarnation) else {
-            *challenges += 2;
-            peer.challenge = *challenges;
-            peer.suspect = Some(Suspect {
-                incarnation,
-                challenge: *challenges - 1,
-                theirs: presence.challenge,
-                since: now,
-                last_heard_at: now,
-                answered: false,
-                rival_challenge: *challenges,
-            });
-            let claim =
-                peer.is_rival_of(presence).then_some(Claim::Pending { rival: peer.incarnation });
-            return Some(Reply { answer: true, verified: false, claim });
-        };
-        // Two processes that suspect each other must not answer each other's answers.
-        let asked = presence.challenge > suspect.theirs;
-        suspect.theirs = suspect.theirs.max(presence.challenge);
-        suspect.last_heard_at = now;
-        suspect.answered |= to_me && presence.echo >= suspect.challenge;
-        let (answered, theirs, waited) =
-            (suspect.answered, suspect.theirs, now.since(suspect.since));
-        let rival_answered = peer.echo >= suspect.rival_challenge;
-        if !answered {
-            return Some(Reply::of(asked, false));
+        if let Some(suspect) = peer.suspect.take_if(|s| s.incarnation == incarnation) {
+            return Some(peer.judge(now, suspect, presence, to_me, is_member));
         }
-        let rival = peer.incarnation;
-        let mut claim = None;
-        if peer.is_rival_of(presence) {
-            if rival_answered {
-                let keeps = is_member(rival) || peer.process.is_before(&presence.process);
-                if keeps {
-                    let first = std::mem::replace(&mut peer.refused, presence.process.id)
-                        != presence.process.id;
-                    let by = peer.process.clone();
-                    let claim = Some(Claim::Refused { rival, by, first });
-                    return Some(Reply { answer: false, verified: false, claim });
-                }
-                claim = Some(Claim::Granted { rival, of: peer.process.clone() });
-            } else if waited < RIVAL_PATIENCE {
-                let claim = Some(Claim::Pending { rival });
-                return Some(Reply { answer: asked, verified: false, claim });
-            }
-        }
-        *peer = Peer { incarnation, heard: now, theirs, ..Peer::default() };
-        peer.take(presence);
-        Some(Reply { answer: true, verified: true, claim })
+        self.challenges += 2;
+        Some(peer.begin_to_suspect(now, incarnation, presence, self.challenges))
     }
 
     /// The challenge and echo for a presence to `name`, to the incarnation given. `ask` draws a
@@ -229,12 +176,11 @@ impl Peers {
     pub(super) fn incarnations(&self, name: &NodeName) -> Vec<u64> {
         let Some(peer) = self.by_name.get(name) else { return vec![0] };
         let suspect = peer.suspect.as_ref().map(|suspect| suspect.incarnation);
-        let mut all: Vec<u64> =
-            suspect.into_iter().chain(Some(peer.incarnation).filter(|&i| i != 0)).collect();
-        if all.is_empty() {
-            all.push(0);
+        let known = Some(peer.incarnation).filter(|&id| id != 0);
+        match (suspect, known) {
+            (None, None) => vec![0],
+            (suspect, known) => suspect.into_iter().chain(known).collect(),
         }
-        all
     }
 
     /// Whether `incarnation` of `name`, a member of `group`, is proved to be gone: a fresh one
@@ -254,7 +200,99 @@ impl Peer {
         self.incarnation != 0 && self.process.id != presence.process.id
     }
 
-    fn take(&mut self, presence: &Presence) {
+    /// Takes a presence of the incarnation that is known to run.
+    fn take_presence(&mut self, now: Instant, presence: &Presence, to_me: bool) -> Reply {
+        self.heard = now;
+        let asked = presence.challenge > self.theirs;
+        self.theirs = self.theirs.max(presence.challenge);
+        if presence.seq > self.seq {
+            self.set_state(presence);
+        }
+        if to_me {
+            self.echo = self.echo.max(presence.echo);
+        }
+        Reply::of(asked, true)
+    }
+
+    /// Challenges an incarnation that is not known to run, and after it the known one.
+    fn begin_to_suspect(
+        &mut self,
+        now: Instant,
+        incarnation: u64,
+        presence: &Presence,
+        rival_challenge: u64,
+    ) -> Reply {
+        self.challenge = rival_challenge;
+        self.suspect = Some(Suspect {
+            incarnation,
+            challenge: rival_challenge - 1,
+            theirs: presence.challenge,
+            since: now,
+            last_heard_at: now,
+            answered: false,
+            rival_challenge,
+        });
+        let rival = self.incarnation;
+        let claim = self.is_rival_of(presence).then_some(Claim::Pending { rival });
+        Reply { answer: true, verified: false, claim }
+    }
+
+    /// Takes another presence of a suspect. Once it has answered its challenge it is the known
+    /// incarnation, unless another process keeps the name or may still answer.
+    fn judge(
+        &mut self,
+        now: Instant,
+        mut suspect: Suspect,
+        presence: &Presence,
+        to_me: bool,
+        is_member: impl Fn(u64) -> bool,
+    ) -> Reply {
+        // Two processes that suspect each other must not answer each other's answers.
+        let asked = presence.challenge > suspect.theirs;
+        suspect.theirs = suspect.theirs.max(presence.challenge);
+        suspect.last_heard_at = now;
+        suspect.answered |= to_me && presence.echo >= suspect.challenge;
+        let claim = self.claim(now, &suspect, presence, is_member);
+        let (answer, verified) = match &claim {
+            _ if !suspect.answered => (asked, false),
+            Some(Claim::Pending { .. }) => (asked, false),
+            Some(Claim::Refused { .. }) => (false, false),
+            Some(Claim::Granted { .. }) | None => (true, true),
+        };
+        if verified {
+            let Suspect { incarnation, theirs, .. } = suspect;
+            *self = Self { incarnation, heard: now, theirs, ..Self::default() };
+            self.set_state(presence);
+        } else {
+            self.suspect = Some(suspect);
+        }
+        Reply { answer, verified, claim }
+    }
+
+    /// What becomes of the claim of a suspect that has answered, if another process had the name.
+    fn claim(
+        &mut self,
+        now: Instant,
+        suspect: &Suspect,
+        presence: &Presence,
+        is_member: impl Fn(u64) -> bool,
+    ) -> Option<Claim> {
+        if !suspect.answered || !self.is_rival_of(presence) {
+            return None;
+        }
+        let (rival, process) = (self.incarnation, self.process.clone());
+        if self.echo < suspect.rival_challenge {
+            let may_answer = now.since(suspect.since) < RIVAL_PATIENCE;
+            may_answer.then_some(Claim::Pending { rival })
+        } else if is_member(rival) || process.is_before(&presence.process) {
+            let refused = std::mem::replace(&mut self.refused, presence.process.id);
+            Some(Claim::Refused { rival, by: process, first: refused != presence.process.id })
+        } else {
+            Some(Claim::Granted { rival, of: process })
+        }
+    }
+
+    fn set_state(&mut self, presence: &Presence) {
         self.process = presence.process.clone();
         self.seq = presence.seq;
         self.standing = Some(presence.standing);

@@ -3,10 +3,37 @@
 use raft::{Storage, eraftpb::EntryType};
 
 use super::{Group, LockTable, MemberChange, entry};
-use crate::member::{
-    entry::Stamped,
-    machine::{EntryView, GroupView},
+use crate::{
+    lock_table::{ClusterTime, Command},
+    member::entry::Stamped,
 };
+
+/// What a member's group looks like between two turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupView {
+    pub(crate) id: u128,
+    /// This member's incarnation: its Raft id.
+    pub(crate) me: u64,
+    pub(crate) term: u64,
+    pub(crate) leads: bool,
+    pub(crate) votes: bool,
+    pub(crate) commit: u64,
+    pub(crate) applied: u64,
+    /// The index and term before the first entry kept.
+    pub(crate) start: (u64, u64),
+    /// The index and term of the last entry.
+    pub(crate) last: (u64, u64),
+}
+
+/// One entry of a member's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryView {
+    pub(crate) term: u64,
+    /// Whether it puts one incarnation in another's place.
+    pub(crate) replaces: bool,
+    /// What it does to the lock table; `None` for the engine's own entries.
+    pub(crate) commands: Option<(ClusterTime, Vec<Command>)>,
+}
 
 impl Group {
     pub(in crate::member) fn view(&self) -> GroupView {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Group, Instant, Node, ProcessId, Timer};
+use super::{Body, Group, Instant, Node, ProcessId, Timer};
 use crate::{
     lock_table::{Command, TableConfig},
     member::membership,
@@ -25,19 +25,17 @@ impl Node {
         if let Some(group) = &mut self.group {
             group.tick(now, 1);
         } else {
-            let mut letters = Vec::new();
             let first_token = first_token.max(self.formation.last_token().saturating_add(1));
             let table = TableConfig { first_token, ..self.timing.table.clone() };
-            let formed = self.formation.tick(
-                now,
-                &mut self.identity,
-                &self.peers,
-                &table,
-                &mut self.timers,
-                &mut letters,
-            );
-            self.post_letters(letters);
-            if let Some(forming) = formed {
+            let (identity, timers) = (&mut self.identity, &mut self.timers);
+            self.formation.tick(now, identity, &self.peers, &table, timers);
+            if let Some((forming, unpledged)) = self.formation.invitation() {
+                let body = Body::Invite(forming);
+                for (name, incarnation) in unpledged {
+                    self.outbox.post_named(&name, incarnation, &body);
+                }
+            }
+            if let Some(forming) = self.formation.complete() {
                 self.found(now, &forming, true);
             }
         }

@@ -1,4 +1,6 @@
-//! What the client core of this process asks of its group.
+//! What the client core of this process requests of its group, and the events it gets.
+
+use std::time::Duration;
 
 use std::sync::Arc;
 
@@ -7,9 +9,9 @@ use crate::{
     Nonce,
     client::{
         call::Until,
-        command::{Command as Request, Copies},
+        command::{Command as Request, Copies, Subject},
     },
-    lock_table::{Command, LockRequest, Seen, Wait},
+    lock_table::{Command, Effect, Ended, Grant, LockRequest, Refusal, Seen, Wait},
     wait::whole_ms,
 };
 
@@ -82,6 +84,11 @@ impl Node {
         let grant = self.group.as_ref().and_then(|group| group.table().holder(key));
         grant.is_some_and(|grant| (grant.nonce, grant.token) == (nonce, token))
     }
+
+    /// Reports an effect to the client core, if it concerns this process.
+    pub(super) fn report(&mut self, effect: &Effect) {
+        self.turn.report(event(effect, ProcessId(self.identity.incarnation())));
+    }
 }
 
 fn wait(now: Instant, until: Until) -> Wait {
@@ -90,4 +97,50 @@ fn wait(now: Instant, until: Until) -> Wait {
         Until::Forever => Wait::Forever,
         Until::At(end) => Wait::Ms(whole_ms(end.since(now)).max(1)),
     }
+}
+
+/// What an effect means for `process`. The end of an acquisition is reported to every process: the
+/// lock may have been handed to any.
+fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
+    match effect {
+        Effect::Granted(grant) if grant.process == process => Some(granted(grant)),
+        Effect::Queued { nonce, process: of, .. } if *of == process => {
+            Some(Event::Queued { nonce: *nonce, check_in: None })
+        }
+        Effect::Dropped { nonce, process: of, .. } if *of == process => {
+            Some(Event::Forgotten { nonce: *nonce })
+        }
+        Effect::Refused { nonce, process: of, reason, .. } if *of == process => {
+            let nonce = *nonce;
+            Some(match *reason {
+                Refusal::Held => Event::Held { nonce },
+                Refusal::Spent(_) => Event::Ended { nonce },
+                Refusal::Stale { .. } => Event::Stale { nonce },
+                Refusal::Limit { what, limit } => {
+                    Event::Limit { of: Subject::Lock(nonce), what: what.name(), limit }
+                }
+            })
+        }
+        Effect::Unlocked { nonce, was, .. } => {
+            let held = matches!(was, Ended::Held | Ended::Waited);
+            Some(Event::Unlocked { nonce: *nonce, held })
+        }
+        Effect::Extended { process: of, request, held, .. } if *of == process => {
+            Some(Event::Extended { id: *request, token: held.map(|(token, _)| token) })
+        }
+        Effect::Expired { key, nonce, token, .. } => {
+            Some(Event::Lost { nonce: *nonce, key: key.clone(), token: *token })
+        }
+        _ => None,
+    }
+}
+
+/// Where the LOCK was repeated after its grant, only what then remained of the lease counts from
+/// the send.
+fn granted(grant: &Grant) -> Event {
+    let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
+    let from = grant.granted_at.max(grant.asked_at);
+    let lease = Duration::from_millis(grant.expires_at.since(from));
+    let Grant { nonce, token, .. } = *grant;
+    Event::Granted { nonce, key: grant.key.clone(), token, waited, lease }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use gaggle_channels::NodeName;
 
 use super::{Body, Group, Inspection, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
-use crate::{lock_table::Sizes, member::options::Members};
+use crate::{MemberStatus, lock_table::Sizes, member::options::Members};
 
 /// How long a nameless process is remembered.
 const REMEMBER: Duration = Duration::from_secs(60);
@@ -21,6 +21,30 @@ pub(crate) struct Status {
     pub(crate) term: u64,
     /// The cluster has this many members and no place for this process.
     pub(crate) full: Option<u32>,
+}
+
+impl From<&Status> for MemberStatus {
+    fn from(status: &Status) -> Self {
+        let Status { ready, leader, leads, group, term, .. } = status.clone();
+        Self { ready, leader, leads, group, term }
+    }
+}
+
+/// How much a member remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSizes {
+    /// The lock table's sizes.
+    pub table: Sizes,
+    /// Entries in the log.
+    pub log: usize,
+    /// Pending requests of this process.
+    pub pending: usize,
+    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
+    /// broke a rule.
+    pub frames_dropped: u64,
+    /// Messages of this member that were not sent because no frame has room for them; 0 unless there
+    /// is a bug in this library.
+    pub overlong: u64,
 }
 
 impl Node {
@@ -47,20 +71,16 @@ impl Node {
         self.group.as_ref()?.table().inspect(key)
     }
 
-    /// The sizes of this member's table, and the entries in its log.
-    pub(crate) fn sizes(&self) -> (Sizes, usize) {
-        let sizes = |group: &Group| (group.table().sizes(), group.log_len());
-        self.group.as_ref().map_or_else(Default::default, sizes)
-    }
-
-    /// Frames that did not decode, were for another cluster or incarnation, or broke a rule.
-    pub(crate) fn frames_dropped(&self) -> u64 {
-        self.frames_dropped
-    }
-
-    /// How many bodies were dropped because no frame has room for them.
-    pub(in crate::member) fn overlong(&self) -> u64 {
-        self.outbox.overlong()
+    /// How much this member remembers, with `pending` requests of its process.
+    pub(crate) fn sizes(&self, pending: usize) -> MemberSizes {
+        let group = self.group.as_ref();
+        MemberSizes {
+            table: group.map(|group| group.table().sizes()).unwrap_or_default(),
+            log: group.map_or(0, Group::log_len),
+            pending,
+            frames_dropped: self.frames_dropped,
+            overlong: self.outbox.overlong(),
+        }
     }
 
     /// Passes leadership on, before this member leaves.

@@ -41,9 +41,9 @@ impl Reader {
     fn dropped_bytes(&mut self, name: &str, frame: &[u8]) -> u64 {
         let now = self.world.now;
         let node = self.world.node(&self.follower);
-        let before = node.frames_dropped();
+        let before = node.sizes(0).frames_dropped;
         node.receive(now, &name_of(name), frame);
-        node.frames_dropped() - before
+        node.sizes(0).frames_dropped - before
     }
 
     /// The same, from the leader with a header that is wrong in one thing.
@@ -155,9 +155,9 @@ fn beyond_the_bound_a_stranger_that_says_that_it_runs_counts_once() {
         frame.extend(wire::encode_body(&Body::Presence(presence)));
         let now = world.now;
         let node = world.node("p");
-        let before = node.frames_dropped();
+        let before = node.sizes(0).frames_dropped;
         node.receive(now, &name_of(name), &frame);
-        node.frames_dropped() - before
+        node.sizes(0).frames_dropped - before
     };
     assert!((0..1024).all(|number| says(&mut world, &format!("s{number}")) == 0));
     assert_eq!(says(&mut world, "late"), 1);
@@ -205,10 +205,10 @@ fn only_what_its_engine_sends_invites_a_process_into_a_group_that_lives() {
         (0, request()),
         (0, heartbeat.clone()),
     ] {
-        let before = outsider.0.node("b").frames_dropped();
+        let before = outsider.0.node("b").sizes(0).frames_dropped;
         outsider.gets(group, &body);
         assert_eq!(outsider.0.status("b").group, None, "{group} {body:?}");
-        assert_eq!(outsider.0.node("b").frames_dropped(), before + 1, "{group} {body:?}");
+        assert_eq!(outsider.0.node("b").sizes(0).frames_dropped, before + 1, "{group} {body:?}");
     }
     outsider.gets(9, &heartbeat);
     assert_eq!(outsider.0.status("b").group, Some(9));

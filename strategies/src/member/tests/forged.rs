@@ -151,8 +151,8 @@ fn a_frame_of_another_cluster_is_dropped_and_counted() {
     frame.extend(wire::encode_body(&Body::Removed));
     let (now, from) = (world.now, NodeName::new(&leader).unwrap());
     let node = world.node(&follower);
-    let (known, dropped) = (node.forming(), node.frames_dropped());
+    let (known, dropped) = (node.forming(), node.sizes(0).frames_dropped);
     node.receive(now, &from, &frame);
-    assert_eq!((node.forming(), node.frames_dropped()), (known, dropped + 1));
+    assert_eq!((node.forming(), node.sizes(0).frames_dropped), (known, dropped + 1));
     assert!(world.status(&follower).group.is_some(), "it was not removed from its own");
 }

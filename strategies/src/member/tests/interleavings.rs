@@ -145,7 +145,7 @@ async fn drive(mut driver: Driver<Backend>, clock: Arc<Moments>) -> Sizes {
             driver.mailbox().recv().await
         };
         if driver.step(first) == Next::End {
-            let (table, _) = driver.backend().node().sizes();
+            let table = driver.backend().node().sizes(0).table;
             assert_eq!(driver.pending(), 0, "a request is left");
             driver.end().await;
             return Sizes { nonces_remembered: 0, ..table };

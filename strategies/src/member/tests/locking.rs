@@ -52,10 +52,10 @@ fn waiters_of_a_dead_process_are_dropped_in_one_step() {
     world.run(100);
     let mine = world.lock(&leader, "k", 2, 60_000);
     world.run(100);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 31);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 31);
     world.kill(&victim);
     world.run(4_000);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
     world.must_unlock(&leader, "k", 1);
     world.run_until(100, "the live waiter is next", |w| w.granted(mine).is_some());
 }
@@ -69,7 +69,7 @@ fn a_process_taken_for_dead_queues_again() {
     world.run(100);
     world.cut_off(&follower);
     world.run(4_000);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
     world.heal();
     world.run(1_000);
     world.must_unlock(&leader, "k", 1);
@@ -84,7 +84,7 @@ fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
         world.must_lock(&leader, "k", nonce);
         world.must_unlock(&leader, "k", nonce);
     }
-    assert_eq!(world.node(&leader).sizes().0.nonces_remembered, 0);
+    assert_eq!(world.node(&leader).sizes(0).table.nonces_remembered, 0);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
         world.unlock(&follower, "k", nonce);
     }
     world.run(4_000);
-    let remembered = |world: &mut World| world.node(&leader).sizes().0.nonces_remembered;
+    let remembered = |world: &mut World| world.node(&leader).sizes(0).table.nonces_remembered;
     assert_eq!(remembered(&mut world), 5_000);
     world.run(25_000);
     assert_eq!(remembered(&mut world), 5_000, "they are remembered");
@@ -114,11 +114,11 @@ fn a_process_is_taken_for_dead_when_it_was_not_heard_for_three_seconds_and_no_so
     world.run(100);
     world.kill(&victim);
     world.run(2_900);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 2);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 2);
     world.run(300);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 1, "the leader hears itself");
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 1, "the leader hears itself");
     world.run(4_000);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
 }
 
 /// A new leader has heard nobody yet: it gives everybody time from the beginning of its lead.
@@ -135,7 +135,7 @@ fn a_new_leader_takes_nobody_for_dead_that_it_has_had_no_time_to_hear() {
     world.run_until(2_000, "a new leader", |w| w.leader().is_some());
     for _ in 0..200 {
         world.run(1);
-        assert_eq!(world.node(others[0]).sizes().0.waiters, 1, "it keeps its place");
+        assert_eq!(world.node(others[0]).sizes(0).table.waiters, 1, "it keeps its place");
     }
     world.must_unlock(others[0], "k", 1);
     world.run_until(200, "it is next", |w| w.granted(waiting).is_some());
@@ -170,11 +170,11 @@ fn two_processes_that_die_one_after_the_other_are_both_dropped_in_time_and_named
     world.run(1_500);
     world.kill(second);
     world.run(1_700);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 1);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
     // It takes longer to be committed than the time from one tick to the next.
     world.latency = std::time::Duration::from_millis(20);
     world.run(1_600);
-    assert_eq!(world.node(&leader).sizes().0.waiters, 0);
+    assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
     let view = world.group(&leader).view();
     let gone = (view.start.0 + 1..=view.last.0)
         .filter_map(|index| world.group(&leader).entry(index)?.commands)

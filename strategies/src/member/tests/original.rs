@@ -9,11 +9,7 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use crate::{
     Instant, MemberOptions, Nonce, Owner,
     lock_table::{ClusterTime, Command, Effect, LockRequest, ProcessId, Seen, Wait},
-    member::{
-        entry::Stamped,
-        group::Group,
-        wire::RaftMessage,
-    },
+    member::{entry::Stamped, group::Group, wire::RaftMessage},
 };
 
 /// Three groups; the first one leads.

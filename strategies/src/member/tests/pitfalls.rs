@@ -24,7 +24,7 @@ fn the_log_is_compacted_and_the_table_shrinks() {
     }
     world.run(100);
     for name in THREE {
-        let (table, log) = world.node(name).sizes();
+        let MemberSizes { table, log, .. } = world.node(name).sizes(0);
         assert!(log <= 61, "{name} keeps {log} entries");
         assert_eq!(table.keys, 0);
     }
@@ -47,8 +47,8 @@ fn a_member_far_behind_catches_up_by_snapshot_and_its_waiters_are_answered() {
     world.heal();
     let ms = world.run_until(3_000, "told of its grant", |w| w.granted(waiting).is_some());
     assert!(ms < 2_000, "after {ms} ms");
-    let (table, _) = world.node(&follower).sizes();
-    assert_eq!(table, world.node(&leader).sizes().0);
+    let table = world.node(&follower).sizes(0).table;
+    assert_eq!(table, world.node(&leader).sizes(0).table);
 }
 
 /// What happened to its locks while it was cut off, a member learns from the table that the snapshot
@@ -115,7 +115,7 @@ fn a_member_that_missed_more_than_a_frame_of_entries_is_sent_them_at_once() {
         world.group(&follower).view().commit >= committed
     });
     assert!(ms < 200, "after {ms} ms");
-    assert_eq!(world.node(&leader).overlong(), 0);
+    assert_eq!(world.node(&leader).sizes(0).overlong, 0);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_snapshot_longer_than_a_frame_arrives_in_pieces() {
     world.run(50);
     world.start(&victim);
     world.run_until_ready();
-    assert_eq!(world.node(&victim).sizes().0.keys, 399);
+    assert_eq!(world.node(&victim).sizes(0).table.keys, 399);
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) -> Hostilities {
     }
     run.pass(100);
     run.check();
-    let dropped = run.world.all_nodes().map(|(_, node)| node.frames_dropped()).sum();
+    let dropped = run.world.all_nodes().map(|(_, node)| node.sizes(0).frames_dropped).sum();
     let ended = (run.running - run.world.nodes.len()) as u64;
     Hostilities { frames: run.sent, dropped, ended }
 }
