@@ -23,7 +23,7 @@ use crate::{
 const BATCH: usize = 512;
 /// How long a leader that closes tries to transfer leadership.
 const TRANSFER: Duration = Duration::from_millis(100);
-/// The pause before a request that is not answered is sent again, and its limit: channels lose.
+/// The pause before an unanswered request is retransmitted, and its limit: channels lose frames.
 const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// Between refusals of plain compare-and-set a caller pauses this long, jittered, so that many do
 /// not ask in step.
@@ -38,7 +38,7 @@ pub(crate) enum Policy {
     CompareAndSet,
 }
 
-/// A question to a member that is no locking.
+/// A query that is not about a lock.
 #[derive(Debug)]
 pub(crate) enum Query {
     Sizes { reply: oneshot::Sender<MemberSizes> },
@@ -60,7 +60,7 @@ pub(crate) struct Backend {
     leaving: Option<Instant>,
 }
 
-/// What has arrived and was not taken.
+/// An arrival that was not taken yet.
 #[derive(Debug)]
 enum Arrived {
     Nothing,
@@ -70,7 +70,7 @@ enum Arrived {
 }
 
 impl Backend {
-    /// A member on a connected channel. `seed` decides everything that it draws.
+    /// A member on a connected channel. `seed` decides everything that it generates.
     pub(crate) fn new(
         channel: Arc<dyn Channel>,
         options: &MemberOptions,

@@ -2,8 +2,8 @@
 //!
 //! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
 //! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
-//! only after abandoning its own forming, and not at all once its own group exists. Whoever is in
-//! a group pledges to nothing until it has left it, under a fresh incarnation.
+//! only after abandoning its own forming, and not at all once its own group exists. A member of a
+//! group pledges to nothing until it has left the group, under a fresh incarnation.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use crate::{
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
-/// A forming that does not complete is given up after this long without its coordinator.
+/// A forming that does not complete is abandoned after this long without its coordinator.
 const PLEDGE_TTL: Duration = Duration::from_secs(1);
 /// A peer takes part in a forming if it was heard within this long.
 const FRESH: Duration = Duration::from_millis(500);
@@ -103,7 +103,7 @@ impl Formation {
         self.refused_limit
     }
 
-    /// A process says that it belongs to a group. A group that lives admits newcomers.
+    /// A process says that it belongs to a group. A group that exists admits newcomers.
     pub(super) fn observe_group(now: Instant, timers: &mut Timers) {
         timers.set(Timer::ExistingGroup, now.after(FRESH));
     }
@@ -197,7 +197,7 @@ impl Formation {
                 (all.len() == names.len() && names.first() == Some(&self.name)).then_some(all)
             }
             Members::Sized(size) => {
-                // A group that lives takes newcomers in; they do not form one beside it.
+                // A group that exists takes newcomers in; they do not form one beside it.
                 let lives = |standing| matches!(standing, Some(Standing::Member(_)));
                 if fresh().any(|(_, peer)| lives(peer.standing)) {
                     return None;
@@ -226,7 +226,7 @@ impl Formation {
         peers: &Peers,
         timers: &mut Timers,
     ) -> Option<Body> {
-        // What is founded at the end is what was looked at first, not what came under its id later.
+        // The first invitation under an id was checked: only that forming is founded.
         let again = self.pledged_to(forming.id) == Some(&forming);
         let may_pledge = match self.phase {
             Phase::Free => true,

@@ -26,7 +26,7 @@ pub(super) use self::apply::restore_state;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{commits::asks_no_answer, decoded::Decoded, leader_clock::LeaderClock};
+use self::{commits::wants_no_reply, decoded::Decoded, leader_clock::LeaderClock};
 use super::{
     entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
@@ -40,8 +40,8 @@ use crate::{
     random::mix,
 };
 
-/// Entries proposed and not committed, in bytes: past it the leader drops proposals, and their
-/// senders ask again.
+/// Entries proposed and not committed, in bytes: beyond it the leader drops proposals, and their
+/// senders retransmit.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 pub(super) struct Group {
@@ -52,13 +52,13 @@ pub(super) struct Group {
     /// Whose name each incarnation runs under; replicated.
     roster: BTreeMap<u64, NodeName>,
     clock: Option<LeaderClock>,
-    /// With who asked.
+    /// Submitted commands, each with the incarnation that requested it.
     commands: Vec<(u64, Command)>,
-    /// Who asked for the entries that this leader appended for others, by index.
-    asked: VecDeque<(u64, u64)>,
+    /// The entries that this leader appended for others: index, and the incarnation that requested.
+    requesters: VecDeque<(u64, u64)>,
     decoded: Decoded,
-    /// How far each peer knows the log to be committed by what this leader has sent it.
-    told: BTreeMap<u64, u64>,
+    /// The highest commit index sent to each peer.
+    advertised_commit: BTreeMap<u64, u64>,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -82,7 +82,7 @@ impl Group {
         Self::new(id, me, log, LockTable::new(config), roster, timing, seed)
     }
 
-    /// Joins a group that lives: knows nothing until its leader sends a snapshot.
+    /// Joins an existing group: knows nothing until its leader sends a snapshot.
     pub(super) fn join(id: u128, me: u64, timing: &Timing, seed: u64) -> Self {
         let table = LockTable::new(timing.table.clone());
         Self::new(id, me, VolatileLog::joining(), table, BTreeMap::new(), timing, seed)
@@ -110,8 +110,9 @@ impl Group {
             check_quorum: true,
             pre_vote: true,
             batch_append: true,
-            // Whoever waits for a commit is told of it (`advertise_commit`), the others with the next entry
-            // or heartbeat: their answers would keep the leader from what comes next.
+            // The leader advertises a commit to waiters alone (`advertise_commit`). The others
+            // learn of it with the next entry or heartbeat: their replies would only load the
+            // leader.
             skip_bcast_commit: true,
             max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             ..raft::Config::default()
@@ -126,9 +127,9 @@ impl Group {
             roster,
             clock: None,
             commands: Vec::new(),
-            asked: VecDeque::new(),
+            requesters: VecDeque::new(),
             decoded: Decoded::default(),
-            told: BTreeMap::new(),
+            advertised_commit: BTreeMap::new(),
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -169,7 +170,7 @@ impl Group {
         &self.roster
     }
 
-    /// The members, an incarnation that is being replaced before the one that replaces it.
+    /// The members, an incarnation that is being replaced before its replacement.
     pub(super) fn members_oldest_first(&self) -> Vec<(u64, &NodeName)> {
         let state = self.raw.store().conf_state();
         let mut members: Vec<_> = self.roster.iter().map(|(id, name)| (*id, name)).collect();
@@ -199,8 +200,8 @@ impl Group {
             .filter(|voters| !voters.is_empty())
     }
 
-    /// Whether no change of members is under way in the configuration applied: while one is, the
-    /// loss of a member of either half counts.
+    /// Whether the applied configuration is not joint. In a joint one the loss of a member of
+    /// either half counts.
     pub(super) fn is_settled(&self) -> bool {
         self.halves().count() == 1
     }
@@ -213,19 +214,19 @@ impl Group {
         &self.raw.store().conf_state().learners
     }
 
-    /// Hands in a message of a peer. One that breaks a rule is refused before the engine, which
-    /// panics on broken invariants, can see it.
+    /// Takes a message of a peer. The engine panics on broken invariants, so a message that breaks
+    /// a rule is refused before the engine sees it.
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
         let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
-        let (quiet, said) = (asks_no_answer(&message), self.raw.raft.msgs.len());
+        let (unanswered, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
         let term = message.term;
-        // What the engine refuses (a response of a peer that was removed) needs no answer.
+        // A message that the engine refuses (a response of a removed peer) needs no reply.
         let _ = self.raw.step(message);
-        if quiet && self.raw.raft.term == term {
-            self.drop_answer(said);
+        if unanswered && self.raw.raft.term == term {
+            self.drop_reply(queued);
         }
         self.pin_election_timeout();
         Ok(())
@@ -237,18 +238,18 @@ impl Group {
         self.pin_election_timeout();
     }
 
-    /// So many ticks of the engine.
+    /// Runs ticks of the engine.
     pub(super) fn tick(&mut self, now: Instant, ticks: u32) {
         for _ in 0..ticks {
             self.raw.tick();
         }
         self.pin_election_timeout();
-        self.cure_stuck_snapshots(now);
+        self.abandon_stuck_snapshots(now);
     }
 
-    /// How many of the engine's next ticks do nothing but count: those before a leader makes itself
-    /// heard or looks whether it is heard, and those in which a follower need not miss its leader yet.
-    /// Who sleeps for longer cannot tell a silent leader from a standstill of its own.
+    /// How many of the engine's next ticks do nothing but count: those before a leader's next
+    /// heartbeat or check of its quorum, and those before a follower may miss its leader. A member
+    /// that sleeps longer cannot distinguish a silent leader from a standstill of its own.
     pub(super) fn quiet_ticks(&self) -> u32 {
         let raft = &self.raw.raft;
         let sends_snapshot = || raft.prs().iter().any(|(_, p)| p.state == ProgressState::Snapshot);
@@ -266,7 +267,7 @@ impl Group {
         u32::try_from(next.saturating_sub(1)).unwrap_or(0)
     }
 
-    /// Proposes a change of members, unless one is under way.
+    /// Proposes a change of members, unless one is in progress.
     pub(super) fn propose_change(&mut self, change: &MemberChange) -> bool {
         if !self.is_leader() || self.raw.raft.has_pending_conf() || self.halves().count() > 1 {
             return false;

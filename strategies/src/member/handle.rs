@@ -1,4 +1,4 @@
-//! The handle of a member: a client of its backend, and what is asked of members alone.
+//! The handle of a member: a client of its backend, with the queries that only members have.
 
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The log of a member, in memory, as the engine reads it.
+
 use std::{cell::Cell, collections::VecDeque};
 
 use raft::{
@@ -18,7 +20,7 @@ pub(super) struct VolatileLog {
     /// The index and term before the first entry kept.
     start: (u64, u64),
     entries: VecDeque<Entry>,
-    /// Of all entries kept, what they carry.
+    /// The bytes of data and context in all entries.
     bytes: usize,
     snapshot: Option<Snapshot>,
     wanted: Cell<bool>,
@@ -52,8 +54,8 @@ impl VolatileLog {
         &self.conf_state
     }
 
-    /// Also drops a snapshot of the former configuration: a follower refuses one that does not
-    /// name it, and would be sent it for ever.
+    /// Also drops a snapshot of the former configuration: a follower that it does not name would
+    /// refuse it, and be sent it again indefinitely.
     pub(super) fn set_conf_state(&mut self, conf_state: ConfState) {
         self.conf_state = conf_state;
         self.snapshot = None;
@@ -72,7 +74,7 @@ impl VolatileLog {
         self.entries.len()
     }
 
-    /// How many bytes they carry.
+    /// The bytes that they carry.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -84,8 +86,8 @@ impl VolatileLog {
         let keep = first.index - self.start.0 - 1;
         assert!(keep <= self.entries.len() as u64, "the engine leaves no gap in the log");
         let keep = usize::try_from(keep).expect("a log fits the memory");
-        self.bytes -= self.entries.drain(keep..).map(|entry| carried(&entry)).sum::<usize>();
-        self.bytes += entries.iter().map(carried).sum::<usize>();
+        self.bytes -= self.entries.drain(keep..).map(|entry| payload_bytes(&entry)).sum::<usize>();
+        self.bytes += entries.iter().map(payload_bytes).sum::<usize>();
         self.entries.extend(entries);
     }
 
@@ -107,7 +109,7 @@ impl VolatileLog {
             && entry.index <= index
         {
             self.start = (entry.index, entry.term);
-            self.bytes -= carried(entry);
+            self.bytes -= payload_bytes(entry);
             self.entries.pop_front();
         }
         if self.snapshot.as_ref().is_some_and(|s| s.get_metadata().index < self.start.0) {
@@ -133,12 +135,12 @@ impl VolatileLog {
     }
 
     pub(super) fn at(&self, index: u64) -> Option<&Entry> {
-        let place = index.checked_sub(self.start.0 + 1)?;
-        self.entries.get(usize::try_from(place).ok()?)
+        let position = index.checked_sub(self.start.0 + 1)?;
+        self.entries.get(usize::try_from(position).ok()?)
     }
 }
 
-fn carried(entry: &Entry) -> usize {
+fn payload_bytes(entry: &Entry) -> usize {
     entry.data.len() + entry.context.len()
 }
 
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contradicted_suffix_is_replaced() {
+    fn contradicted_suffix_is_replaced() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append(vec![entry(2, 1), entry(3, 1), entry(4, 1)]);
         log.append(vec![entry(3, 2)]);
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_term_before_the_first_entry_survives_compaction() {
+    fn term_before_the_first_entry_survives_compaction() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(6);
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_kept_are_those_of_the_entries_kept() {
+    fn bytes_are_those_of_the_kept_entries() {
         let carrying = |index: u64, bytes: usize| Entry {
             data: vec![7; bytes].into(),
             context: vec![7].into(),
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_snapshot_is_wanted_once() {
+    fn missing_snapshot_is_wanted_once() {
         let log = VolatileLog::founding(vec![1]);
         assert!(log.snapshot(0, 2).is_err());
         assert!(log.snapshot_wanted());
@@ -264,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_serves_whoever_asks_for_no_more_than_it_has() {
+    fn snapshot_serves_requests_up_to_its_index() {
         let log = with_snapshot(10);
         assert_eq!(log.snapshot(10, 2).unwrap().get_metadata().index, 10);
         assert!(log.snapshot(11, 2).is_err());
     }
 
     #[test]
-    fn a_snapshot_is_given_up_once_it_is_as_far_behind_as_it_may_be() {
+    fn snapshot_too_far_behind_is_dropped() {
         let mut log = with_snapshot(10);
         log.drop_stale_snapshot(5, 15);
         assert!(log.snapshot(0, 2).is_ok());
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_no_longer_meets_the_log_is_given_up() {
+    fn snapshot_that_does_not_meet_the_log_is_dropped() {
         let mut log = with_snapshot(4);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(4);
@@ -290,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_is_told_to_the_engine() {
+    fn commit_index_is_part_of_the_initial_state() {
         let mut log = VolatileLog::founding(vec![1]);
         log.set_commit(7);
         assert_eq!(log.initial_state().unwrap().hard_state.commit, 7);
     }
 
     #[test]
-    fn entries_are_read_from_any_place_and_never_beyond_the_log() {
+    fn entries_are_read_within_the_log_only() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(4);
@@ -309,15 +311,11 @@ mod tests {
         assert_eq!(read(9, 10).unwrap(), [9]);
         assert_eq!(read(7, 7).unwrap(), [0_u64; 0]);
         assert_eq!(read(4, 6), Err(StorageError::Compacted.into()));
-        assert_eq!(
-            read(8, 11),
-            Err(StorageError::Unavailable.into()),
-            "not a part of what is asked"
-        );
+        assert_eq!(read(8, 11), Err(StorageError::Unavailable.into()), "no part of the range");
     }
 
     #[test]
-    fn a_contradicted_suffix_is_replaced_also_behind_what_was_compacted() {
+    fn contradicted_suffix_is_replaced_after_compaction() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(4);
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_installed_replaces_all_and_the_term_does_not_fall() {
+    fn installed_snapshot_replaces_all_and_keeps_the_term() {
         for (own, expected) in [(9, 9), (1, 3)] {
             let mut log = VolatileLog::founding(vec![1]);
             log.append((2..10).map(|i| entry(i, 1)).collect());

@@ -1,5 +1,5 @@
-//! A member that somebody else drives: the strategy's handle, the driver and the node as they
-//! ship, without a runtime. A simulator takes each turn itself and looks inside between turns.
+//! A member that a simulator drives: the strategy's handle, the driver and the node as they ship,
+//! without a runtime. A simulator takes each turn itself and looks inside between turns.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Machine {
         (strategy, Self { driver })
     }
 
-    /// One turn: takes what has arrived, ticks, appends, applies, sends. Whether it goes on.
+    /// Runs one turn: takes arrivals, ticks, appends, applies, sends. Returns whether it goes on.
     pub(crate) fn step(&mut self) -> bool {
         self.driver.step(None) == Next::Wait
     }
@@ -69,7 +69,7 @@ impl Machine {
         self.node().status().leader
     }
 
-    /// How many requests of this process are under way.
+    /// How many requests of this process are pending.
     pub(crate) fn pending(&self) -> usize {
         self.driver.pending()
     }
@@ -116,7 +116,7 @@ impl Machine {
         self.driver.backend_mut().node_mut().transfer_leadership()
     }
 
-    /// Replaces the lock table by what its own snapshot restores to; whether there was anything in it.
+    /// Replaces the lock table by its restored snapshot. Returns whether it had rows.
     pub(crate) fn restore_table(&mut self) -> bool {
         let group = self.driver.backend_mut().node_mut().group_mut();
         group.is_some_and(super::group::Group::restore_table)

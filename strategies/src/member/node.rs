@@ -57,7 +57,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A process that runs `name`; `seed` decides everything that it draws.
+    /// A process that runs `name`; `seed` decides everything that it generates.
     pub(crate) fn new(
         name: NodeName,
         options: &MemberOptions,
@@ -108,9 +108,9 @@ impl Node {
         self.group.as_mut()
     }
 
-    /// One round of a turn: appends what was submitted, applies what is committed, and reports what
-    /// came of it. The first round appends nothing: what this process submits after it shares an
-    /// entry with what others have sent. Returns whether another round must follow.
+    /// One round of a turn: appends submitted commands, applies committed entries, and reports
+    /// their effects. The first round appends nothing, so that requests of this process and of
+    /// others share an entry. Returns whether another round must follow.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Node {
         }))
     }
 
-    /// Packs what the turn has posted into frames.
+    /// Packs the posted bodies of the turn into frames.
     pub(crate) fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
         self.turn.end();
         let outbox = &mut self.outbox;
@@ -151,7 +151,7 @@ impl Node {
         self.outbox.pack(self.identity.incarnation(), group)
     }
 
-    /// Appends what was submitted to this leader.
+    /// Appends the commands that were submitted to this leader.
     fn append(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
         let early = match planted(Bug::AnswerBeforeCommit) {
@@ -165,7 +165,7 @@ impl Node {
         early.iter().for_each(|effect| self.report(effect));
     }
 
-    /// Sends and reports what a drained group has put out.
+    /// Sends the messages of a group, and reports its effects.
     fn take(&mut self, now: Instant, output: group::Output) {
         for message in output.messages {
             self.send_raft(now, message);
@@ -208,7 +208,7 @@ impl Node {
     fn send_raft(&mut self, now: Instant, message: RaftMessage) {
         let to = message.to;
         if !message.is_snapshot() {
-            // A body that no frame has room for would be dropped.
+            // A body that fits no frame would be dropped.
             let (limit, outbox) = (self.outbox.body_limit(), &mut self.outbox);
             message.cut(limit, |part| outbox.post(to, &Body::Raft(part)));
             return;

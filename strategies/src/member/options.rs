@@ -1,3 +1,5 @@
+//! The options of a member, their limits, and what the core makes of them.
+
 #[cfg(test)]
 mod tests;
 
@@ -15,19 +17,19 @@ use crate::{
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
-/// Members are heard with the leader's heartbeats, so that nobody is silent before so many of them.
+/// Members are heard with the leader's heartbeats: none is silent before this many of them.
 const SILENT_HEARTBEATS: u32 = 4;
 
-/// What an invitation may take besides the members, in bytes: the frame's header, an id, the table's
-/// bounds.
+/// The bytes of an invitation besides the members: the frame's header, an id, the table's bounds.
 const INVITATION_BYTES_MAX: usize = 160 + 100;
-/// What it may take for a member besides its name: the name's length, the incarnation.
+/// Its bytes for a member besides the name: the name's length, the incarnation.
 const INVITED_BYTES_MAX: usize = 2 + 10;
 
 /// Who the members of a cluster are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// Exactly these names; each runs once at a time, and a restarted one replaces its former self.
+    /// Exactly these names; each runs once at a time, and a restarted one replaces its old
+    /// incarnation.
     Named(BTreeSet<NodeName>),
     /// Any this many processes that find each other over the channel, as in the original. The first
     /// group that forms fixes the names: a lost member is replaced only by a process of its name.
@@ -90,7 +92,7 @@ pub struct MemberOptions {
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
     pub(crate) seed: Option<u64>,
-    /// Who locks are taken in the name of; this process unless a simulation says otherwise.
+    /// The owner of this member's locks; this process, if not set.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -183,8 +185,8 @@ impl MemberOptions {
     }
 
     /// How many entries are applied before the log is compacted, and how many of them stay for
-    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry holds up
-    /// to 16 commands. A log of more than 1 MiB is compacted before it has as many entries.
+    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry
+    /// holds up to 16 commands. A log of more than 1 MiB is compacted earlier.
     #[must_use]
     pub fn compaction(mut self, after: u64, keep: u64) -> Self {
         self.compact_after = after;
@@ -193,28 +195,30 @@ impl MemberOptions {
     }
 
     /// The bounds of the lock table. A group has those of the member that formed it; its group id
-    /// and first token are set by the forming, its `outside_max_ms` by [`outside_max`](Self::outside_max).
+    /// and first token are set by the forming, its `outside_max_ms` by
+    /// [`outside_max`](Self::outside_max).
     #[must_use]
     pub fn table(mut self, table: TableConfig) -> Self {
         self.table = table;
         self
     }
 
-    /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that was
-    /// handed to a process that is no member, for which a member extends and unlocks it. Each is of at most `lease`, 1 ms to 24 h; longer
-    /// ones are refused with [`Error::InvalidOptions`] (so is the default of 10 s where `lease` is shorter), and
-    /// are to be extended as needed. Off by default. Every member must say the same.
+    /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that
+    /// was transferred to a process that is no member, for which a member extends and unlocks it.
+    /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
+    /// [`Error::InvalidOptions`], also the default of 10 s where `lease` is shorter: extend them as
+    /// needed. Off by default. Every member must have the same value.
     ///
-    /// Such a holder does not learn that its group's majority is gone. So a group that is formed,
-    /// also the very first, grants nothing for `lease` and the clocks' drift: a wait goes on
-    /// meanwhile, and a try ends [`Error::Unknown`] with nothing taken.
+    /// Such a holder does not learn that its group has lost its majority. So a group that is
+    /// formed, also the very first, grants nothing for `lease` and the clocks' drift: a wait goes
+    /// on in that time, and a try ends [`Error::Unknown`] with nothing held.
     #[must_use]
     pub fn outside_max(mut self, lease: Duration) -> Self {
         self.outside_max = Some(lease);
         self
     }
 
-    /// How many requests of this process may be under way, 1 or more; 131,072 by default. More get
+    /// How many requests of this process may be pending, 1 or more; 131,072 by default. More get
     /// [`Error::Limit`].
     #[must_use]
     pub fn mailbox(mut self, requests: usize) -> Self {
@@ -232,7 +236,7 @@ impl MemberOptions {
         self
     }
 
-    /// Draws ids and election timeouts from this seed instead of the system's randomness: for
+    /// Generates ids and election timeouts from this seed instead of the system's randomness, for
     /// replayable tests. Two members, or two runs of one member, must never share a seed.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -240,7 +244,7 @@ impl MemberOptions {
         self
     }
 
-    /// Checks everything, for a member whose channel has this name and carries frames of so many bytes.
+    /// Checks everything, for a member whose channel has this name and this limit of a frame.
     pub(crate) fn validate(&self, name: &NodeName, frame_limit: usize) -> Result<(), Error> {
         let ms = Duration::from_millis;
         let (heartbeat, (min, max)) = (self.heartbeat, self.election_timeout);

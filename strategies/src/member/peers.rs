@@ -10,8 +10,8 @@ use gaggle_channels::NodeName;
 use super::wire::{Presence, Process, Standing};
 use crate::Instant;
 
-/// Processes remembered by name: a nameless cluster hears whoever speaks, and strangers must cost
-/// bounded memory. More are not heard until others have gone silent.
+/// Processes remembered by name: a nameless cluster hears every sender, and strangers must cost
+/// bounded memory. More are not heard until others are silent.
 const PEERS_MAX: usize = 1024;
 /// For this long the known incarnation of a name can answer, before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
@@ -19,7 +19,7 @@ const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 /// What this process knows of the others, by name.
 ///
 /// Only a fresh incarnation proves that an old one is gone, and frames may come late, so an
-/// incarnation counts only once it has answered a challenge of ours: whoever answers runs now.
+/// incarnation counts only once it has answered a challenge of ours: then it runs now.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<NodeName, Peer>,
@@ -35,9 +35,9 @@ pub(super) struct Peer {
     heard: Instant,
     seq: u64,
     challenge: u64,
-    /// The newest of our challenges that the incarnation has echoed.
+    /// The latest of our challenges that the incarnation has echoed.
     echo: u64,
-    /// The newest challenge of that incarnation, to be echoed.
+    /// The latest challenge of that incarnation, to be echoed.
     theirs: u64,
     /// The process that runs the incarnation, as far as it has said.
     process: Process,
@@ -97,7 +97,7 @@ impl Peers {
         self.by_name.iter()
     }
 
-    /// Forgets processes that nobody has heard for so long (nameless clusters see many).
+    /// Forgets processes that were silent for `ttl` (nameless clusters see many).
     pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
         self.by_name.retain(|_, peer| now.since(peer.heard) < ttl);
     }
@@ -119,8 +119,8 @@ impl Peers {
         }
     }
 
-    /// Takes a presence; `None` when too many others are known. `to_me`: the frame was addressed to this very incarnation of ours, so its
-    /// echo answers us and not a former self.
+    /// Takes a presence; `None` when too many others are known. `to_me`: the frame was addressed to
+    /// this incarnation of ours, so its echo answers it and not an earlier one.
     pub(super) fn presence(
         &mut self,
         now: Instant,
@@ -154,8 +154,8 @@ impl Peers {
         Some(peer.begin_to_suspect(now, incarnation, presence, self.challenges))
     }
 
-    /// The challenge and echo for a presence to `name`, to the incarnation given. `ask` draws a
-    /// fresh challenge, which the receiver will answer.
+    /// The challenge and echo for a presence to this incarnation of `name`. `ask` generates a fresh
+    /// challenge, which the receiver will answer.
     pub(super) fn words(&mut self, name: &NodeName, incarnation: u64, ask: bool) -> (u64, u64) {
         let peer = self.by_name.entry(name.clone()).or_default();
         if ask {
@@ -172,7 +172,7 @@ impl Peers {
         (peer.challenge, echo)
     }
 
-    /// The incarnations of `name` to talk to: the known one and one that claims the name.
+    /// The incarnations of `name` to send to: the suspected one and the known one.
     pub(super) fn incarnations(&self, name: &NodeName) -> Vec<u64> {
         let Some(peer) = self.by_name.get(name) else { return vec![0] };
         let suspect = peer.suspect.as_ref().map(|suspect| suspect.incarnation);

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use crate::Instant;
 
-/// After a stall, the engine is fed at most this many of the ticks it missed, beyond those that
-/// were slept over on purpose: a leader must not depose itself, nor a follower campaign, because
-/// its own process stood still.
+/// After a stall, the engine gets at most this many of the missed ticks, besides quiet ticks: a
+/// leader must not depose itself, nor a follower campaign, because its own process stood still.
 const TICKS_AT_ONCE: u32 = 3;
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Ticks {
         ticks
     }
 
-    /// Takes the ticks that have come, some of those that a stall has missed among them.
+    /// Takes the ticks that are due, of a stall only some.
     pub(super) fn take(&mut self, now: Instant) -> u32 {
         let ticks = self.expired(now).min(TICKS_AT_ONCE);
         if ticks > 0 {

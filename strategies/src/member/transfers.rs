@@ -7,12 +7,12 @@ use bytes::Bytes;
 use super::wire::{Body, Chunk};
 use crate::Instant;
 
-/// Pieces under way to one peer: enough to fill a link, few enough for any queue.
+/// Pieces in flight to one peer: enough to fill a link, few enough for any queue.
 const WINDOW: u32 = 8;
 /// After this long without an acknowledgement, the window is sent again.
 const RESEND_AFTER: Duration = Duration::from_millis(50);
-/// A transfer that made no progress for this long begins anew: its receiver may have forgotten what it
-/// had acknowledged.
+/// A transfer that made no progress for this long begins again: its receiver may have forgotten the
+/// pieces that it acknowledged.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// The longest snapshot message taken, in bytes: it bounds what a peer can make us allocate.
 const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
@@ -45,7 +45,7 @@ struct Incoming {
 }
 
 impl Transfers {
-    /// Begins to send `bytes` to a peer in pieces, unless a transfer to it is under way.
+    /// Begins to send `bytes` to a peer in pieces, unless a transfer to it is in progress.
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
@@ -60,8 +60,8 @@ impl Transfers {
         self.incoming.take_if(|incoming| !is_member(incoming.from));
     }
 
-    /// This member's lead is over, or another's has begun. What is being received stays until
-    /// another leader sends: the same one may lead again.
+    /// This member's leadership is over, or another's has begun. A half-received snapshot stays
+    /// until another leader sends: the same one may lead again.
     pub(super) fn stop_sending(&mut self) {
         self.outgoing.clear();
     }
@@ -94,7 +94,7 @@ impl Transfers {
         }
     }
 
-    /// Takes an acknowledgement. Returns whether it told of progress.
+    /// Takes an acknowledgement. Returns whether it showed progress.
     pub(super) fn acknowledged(
         &mut self,
         now: Instant,
@@ -117,9 +117,9 @@ impl Transfers {
         progress
     }
 
-    /// Takes a piece from the leader. Pieces count only in order; the acknowledgement says what is
-    /// missing. Returns it, and the whole message once it is there. A leader's newer transfer
-    /// replaces its older one, and another leader's replaces any.
+    /// Takes a piece from the leader. Pieces count only in order; the acknowledgement names the
+    /// first missing one. Returns it, and the message once it is complete. A leader's newer
+    /// transfer replaces its older one, and another leader's replaces any.
     pub(super) fn receive(&mut self, from: u64, chunk: &Chunk) -> (Option<Body>, Option<Vec<u8>>) {
         let transfer = chunk.transfer;
         if self.incoming.as_ref().is_some_and(|i| i.from == from && i.transfer > transfer) {
@@ -145,7 +145,7 @@ impl Transfers {
     }
 }
 
-/// Whether a snapshot message of which so many bytes are there may have so many more.
+/// Whether `more` bytes may be added to a snapshot message of `bytes`.
 fn fits(bytes: usize, more: usize) -> bool {
     bytes.checked_add(more).is_some_and(|all| all <= SNAPSHOT_BYTES_MAX)
 }
@@ -207,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn lost_pieces_and_acknowledgements_are_sent_again() {
+    fn lost_pieces_and_acknowledgements_are_retransmitted() {
         let bytes: Bytes = (0..=255).cycle().take(1003).collect::<Vec<u8>>().into();
         assert_eq!(carry(&bytes, |n| mix(&[n.into()]).is_multiple_of(3)), Some(bytes.to_vec()));
         assert_eq!(carry(&bytes, |_| true), None);
     }
 
-    /// A receiver that lost what it had acknowledged asked for its first piece for ever, and its
-    /// sender went on from the last: the member never came back (simulator seed 2005347).
+    /// Otherwise the receiver asks for its first piece indefinitely, while the sender continues
+    /// from the last.
     #[test]
-    fn a_receiver_that_forgot_what_it_acknowledged_gets_it_anew() {
+    fn receiver_that_lost_its_pieces_gets_them_again() {
         let bytes = Bytes::from_iter(0..200_u8);
         let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
         sender.begin(at(0), 2, bytes.clone(), 10);
@@ -257,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_window_is_under_way_and_it_is_repeated_after_fifty_milliseconds() {
+    fn window_is_retransmitted_after_fifty_milliseconds() {
         let (mut sender, transfer) = of_twenty_pieces();
         assert_eq!(sends(&mut sender, 0), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(sends(&mut sender, 1), [0; 0], "as many as may be are under way");
+        assert_eq!(sends(&mut sender, 1), [0; 0], "a window is in flight");
         assert!(sender.acknowledged(at(10), 2, transfer, 3));
         assert_eq!(sends(&mut sender, 10), [8, 9, 10], "one for each that arrived");
         assert_eq!(sends(&mut sender, 59), [0; 0], "the last left 49 ms ago");
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_progress_is_not_taken_for_it() {
+    fn stale_and_foreign_acknowledgements_are_no_progress() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
         assert!(!sender.acknowledged(at(1), 2, transfer + 1, 5), "of another transfer");
         assert!(!sender.acknowledged(at(1), 3, transfer, 5), "of another peer");
         assert!(!sender.acknowledged(at(1), 2, transfer, 0), "nothing arrived");
-        assert!(!sender.acknowledged(at(1), 2, transfer, 21), "there are no so many");
+        assert!(!sender.acknowledged(at(1), 2, transfer, 21), "there are only twenty");
         assert!(sender.acknowledged(at(1), 2, transfer, 5));
         assert!(!sender.acknowledged(at(2), 2, transfer, 5), "a copy");
         assert!(!sender.acknowledged(at(2), 2, transfer, 4), "a late one");
@@ -289,26 +289,26 @@ mod tests {
     }
 
     #[test]
-    fn without_progress_a_transfer_begins_anew_after_two_seconds_and_under_another_number() {
+    fn transfer_without_progress_restarts_after_two_seconds() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
         assert!(sender.acknowledged(at(100), 2, transfer, 5));
         sends(&mut sender, 2_099);
         assert_eq!(sender.outgoing[&2].transfer, transfer);
         assert_eq!(sends(&mut sender, 2_100), [0, 1, 2, 3, 4, 5, 6, 7]);
-        let anew = sender.outgoing[&2].transfer;
-        assert!(anew > transfer);
+        let restarted = sender.outgoing[&2].transfer;
+        assert!(restarted > transfer);
         assert!(!sender.acknowledged(at(2_101), 2, transfer, 6), "an answer to the former");
         sends(&mut sender, 4_099);
-        assert_eq!(sender.outgoing[&2].transfer, anew, "it counts from the new beginning");
+        assert_eq!(sender.outgoing[&2].transfer, restarted, "it counts from the restart");
     }
 
     #[test]
-    fn a_transfer_is_not_begun_twice_and_ends_with_its_receiver_or_with_the_lead() {
+    fn transfer_ends_with_its_receiver_or_the_leadership() {
         let (mut sender, transfer) = of_twenty_pieces();
         assert!(!sender.is_idle() && Transfers::default().is_idle());
         sender.begin(at(5), 2, vec![8; 30].into(), 10);
-        assert_eq!(sender.outgoing[&2].transfer, transfer, "it is under way");
+        assert_eq!(sender.outgoing[&2].transfer, transfer, "it is in progress");
         sender.begin(at(5), 3, vec![8; 30].into(), 10);
         assert!(sender.outgoing[&3].transfer > transfer, "each has a number of its own");
         sender.receive(4, &piece(1, 0, 2));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_message_may_have_a_gibibyte_and_no_more() {
+    fn snapshot_message_is_limited_to_a_gibibyte() {
         let limit = 1 << 30;
         assert!(fits(0, limit) && fits(limit - 3, 3) && fits(limit, 0));
         assert!(!fits(0, limit + 1) && !fits(limit - 3, 4) && !fits(limit, usize::MAX));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_transfer_takes_the_place_of_an_older_and_not_the_other_way() {
+    fn newer_transfer_replaces_an_older_one() {
         let mut receiver = Transfers::default();
         assert_eq!(receives(&mut receiver, &piece(5, 0, 3)), (Some((5, 1)), None));
         assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_beyond_the_end_is_not_taken() {
+    fn piece_beyond_the_end_is_ignored() {
         let mut receiver = Transfers::default();
         assert_eq!(receives(&mut receiver, &piece(5, 0, 0)), (Some((5, 0)), None));
         assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));

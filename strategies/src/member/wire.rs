@@ -43,7 +43,7 @@ pub(super) enum Body {
     Start { forming: u128 },
     /// "Your incarnation is no member of my group any more."
     Removed,
-    /// "The cluster has all the members it can have."
+    /// "The cluster is full."
     Full { limit: u32 },
     /// A message of the engine.
     Raft(RaftMessage),
@@ -60,14 +60,14 @@ pub(super) enum Body {
 /// A process's state, as others see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Presence {
-    /// Counts the presences of one incarnation, so that an older one that comes late is ignored.
+    /// Counts the presences of one incarnation, so that older, late ones are ignored.
     pub(super) seq: u64,
     pub(super) standing: Standing,
     /// The greatest fencing token that this process ever saw granted.
     pub(super) last_token: u64,
-    /// To be echoed: proves that the answer is younger than the question.
+    /// To be echoed: proves that the reply is younger than the challenge.
     pub(super) challenge: u64,
-    /// The newest challenge seen from the receiver.
+    /// The latest challenge seen from the receiver.
     pub(super) echo: u64,
     pub(super) process: Process,
 }
@@ -77,8 +77,8 @@ pub(super) struct Presence {
 pub(super) struct Process {
     /// Generated; 0 where it is not known.
     pub(super) id: u64,
-    /// Its wall clock at its start, in nanoseconds. It decides only which of two processes under one
-    /// name gives up.
+    /// Its wall clock at its start, in nanoseconds. It decides only which of two processes under
+    /// one name stops.
     pub(super) started: u64,
     /// Where it runs, for people: host and pid.
     pub(super) host: String,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_carries_many_bodies() {
+    fn frame_carries_many_bodies() {
         let mut frame = encode_header(&header());
         let bodies = vec![Body::Removed, Body::Pledge { forming: 9 }, Body::Request(Command::Noop)];
         for body in &bodies {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_is_told_apart_from_rubbish() {
+    fn unknown_version_differs_from_malformed_bytes() {
         assert_eq!(decode(&[9, 0, 0]), Err(FrameError::Version(9)));
         assert_eq!(decode(&[]), Err(FrameError::Malformed));
         assert_eq!(decode(&[VERSION, 255, 255, 255]), Err(FrameError::Malformed));

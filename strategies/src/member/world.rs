@@ -36,7 +36,7 @@ pub(super) struct World {
     nodes: BTreeMap<String, Process>,
     frames: VecDeque<(Instant, String, String, Vec<u8>)>,
     cut: BTreeSet<(String, String)>,
-    /// Drops one frame in so many, if set: drawn, because every n-th may always be the same heartbeat.
+    /// Drops one frame in `n`, if set, at random: every n-th may always be the same heartbeat.
     pub(super) drop_one_in: Option<u64>,
     /// How long a frame travels.
     pub(super) latency: Duration,
@@ -52,7 +52,7 @@ pub(super) struct World {
     pub(super) failed: Vec<(String, String)>,
     calls: CallId,
     seeds: u64,
-    /// Somebody forges frames: the log may then hold what no member wrote.
+    /// Frames are forged: the log may hold entries that no member wrote.
     hostile: bool,
 }
 
@@ -63,7 +63,7 @@ struct Process {
 }
 
 impl Process {
-    /// One turn without what comes before it: rounds, and the frames that leave.
+    /// One turn without its arrivals: rounds, and the frames that leave.
     fn turn(&mut self, now: Instant) -> Result<Vec<Frame>, GroupError> {
         let mut events = Vec::new();
         self.core.expire(now);
@@ -80,7 +80,7 @@ impl Process {
 }
 
 pub(super) const LATENCY: Duration = Duration::from_millis(1);
-/// The lease of what is locked.
+/// The lease of every lock.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 pub(super) fn name_of(name: &str) -> NodeName {
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// What is started from now on has other options.
+    /// Changes the options of processes that start from now on.
     pub(super) fn change_options(&mut self, change: impl FnOnce(MemberOptions) -> MemberOptions) {
         self.options = change(self.options.clone());
     }
@@ -346,8 +346,8 @@ impl World {
         }
     }
 
-    /// What is under way from one to another.
-    pub(super) fn under_way(&self, from: &str, to: &str) -> Vec<Body> {
+    /// The bodies in flight from one process to another.
+    pub(super) fn in_flight(&self, from: &str, to: &str) -> Vec<Body> {
         let frames =
             self.frames.iter().filter(|(_, sender, receiver, _)| sender == from && receiver == to);
         let bodies = |frame: &[u8]| wire::decode(frame).expect("members send what decodes").1;

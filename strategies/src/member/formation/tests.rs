@@ -40,14 +40,14 @@ fn pledges(members: &Members, from: &str, change: impl FnOnce(&mut Forming)) -> 
 }
 
 #[test]
-fn an_invitation_is_pledged_to_only_as_a_whole() {
+fn improper_invitation_gets_no_pledge() {
     let abc = named_abc();
     assert!(pledges(&abc, "a", |_| {}));
     assert!(!pledges(&abc, "c", |_| {}), "the lowest name invites");
     assert!(!pledges(&abc, "a", |forming| forming.id = 0));
-    assert!(!pledges(&abc, "a", |forming| forming.members[1].1 = 7), "a former self");
+    assert!(!pledges(&abc, "a", |forming| forming.members[1].1 = 7), "an old incarnation");
     assert!(!pledges(&abc, "a", |forming| forming.members[2].1 = 1), "two of one incarnation");
-    assert!(!pledges(&abc, "a", |forming| forming.members[2].1 = 0), "an incarnation of nobody");
+    assert!(!pledges(&abc, "a", |forming| forming.members[2].1 = 0), "no incarnation");
     assert!(!pledges(&abc, "a", |forming| drop(forming.members.pop())), "one is missing");
     let stranger = |forming: &mut Forming| forming.members.push(("d".into(), 4));
     assert!(!pledges(&abc, "a", stranger), "one too many");
@@ -57,7 +57,7 @@ fn an_invitation_is_pledged_to_only_as_a_whole() {
 }
 
 #[test]
-fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
+fn repeated_invitation_must_equal_the_pledged_one() {
     let mut formation = Formation::new(name("b"), named_abc(), 0);
     let mut invited = |forming| {
         formation.invited(
@@ -78,7 +78,7 @@ fn a_pledge_is_renewed_and_not_changed_by_another_invitation_of_its_id() {
 }
 
 #[test]
-fn a_resting_process_does_not_pledge() {
+fn resting_process_does_not_pledge() {
     let (mut formation, mut timers) =
         (Formation::new(name("b"), named_abc(), 0), Timers::default());
     formation.rest(Instant::default(), &mut timers);
@@ -88,7 +88,7 @@ fn a_resting_process_does_not_pledge() {
 }
 
 #[test]
-fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to() {
+fn nameless_process_pledges_to_groups_of_its_size() {
     assert!(pledges(&Members::Sized(3), "a", |_| {}));
     assert!(pledges(&Members::Sized(3), "c", |_| {}));
     assert!(!pledges(&Members::Sized(3), "d", |_| {}));
@@ -97,7 +97,7 @@ fn a_nameless_process_pledges_to_groups_of_its_size_that_the_sender_belongs_to()
 }
 
 #[test]
-fn only_the_invited_incarnation_pledges_and_only_to_this_forming() {
+fn pledge_counts_from_the_invited_incarnation_alone() {
     let mut formation = Formation::new(name("a"), named_abc(), 0);
     let pledged = BTreeSet::from([name("a"), name("c")]);
     formation.phase = Phase::Inviting { forming: proper(), pledged };
@@ -108,14 +108,14 @@ fn only_the_invited_incarnation_pledges_and_only_to_this_forming() {
 }
 
 #[test]
-fn a_cluster_of_names_admits_these_alone() {
+fn named_cluster_admits_its_names_alone() {
     let formation = Formation::new(name("b"), named_abc(), 0);
     assert!(formation.admits(&name("c")) && !formation.admits(&name("d")));
     assert!(Formation::new(name("b"), Members::Sized(3), 0).admits(&name("d")));
 }
 
 #[test]
-fn each_foreign_set_of_names_is_warned_of_once() {
+fn foreign_set_of_names_is_warned_of_once() {
     let mut formation = Formation::new(name("b"), named_abc(), 0);
     let mut invited = |forming| {
         let peers = Peers::default();

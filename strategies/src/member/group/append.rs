@@ -16,15 +16,16 @@ use crate::{
 
 impl Group {
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
-    pub(in crate::member) fn submit(&mut self, asker: u64, command: Command) {
-        self.commands.push((asker, command));
+    pub(in crate::member) fn submit(&mut self, requester: u64, command: Command) {
+        self.commands.push((requester, command));
     }
 
     /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
     /// *after* it had taken the last request (contract, rule 3). Appends leave in the same turn.
+    /// Returns whether something was appended.
     ///
-    /// While this member does not lead, what was submitted is dropped: its senders retransmit. So
-    /// are LOCKs in a group that does not grant yet. Returns whether something was appended.
+    /// While this member does not lead, submitted commands are dropped: their senders retransmit.
+    /// So are LOCKs in a group that does not grant yet.
     pub(in crate::member) fn flush(&mut self, now: Instant) -> bool {
         let mut commands = mem::take(&mut self.commands);
         let Some(clock) = self.clock.filter(|_| self.is_leader()) else { return false };
@@ -38,7 +39,7 @@ impl Group {
             }
             commands.push((self.me, Command::Noop));
         }
-        let (entries, asked) = self.write(stamp, commands);
+        let (entries, requesters) = self.write(stamp, commands);
         let message = Message {
             msg_type: MessageType::MsgPropose,
             from: self.me,
@@ -49,12 +50,12 @@ impl Group {
         let appended = self.raw.step(message).is_ok();
         if appended {
             self.clock.iter_mut().for_each(|clock| clock.stamped(stamp));
-            self.asked.extend(asked);
+            self.requesters.extend(requesters);
         }
         appended
     }
 
-    /// The entries of these commands, and who asked for each of what is for others.
+    /// The entries of these commands, and their requesters other than this member, by index.
     fn write(
         &mut self,
         stamp: ClusterTime,
@@ -62,9 +63,9 @@ impl Group {
     ) -> (Vec<Entry>, Vec<(u64, u64)>) {
         let next = self.raw.raft.raft_log.last_index() + 1;
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
-        let (mut entries, mut asked) = (Vec::new(), Vec::new());
+        let (mut entries, mut requesters) = (Vec::new(), Vec::new());
         let mut batch: Option<Batch> = None;
-        for (asker, command) in commands {
+        for (requester, command) in commands {
             let left = match batch.as_mut().filter(|batch| batch.len() < COMMANDS_MAX) {
                 Some(batch) => batch.add(command, bytes_max).err(),
                 None => Some(command),
@@ -76,12 +77,12 @@ impl Group {
                     index += 1;
                 }
             }
-            if asker != self.me && asked.last() != Some(&(index, asker)) {
-                asked.push((index, asker));
+            if requester != self.me && requesters.last() != Some(&(index, requester)) {
+                requesters.push((index, requester));
             }
         }
         entries.extend(batch.map(|last| self.entry_of(next + entries.len() as u64, last)));
-        (entries, asked)
+        (entries, requesters)
     }
 
     /// The entry at `index`.
@@ -91,7 +92,7 @@ impl Group {
         Entry { data, ..Entry::default() }
     }
 
-    /// What the submitted commands will be granted once they are committed, for
+    /// The grants of the submitted commands before they are committed, for
     /// [`Bug::AnswerBeforeCommit`].
     pub(in crate::member) fn uncommitted_grants(&self, now: Instant) -> Vec<Effect> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
@@ -103,13 +104,13 @@ impl Group {
         effects
     }
 
-    /// When [`flush`](Self::flush) has something to append although nobody asks: a lease that
-    /// ends while somebody waits, or the stamp that is due every `stamp_every`.
+    /// When [`flush`](Self::flush) has something to append without a request: the end of a lease
+    /// that has waiters, or the stamp that is due every `STAMP_EVERY`.
     pub(in crate::member) fn next_stamp(&self) -> Option<Instant> {
         self.clock.as_ref()?.next_stamp(&self.table)
     }
 
-    /// The longest lease that may be asked for (ms).
+    /// The longest lease that may be requesters for (ms).
     pub(in crate::member) fn lease_max_ms(&self) -> u64 {
         match self.table.config().outside_max_ms {
             0 => whole_ms(DURATION_MAX),
@@ -119,7 +120,7 @@ impl Group {
 }
 
 /// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
-/// outside members, those of a group before it may live on: their holders did not see it end.
+/// outside members, those of an earlier group may live on: their holders did not see it end.
 fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
     let outside = match planted(Bug::OutsideIgnored) {
         false => Duration::from_millis(table.outside_max_ms),

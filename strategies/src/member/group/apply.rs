@@ -1,3 +1,5 @@
+//! Stores and applies what the engine has ready, and snapshots of the result.
+
 use std::collections::BTreeMap;
 
 use gaggle_channels::NodeName;
@@ -18,17 +20,17 @@ use crate::{
     planted::{Bug, planted},
 };
 
-/// What the entries of a log may carry together before it is compacted to those that stay.
+/// The bytes of all entries beyond which a log is compacted.
 const LOG_BYTES_MAX: usize = 1 << 20;
 
-/// What came out of a group in one turn.
+/// The output of a group in one round.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Output {
     pub(in crate::member) messages: Vec<RaftMessage>,
     pub(in crate::member) effects: Vec<Effect>,
-    /// Other members that asked for what was committed: of what this leader has appended.
+    /// Other members whose requests, appended by this leader, were committed.
     pub(in crate::member) requesters: Vec<u64>,
-    /// A snapshot was installed: effects were skipped, so pending requests must ask again.
+    /// A snapshot was installed: effects were skipped, so pending requests must be sent again.
     pub(in crate::member) installed: bool,
     /// The configuration changed.
     pub(in crate::member) reconfigured: bool,
@@ -104,8 +106,8 @@ impl Group {
         self.raw.has_ready()
     }
 
-    /// Refuses a message whose entries or snapshot do not decode: once in the log they would stop the
-    /// member. What is of another version is let through, to stop it with an error that says so.
+    /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
+    /// member. Those of another version pass, to stop it with an error that says so.
     pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
         let malformed = |error| matches!(error, EntryError::Malformed);
         let applied = self.raw.raft.raft_log.applied;
@@ -129,8 +131,10 @@ impl Group {
 
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
         for entry in entries {
-            while let Some((_, asker)) = self.asked.pop_front_if(|(at, _)| *at <= entry.index) {
-                out.requesters.push(asker);
+            while let Some((_, requester)) =
+                self.requesters.pop_front_if(|(at, _)| *at <= entry.index)
+            {
+                out.requesters.push(requester);
             }
             self.apply(&entry, out)?;
         }
@@ -168,12 +172,12 @@ impl Group {
         let state = self.raw.store().conf_state().clone();
         let sets = [state.voters, state.voters_outgoing, state.learners, state.learners_next];
         self.roster.retain(|id, _| sets.iter().any(|set| set.contains(id)));
-        self.told.retain(|id, _| self.roster.contains_key(id));
+        self.advertised_commit.retain(|id, _| self.roster.contains_key(id));
         let member = sets.iter().any(|set| set.contains(&self.me));
         if !member && self.raw.raft.state == StateRole::Leader {
-            // Raft §6. No leader of ours removes itself, and the engine leaves one that does in
-            // office, to panic at the next answer. What it has just said as a leader goes with the
-            // office: the engine asserts that as well.
+            // Raft §6. No leader of ours removes itself. The engine would let it lead on, and panic
+            // at the next reply. Its unsent messages as a leader are dropped: the engine asserts
+            // that as well.
             let term = self.raw.raft.term;
             self.raw.raft.become_follower(term, raft::INVALID_ID);
             self.raw.raft.msgs.clear();
@@ -191,8 +195,8 @@ impl Group {
         Ok(())
     }
 
-    /// A member that has come to lead begins a clock of its own; one that no longer leads drops it
-    /// with the commands it had not appended.
+    /// Begins a clock when this member becomes the leader. Drops it, with the commands that were
+    /// not appended, when it no longer leads.
     fn follow_role(&mut self, now: Instant) {
         match (self.raw.raft.state == StateRole::Leader, &self.clock) {
             (true, None) => {
@@ -205,8 +209,8 @@ impl Group {
             (false, Some(_)) => {
                 self.clock = None;
                 self.commands.clear();
-                self.told.clear();
-                self.asked.clear();
+                self.advertised_commit.clear();
+                self.requesters.clear();
             }
             _ => {}
         }
@@ -238,7 +242,7 @@ impl Group {
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         metadata.index = index;
-        metadata.term = self.raw.store().term(index).expect("what is applied last is kept");
+        metadata.term = self.raw.store().term(index).expect("the last applied entry is kept");
         metadata.set_conf_state(Voters::of(self.raw.store().conf_state()).into_conf_state());
         self.raw.mut_store().provide_snapshot(snapshot);
     }

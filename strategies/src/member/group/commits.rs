@@ -1,5 +1,5 @@
-//! Who learns of a commit, and when: at once where two are a majority, from the leader who waits for
-//! it, and with the next entry or heartbeat everybody else.
+//! How members learn of a commit: by the append itself where two are a majority, by an
+//! advertisement of the leader if they wait for it, and by the next entry or heartbeat otherwise.
 
 use raft::{
     Progress, ProgressState,
@@ -9,14 +9,14 @@ use raft::{
 use super::{Group, Output, RaftMessage};
 use crate::planted::{Bug, planted};
 
-/// In the context of an append without entries, which the engine leaves empty. What the receiver has, its
-/// answers to entries say, and where they are lost, to heartbeats.
-const NO_ANSWER: &[u8] = b"c";
+/// The context of an append without entries to which no reply is wanted; the engine leaves it
+/// empty. The receiver's replies to entries, or else to heartbeats, say what it has.
+const NO_REPLY: &[u8] = b"c";
 
 impl Group {
-    /// Of three voters two are a majority: what a leader has and sends is committed as soon as one other
-    /// has it as well, if it is of the leader's own term (Raft §5.4.2), and that one need not wait to be
-    /// told.
+    /// Of three voters two are a majority: an entry of the leader's own term (Raft §5.4.2) is
+    /// committed as soon as one other voter has it. That voter need not wait for the leader to
+    /// advertise the commit.
     pub(super) fn commit_at_once(&self, message: &mut Message) {
         let own = |last: &&Entry| last.term == message.term || planted(Bug::EarlierTermCommitted);
         let Some(last) = message.entries.last().filter(own) else { return };
@@ -30,8 +30,8 @@ impl Group {
         }
     }
 
-    /// Whether any two voters are a majority, beyond doubt: a change of members that is in the log and
-    /// not applied, or came with a snapshot that is not installed, may say that others count.
+    /// Whether any two voters are certainly a majority. A change of members that is in the log and
+    /// not applied, or a snapshot that is not installed, may bring other voters.
     fn pairs_commit(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         let stored = (log.applied + 1..log.unstable.offset).filter_map(|at| log.store.at(at));
@@ -42,22 +42,22 @@ impl Group {
             && stored.chain(&log.unstable.entries).all(is_command)
     }
 
-    /// Tells these peers how far the log is committed, unless what was sent to them says so. Heartbeats find what is lost of it, so that nobody answers
-    /// ([`step`](Self::step)).
+    /// Advertises the commit index to these peers, unless it was sent to them already. No reply is
+    /// wanted ([`step`](Self::step)): heartbeats detect a loss.
     pub(in crate::member) fn advertise_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
         let committed = self.raw.raft.raft_log.committed;
         for peer in peers {
-            let behind = self.told.get(&peer).is_none_or(|told| *told < committed);
+            let behind = self.advertised_commit.get(&peer).is_none_or(|sent| *sent < committed);
             if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
                 self.raw.raft.send_append(peer);
-                self.ask_no_answer(peer);
+                self.want_no_reply(peer);
             }
         }
     }
 
-    /// Marks the empty append that was just sent to a peer, unless the engine waits for its answer: while
-    /// it looks for where the logs meet.
-    fn ask_no_answer(&mut self, peer: u64) {
+    /// Marks the empty append that was just sent to a peer, unless the engine needs the reply to
+    /// find where the logs meet.
+    fn want_no_reply(&mut self, peer: u64) {
         let raft = &mut self.raw.raft;
         let streams = |p: &Progress| p.state == ProgressState::Replicate;
         if raft.prs().get(peer).is_some_and(streams)
@@ -66,38 +66,38 @@ impl Group {
             && message.msg_type == MessageType::MsgAppend
             && message.entries.is_empty()
         {
-            message.context = NO_ANSWER.into();
+            message.context = NO_REPLY.into();
         }
     }
 
-    /// Takes what the engine has to say, and notes how far each peer will know the log to be committed
-    /// by it.
+    /// Takes the messages of the engine, and notes the commit index that each peer learns from
+    /// them.
     pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
         for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
             let known = at_once.map_or(message.commit, |entry| entry.index);
-            let told = self.told.entry(message.to).or_default();
-            *told = known.max(*told);
+            let sent = self.advertised_commit.entry(message.to).or_default();
+            *sent = known.max(*sent);
         }
         out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
     }
 
-    /// Takes back the answer that the engine gave to what asked for none: it says what was said before. A
-    /// refusal stays.
-    pub(super) fn drop_answer(&mut self, said: usize) {
+    /// Drops the reply of the engine to a message that wants none, the last after `queued` others.
+    /// A refusal stays.
+    pub(super) fn drop_reply(&mut self, queued: usize) {
         let messages = &mut self.raw.raft.msgs;
-        if messages.len() == said + 1 {
+        if messages.len() == queued + 1 {
             messages.pop_if(|m| m.msg_type == MessageType::MsgAppendResponse && !m.reject);
         }
     }
 }
 
-/// Whether its sender wants no answer.
-pub(super) fn asks_no_answer(message: &Message) -> bool {
+/// Whether its sender wants no reply.
+pub(super) fn wants_no_reply(message: &Message) -> bool {
     message.msg_type == MessageType::MsgAppend
         && message.entries.is_empty()
-        && *message.context == *NO_ANSWER
+        && *message.context == *NO_REPLY
 }
 
 fn is_command(entry: &Entry) -> bool {
@@ -117,12 +117,12 @@ mod tests {
             ..Message::default()
         };
         use MessageType::{MsgAppend, MsgHeartbeat};
-        assert!(asks_no_answer(&message(MsgAppend, 0, NO_ANSWER)));
+        assert!(wants_no_reply(&message(MsgAppend, 0, NO_REPLY)));
         assert!(
-            !asks_no_answer(&message(MsgAppend, 0, b"")),
+            !wants_no_reply(&message(MsgAppend, 0, b"")),
             "the engine's own, for what is missing"
         );
-        assert!(!asks_no_answer(&message(MsgAppend, 1, NO_ANSWER)));
-        assert!(!asks_no_answer(&message(MsgHeartbeat, 0, NO_ANSWER)));
+        assert!(!wants_no_reply(&message(MsgAppend, 1, NO_REPLY)));
+        assert!(!wants_no_reply(&message(MsgHeartbeat, 0, NO_REPLY)));
     }
 }

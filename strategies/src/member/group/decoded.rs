@@ -1,3 +1,5 @@
+//! The decoded commands of entries that are not applied yet.
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -5,19 +7,20 @@ use raft::eraftpb::Entry;
 
 use crate::member::entry::Stamped;
 
-/// The most entries that are kept, each of up to sixteen commands: more than a turn appends where they
-/// have several. What is not kept is decoded again.
+/// The most entries that are kept, each of up to sixteen commands: more than one turn appends. The
+/// others are decoded again.
 const DECODED_MAX: usize = 1024;
 
-/// The commands of entries that were decoded when they came in and are not applied yet, in the order
-/// of the log: so that a member decodes each entry once, and its leader none.
+/// The commands of entries that were decoded on arrival and are not applied yet, in the order of
+/// the log. A member decodes each entry once, and the leader decodes none.
 #[derive(Debug, Default)]
 pub(super) struct Decoded(VecDeque<(u64, Bytes, Stamped)>);
 
 impl Decoded {
     /// Keeps what the entry at `index` was decoded to. `data` is that entry's own buffer.
     pub(super) fn note(&mut self, index: u64, data: &Bytes, stamped: Stamped) {
-        // Sent again, or contradicted (Raft §5.3): what comes later in the log was noted before it.
+        // Retransmitted or contradicted (Raft §5.3): entries noted before it may be later in the
+        // log.
         while self.0.back().is_some_and(|(last, ..)| *last >= index) {
             self.0.pop_back();
         }
@@ -26,8 +29,9 @@ impl Decoded {
         }
     }
 
-    /// Hands out the command of an entry that is applied now, and forgets all before it. `None`
-    /// unless it was decoded from this very buffer, whatever else came under the same index.
+    /// Returns the commands of an entry that is applied now, and forgets all before it. `None`
+    /// unless they were decoded from this very buffer: others may have arrived under the same
+    /// index.
     pub(super) fn take(&mut self, entry: &Entry) -> Option<Stamped> {
         while self.0.front().is_some_and(|(first, ..)| *first < entry.index) {
             self.0.pop_front();
@@ -59,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_handed_out_once_and_with_it_all_before_are_forgotten() {
+    fn taking_an_entry_forgets_it_and_all_before() {
         let data = Bytes::from(vec![1, 2, 3]);
         let mut decoded = Decoded::default();
         for index in 5..8 {
@@ -72,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_that_is_contradicted_is_forgotten() {
+    fn contradicted_suffix_is_forgotten() {
         let (old, new) = (Bytes::from(vec![1]), Bytes::from(vec![2]));
         let mut decoded = Decoded::default();
         for index in 5..8 {
@@ -84,9 +88,9 @@ mod tests {
         assert_eq!(decoded.take(&entry(7, &old)), None);
     }
 
-    /// A forged copy of an entry may come before or after the one that the log takes.
+    /// A forged copy of an entry may arrive before or after the entry that the log takes.
     #[test]
-    fn what_was_decoded_from_another_buffer_is_not_taken_for_the_entry() {
+    fn commands_of_another_buffer_are_not_taken() {
         let mut decoded = Decoded::default();
         decoded.note(5, &Bytes::from(vec![1, 2]), stamped(5));
         assert_eq!(decoded.take(&entry(5, &Bytes::from(vec![1, 2]))), None);
@@ -96,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_bound() {
+    fn bounded_number_of_entries_is_kept() {
         let data = Bytes::from(vec![1]);
         let mut decoded = Decoded::default();
         for index in 0..DECODED_MAX as u64 + 10 {

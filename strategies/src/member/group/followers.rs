@@ -1,4 +1,4 @@
-//! What a leader knows of the others, and does about those that are out of reach or behind.
+//! What a leader knows of its followers, and what it does about unreachable and slow ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Group;
 use crate::Instant;
 
 /// How long a peer may stay in the engine's snapshot state without progress before the leader
-/// gives the transfer up and probes again. The engine itself would wait for ever.
+/// abandons the transfer and probes again. The engine itself would wait indefinitely.
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 impl Group {
@@ -32,20 +32,20 @@ impl Group {
         }
     }
 
-    /// Whether a transfer has begun by this: one that is under way goes on instead.
+    /// Begins a leadership transfer, unless one is in progress. Returns whether it has begun.
     pub(in crate::member) fn transfer_leadership(&mut self) -> bool {
-        let under_way = self.raw.raft.lead_transferee;
+        let before = self.raw.raft.lead_transferee;
         let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
         let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
         if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
             self.raw.transfer_leader(id);
         }
-        self.raw.raft.lead_transferee != under_way
+        self.raw.raft.lead_transferee != before
     }
 
     /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the
-    /// snapshot state for ever.
-    pub(super) fn cure_stuck_snapshots(&mut self, now: Instant) {
+    /// snapshot state indefinitely.
+    pub(super) fn abandon_stuck_snapshots(&mut self, now: Instant) {
         if !self.is_leader() {
             self.snapshot_since.clear();
             return;

@@ -1,3 +1,5 @@
+//! The cluster time of a leader, and when its next stamp is due.
+
 use std::time::Duration;
 
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
 /// lengthens a lease by at most this plus the leaderless time.
 pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 
-/// Leases that nobody waits for, and nonces that may be forgotten, are swept at least this often.
+/// Leases without waiters, and nonces that may be forgotten, are swept at least this often.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a
@@ -24,7 +26,7 @@ const FORGET_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct LeaderClock {
     base: ClusterTime,
     at: Instant,
-    /// The newest stamp that this leader put into the log.
+    /// The latest stamp that this leader put into the log.
     last: Option<ClusterTime>,
 }
 
@@ -43,12 +45,12 @@ impl LeaderClock {
         self.last = Some(stamp);
     }
 
-    /// Whether a stamp must go into the log although no command does.
+    /// Whether a stamp must go into the log without a command.
     pub(super) fn stamp_is_due(&self, stamp: ClusterTime, table: &LockTable) -> bool {
         self.due(table).is_some_and(|due| stamp >= due)
     }
 
-    /// The local time at which that will be so.
+    /// The local time at which the next stamp is due.
     pub(super) fn next_stamp(&self, table: &LockTable) -> Option<Instant> {
         let due = self.due(table)?;
         Some(self.at.after(Duration::from_millis(due.since(self.base))))
@@ -58,7 +60,7 @@ impl LeaderClock {
         // A leader's first entry is a NOOP of its own: it commits what earlier terms left.
         let Some(last) = self.last else { return Some(self.base) };
         let next = |every| last.after(millis(every));
-        // What is due up to the newest stamp ends when that entry is applied.
+        // A lease that ends by the latest stamp ends when that entry is applied.
         let contended = table.next_due().filter(|due| *due > last);
         let wanted = table.has_leases()
             && (!planted(Bug::StampsForWaitersOnly) || table.sizes().waiters > 0);
@@ -122,7 +124,7 @@ mod tests {
         Command::Unlock { key: "k".into(), nonce: Nonce::from_u128(nonce), forget: false }
     }
 
-    /// When the next stamp is due: told in advance, and so when it comes.
+    /// When the next stamp is due; checks that it is due then and not before.
     fn due((table, clock): &(LockTable, LeaderClock)) -> Option<u64> {
         let next = clock.next_stamp(table)?.since(at(0)).as_millis();
         let next = u64::try_from(next).unwrap();
@@ -133,26 +135,26 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_stamps_first_of_all_and_then_nothing_while_nobody_holds() {
+    fn leader_stamps_once_while_no_lease_lives() {
         assert_eq!(due(&stamped(&[])), Some(0), "it commits what earlier terms left");
         assert_eq!(due(&stamped(&[(5, Command::Noop)])), None);
     }
 
     #[test]
-    fn while_a_lease_lives_a_stamp_follows_every_half_second() {
+    fn live_lease_is_stamped_every_half_second() {
         assert_eq!(due(&stamped(&[(5, lock(1, 60_000, Wait::No))])), Some(505));
     }
 
     #[test]
-    fn a_lease_that_somebody_waits_for_is_ended_on_time() {
+    fn lease_with_a_waiter_ends_on_time() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
         assert_eq!(due(&stamped(&queue)), Some(305));
-        assert_eq!(due(&stamped(&queue[..1])), Some(505), "nobody waits");
+        assert_eq!(due(&stamped(&queue[..1])), Some(505), "no waiter");
     }
 
     /// It ends when the entry with that stamp is applied.
     #[test]
-    fn a_lease_that_ends_with_the_newest_stamp_needs_no_other() {
+    fn lease_that_ends_with_the_latest_stamp_needs_no_other() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
         for newest in [305, 306] {
             let (table, mut clock) = stamped(&queue);
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_are_forgotten_in_their_time_and_what_is_overdue_every_ten_milliseconds() {
+    fn overdue_nonces_are_forgotten_every_ten_milliseconds() {
         let ended = [(5, lock(1, 300, Wait::No)), (6, unlock(1))];
         let (table, mut clock) = stamped(&ended);
         let forget = table.next_forget().unwrap().0;
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_goes_on_from_the_greatest_stamp_and_never_falls() {
+    fn reading_continues_from_the_greatest_stamp() {
         let mut clock = LeaderClock::new(ClusterTime(900), at(0));
         assert_eq!(clock.read(at(0)), ClusterTime(900));
         assert_eq!(clock.read(at(50)), ClusterTime(950));
@@ -185,9 +187,9 @@ mod tests {
         assert_eq!(clock.read(at(20)), ClusterTime(950));
     }
 
-    /// Otherwise it would stamp for ever, in one turn.
+    /// Otherwise it would stamp indefinitely, in one turn.
     #[test]
-    fn at_the_end_of_time_a_leader_stamps_once_and_no_more() {
+    fn leader_stamps_once_at_the_end_of_time() {
         let mut table = LockTable::new(TableConfig::default());
         for (n, greatest) in [TIME_MAX, ClusterTime(u64::MAX)].into_iter().enumerate() {
             let mut clock = LeaderClock::new(greatest, at(0));

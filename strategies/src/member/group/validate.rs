@@ -1,3 +1,5 @@
+//! Checks a message of a peer before the engine takes it.
+
 #[cfg(test)]
 mod tests;
 
@@ -66,7 +68,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
     }
     let last = raft.raft_log.last_index();
     let stored = raft.raft_log.persisted == last;
-    // A later term makes a follower of whoever hears of it, also of a leader with entries of its own.
+    // A later term makes any receiver a follower, also a leader with entries of its own.
     let follows = raft.state == StateRole::Follower || m.term > raft.term;
     let stands = matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate);
     match m.msg_type {
@@ -76,8 +78,9 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
             Err(Invalid::Leader)
         }
         T::MsgAppend => check_append(raft, m),
-        // The engine asserts of who comes to lead that its log is stored. Nobody asks for votes before,
-        // and who takes entries afterwards no longer stands; a leader hands over to who has stored all.
+        // The engine asserts that a new leader has stored its log. A member requests votes only
+        // then, and no longer stands once it takes entries; leadership is transferred only to a
+        // member that has stored all.
         T::MsgTimeoutNow if follows && !stored => Err(Invalid::Unstored),
         T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse if stands && !stored => {
             Err(Invalid::Unstored)
@@ -112,7 +115,8 @@ fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
         return Ok(());
     }
     let committed = raft.raft_log.committed;
-    // What came in this turn is committed before it is stored. The engine answers 0 for what it has not.
+    // Entries of this turn are committed before they are stored. The engine
+    // returns term 0 for missing entries.
     let contradicts = |index: u64, term: u64| {
         index <= committed && raft.raft_log.term(index).is_ok_and(|ours| ours != 0 && ours != term)
     };

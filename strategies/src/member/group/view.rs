@@ -80,14 +80,14 @@ impl Group {
         Some((found.term, digest.rotate_left(1) ^ kind))
     }
 
-    /// Whether that put other rows in the place of those there were.
+    /// Replaces the table by the restored snapshot of itself. Returns whether rows were rebuilt.
     pub(in crate::member) fn restore_table(&mut self) -> bool {
         let before = self.table.keys().next().cloned();
         let bytes = self.table.snapshot();
         self.table = LockTable::restore(&bytes).expect("a table's own snapshot restores");
-        let anew = |key| {
+        let is_rebuilt = |key| {
             self.table.keys().any(|other| other == key && !std::sync::Arc::ptr_eq(other, key))
         };
-        before.as_ref().is_some_and(anew)
+        before.as_ref().is_some_and(is_rebuilt)
     }
 }

@@ -1,4 +1,4 @@
-//! What requests may come from the network: bounds checked before anything is appended.
+//! Checks requests of other processes against the bounds, before anything is appended.
 
 use crate::{
     KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
@@ -28,7 +28,7 @@ pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) 
         Command::Extend { key, process: asks, duration_ms, .. } => {
             asks.0 == process && key_fits(key) && lease_fits(*duration_ms)
         }
-        // What only a leader says of its own.
+        // Only a leader appends these, of its own.
         Command::Gone { .. } | Command::Noop => false,
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_leader_says_of_its_own_is_admitted_from_nobody() {
+    fn commands_of_a_leader_are_admitted_from_no_process() {
         assert!(!admits(&Command::Gone { process: ProcessId(SENDER) }));
         assert!(!admits(&Command::Noop));
     }

@@ -18,8 +18,8 @@ impl Node {
         }
     }
 
-    /// One tick of the engine, and all timed work. The tokens of a group that is formed now begin at
-    /// `first_token`.
+    /// One tick of the engine, and all timed work. The tokens of a group that is formed now begin
+    /// at `first_token`.
     pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
         self.identity.wall_clock(first_token);
         if let Some(group) = &mut self.group {
@@ -54,8 +54,8 @@ impl Node {
         self.group.as_ref()?.next_stamp()
     }
 
-    /// How many of the next ticks may be taken late and at once, because they would only be counted.
-    /// A process that forms, joins, has no leader or is in the middle of a change has work at each.
+    /// How many of the next ticks may be taken late and at once, because they are only counted. A
+    /// process that forms, joins, has no leader or is in the middle of a change has work at each.
     pub(crate) fn quiet_ticks(&self) -> u32 {
         let calm = |group: &&Group| {
             self.leadership.leader().is_some()

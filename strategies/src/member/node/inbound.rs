@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Node {
-    /// Takes a frame. One that does not decode, or is for another cluster or incarnation, is
+    /// Takes a frame. Frames that do not decode, or are for another cluster or incarnation, are
     /// dropped and counted.
     pub(crate) fn receive(&mut self, now: Instant, from: &NodeName, frame: &[u8]) {
         match wire::decode(frame) {
@@ -50,7 +50,7 @@ impl Node {
     }
 
     fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
-        // Presence is how incarnations find each other; all else is for this very one.
+        // Incarnations find each other by presences; all else is for this very incarnation.
         match body {
             Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
             _ if header.to != self.identity.incarnation() => {
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Bodies that belong to a group: this process's own, or one that invites it in by sending.
+    /// Bodies that belong to a group: that of this process, or a group that admits it by sending.
     fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
         if self.group.is_none() && header.group != 0 {
             self.start(now, header.group);
@@ -108,7 +108,7 @@ impl Node {
             {
                 group.submit(header.from, command);
             }
-            // Only a leader sends snapshots: one buffer serves, whoever else claims to have some.
+            // Only a leader sends snapshots, so one buffer is enough; other senders are ignored.
             Body::Chunk(chunk) if group.leader() == Some(header.from) => {
                 let (ack, whole) = self.transfers.receive(header.from, &chunk);
                 if let Some(ack) = ack {

@@ -1,4 +1,4 @@
-//! What a node knows of its leader, and what a leader owes to others.
+//! What a node knows of its leader, and to which peers a leader must advertise its commits.
 
 use std::{collections::BTreeSet, mem, time::Duration};
 
@@ -72,7 +72,7 @@ impl Leadership {
         self.foreign_unlocks.insert(nonce);
     }
 
-    /// Notes which incarnations, besides those that requested it, need to learn of an effect.
+    /// Notes which incarnations need to learn of an effect, besides its requesters.
     pub(super) fn note_effect(&mut self, effect: &Effect, group: &Group) {
         match effect {
             Effect::Granted(Grant { process, .. })

@@ -30,7 +30,7 @@ pub(super) struct Outbox {
     overlong: u64,
 }
 
-/// What one receiver is to get: encoded bodies, one behind the other.
+/// The encoded bodies for one receiver, one behind the other.
 #[derive(Debug, Default)]
 struct Bodies {
     bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Outbox {
         &self.cluster
     }
 
-    /// The longest body for which there is always room.
+    /// The longest body that always fits into a frame.
     pub(super) fn body_limit(&self) -> usize {
         (self.frame_limit - HEADER_BYTES_MAX) / 2
     }
@@ -62,7 +62,7 @@ impl Outbox {
         self.names.entry(incarnation).or_insert_with(|| name.clone());
     }
 
-    /// Forgets the names of those that are no members any more.
+    /// Forgets the names of incarnations that are no longer members.
     pub(super) fn forget(&mut self, is_member: impl Fn(u64) -> bool) {
         self.names.retain(|id, _| is_member(*id));
     }
@@ -72,7 +72,7 @@ impl Outbox {
         self.bodies.clear();
     }
 
-    /// Nothing is sent to an incarnation whose name is not known: the engine will ask again.
+    /// Nothing is sent to an incarnation of unknown name: the engine will send again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.names.get(&incarnation).cloned() {
             self.put(Some(name), incarnation, body);
@@ -101,8 +101,8 @@ impl Outbox {
             let fields = Header { version: VERSION, cluster, from, to, group };
             header.clear();
             wire::encode_onto(&mut header, &fields);
-            let room = self.frame_limit.saturating_sub(header.len());
-            self.overlong += bodies.frames(room, |bodies| {
+            let bytes_max = self.frame_limit.saturating_sub(header.len());
+            self.overlong += bodies.frames(bytes_max, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());
                 frame.extend_from_slice(&header);
                 frame.extend_from_slice(bodies);
@@ -114,18 +114,19 @@ impl Outbox {
 }
 
 impl Bodies {
-    /// Hands out the bodies, as many at a time as have `room` together. Returns how many were dropped.
-    fn frames(&self, room: usize, mut frame: impl FnMut(&[u8])) -> u64 {
+    /// Passes on the bodies, as many at a time as fit into `bytes_max`. Returns how many were
+    /// dropped.
+    fn frames(&self, bytes_max: usize, mut frame: impl FnMut(&[u8])) -> u64 {
         let (mut begun, mut last, mut dropped) = (0, 0, 0);
         for &end in &self.ends {
             let bytes = end - last;
-            if end - begun > room {
+            if end - begun > bytes_max {
                 if last > begun {
                     frame(&self.bytes[begun..last]);
                 }
                 begun = last;
             }
-            if bytes > room {
+            if bytes > bytes_max {
                 tracing::warn!(bytes, "a body exceeds the frame limit, dropped");
                 dropped += 1;
                 begun = end;
@@ -143,19 +144,19 @@ impl Bodies {
 mod tests {
     use super::*;
 
-    fn frames_of(bodies: &[&str], room: usize) -> Vec<String> {
+    fn frames_of(bodies: &[&str], bytes_max: usize) -> Vec<String> {
         let mut all = Bodies::default();
         for body in bodies {
             all.bytes.extend_from_slice(body.as_bytes());
             all.ends.push(all.bytes.len());
         }
         let mut frames = Vec::new();
-        all.frames(room, |frame| frames.push(String::from_utf8(frame.to_vec()).unwrap()));
+        all.frames(bytes_max, |frame| frames.push(String::from_utf8(frame.to_vec()).unwrap()));
         frames
     }
 
     #[test]
-    fn bodies_share_frames_up_to_the_limit_and_one_that_is_longer_is_dropped() {
+    fn bodies_share_frames_and_too_long_ones_are_dropped() {
         assert_eq!(frames_of(&["aa", "bb", "c"], 5), ["aabbc"]);
         assert_eq!(frames_of(&["aa", "bb", "c"], 4), ["aabb", "c"]);
         assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "bb"]);
@@ -177,7 +178,7 @@ mod tests {
         outbox.pack(1, 2).into_iter().map(|frame| frame.bytes).collect()
     }
 
-    /// A body of so many bytes.
+    /// A body of this many bytes.
     fn body(bytes: usize) -> Body {
         let chunk = |filling: usize| {
             let bytes = vec![7; filling].into();
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_the_longest_bodies_share_a_frame_that_is_used_up_to_its_header() {
+    fn two_longest_bodies_share_a_full_frame() {
         let mut outbox = outbox(LIMIT);
         let longest = body(outbox.body_limit());
         outbox.post(7, &longest);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_no_frame_has_room_for_are_counted() {
+    fn bodies_that_fit_no_frame_are_counted() {
         let mut outbox = outbox(LIMIT);
         for bytes in [LIMIT, 100, LIMIT + 1] {
             outbox.post(7, &body(bytes));
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_member_any_more_is_sent_nothing() {
+    fn former_member_is_sent_nothing() {
         let mut outbox = outbox(LIMIT);
         outbox.learn(8, &NodeName::new("c").unwrap());
         outbox.forget(|id| id == 7);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_of_what_was_posted_in_a_group_that_is_left() {
+    fn clear_drops_posted_bodies() {
         let mut outbox = outbox(LIMIT);
         outbox.post(7, &Body::Removed);
         outbox.clear();

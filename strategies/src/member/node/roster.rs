@@ -24,7 +24,7 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// Takes over the group's members. Returns those that it has admitted since the last time.
+    /// Takes over the group's members. Returns the ones admitted since the last time.
     pub(super) fn update<'a>(
         &mut self,
         now: Instant,
@@ -42,7 +42,7 @@ impl Roster {
         added
     }
 
-    /// A frame of the group arrived. Returns whether its sender is taken notice of.
+    /// A frame of the group arrived. Returns whether its sender is remembered.
     pub(super) fn heard(&mut self, now: Instant, from: u64, timers: &mut Timers) -> bool {
         if self.last_heard_at.len() >= SENDERS_MAX && !self.last_heard_at.contains_key(&from) {
             return false;

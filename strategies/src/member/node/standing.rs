@@ -19,7 +19,7 @@ pub(crate) struct Status {
     pub(crate) leads: bool,
     pub(crate) group: Option<u128>,
     pub(crate) term: u64,
-    /// The cluster has this many members and no place for this process.
+    /// The cluster has this many members and does not admit this process.
     pub(crate) full: Option<u32>,
 }
 
@@ -42,8 +42,8 @@ pub struct MemberSizes {
     /// Frames dropped because they did not decode, were for another cluster or incarnation, or
     /// broke a rule.
     pub frames_dropped: u64,
-    /// Messages of this member that were not sent because no frame has room for them; 0 unless there
-    /// is a bug in this library.
+    /// Messages of this member that were not sent because they exceed a frame; 0 unless there is a
+    /// bug in this library.
     pub overlong: u64,
 }
 

@@ -22,7 +22,7 @@ fn refused(options: &MemberOptions) -> Option<&'static str> {
     refused_on(options, FRAME_BYTES_MAX)
 }
 
-/// The same over a channel with frames of so many bytes.
+/// The same over a channel with this limit of a frame.
 fn refused_on(options: &MemberOptions, frame_limit: usize) -> Option<&'static str> {
     match options.validate(&node(0), frame_limit) {
         Ok(()) => None,
@@ -32,7 +32,7 @@ fn refused_on(options: &MemberOptions, frame_limit: usize) -> Option<&'static st
 }
 
 #[test]
-fn a_cluster_has_a_name_and_1_to_31_members_of_which_this_is_one() {
+fn cluster_has_a_name_and_1_to_31_members() {
     let cluster = |name: String| refused(&MemberOptions::named(name, [node(0)]));
     assert_eq!(cluster("c".repeat(CLUSTER_NAME_BYTES_MAX)), None);
     assert_eq!(cluster("c".repeat(CLUSTER_NAME_BYTES_MAX + 1)), Some("cluster"));
@@ -105,7 +105,7 @@ fn an_election_waits_three_heartbeats_and_is_spread_over_one() {
 }
 
 #[test]
-fn what_is_kept_leases_outside_and_timeouts_have_their_limits() {
+fn compaction_outside_max_and_timeouts_have_limits() {
     assert_eq!(refused(&abc().compaction(10, 9)), None);
     assert_eq!(refused(&abc().compaction(10, 10)), Some("compaction"));
     let outside = |lease| refused(&abc().outside_max(lease));
@@ -128,7 +128,7 @@ fn the_core_counts_time_in_fifths_of_a_heartbeat() {
 }
 
 #[test]
-fn nobody_is_silent_before_four_heartbeats_have_passed() {
+fn waiter_ttl_is_at_least_four_heartbeats() {
     let silence =
         |heartbeat, ttl| abc().heartbeat(ms(heartbeat)).waiter_ttl(ms(ttl)).timing(4000).waiter_ttl;
     assert_eq!(silence(50, 3_000), ms(3_000));
@@ -137,7 +137,7 @@ fn nobody_is_silent_before_four_heartbeats_have_passed() {
 }
 
 #[test]
-fn a_member_stays_awake_for_a_millisecond_at_the_most() {
+fn busy_polling_is_limited_to_a_millisecond() {
     let polls = |micros| refused(&abc().busy_poll(Duration::from_micros(micros)));
     assert_eq!((polls(0), polls(1_000), polls(1_001)), (None, None, Some("busy_poll")));
 }

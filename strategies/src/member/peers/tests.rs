@@ -12,7 +12,7 @@ fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
 }
 
 #[test]
-fn an_incarnation_counts_only_once_it_has_answered_a_challenge() {
+fn incarnation_counts_once_it_answered_a_challenge() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
     assert_eq!(first, Some(Reply::of(true, false)));
@@ -27,7 +27,7 @@ fn an_incarnation_counts_only_once_it_has_answered_a_challenge() {
 }
 
 #[test]
-fn a_late_frame_of_an_old_incarnation_does_not_prove_the_new_one_gone() {
+fn late_frame_of_an_old_incarnation_proves_nothing() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 8);
     peers.presence(now, &name(), 7, &presence(1, 0, 0), true, |_| false);
@@ -35,7 +35,7 @@ fn a_late_frame_of_an_old_incarnation_does_not_prove_the_new_one_gone() {
 }
 
 #[test]
-fn a_verified_incarnation_outside_the_group_proves_the_member_gone() {
+fn verified_incarnation_proves_the_former_one_dead() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 7);
     peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| false);
@@ -71,7 +71,7 @@ fn strangers_cost_bounded_memory_and_are_forgotten() {
 }
 
 #[test]
-fn only_the_incarnation_that_is_known_to_run_keeps_a_process_heard() {
+fn frames_of_the_known_incarnation_keep_a_peer_fresh() {
     let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
     let second = Duration::from_secs(1);
     peers.admitted(at(10), &name(), 7);
@@ -91,14 +91,14 @@ fn only_the_incarnation_that_is_known_to_run_keeps_a_process_heard() {
 }
 
 #[test]
-fn who_was_never_verified_is_not_fresh() {
+fn unverified_incarnation_is_not_fresh() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
     assert!(!peers.get(&name()).unwrap().is_fresh(now, Duration::from_secs(1)));
 }
 
 #[test]
-fn a_challenge_is_answered_once_and_an_older_presence_changes_nothing() {
+fn challenge_is_answered_once_and_old_presence_ignored() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 7);
     let mut says = |seq, challenge, last_token| {
@@ -113,7 +113,7 @@ fn a_challenge_is_answered_once_and_an_older_presence_changes_nothing() {
 }
 
 #[test]
-fn who_takes_a_name_over_is_echoed_what_it_asked_before_it_was_verified() {
+fn challenge_before_verification_is_echoed_after_it() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.presence(now, &name(), 7, &presence(1, 6, 0), true, |_| false);
     let (challenge, _) = peers.words(&name(), 7, false);
@@ -125,7 +125,7 @@ fn who_takes_a_name_over_is_echoed_what_it_asked_before_it_was_verified() {
 }
 
 #[test]
-fn who_has_taken_a_name_over_is_heard_from_then_on() {
+fn new_incarnation_is_fresh_once_verified() {
     let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
     peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true, |_| false);
     let (challenge, _) = peers.words(&name(), 7, false);
@@ -135,7 +135,7 @@ fn who_has_taken_a_name_over_is_heard_from_then_on() {
 }
 
 #[test]
-fn a_name_is_talked_to_under_each_incarnation_that_may_run() {
+fn presences_go_to_each_incarnation_that_may_run() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     assert_eq!(peers.incarnations(&name()), [0], "of any process");
     peers.words(&name(), 0, true);

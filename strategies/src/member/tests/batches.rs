@@ -4,7 +4,7 @@
 use super::original::{ALL, Trio, lock};
 use crate::lock_table::{Command, LockRequest};
 
-/// How many entries the first member's log grows by when it appends so many LOCKs in a turn.
+/// How many entries the first member's log grows by when it appends these LOCKs in a turn.
 fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
     let before = trio.group(1).ends_of_log().0;
     let now = trio.now;
@@ -14,7 +14,7 @@ fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
 }
 
 #[test]
-fn the_commands_of_a_turn_are_one_entry_and_done_in_their_order() {
+fn commands_of_a_turn_share_entries_in_order() {
     let mut trio = Trio::led_by_the_first();
     assert_eq!(entries_of(&mut trio, 1..17), 1);
     assert_eq!(entries_of(&mut trio, 17..34), 2, "sixteen and one");
@@ -29,7 +29,7 @@ fn the_commands_of_a_turn_are_one_entry_and_done_in_their_order() {
 }
 
 #[test]
-fn everybody_who_asked_for_a_command_of_an_entry_is_named_when_it_is_committed() {
+fn requesters_of_an_entry_are_named_at_its_commit() {
     let mut trio = Trio::led_by_the_first();
     let now = trio.now;
     for (asker, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {
@@ -44,7 +44,7 @@ fn everybody_who_asked_for_a_command_of_an_entry_is_named_when_it_is_committed()
 }
 
 #[test]
-fn a_log_of_long_entries_is_compacted_before_it_has_as_many_as_it_may() {
+fn log_of_long_entries_is_compacted_early() {
     let mut trio = Trio::led_by_the_first();
     let key: std::sync::Arc<str> = "k".repeat(500).into();
     for turn in 0..1_500 {

@@ -1,7 +1,7 @@
-//! Goal: who learns of a commit, when, and by how many frames: at once where two members are a
-//! majority, or because it waits for it; with the next heartbeat otherwise.
-//! Method: three groups, of which the test carries every message; and whole clusters whose frames take
-//! a known time.
+//! Goal: when members learn of a commit, and by how many frames: at once where two members are a
+//! majority, or where they wait for it; with the next heartbeat otherwise.
+//! Method: three groups, of which the test carries every message; and whole clusters whose frames
+//! take a known time.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn in_a_group_of_three_any_member_locks_in_one_round_trip() {
 }
 
 #[test]
-fn in_a_group_of_five_a_follower_is_told_of_its_commit_and_the_leader_locks_in_one_round_trip() {
+fn in_a_group_of_five_a_follower_locks_in_two_round_trips() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let (lock, unlock) = takes(&mut world, &leader);
@@ -59,14 +59,15 @@ fn in_a_group_of_five_a_follower_is_told_of_its_commit_and_the_leader_locks_in_o
     assert_eq!((lock, unlock), (41, 41), "to the millisecond: it leaves in the turn of the commit");
 }
 
-/// How many appends without entries the leader sends to each of the others while `at` locks and unlocks
-/// twenty times. A heartbeat that is answered while an entry is under way has the engine send one.
-fn told(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)> {
+/// How many appends without entries the leader sends to each of the others while `at` locks and
+/// unlocks twenty times. The engine sends one if a heartbeat is answered while an entry is in
+/// flight.
+fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)> {
     const BY_HEARTBEATS: u32 = 10;
     let leader = world.leader().unwrap();
     let others = names.iter().filter(|name| **name != leader);
-    let mut told: Vec<(String, u32)> = others.map(|name| ((*name).into(), 0)).collect();
-    let tells = |body: &Body| match body {
+    let mut counts: Vec<(String, u32)> = others.map(|name| ((*name).into(), 0)).collect();
+    let advertises = |body: &Body| match body {
         Body::Raft(message) => {
             let message = message.clone().into_message();
             message.msg_type == MessageType::MsgAppend && message.entries.is_empty()
@@ -83,27 +84,27 @@ fn told(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)> {
         let mut left = 5;
         while left > 0 {
             world.run(1);
-            for (name, count) in &mut told {
-                let frames = world.under_way(&leader, name);
-                *count += u32::from(frames.iter().any(tells));
+            for (name, count) in &mut counts {
+                let frames = world.in_flight(&leader, name);
+                *count += u32::from(frames.iter().any(advertises));
             }
             left -= u64::from(world.answers.contains_key(&caller));
         }
     }
-    told.retain(|(_, count)| *count > BY_HEARTBEATS);
-    told
+    counts.retain(|(_, count)| *count > BY_HEARTBEATS);
+    counts
 }
 
 /// Neither by a frame of its own, nor by an answer to one.
 #[test]
-fn who_waits_for_nothing_is_not_told_and_who_waits_is_told_once() {
+fn commit_is_advertised_once_to_waiters_alone() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.run(100);
-    assert_eq!(told(&mut world, &FIVE, &leader), []);
-    let told = told(&mut world, &FIVE, &follower);
-    let [(name, times)] = &told[..] else { panic!("it alone is told: {told:?}") };
-    assert!(*name == follower && (40..50).contains(times), "{told:?}");
+    assert_eq!(advertised(&mut world, &FIVE, &leader), []);
+    let counts = advertised(&mut world, &FIVE, &follower);
+    let [(name, times)] = &counts[..] else { panic!("to it alone: {counts:?}") };
+    assert!(*name == follower && (40..50).contains(times), "{counts:?}");
     // The others know it by the next heartbeat.
     world.run(100);
     let (last, committed) = world.group(&follower).ends_of_log();
@@ -111,17 +112,17 @@ fn who_waits_for_nothing_is_not_told_and_who_waits_is_told_once() {
 }
 
 #[test]
-fn of_three_nobody_is_told() {
+fn in_a_group_of_three_no_commit_is_advertised() {
     let mut world = ready(&FIVE[..3]);
     world.run(100);
     for at in [world.leader().unwrap(), world.follower()] {
-        assert_eq!(told(&mut world, &FIVE[..3], &at), []);
+        assert_eq!(advertised(&mut world, &FIVE[..3], &at), []);
     }
 }
 
 /// Each with its own commit, not with the one before.
 #[test]
-fn two_calls_of_a_follower_of_five_are_each_told_of_at_once() {
+fn each_commit_of_a_follower_is_advertised_at_once() {
     for phase in 0..6 {
         let mut world = ready(&FIVE);
         let follower = world.follower();
@@ -138,7 +139,7 @@ fn two_calls_of_a_follower_of_five_are_each_told_of_at_once() {
 
 /// And not with the next heartbeat, whenever that comes.
 #[test]
-fn a_waiter_of_five_members_is_told_of_its_turn_at_once() {
+fn grant_is_advertised_to_its_waiter_at_once() {
     for phase in 0..6 {
         let mut world = ready(&FIVE);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -152,9 +153,9 @@ fn a_waiter_of_five_members_is_told_of_its_turn_at_once() {
     }
 }
 
-/// A holder hears at once that its lock is gone, whoever gave it up.
+/// A holder learns at once that its lock is lost, whichever process unlocked it.
 #[test]
-fn who_loses_a_lock_is_told_although_another_member_unlocked_it() {
+fn unlock_by_another_member_is_advertised_to_the_holder() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&follower, "k", 1);
@@ -168,7 +169,7 @@ fn who_loses_a_lock_is_told_although_another_member_unlocked_it() {
 }
 
 #[test]
-fn who_is_told_of_a_commit_that_it_waits_for_does_not_answer() {
+fn advertised_commit_gets_no_reply() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.run(100);
@@ -176,15 +177,15 @@ fn who_is_told_of_a_commit_that_it_waits_for_does_not_answer() {
     let locking = world.lock(&follower, "k", 1, 0);
     world.run_until(1_000, "a lock", |w| w.answers.contains_key(&locking));
     assert!(
-        world.under_way(&follower, &leader).is_empty(),
+        world.in_flight(&follower, &leader).is_empty(),
         "{:?}",
-        world.under_way(&follower, &leader)
+        world.in_flight(&follower, &leader)
     );
 }
 
 /// The engine looks for where the logs meet, or must learn that its term is over.
 #[test]
-fn an_append_without_entries_is_answered_unless_it_asks_not_to_be() {
+fn append_without_entries_may_want_no_reply() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     let ((index, _), term) = (trio.group(2).ends_of_log(), trio.group(2).term());
@@ -201,18 +202,18 @@ fn an_append_without_entries_is_answered_unless_it_asks_not_to_be() {
     assert_eq!((answers(term - 1, b"c", 0), answers(term, b"c", 5)), (1, 1), "refused");
 }
 
-/// What the second member gets of the leader, without the leader's ever hearing of it.
+/// The link to the second member, without a way back.
 const TO_THE_SECOND: [(u64, u64); 1] = [(1, 2)];
 
 #[test]
-fn of_three_the_second_that_has_an_entry_makes_it_committed() {
+fn second_of_three_with_an_entry_commits_it() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     trio.append_lock(1, 9);
     trio.deliver(&TO_THE_SECOND);
     assert!(trio.was_granted(2, 9));
     assert!(!trio.was_granted(1, 9) && !trio.was_granted(3, 9));
-    // Whoever leads next has it.
+    // The next leader has it.
     let leader = trio.elect(&[(2, 3), (3, 2)]);
     assert_eq!(leader, 2);
     trio.settle(2, &ALL);
@@ -221,7 +222,7 @@ fn of_three_the_second_that_has_an_entry_makes_it_committed() {
 
 /// Raft §5.4.2: it may yet be overwritten.
 #[test]
-fn an_entry_of_an_earlier_term_is_not_committed_by_being_in_two_logs() {
+fn entry_of_an_earlier_term_is_not_committed_at_once() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     trio.append_lock(1, 9);
@@ -236,7 +237,7 @@ fn an_entry_of_an_earlier_term_is_not_committed_by_being_in_two_logs() {
 }
 
 #[test]
-fn while_a_change_of_members_is_not_applied_the_leader_alone_says_what_is_committed() {
+fn pending_change_leaves_the_commit_to_the_leader() {
     const FROM_THE_FIRST: [(u64, u64); 2] = [(1, 2), (1, 3)];
     for before in [true, false] {
         let mut trio = Trio::led_by_the_first();
@@ -261,7 +262,7 @@ fn while_a_change_of_members_is_not_applied_the_leader_alone_says_what_is_commit
 
 /// It did not get the change by a message.
 #[test]
-fn so_it_is_for_a_former_leader_that_proposed_the_change() {
+fn own_pending_change_binds_a_former_leader() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     assert!(trio.group(1).propose_change(&MemberChange::Learn { id: 4, name: "m4".into() }));
@@ -286,9 +287,9 @@ fn so_it_is_for_a_former_leader_that_proposed_the_change() {
     assert_eq!(first(&mut trio), (last + 1, committed));
 }
 
-/// And for one that still leads when it takes the entry: it proposed the change itself.
+/// Also if it still leads when it takes the entry: it proposed the change itself.
 #[test]
-fn so_it_is_for_a_leader_that_is_deposed_by_the_very_append_that_it_takes() {
+fn own_pending_change_binds_a_deposed_leader() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     let ((index, committed), term) = (trio.group(1).ends_of_log(), trio.group(1).term());
@@ -313,7 +314,7 @@ fn so_it_is_for_a_leader_that_is_deposed_by_the_very_append_that_it_takes() {
 
 /// A forged one: the engine would end the member.
 #[test]
-fn what_is_committed_in_this_turn_is_contradicted_by_nobody() {
+fn entry_committed_in_this_turn_is_not_contradicted() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     trio.append_lock(1, 9);

@@ -15,7 +15,7 @@ use crate::{
 
 /// A leader must not depose itself, nor a follower campaign, because its own process stood still.
 #[test]
-fn after_a_stall_three_of_the_missed_ticks_are_made_up_for_and_the_next_is_a_tick_away() {
+fn at_most_three_missed_ticks_follow_a_stall() {
     for (stall, ticks, next) in [
         (9, 0, 1),
         (10, 1, 10),
@@ -26,7 +26,7 @@ fn after_a_stall_three_of_the_missed_ticks_are_made_up_for_and_the_next_is_a_tic
         (49, 3, 10),
         (1_000, 3, 10),
     ] {
-        // One that forms a group has something to do at each tick.
+        // A forming process has work at each tick.
         let mut alone = Alone::among(&["a", "b"]);
         alone.turn();
         let before = alone.clock.wall_read();
@@ -63,18 +63,18 @@ fn lock() -> Lock {
 }
 
 #[test]
-fn a_member_that_leads_nobody_and_holds_nothing_closes_at_once() {
+fn idle_follower_closes_at_once() {
     assert_eq!(Alone::among(&["a", "b"]).closes_after(vec![]), 0);
 }
 
 /// Contract, rule 11: `close` unlocks within the request timeout.
 #[test]
-fn an_unlock_that_nobody_answers_is_given_up_at_the_request_timeout_and_not_before() {
+fn close_waits_for_an_unlock_until_the_request_timeout() {
     assert_eq!(Alone::among(&["a", "b"]).closes_after(vec![lock()]), 1_000);
 }
 
 #[test]
-fn a_leader_waits_a_tenth_of_a_second_for_a_successor_and_no_longer() {
+fn closing_leader_waits_100_ms_for_a_successor() {
     assert_eq!(Alone::leading().closes_after(vec![]), 100);
     assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock is answered at once");
 }
@@ -93,7 +93,7 @@ impl Alone {
 }
 
 #[test]
-fn a_member_at_rest_wakes_for_its_heartbeats_alone() {
+fn resting_leader_wakes_for_its_heartbeats_alone() {
     let mut alone = Alone::leading();
     alone.wakes();
     let mut slept = Vec::new();
@@ -105,7 +105,7 @@ fn a_member_at_rest_wakes_for_its_heartbeats_alone() {
 }
 
 #[test]
-fn a_member_that_forms_or_closes_wakes_for_every_tick() {
+fn forming_or_closing_member_wakes_for_every_tick() {
     let mut forming = Alone::among(&["a", "b"]);
     forming.turn();
     assert_eq!([0; 5].map(|_| (forming.sleeps(), forming.wakes())), [(10, Next::Wait); 5]);
@@ -116,9 +116,9 @@ fn a_member_that_forms_or_closes_wakes_for_every_tick() {
     assert_eq!(closing.sleeps(), 10);
 }
 
-/// Ticks that were slept over are only counted, and those of a stall made as everybody's are.
+/// Quiet ticks are only counted, and those of a stall are made as usual.
 #[test]
-fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_quiet_ones() {
+fn quiet_ticks_of_a_stall_are_all_counted() {
     for (stall, calls, next) in
         [(9, 0, 1), (25, 0, 5), (50, 1, 10), (70, 3, 10), (80, 3, 10), (999, 3, 10)]
     {
@@ -136,7 +136,7 @@ fn after_a_stall_at_rest_no_more_than_three_ticks_are_made_up_for_besides_the_qu
     }
 }
 
-/// How often the driver of a member is looked at whose request nobody answers, while its clock stands.
+/// How often the driver of a member with an unanswered request is polled, while its clock stands.
 async fn looks(limit: Duration) -> usize {
     let names = ["a", "b"].map(|name| NodeName::new(name).unwrap());
     let options = MemberOptions::named("test", names.clone()).clock(Arc::new(Hand::default()));
@@ -156,7 +156,7 @@ async fn looks(limit: Duration) -> usize {
 }
 
 #[tokio::test]
-async fn a_driver_polls_for_an_answer_no_longer_than_its_limit() {
+async fn driver_busy_polls_no_longer_than_its_limit() {
     let asleep = looks(Duration::ZERO).await;
     assert!(asleep < 200, "for the runtime's timer: {asleep}");
     let awake = looks(Duration::from_micros(1)).await;

@@ -1,6 +1,6 @@
 //! Goal: a frame that says what cannot be is dropped, counted once, and changes nothing.
-//! Method: one frame at a time into a follower of a cluster that stands still, each wrong in one thing;
-//! what the follower counts and knows is compared before and after.
+//! Method: one frame at a time into a follower of a cluster that stands still, each wrong in one
+//! thing; what the follower counts and knows is compared before and after.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -69,7 +69,7 @@ fn request() -> Body {
 }
 
 #[test]
-fn each_frame_that_is_not_for_this_member_counts_once() {
+fn frame_for_another_receiver_counts_once() {
     let mut reader = Reader::new();
     let (leader, follower) = (reader.leader.clone(), reader.follower.clone());
     let header = reader.header.clone();
@@ -78,14 +78,14 @@ fn each_frame_that_is_not_for_this_member_counts_once() {
     let heartbeat = reader.append(|_| {});
     assert_eq!(reader.dropped(|_| {}, &heartbeat), 0, "it is what the leader sends");
     assert_eq!(reader.dropped(|header| header.cluster = "another".into(), &heartbeat), 1);
-    assert_eq!(reader.dropped(|header| header.from = 0, &heartbeat), 1, "nobody sent it");
-    assert_eq!(reader.dropped(|header| header.to += 1, &heartbeat), 1, "for a former self");
+    assert_eq!(reader.dropped(|header| header.from = 0, &heartbeat), 1, "it has no sender");
+    assert_eq!(reader.dropped(|header| header.to += 1, &heartbeat), 1, "for an old incarnation");
     assert_eq!(reader.dropped(|header| header.group += 1, &heartbeat), 1, "of another group");
     let stranger = Header { from: header.from + 1, ..header.clone() };
     let twice = [heartbeat.clone(), heartbeat.clone()];
     assert_eq!(reader.dropped_from(&follower, &stranger, &twice), 1, "whole, under its own name");
-    let nobody = Header { from: 0, ..header.clone() };
-    assert_eq!(reader.dropped_from(&leader, &nobody, &twice), 1, "whole, from nobody");
+    let senderless = Header { from: 0, ..header.clone() };
+    assert_eq!(reader.dropped_from(&leader, &senderless, &twice), 1, "whole, without a sender");
     let own = Header { from: header.to, ..header.clone() };
     assert_eq!(reader.dropped_from(&follower, &own, &twice[..1]), 0, "a broadcast comes back");
     let misled = Header { to: header.to + 1, ..header };
@@ -93,7 +93,7 @@ fn each_frame_that_is_not_for_this_member_counts_once() {
 }
 
 #[test]
-fn each_message_that_the_engine_must_not_see_counts_once() {
+fn refused_message_of_the_engine_counts_once() {
     let mut reader = Reader::new();
     let foreign = reader.append(|message| message.from += 1);
     assert_eq!(reader.dropped(|_| {}, &foreign), 1, "in another's name");
@@ -101,9 +101,9 @@ fn each_message_that_the_engine_must_not_see_counts_once() {
     assert_eq!(reader.dropped(|_| {}, &beyond), 1, "it breaks a rule");
 }
 
-/// One who sends under ever new ids costs bounded memory, and who is known is heard all the same.
+/// A sender under ever new ids costs bounded memory, and known senders are still heard.
 #[test]
-fn beyond_the_bound_only_those_that_were_heard_before_are_heard() {
+fn senders_beyond_the_bound_are_not_heard() {
     let mut reader = Reader::new();
     let header = reader.header.clone();
     let leader = reader.leader.clone();
@@ -136,9 +136,9 @@ fn snapshot_pieces_are_taken_from_the_leader_alone() {
     }
 }
 
-/// Whoever says that it runs is remembered by its name, in a cluster without names.
+/// In a nameless cluster every process with a presence is remembered by its name.
 #[test]
-fn beyond_the_bound_a_stranger_that_says_that_it_runs_counts_once() {
+fn presence_of_a_stranger_beyond_the_bound_counts_once() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     world.start("p");
     let says = |world: &mut World, name: &str| {
@@ -196,7 +196,7 @@ impl Outsider {
 }
 
 #[test]
-fn only_what_its_engine_sends_invites_a_process_into_a_group_that_lives() {
+fn only_messages_of_the_engine_admit_to_a_group() {
     let mut outsider = Outsider::new();
     let heartbeat = outsider.heartbeat();
     for (group, body) in [
@@ -215,9 +215,9 @@ fn only_what_its_engine_sends_invites_a_process_into_a_group_that_lives() {
     assert!(!outsider.0.group("b").votes(), "it knows nothing yet");
 }
 
-/// A Start may be lost. As one that joins it would have no vote, and the group too few.
+/// A Start may be lost. A process that joined instead would have no vote, and the group too few.
 #[test]
-fn the_first_frame_of_the_group_it_pledged_to_makes_a_process_a_founder_with_its_vote() {
+fn first_frame_of_a_pledged_group_founds_it() {
     let mut outsider = Outsider::new();
     let members = vec![("a".into(), 5), ("b".into(), outsider.me())];
     let forming = Forming { id: 9, members, table: TableConfig::default() };

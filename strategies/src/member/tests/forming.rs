@@ -1,3 +1,5 @@
+//! How groups form, and who may belong to them.
+
 use std::time::Duration;
 
 use super::world::{World, name_of};
@@ -38,7 +40,7 @@ fn nameless_processes_find_each_other() {
 }
 
 #[test]
-fn one_process_too_many_gets_limit() {
+fn surplus_process_gets_limit() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     ["p", "q", "r"].iter().for_each(|name| world.start(name));
     world.run_until_ready();
@@ -66,20 +68,6 @@ fn a_nameless_group_is_joined_only_under_its_names() {
 }
 
 #[test]
-fn a_nameless_process_that_starts_over_takes_its_own_former_place() {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    THREE.iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    let group = world.status("a").group;
-    let victim = world.follower();
-    world.kill(&victim);
-    world.start(&victim);
-    world.run_until_ready();
-    assert_eq!(world.status(&victim).group, group);
-    world.must_lock(&victim, "k", 1);
-}
-
-#[test]
 fn three_less_one_and_five_less_two_elect_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
         let mut world = World::new(names);
@@ -96,7 +84,7 @@ fn three_less_one_and_five_less_two_elect_a_leader() {
 }
 
 #[test]
-fn a_restarted_member_replaces_its_former_self() {
+fn restarted_member_replaces_its_old_incarnation() {
     for victim_leads in [true, false] {
         let mut world = World::new(&THREE);
         world.run_until_ready();
@@ -120,7 +108,7 @@ fn a_restarted_member_replaces_its_former_self() {
 }
 
 #[test]
-fn members_may_fall_one_after_another_while_each_comes_back() {
+fn members_may_restart_one_after_another() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     world.must_lock("a", "k", 1);
@@ -141,7 +129,7 @@ fn members_may_fall_one_after_another_while_each_comes_back() {
 }
 
 #[test]
-fn survivors_of_a_lost_majority_resign_and_form_anew_with_greater_tokens() {
+fn survivor_of_a_lost_majority_forms_with_greater_tokens() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let before = world.must_lock("a", "k", 1);
@@ -160,10 +148,10 @@ fn survivors_of_a_lost_majority_resign_and_form_anew_with_greater_tokens() {
     assert!(after.token > before.token);
 }
 
-/// The survivor knows its last token, and tells it to whoever forms the new group; a wall clock
-/// behind it decides nothing.
+/// The survivor sends its last token to the coordinator of the new group; a wall clock behind it
+/// decides nothing.
 #[test]
-fn tokens_of_a_new_group_begin_above_the_last_of_the_old_whoever_survived() {
+fn tokens_of_a_new_group_begin_above_the_old_ones() {
     for survivor in THREE {
         let mut world = World::new(&THREE);
         world.wall = Some(1_000_000);
@@ -187,7 +175,7 @@ fn tokens_of_a_new_group_begin_above_the_last_of_the_old_whoever_survived() {
 /// Leases of the old group that this member's process granted must have ended, in the eyes of their
 /// holders, before a new group grants again.
 #[test]
-fn a_survivor_rests_for_its_grace_before_it_pledges() {
+fn survivor_rests_for_its_grace() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     world.must_lock("a", "k", 1);
@@ -202,7 +190,7 @@ fn a_survivor_rests_for_its_grace_before_it_pledges() {
 }
 
 #[test]
-fn a_minority_grants_nothing() {
+fn minority_grants_nothing() {
     let mut world = World::new(&FIVE);
     world.run_until_ready();
     let leader = world.leader().expect("there is a leader");
@@ -215,9 +203,9 @@ fn a_minority_grants_nothing() {
     world.run_until(3_000, "granted after healing", |w| w.granted(caller).is_some());
 }
 
-/// Tables that differ in their bounds would come to differ in whom they grant.
+/// Tables that differ in their bounds would come to differ in their grants.
 #[test]
-fn a_group_has_the_bounds_of_the_member_that_formed_it() {
+fn group_has_the_bounds_of_its_coordinator() {
     let mut world = World::empty(MemberOptions::named("test", THREE.map(name_of)));
     for (waiters_per_key_max, name) in (1..).zip(THREE) {
         let table = TableConfig { waiters_per_key_max, ..TableConfig::default() };
@@ -238,7 +226,7 @@ fn a_group_has_the_bounds_of_the_member_that_formed_it() {
 }
 
 #[test]
-fn a_group_that_admits_leases_outside_grants_nothing_until_older_ones_have_ended() {
+fn outside_leases_delay_the_first_grant_of_a_group() {
     let outside = Duration::from_secs(10);
     let mut world = World::with(&THREE, |options| options.outside_max(outside));
     let caller = world.lock("a", "k", 1, 60_000);
@@ -255,15 +243,6 @@ fn a_group_that_admits_leases_outside_grants_nothing_until_older_ones_have_ended
         waited >= Duration::from_millis(10_101 - 300),
         "formed at most 300 ms before: {waited:?}"
     );
-}
-
-#[test]
-fn without_leases_outside_a_group_grants_at_once() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let caller = world.lock("a", "k", 1, 0);
-    world.run(100);
-    assert!(world.granted(caller).is_some());
 }
 
 #[test]

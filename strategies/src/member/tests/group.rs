@@ -1,5 +1,5 @@
-//! Goal: what a leader asks of its engine about its peers: who has caught up, one change of members at
-//! a time, no streaming to one that is out of reach.
+//! Goal: how a leader treats its peers: caught-up learners, one change of members at a time, no
+//! streaming to an unreachable peer.
 //! Method: three groups, without nodes and without a network; the test carries every message.
 
 use raft::eraftpb::MessageType;
@@ -17,11 +17,11 @@ fn learn() -> MemberChange {
 }
 
 #[test]
-fn one_change_of_members_is_proposed_at_a_time_and_by_the_leader_alone() {
+fn leader_alone_proposes_one_change_at_a_time() {
     let mut trio = Trio::led_by_the_first();
     assert!(!trio.group(2).propose_change(&learn()), "it follows");
     assert!(trio.group(1).propose_change(&learn()));
-    assert!(!trio.group(1).propose_change(&MemberChange::Forget { id: 3 }), "one is under way");
+    assert!(!trio.group(1).propose_change(&MemberChange::Forget { id: 3 }), "one is in progress");
     trio.deliver(&ALL);
     trio.settle(1, &ALL);
     assert_eq!(trio.group(2).learners(), [LEARNER]);
@@ -30,7 +30,7 @@ fn one_change_of_members_is_proposed_at_a_time_and_by_the_leader_alone() {
 
 /// Its vote would cost availability.
 #[test]
-fn a_learner_has_caught_up_once_it_was_heard_and_lacks_no_more_than_the_last_sixty_four() {
+fn learner_has_caught_up_within_sixty_four_entries() {
     let mut trio = Trio::led_by_the_first();
     assert!(trio.group(1).propose_change(&learn()));
     trio.deliver(&ALL);
@@ -39,15 +39,15 @@ fn a_learner_has_caught_up_once_it_was_heard_and_lacks_no_more_than_the_last_six
     let committed = |trio: &mut Trio| trio.group(1).ends_of_log().1;
     let has = committed(&mut trio);
     let term = trio.group(1).term();
-    let mut told = raft::eraftpb::Message {
+    let mut acknowledgement = raft::eraftpb::Message {
         msg_type: MessageType::MsgAppendResponse,
         from: LEARNER,
         to: 1,
         term,
         ..Default::default()
     };
-    told.index = has;
-    trio.step(told);
+    acknowledgement.index = has;
+    trio.step(acknowledgement);
     assert!(trio.group(1).has_caught_up(LEARNER));
     for nonce in 1.. {
         let behind = committed(&mut trio) - has;
@@ -58,12 +58,12 @@ fn a_learner_has_caught_up_once_it_was_heard_and_lacks_no_more_than_the_last_six
         trio.append_lock(1, nonce);
         trio.deliver(&ALL);
     }
-    assert!(!trio.group(1).has_caught_up(9), "nobody");
+    assert!(!trio.group(1).has_caught_up(9), "no learner");
 }
 
 /// Raft §6.
 #[test]
-fn a_leader_that_is_removed_leads_no_longer() {
+fn removed_leader_steps_down() {
     let mut trio = Trio::led_by_the_first();
     assert!(trio.group(1).propose_change(&MemberChange::Forget { id: 3 }));
     trio.deliver(&ALL);
@@ -75,7 +75,7 @@ fn a_leader_that_is_removed_leads_no_longer() {
 }
 
 #[test]
-fn to_a_peer_out_of_reach_one_append_is_sent_and_no_more_until_it_answers() {
+fn unreachable_peer_is_sent_a_single_append() {
     let mut trio = Trio::led_by_the_first();
     trio.append_lock(1, 1);
     trio.deliver(&ALL);
@@ -92,7 +92,7 @@ fn to_a_peer_out_of_reach_one_append_is_sent_and_no_more_until_it_answers() {
     assert_eq!((appends[2], appends[3]), (1, 4), "the other is streamed to");
 }
 
-/// When each of the first two hundred ticks said something, for a member that nobody answers; with
+/// When each of the first two hundred ticks said something, for a member without replies; with
 /// `leaps`, the quiet ones are made at once.
 fn speaks(id: u64, leaps: bool) -> (Vec<u32>, Vec<u32>) {
     let mut trio = Trio::led_by_the_first();
@@ -119,19 +119,19 @@ fn speaks(id: u64, leaps: bool) -> (Vec<u32>, Vec<u32>) {
 }
 
 #[test]
-fn quiet_ticks_only_count_and_the_one_after_them_does_what_it_always_did() {
+fn quiet_ticks_only_count() {
     for id in [1, 2] {
         let (spoke, leads) = speaks(id, false);
         let (leaping, leaping_leads) = speaks(id, true);
         assert_eq!(leaping, spoke, "member {id}");
         assert!(spoke.len() > 3);
-        // A leader that nobody answers looks for its quorum at its own time.
+        // A leader without replies looks for its quorum at its own time.
         assert_eq!(leaping_leads.is_empty(), leads.is_empty());
     }
 }
 
 #[test]
-fn a_follower_sleeps_until_it_may_miss_its_leader_and_a_leader_until_it_makes_itself_heard() {
+fn quiet_ticks_end_before_the_heartbeat() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     let now = trio.now;
@@ -143,13 +143,13 @@ fn a_follower_sleeps_until_it_may_miss_its_leader_and_a_leader_until_it_makes_it
     trio.deliver(&ALL);
     assert_eq!((trio.group(1).quiet_ticks(), trio.group(2).quiet_ticks()), (4, 6));
     assert!(trio.group(1).transfer_leadership());
-    assert!(!trio.group(1).transfer_leadership(), "one is under way");
+    assert!(!trio.group(1).transfer_leadership(), "one is in progress");
     assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
 }
 
 /// A closed connection is reported by the channel, under the name of its peer.
 #[test]
-fn a_leader_streams_to_all_but_the_peer_to_which_the_way_is_closed() {
+fn leader_streams_to_all_but_an_unreachable_peer() {
     let mut world = World::new(&["a", "b", "c"]);
     world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -162,7 +162,7 @@ fn a_leader_streams_to_all_but_the_peer_to_which_the_way_is_closed() {
         world.lock(&leader, &format!("k{nonce}"), nonce, 0);
         world.run(1);
         for (to, count) in [&*follower, other.unwrap()].iter().zip(&mut appends) {
-            let bodies = world.under_way(&leader, to).into_iter();
+            let bodies = world.in_flight(&leader, to).into_iter();
             let append = |body: &Body| match body {
                 Body::Raft(message) => {
                     let message = message.clone().into_message();

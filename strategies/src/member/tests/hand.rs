@@ -1,3 +1,5 @@
+//! A clock that a test moves by hand.
+
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,

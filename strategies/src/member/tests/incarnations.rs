@@ -1,5 +1,5 @@
-//! Goal: what was promised in a group, or under an incarnation, is not promised a second time, and nobody
-//! is given up without a proof.
+//! Goal: no promise of a group or an incarnation is made twice, and no member is presumed dead
+//! without a proof.
 //! Method: whole clusters; frames that are repeated, members that are cut off or start over.
 
 use super::world::World;
@@ -9,7 +9,7 @@ const THREE: [&str; 3] = ["a", "b", "c"];
 
 /// Silence never proves a loss, however long.
 #[test]
-fn a_voter_that_hears_nobody_for_long_stays_in_its_group() {
+fn isolated_voter_stays_in_its_group() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let (group, follower) = (world.status("a").group, world.follower());
@@ -24,7 +24,7 @@ fn a_voter_that_hears_nobody_for_long_stays_in_its_group() {
 }
 
 #[test]
-fn who_joins_and_hears_nothing_for_five_seconds_starts_over() {
+fn isolated_learner_starts_over_after_five_seconds() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let victim = world.follower();
@@ -42,9 +42,9 @@ fn who_joins_and_hears_nothing_for_five_seconds_starts_over() {
     world.run_until_ready();
 }
 
-/// A channel may repeat a frame; to found the group again would be to forget what was promised.
+/// A channel may repeat a frame; founding the group again would forget its promises.
 #[test]
-fn a_repeated_start_or_pledge_changes_nothing_in_a_group_that_exists() {
+fn repeated_start_or_pledge_changes_nothing() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     world.must_lock("b", "k", 1);
@@ -66,18 +66,18 @@ fn a_repeated_start_or_pledge_changes_nothing_in_a_group_that_exists() {
 }
 
 #[test]
-fn who_forms_a_group_tells_all_that_pledged() {
+fn coordinator_sends_start_to_all_pledged() {
     let mut world = World::new(&THREE);
     world.run_until(5_000, "the group exists", |w| w.status("a").group.is_some());
     let forming = world.status("a").group.unwrap();
     for name in ["b", "c"] {
-        assert!(world.under_way("a", name).contains(&Body::Start { forming }), "{name}");
+        assert!(world.in_flight("a", name).contains(&Body::Start { forming }), "{name}");
     }
 }
 
-/// What was promised under an incarnation that left its group cannot be promised again.
+/// The promises of an incarnation that left its group cannot be made again.
 #[test]
-fn who_leaves_its_group_goes_on_as_another_incarnation() {
+fn leaving_a_group_renews_the_incarnation() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let before = world.node("a").inside().0;
@@ -90,7 +90,7 @@ fn who_leaves_its_group_goes_on_as_another_incarnation() {
 }
 
 #[test]
-fn a_learner_that_starts_over_before_it_votes_is_forgotten() {
+fn learner_that_restarts_is_forgotten() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
@@ -105,8 +105,8 @@ fn a_learner_that_starts_over_before_it_votes_is_forgotten() {
     assert_eq!(world.group(&leader).roster().len(), 3);
 }
 
-/// The names of the processes that gave up, in order.
-fn gave_up(world: &World) -> Vec<&str> {
+/// The names of the processes that stopped, in order.
+fn stopped(world: &World) -> Vec<&str> {
     let mut names: Vec<&str> = world.failed.iter().map(|(name, _)| name.as_str()).collect();
     assert!(world.failed.iter().all(|(_, why)| why.contains("in use")), "{:?}", world.failed);
     names.sort_unstable();
@@ -114,7 +114,7 @@ fn gave_up(world: &World) -> Vec<&str> {
 }
 
 #[test]
-fn second_process_of_a_members_name_gives_up() {
+fn second_process_of_a_members_name_stops() {
     for twin in ["a'", "b'", "c'"] {
         let mut world = World::new(&THREE);
         world.run_until_ready();
@@ -122,7 +122,7 @@ fn second_process_of_a_members_name_gives_up() {
         let before = THREE.map(|name| (world.status(name).leader, world.status(name).term));
         world.start(twin);
         world.run(3_000);
-        assert_eq!(gave_up(&world), [twin]);
+        assert_eq!(stopped(&world), [twin]);
         let after = THREE.map(|name| (world.status(name).leader, world.status(name).term));
         assert_eq!(after, before, "no election");
         assert!(world.lost.is_empty());
@@ -140,7 +140,7 @@ fn whole_set_started_twice_settles_on_one_group() {
         }
         world.run(3_000);
         world.run_until_ready();
-        assert_eq!(gave_up(&world).len(), 3, "after {pause} ms");
+        assert_eq!(stopped(&world).len(), 3, "after {pause} ms");
         let mut groups = world.running().map(|name| world.status(name).group);
         let first = groups.next().expect("three go on");
         assert!(first.is_some() && groups.all(|group| group == first), "after {pause} ms");
@@ -149,7 +149,7 @@ fn whole_set_started_twice_settles_on_one_group() {
 
 /// A member is cut off, and its name started elsewhere; then the network heals.
 #[test]
-fn member_that_was_replaced_while_cut_off_gives_up() {
+fn member_that_was_replaced_while_cut_off_stops() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let lost = world.follower();
@@ -160,6 +160,6 @@ fn member_that_was_replaced_while_cut_off_gives_up() {
     world.run_until(5_000, "the successor votes", |w| w.status(&twin).ready);
     world.heal();
     world.run(5_000);
-    assert_eq!(gave_up(&world), [lost.as_str()]);
+    assert_eq!(stopped(&world), [lost.as_str()]);
     assert!(world.status(&twin).ready);
 }

@@ -1,12 +1,11 @@
-//! Goal: whatever order a member's callers and its driver run in, every call is answered, nobody
-//! holds beside another, a loss reaches who relies on the lock, and nothing stays locked that
-//! nobody has.
+//! Goal: in every order of a member's callers and its driver, each call is answered, a key has at
+//! most one holder, a loss reaches its holder, and nothing stays locked without a holder.
 //!
 //! Method: a member that is its own majority; its driver is a thread of its own, and each caller is
 //! another. `shuttle` chooses who runs next whenever one of them reads the clock, looks into the
 //! channel, waits, or uses a mutex or an atomic of the crate. Time stands still but while a member
-//! closes. A call that nobody answers is a deadlock, which it reports. At the end the table, the
-//! requests under way and the watches must be empty.
+//! closes. A call without a reply is a deadlock, which it reports. At the end the table, the
+//! pending requests and the watches must be empty.
 //!
 //! tokio's channels are single steps here; their inner orders are tokio's to test.
 
@@ -37,7 +36,7 @@ use crate::{
 /// Schedules of each kind: one forms a group, which takes longer than all that follows.
 const SCHEDULES: usize = 5_000;
 
-/// Whoever reads it may be overtaken. No sleep ends: only an answer does.
+/// A reader may be overtaken. No sleep ends: only a reply ends a wait.
 #[derive(Debug, Default)]
 struct Moments(AtomicU64);
 
@@ -52,7 +51,7 @@ impl Clock for Moments {
     }
 }
 
-/// A channel on which nobody else speaks.
+/// A channel without other senders.
 struct Silent(NodeName);
 
 #[async_trait]
@@ -138,7 +137,7 @@ impl Alone {
 async fn drive(mut driver: Driver<Backend>, clock: Arc<Moments>) -> Sizes {
     loop {
         let first = if driver.is_closing() {
-            // It waits for time to pass, and for nobody.
+            // It waits for time to pass, and for no task.
             clock.0.fetch_add(10, Ordering::SeqCst);
             driver.mailbox().try_recv()
         } else {
@@ -217,8 +216,8 @@ fn a_lock_dropped_while_it_is_answered_is_passed_on() {
 
 /// `close` once left a lock that was granted and not yet taken by its caller.
 #[test]
-fn a_lock_granted_while_its_member_closes_is_either_taken_and_lost_or_passed_on() {
-    let name = "a_lock_granted_while_its_member_closes_is_either_taken_and_lost_or_passed_on";
+fn lock_granted_during_close_is_lost_or_passed_on() {
+    let name = "lock_granted_during_close_is_lost_or_passed_on";
     explore_times(SCHEDULES, name, || {
         let alone = Alone::leading();
         let member = alone.member.clone();
@@ -234,7 +233,7 @@ fn a_lock_granted_while_its_member_closes_is_either_taken_and_lost_or_passed_on(
         let taken = caller.join().unwrap();
         let left = alone.driving.join().unwrap();
         // Who took it and began to watch it when the driver had gone leaves it to its lease.
-        assert!(taken || left == Sizes::default(), "nobody has it, and it stays locked");
+        assert!(taken || left == Sizes::default(), "no process has it, and it stays locked");
     });
 }
 
@@ -280,7 +279,7 @@ fn an_extend_beside_the_unlock_never_brings_the_lock_back() {
             })
         };
         unlock(&alone.member, &held);
-        assert!(watch.is_lost(), "an unlocked lock is relied on by nobody");
+        assert!(watch.is_lost(), "no process relies on an unlocked lock");
         extending.join().unwrap();
         unlock(&alone.member, &lock(&alone.member).unwrap());
         drop(watch);
@@ -321,7 +320,7 @@ fn a_driver_that_is_dropped_ends_every_call_and_every_hold() {
     });
 }
 
-/// Whoever forgets to take its request back leaves a place in the queue that is granted to nobody.
+/// A request that is not withdrawn leaves a position in the queue that is granted in vain.
 #[test]
 fn a_forgotten_withdrawal_would_be_found() {
     let found = found("a_forgotten_withdrawal_would_be_found", || {

@@ -1,3 +1,5 @@
+//! Locks, waiters and leases on whole clusters of nodes.
+
 use super::world::World;
 use crate::lock_table::Command;
 
@@ -10,14 +12,14 @@ fn ready() -> World {
 }
 
 #[test]
-fn a_call_before_there_is_a_leader_waits_for_one() {
+fn call_waits_for_a_leader() {
     let mut world = World::new(&THREE);
     let caller = world.lock("b", "k", 1, 5_000);
     world.run_until(5_000, "granted", |w| w.granted(caller).is_some());
 }
 
 #[test]
-fn waiters_of_all_members_are_granted_in_fifo_order_across_a_leader_change() {
+fn waiters_are_granted_in_order_across_a_leader_change() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
@@ -42,26 +44,7 @@ fn waiters_of_all_members_are_granted_in_fifo_order_across_a_leader_change() {
 }
 
 #[test]
-fn waiters_of_a_dead_process_are_dropped_in_one_step() {
-    let mut world = ready();
-    let (leader, victim) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&leader, "k", 1);
-    for nonce in 10..40 {
-        world.lock(&victim, "k", nonce, 60_000);
-    }
-    world.run(100);
-    let mine = world.lock(&leader, "k", 2, 60_000);
-    world.run(100);
-    assert_eq!(world.node(&leader).sizes(0).table.waiters, 31);
-    world.kill(&victim);
-    world.run(4_000);
-    assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
-    world.must_unlock(&leader, "k", 1);
-    world.run_until(100, "the live waiter is next", |w| w.granted(mine).is_some());
-}
-
-#[test]
-fn a_process_taken_for_dead_queues_again() {
+fn process_presumed_dead_enqueues_again() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
@@ -77,7 +60,7 @@ fn a_process_taken_for_dead_queues_again() {
 }
 
 #[test]
-fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
+fn locks_of_the_leader_leave_no_nonce() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     for nonce in 1..200 {
@@ -88,7 +71,7 @@ fn locks_taken_by_the_leader_itself_leave_no_nonce_to_remember() {
 }
 
 #[test]
-fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
+fn many_nonces_are_forgotten_after_their_memory() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     for nonce in 0..5_000 {
@@ -105,7 +88,7 @@ fn nonces_are_forgotten_soon_after_their_memory_ends_however_many() {
 
 /// Contract, rule 7: after `waiter_ttl`, and not before.
 #[test]
-fn a_process_is_taken_for_dead_when_it_was_not_heard_for_three_seconds_and_no_sooner() {
+fn silent_process_is_presumed_dead_after_three_seconds() {
     let mut world = ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
@@ -121,9 +104,9 @@ fn a_process_is_taken_for_dead_when_it_was_not_heard_for_three_seconds_and_no_so
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
 }
 
-/// A new leader has heard nobody yet: it gives everybody time from the beginning of its lead.
+/// A new leader has heard no process yet: all have time from the beginning of its leadership.
 #[test]
-fn a_new_leader_takes_nobody_for_dead_that_it_has_had_no_time_to_hear() {
+fn new_leader_gives_silent_processes_time() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
@@ -135,14 +118,14 @@ fn a_new_leader_takes_nobody_for_dead_that_it_has_had_no_time_to_hear() {
     world.run_until(2_000, "a new leader", |w| w.leader().is_some());
     for _ in 0..200 {
         world.run(1);
-        assert_eq!(world.node(others[0]).sizes(0).table.waiters, 1, "it keeps its place");
+        assert_eq!(world.node(others[0]).sizes(0).table.waiters, 1, "it keeps its position");
     }
     world.must_unlock(others[0], "k", 1);
     world.run_until(200, "it is next", |w| w.granted(waiting).is_some());
 }
 
 #[test]
-fn a_member_that_is_its_own_majority_answers_within_the_turn() {
+fn single_member_answers_within_the_turn() {
     let mut world = World::new(&["a"]);
     world.run_until_ready();
     world.run(100);
@@ -155,7 +138,7 @@ fn a_member_that_is_its_own_majority_answers_within_the_turn() {
 }
 
 #[test]
-fn two_processes_that_die_one_after_the_other_are_both_dropped_in_time_and_named_once() {
+fn each_dead_process_is_dropped_once_in_time() {
     const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
     let mut world = World::new(&FIVE);
     world.run_until_ready();

@@ -55,7 +55,7 @@ impl Trio {
         self.group(to).step(RaftMessage::of(message).unwrap()).unwrap();
     }
 
-    /// Carries messages over these links, and drops all others, until nobody has more to say.
+    /// Carries messages over these links, and drops all others, until there are none left.
     pub(super) fn deliver(&mut self, links: &[Link]) {
         loop {
             let said: Vec<Message> = (1..=3).flat_map(|id| self.drain(id)).collect();
@@ -86,7 +86,7 @@ impl Trio {
         panic!("no leader of a later term");
     }
 
-    /// Lets the first group, which leads, hear nobody until it leads no more.
+    /// Isolates the first group, which leads, until it leads no more.
     pub(super) fn step_down(&mut self) {
         while self.group(1).is_leader() {
             let now = self.now;
@@ -146,7 +146,7 @@ fn grants_vote(message: &Message) -> bool {
 #[test]
 fn log_replication_induction_step() {
     let mut trio = Trio::led_by_the_first();
-    // Rubbish: the leader is cut off, and what it appends reaches nobody.
+    // The leader is cut off, and its entries reach no other member.
     trio.append_lock(1, 9);
     trio.append_lock(1, 10);
     trio.deliver(&[]);
@@ -221,14 +221,14 @@ fn fails_when_append_entries_is_received_from_earlier_terms() {
 }
 
 #[test]
-fn unblocks_when_uncommitted_entries_in_previous_terms_are_detected() {
+fn uncommitted_entries_of_previous_terms_do_not_block() {
     let mut trio = Trio::led_by_the_first();
-    // The entry reaches nobody, and the leader, which hears nobody, steps down.
+    // The entry reaches no member, and the isolated leader steps down.
     trio.append_lock(1, 9);
     trio.step_down();
     assert!((1..=3).all(|id| !trio.was_granted(id, 9)), "committed by one of three");
 
-    // Nobody proposes anything: the new leader's own entry commits the one before it (Raft §5.4.2).
+    // Without a proposal the new leader's own entry commits the one before it (Raft §5.4.2).
     let leader = trio.elect(&[(1, 2), (2, 1)]);
     assert_eq!(leader, 1, "only the first has the entry");
     assert!(trio.was_granted(1, 9), "the entry of the earlier term is stuck");

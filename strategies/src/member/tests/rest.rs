@@ -1,4 +1,4 @@
-//! Goal: a group at rest costs next to nothing, and what its members sleep over is missed by nobody.
+//! Goal: a group at rest costs next to nothing, and quiet ticks are missed by no member.
 //! Method: three drivers over a hub in memory, turned by hand whenever a frame waits or their own
 //! time has come; turns are counted.
 
@@ -114,7 +114,7 @@ impl Trio {
 }
 
 #[test]
-fn at_rest_a_member_turns_for_what_the_leader_says_and_for_nothing_else() {
+fn resting_member_turns_for_leader_frames_alone() {
     let mut trio = Trio::formed();
     let before: Vec<u64> = trio.processes.iter().map(|process| process.turns).collect();
     trio.run(10_000);
@@ -127,7 +127,7 @@ fn at_rest_a_member_turns_for_what_the_leader_says_and_for_nothing_else() {
 }
 
 #[test]
-fn a_follower_that_sleeps_hears_that_its_leader_has_gone() {
+fn sleeping_follower_misses_its_leader() {
     let mut trio = Trio::formed();
     trio.run(1_000);
     let leader = trio.leader();
@@ -138,7 +138,7 @@ fn a_follower_that_sleeps_hears_that_its_leader_has_gone() {
 }
 
 #[test]
-fn a_process_that_stood_still_neither_campaigns_nor_deposes_itself() {
+fn stalled_process_neither_campaigns_nor_steps_down() {
     let mut trio = Trio::formed();
     for stall in [60, 130, 1_000, 10_000] {
         let leader = trio.leader();
@@ -157,11 +157,11 @@ fn a_process_that_stood_still_neither_campaigns_nor_deposes_itself() {
 
 /// What its followers say was waiting all the time.
 #[test]
-fn a_leader_that_stood_still_keeps_the_places_of_processes_that_spoke_meanwhile() {
+fn stalled_leader_keeps_waiters_of_live_processes() {
     let mut trio = Trio::formed();
     let leader = trio.leader();
     let (follower, down) = ((leader + 1) % 3, (leader + 2) % 3);
-    // Two of three: while the leader stands still nobody else is elected.
+    // Two of three: while the leader stands still no other is elected.
     trio.processes[down].stopped = true;
     for (process, nonce) in [(leader, 1), (follower, 2), (leader, 3)] {
         trio.ask(process, nonce);

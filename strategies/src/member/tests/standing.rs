@@ -1,5 +1,5 @@
-//! Goal: when a member says how it stands, what it says of itself, and what it answers to one that
-//! says how it stands.
+//! Goal: when a member sends its presence, what it contains, and the replies to the presence of
+//! another process.
 //! Method: whole clusters, of which the frames are read; and presences made by hand, from processes
 //! that answer every challenge.
 
@@ -24,17 +24,17 @@ fn nameless() -> World {
     world
 }
 
-/// The presences that are under way from one to another.
+/// The presences in flight from one process to another.
 fn presences(world: &World, from: &str, to: &str) -> Vec<Presence> {
     let presence = |body| match body {
         Body::Presence(presence) => Some(presence),
         _ => None,
     };
-    world.under_way(from, to).into_iter().filter_map(presence).collect()
+    world.in_flight(from, to).into_iter().filter_map(presence).collect()
 }
 
 #[test]
-fn who_is_in_no_group_says_so_every_fifty_milliseconds_to_each_other_name() {
+fn groupless_process_sends_presence_every_50_ms() {
     let mut world = World::new(&THREE);
     world.kill("b");
     world.kill("c");
@@ -43,18 +43,15 @@ fn who_is_in_no_group_says_so_every_fifty_milliseconds_to_each_other_name() {
     for _ in 0..1_000 {
         world.run(1);
         said.extend(presences(&world, "a", "b"));
-        assert!(world.under_way("a", "a").is_empty(), "it tells itself");
+        assert!(world.in_flight("a", "a").is_empty(), "it sends to itself");
     }
     assert_eq!(said.len(), 20);
-    assert!(
-        said.windows(2).all(|two| two[0].seq < two[1].seq),
-        "an older one is told by its number"
-    );
+    assert!(said.windows(2).all(|two| two[0].seq < two[1].seq), "the number shows the order");
     assert!(said.iter().all(|presence| presence.standing == Standing::Free));
 }
 
 #[test]
-fn a_member_is_silent_while_it_has_a_leader_and_asks_once_it_had_none_for_half_a_second() {
+fn presence_is_sent_half_a_second_after_losing_the_leader() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
@@ -67,7 +64,7 @@ fn a_member_is_silent_while_it_has_a_leader_and_asks_once_it_had_none_for_half_a
     world.kill(&leader);
     world.kill(other);
     world.run_until(1_000, "it has no leader", |w| w.status(&follower).leader.is_none());
-    assert!(!world.status(&follower).ready, "nobody can be asked");
+    assert!(!world.status(&follower).ready, "there is no leader");
     let asks = |world: &World| !presences(world, &follower, &leader).is_empty();
     let after = world.run_until(1_000, "it asks", asks);
     assert!((500..=560).contains(&after), "after {after} ms");
@@ -77,15 +74,7 @@ fn a_member_is_silent_while_it_has_a_leader_and_asks_once_it_had_none_for_half_a
 }
 
 #[test]
-fn one_process_too_many_knows_it() {
-    let mut world = nameless();
-    world.start("d");
-    world.run_until(2_000, "it is told", |w| w.status("d").full.is_some());
-    assert_eq!(world.status("d").full, Some(3));
-}
-
-#[test]
-fn whoever_joins_is_not_ready_before_it_votes_and_says_that_it_joins() {
+fn learner_is_joining_and_not_ready() {
     let mut world = ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.kill(&victim);
@@ -116,7 +105,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// One that the member knows to run.
+    /// A process that the member knows to run.
     fn known_to(world: &mut World, member: &str, name: &'static str, incarnation: u64) -> Self {
         let mut visitor = Self { name, incarnation, said: 1_000_000, echo: 0 };
         visitor.says(world, member, Standing::Resting);
@@ -151,18 +140,18 @@ impl Visitor {
 
 /// A Start may be lost; and one for a forming that is not complete would split the cluster.
 #[test]
-fn who_pledged_to_this_very_group_is_told_that_it_exists_and_no_other() {
+fn pledged_process_gets_start_of_its_group_alone() {
     let mut world = ready();
     let group = world.status("a").group.unwrap();
     let incarnation = world.node("c").inside().0;
     let mut peer = Visitor::known_to(&mut world, "a", "c", incarnation);
-    let told = peer.says(&mut world, "a", Standing::Pledged(group));
-    assert_eq!(told, [Body::Start { forming: group }]);
+    let replies = peer.says(&mut world, "a", Standing::Pledged(group));
+    assert_eq!(replies, [Body::Start { forming: group }]);
     assert_eq!(peer.says(&mut world, "a", Standing::Pledged(group + 1)), []);
 }
 
 #[test]
-fn a_leader_tells_a_stranger_that_believes_itself_a_member_and_nobody_else() {
+fn leader_sends_removed_to_strangers_of_its_group() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
@@ -178,22 +167,22 @@ fn a_leader_tells_a_stranger_that_believes_itself_a_member_and_nobody_else() {
     let of_another = stranger.says(&mut world, &leader, Standing::Member(group + 1));
     assert_eq!(of_another, [], "of a group of its own");
     let mut stranger = Visitor::known_to(&mut world, &follower, name, 77);
-    let told = stranger.says(&mut world, &follower, Standing::Member(group));
-    assert_eq!(told, [], "a follower may not know yet that it was admitted");
+    let replies = stranger.says(&mut world, &follower, Standing::Member(group));
+    assert_eq!(replies, [], "a follower may not know yet that it was admitted");
 }
 
 #[test]
-fn every_member_tells_a_stranger_that_the_cluster_is_full() {
+fn stranger_gets_full_from_every_member() {
     let mut world = nameless();
     for member in THREE {
         let mut stranger = Visitor { name: "d", incarnation: 77, said: 0, echo: 0 };
-        let told = stranger.says(&mut world, member, Standing::Free);
-        assert_eq!(told, [Body::Full { limit: 3 }], "{member}");
+        let replies = stranger.says(&mut world, member, Standing::Free);
+        assert_eq!(replies, [Body::Full { limit: 3 }], "{member}");
     }
 }
 
 #[test]
-fn a_member_of_a_cluster_of_names_that_comes_back_is_never_told_that_it_is_full() {
+fn returning_member_does_not_get_full() {
     let mut world = ready();
     let (leader, name) = (world.leader().unwrap(), world.follower());
     let name = THREE.into_iter().find(|other| **other == name).unwrap();
@@ -202,7 +191,7 @@ fn a_member_of_a_cluster_of_names_that_comes_back_is_never_told_that_it_is_full(
 }
 
 /// Sends one body, in the leader's name, to a member.
-fn tell(world: &mut World, member: &str, group: u128, body: &Body) {
+fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let leader = world.leader().unwrap();
     let from = if leader == member { 77 } else { world.node(&leader).inside().0 };
     let to = world.node(member).inside().0;
@@ -214,33 +203,33 @@ fn tell(world: &mut World, member: &str, group: u128, body: &Body) {
 }
 
 #[test]
-fn only_a_follower_leaves_at_the_word_that_it_was_removed_from_this_very_group() {
+fn follower_leaves_when_removed_from_its_group() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
-    tell(&mut world, &leader, group, &Body::Removed);
+    send(&mut world, &leader, group, &Body::Removed);
     assert_eq!(world.status(&leader).group, Some(group), "no other leads its group");
-    tell(&mut world, &follower, group + 1, &Body::Removed);
+    send(&mut world, &follower, group + 1, &Body::Removed);
     assert_eq!(world.status(&follower).group, Some(group));
-    tell(&mut world, &follower, group, &Body::Removed);
+    send(&mut world, &follower, group, &Body::Removed);
     assert_eq!(world.status(&follower).group, None);
 }
 
 #[test]
-fn a_member_is_not_refused_as_one_too_many() {
+fn member_ignores_full() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 5_000);
     world.run(20);
-    tell(&mut world, &follower, 0, &Body::Full { limit: 3 });
+    send(&mut world, &follower, 0, &Body::Full { limit: 3 });
     world.run(20);
     assert!(!world.answers.contains_key(&waiting), "it waits on");
     assert_eq!(world.status(&follower).full, None);
 }
 
 #[test]
-fn a_newcomer_that_pledged_to_another_group_is_not_admitted() {
+fn newcomer_pledged_to_another_group_is_not_admitted() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let name = THREE.into_iter().find(|name| **name == follower).unwrap();

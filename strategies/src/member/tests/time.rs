@@ -32,7 +32,7 @@ fn stamps(world: &World, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_grant_counts_from_before_the_first_send_however_late_and_often_it_was_asked() {
+fn grant_counts_from_before_the_first_send() {
     let mut world = ready();
     world.latency = Duration::from_millis(40);
     let names = [world.leader().unwrap(), world.follower()];
@@ -48,7 +48,7 @@ fn a_grant_counts_from_before_the_first_send_however_late_and_often_it_was_asked
 }
 
 #[test]
-fn an_extend_counts_from_before_the_first_send_however_late_and_often_it_was_asked() {
+fn extend_counts_from_before_the_first_send() {
     let mut world = ready();
     let follower = world.follower();
     let grant = world.must_lock(&follower, "k", 1);
@@ -66,7 +66,7 @@ fn an_extend_counts_from_before_the_first_send_however_late_and_often_it_was_ask
 
 /// A change of leader lengthens a lease by no more than this and the time without a leader.
 #[test]
-fn while_a_lease_lives_a_stamp_is_committed_every_half_second_and_no_more_often() {
+fn stamp_is_committed_every_half_second_of_a_lease() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     world.must_lock(&leader, "k", 1);
@@ -80,13 +80,12 @@ fn while_a_lease_lives_a_stamp_is_committed_every_half_second_and_no_more_often(
     world.must_unlock(&leader, "k", 1);
     let before = stamps(&world, &leader).len();
     world.run(4_000);
-    assert!(stamps(&world, &leader).len() <= before + 1, "nobody holds: no stamp is due");
+    assert!(stamps(&world, &leader).len() <= before + 1, "no lease lives: no stamp is due");
 }
 
-/// What a former leader appended and nobody committed is part of the log that its successor
-/// continues: it goes on from there.
+/// The uncommitted entries of a former leader are part of the log that its successor continues.
 #[test]
-fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones() {
+fn stamps_never_fall_across_a_leader_change() {
     // Of three, a follower that gets an entry commits it.
     const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
     let mut world = World::new(&FIVE);
@@ -97,7 +96,7 @@ fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones
     world.must_unlock(&leader, "k", 1);
     world.run(100);
     let applied = world.group(others[0]).table().now();
-    // Nobody holds: no stamp is committed for long, and the next lies far ahead.
+    // No lease lives: no stamp is committed for long, and the next lies far ahead.
     world.run(6_000);
     // Two followers get the entry; their acknowledgements do not come back.
     for (number, other) in others.iter().enumerate() {
@@ -121,9 +120,9 @@ fn stamps_never_fall_along_a_log_although_a_leader_changes_with_uncommitted_ones
     assert!(stamps.windows(2).all(|two| two[0] <= two[1]), "{stamps:?}");
 }
 
-/// Contract, rule 3: leases due are ended at once where someone waits.
+/// Contract, rule 3: leases due are ended at once where a waiter exists.
 #[test]
-fn a_leader_alone_wakes_for_the_end_of_a_lease_that_somebody_waits_for() {
+fn leader_alone_wakes_for_the_end_of_a_lease() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let first = world.must_lock(&leader, "k", 1);
@@ -135,12 +134,12 @@ fn a_leader_alone_wakes_for_the_end_of_a_lease_that_somebody_waits_for() {
     let grant = world.granted(waiting).unwrap();
     assert_eq!(grant.granted_at, first.expires_at, "not a millisecond later");
     let after = world.now.since(wakes);
-    assert!(after <= LATENCY * 4, "it is told {after:?} after the leader was to wake");
+    assert!(after <= LATENCY * 4, "it learns of it {after:?} after the leader was to wake");
 }
 
 /// So that followers seldom stand at one time, and a seed replays.
 #[test]
-fn elections_come_after_150_to_300_milliseconds_all_over_that_span_and_the_same_for_a_seed() {
+fn elections_spread_over_150_to_300_ms_and_replay() {
     let elections = || {
         let mut world = ready();
         let mut took = Vec::new();
@@ -164,10 +163,10 @@ fn elections_come_after_150_to_300_milliseconds_all_over_that_span_and_the_same_
     assert_eq!(elections(), took);
 }
 
-/// Contract, rule 3: no change of leader shortens a lease. While nobody led, no cluster time passed;
-/// a former leader's own clock went on.
+/// Contract, rule 3: no change of leader shortens a lease. Without a leader no cluster time
+/// passed; a former leader's own clock went on.
 #[test]
-fn who_leads_again_goes_on_from_the_log_and_not_from_its_former_clock() {
+fn reelected_leader_continues_from_the_log() {
     let mut world = ready();
     let first = world.leader().unwrap();
     world.must_lock(&first, "warm", 1);
@@ -195,9 +194,9 @@ fn who_leads_again_goes_on_from_the_log_and_not_from_its_former_clock() {
     panic!("the first never led again");
 }
 
-/// Whatever is under way, there is something to do at each tick.
+/// Any change or election has work at each tick.
 #[test]
-fn only_a_member_of_a_group_that_is_whole_and_led_sleeps_over_ticks() {
+fn only_members_of_a_settled_group_skip_ticks() {
     let quiet = |world: &mut World, name: &str| world.node(name).quiet_ticks() > 0;
     let mut world = ready();
     world.run(100);
@@ -229,7 +228,7 @@ fn only_a_member_of_a_group_that_is_whole_and_led_sleeps_over_ticks() {
 }
 
 #[test]
-fn who_waits_for_an_answer_wakes_to_ask_again_although_it_sleeps_over_ticks() {
+fn pending_request_is_retransmitted_despite_quiet_ticks() {
     let mut world = ready();
     world.run(100);
     let (leader, follower) = (world.leader().unwrap(), world.follower());

@@ -1,7 +1,7 @@
 //! Goal: no request is stamped with a time read before it was received (contract, rule 3), and none
 //! that a peer may not make is appended.
 //! Method: one driver alone, turned by hand, and frames of a process that is none of ours; its own
-//! process stops in the middle of a turn, and what was sent meanwhile arrives in that very turn.
+//! process stops in the middle of a turn, and frames sent in that time arrive in that very turn.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// A channel on which nobody else speaks: frames are put in, each with a pause of the process that
+/// A channel without other senders: frames are put in, each with a pause of the process that
 /// goes before its arrival.
 pub(super) struct Silent {
     name: NodeName,
@@ -145,7 +145,7 @@ impl Alone {
 }
 
 #[test]
-fn a_request_taken_after_a_pause_within_the_turn_is_stamped_after_the_pause() {
+fn request_taken_after_a_pause_is_stamped_after_it() {
     let mut alone = Alone::leading();
     alone.takes_after(0, "before", 1);
     alone.turn();

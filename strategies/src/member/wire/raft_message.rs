@@ -1,3 +1,5 @@
+//! The engine's messages as they travel.
+
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -127,11 +129,11 @@ impl RaftMessage {
         self.kind.0 == MessageType::MsgSnapshot
     }
 
-    /// Cuts an append whose entries take more than `bytes_max` together into some that take no more,
-    /// each of which goes on where the one before ends. One entry is never cut.
+    /// Cuts an append whose entries take more than `bytes_max` together into consecutive ones that
+    /// do not. One entry is never cut.
     ///
-    /// The engine bounds what it sends at a time, but adds to an append that has not left yet,
-    /// however long that is.
+    /// The engine bounds one append, but adds entries to an append that has not left yet, whatever
+    /// its length.
     pub(in crate::member) fn cut(mut self, bytes_max: usize, mut part: impl FnMut(Self)) {
         let mut bytes = 0;
         let all = self.entries.iter().map(RaftEntry::bytes_max).sum::<usize>();
@@ -293,17 +295,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_back_as_it_went() {
+    fn message_survives_the_round_trip() {
         let message = full();
         let mirrored = RaftMessage::of(message.clone()).unwrap();
         assert_eq!(mirrored.into_message(), message);
     }
 
-    /// An append of so many entries of ten bytes from index 8 on, the term growing with each.
+    /// An append of entries of ten bytes from index 8 on, the term growing with each.
     fn append(entries: u64) -> RaftMessage {
-        let entry = |place: u64| Entry {
-            index: 8 + place,
-            term: 4 + place,
+        let entry = |number: u64| Entry {
+            index: 8 + number,
+            term: 4 + number,
             data: Bytes::from_static(b"0123456789"),
             ..Entry::default()
         };
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_that_is_too_long_is_cut_into_some_that_follow_one_another() {
+    fn long_append_is_cut_into_consecutive_ones() {
         let (whole, each) = (append(7), 10 + 48);
         let parts = parts(whole.clone(), 2 * each);
         let sizes = parts.iter().map(|part| part.entries.len()).collect::<Vec<_>>();
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_that_fits_is_not_cut_and_one_entry_never_is() {
+    fn short_append_and_single_entry_are_not_cut() {
         let each = 10 + 48;
         assert_eq!(parts(append(2), 2 * each), [append(2)]);
         assert_eq!(parts(append(2), 2 * each - 1).len(), 2);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_no_more_bytes_than_is_reckoned() {
+    fn entry_takes_no_more_than_its_bytes_max() {
         let bytes = Bytes::from(vec![7; 300]);
         let (term, index) = (u64::MAX, u64::MAX);
         let entry =
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_proposal_does_not_travel() {
+    fn forwarded_proposal_does_not_travel() {
         let message = Message { msg_type: MessageType::MsgPropose, ..Message::default() };
         assert!(RaftMessage::of(message).is_none());
     }

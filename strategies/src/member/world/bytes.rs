@@ -1,3 +1,5 @@
+//! Frames as bytes, for the tests of decoders.
+
 /// Draws choices from hostile bytes; zeros once they are used up.
 pub(super) struct Choices<'a>(&'a [u8]);
 

@@ -1,4 +1,4 @@
-//! A cluster of real nodes that has formed, and somebody who can send it any frame.
+//! A cluster of real nodes that has formed, and an attacker that can send it any frame.
 
 use super::{World, bytes::Choices, forge::Victim, name_of};
 use crate::member::{
@@ -136,7 +136,7 @@ impl Run {
         }
     }
 
-    /// A frame of old, to whomever, perhaps altered.
+    /// An earlier frame, to any member, perhaps altered.
     fn again(&mut self, to: &str, choices: &mut Choices<'_>) {
         let Some((from, mut frame)) = self.kept.get(choices.below(KEPT)).cloned() else { return };
         for _ in 0..choices.below(4) {

@@ -1,7 +1,6 @@
-//! Goal: each rule of a peer's message refuses by itself, and nothing that keeps them all is
-//! refused.
-//! Method: a member with six entries of which four are committed; for each kind of message one that
-//! is right, changed in one thing. The refusal is named, so that no other rule stands in.
+//! Goal: each rule of a peer's message refuses by itself, and a message that keeps them all passes.
+//! Method: a member with six entries of which four are committed; for each kind of message a
+//! valid one, changed in one thing. The refusal is named, so that no other rule stands in.
 
 use raft::{
     Config, RawNode,
@@ -39,7 +38,7 @@ fn message(msg_type: MessageType) -> Message {
     Message { msg_type, to: ME, from: PEER, term: TERM, ..Message::default() }
 }
 
-/// One that passes, with a change.
+/// A message that passes, with a change.
 fn with(msg_type: MessageType, change: impl FnOnce(&mut Message)) -> Option<Invalid> {
     let mut message = match msg_type {
         MessageType::MsgAppend => append(LAST, 2, &[(LAST + 1, TERM)]),
@@ -76,7 +75,7 @@ fn only_what_a_peer_sends_to_this_very_incarnation_is_taken() {
 }
 
 #[test]
-fn terms_and_indexes_that_no_election_and_no_log_came_to_are_refused() {
+fn terms_and_indexes_beyond_their_range_are_refused() {
     use MessageType::{MsgAppendResponse as Answer, MsgRequestVote as Vote};
     let far_below_the_end_of_their_range = (1 << 48) - 1;
     assert_eq!([TERM_MAX, INDEX_MAX], [far_below_the_end_of_their_range; 2]);
@@ -137,7 +136,7 @@ fn who_has_entries_to_store_is_not_made_to_lead() {
     let node = unstored();
     assert_eq!(judge(&node, MsgTimeoutNow), Some(Invalid::Unstored));
     assert_eq!(judge(&node, MsgHeartbeat), None, "all else is taken");
-    assert_eq!(judge(&node, MsgRequestVoteResponse), None, "a late vote makes nobody lead");
+    assert_eq!(judge(&node, MsgRequestVoteResponse), None, "a late vote elects no leader");
     let mut leader = follower();
     leader.raft.become_candidate();
     leader.raft.become_leader();
@@ -196,7 +195,7 @@ fn a_heartbeat_commits_no_more_than_this_member_has() {
 }
 
 #[test]
-fn nobody_acknowledges_more_than_the_log_holds() {
+fn acknowledgement_beyond_the_log_is_refused() {
     use MessageType::MsgAppendResponse as T;
     assert_eq!(with(T, |m| m.index = LAST), None);
     assert_eq!(with(T, |m| m.index = LAST + 1), Some(Invalid::Acknowledged));
@@ -209,7 +208,7 @@ fn nobody_acknowledges_more_than_the_log_holds() {
 }
 
 #[test]
-fn a_candidate_that_claims_a_commit_beyond_the_log_names_its_term() {
+fn commit_of_a_candidate_beyond_the_log_needs_a_term() {
     use MessageType::{MsgRequestPreVote, MsgRequestVote};
     for msg_type in [MsgRequestVote, MsgRequestPreVote] {
         assert_eq!(with(msg_type, |m| m.commit = LAST), None);
@@ -265,7 +264,7 @@ fn a_snapshot_has_a_configuration_that_can_be() {
         ("a future learner that votes", |c| c.learners_next = vec![2]),
         ("a future learner that did not vote", |c| c.learners_next = vec![6]),
         ("a learner from nowhere", |c| (c.voters_outgoing, c.auto_leave) = (vec![], false)),
-        ("a change to leave, and none under way", |c| {
+        ("a change to leave, and none in progress", |c| {
             (c.voters_outgoing, c.learners_next) = (vec![], vec![]);
         }),
         ("a learner to be and that is", |c| c.learners = vec![5, 4]),
