@@ -13,14 +13,13 @@ mod outbox;
 mod requests;
 mod roster;
 mod standing;
-mod turn;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use gaggle_channels::NodeName;
 
 pub use self::standing::MemberSizes;
-use self::{leadership::Leadership, outbox::Outbox, roster::Roster, turn::Turn};
+use self::{leadership::Leadership, outbox::Outbox, roster::Roster};
 pub(crate) use self::{outbox::Frame, standing::Status};
 use super::{
     formation::{Formation, PRESENCE_EVERY},
@@ -33,7 +32,7 @@ use super::{
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
-    Inspection, Instant, Nonce,
+    Inspection, Instant,
     client::command::{Event, Memory},
     lock_table::{Effect, ProcessId},
     planted::{Bug, planted},
@@ -54,6 +53,17 @@ pub(crate) struct Node {
     /// Why this process must end.
     failure: Option<GroupError>,
     frames_dropped: u64,
+}
+
+/// What one turn has gathered so far.
+#[derive(Debug, Default)]
+struct Turn {
+    /// What the next flush reports.
+    events: Vec<Event>,
+    /// The turn has had its first flush.
+    is_flushed: bool,
+    /// A snapshot was installed: local holds and waits must be compared with it.
+    is_installed: bool,
 }
 
 impl Node {
@@ -124,7 +134,7 @@ impl Node {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let first = self.turn.begin_flush();
+        let first = !mem::replace(&mut self.turn.is_flushed, true);
         if first {
             self.group.iter_mut().for_each(Group::compact);
         } else {
@@ -135,7 +145,7 @@ impl Node {
             self.take(now, output);
             self.follow_leader(now);
         }
-        self.turn.drain_events(events);
+        events.append(&mut self.turn.events);
         Ok(self.group.as_ref().is_some_and(|group| {
             group.has_ready()
                 || (group.is_leader() && (first || self.leadership.has_commit_recipients()))
@@ -144,7 +154,7 @@ impl Node {
 
     /// Packs the posted bodies of the turn into frames.
     pub(crate) fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
-        self.turn.end();
+        self.turn.is_flushed = false;
         let outbox = &mut self.outbox;
         self.transfers.send(now, |to, body| outbox.post(to, &body));
         let group = self.group.as_ref().map_or(0, Group::id);
@@ -184,7 +194,7 @@ impl Node {
         self.leadership.note_requesters(output.requesters, group);
         if output.installed {
             self.formation.observe_token(group.table().last_token());
-            self.turn.install();
+            self.turn.is_installed = true;
         }
         if output.reconfigured {
             self.transfers.retain(|id| group.roster().contains_key(&id));
@@ -234,13 +244,13 @@ impl Node {
                 let name = group.name_of(id).map_or("?", NodeName::as_str);
                 tracing::info!(leader = name, term = group.term(), "leader changed");
             }
-            (None, _) if changed => self.turn.report([Event::Down { cause: None }]),
+            (None, _) if changed => self.turn.events.push(Event::Down { cause: None }),
             _ => {}
         }
-        if leader.is_some() && (changed || self.turn.is_installed()) {
-            let installed = self.turn.take_installed();
+        if leader.is_some() && (changed || self.turn.is_installed) {
+            let installed = mem::take(&mut self.turn.is_installed);
             let memory = if installed { Memory::Perhaps } else { Memory::Kept };
-            self.turn.report([Event::Up { memory }]);
+            self.turn.events.push(Event::Up { memory });
         }
     }
 
@@ -279,8 +289,8 @@ impl Node {
         self.roster.clear();
         self.transfers.clear();
         self.outbox.clear();
-        self.turn.take_installed();
-        self.turn.report([Event::Up { memory: Memory::Gone }, Event::Down { cause: None }]);
+        self.turn.is_installed = false;
+        self.turn.events.extend([Event::Up { memory: Memory::Gone }, Event::Down { cause: None }]);
         self.formation.rest(now.after(rest), &mut self.timers);
         self.timers.set(Timer::Presence, now);
     }

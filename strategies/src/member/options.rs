@@ -248,49 +248,35 @@ impl MemberOptions {
     pub(crate) fn validate(&self, name: &NodeName, frame_limit: usize) -> Result<(), Error> {
         let ms = Duration::from_millis;
         let (heartbeat, (min, max)) = (self.heartbeat, self.election_timeout);
-        let (count, invitation_bytes) = (self.members.count(), self.members.invitation_bytes());
-        let frame = format!("the channel's frame of {frame_limit} bytes");
+        let (cluster, count) = (self.cluster.len(), self.members.count());
+        let bytes = self.members.invitation_bytes();
+        let (outside, timeout) = (self.outside_max.unwrap_or(DURATION_MAX), self.request_timeout);
+        let (keep, mailbox) = (self.compact_keep, self.mailbox);
         let (is_named, names) = match &self.members {
             Members::Named(names) => (names.contains(name), format!("one of {}", listed(names))),
             Members::Sized(_) => (true, String::new()),
         };
-        let (outside, timeout) = (self.outside_max.unwrap_or(DURATION_MAX), self.request_timeout);
-        let (keep, mailbox) = (self.compact_keep, self.mailbox);
+        let limit = format!("the channel's frame of {frame_limit} bytes");
+        let has_name = (1..=CLUSTER_NAME_BYTES_MAX).contains(&cluster);
+        let beats = (ms(5)..=ms(10_000)).contains(&heartbeat);
+        let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
+        let election = "at least three heartbeats, and a span of at least one";
+        let admits = (ms(1)..=DURATION_MAX).contains(&outside);
         // A field, whether it keeps to its limit, its value, and the limit.
         let rules = [
-            (
-                "cluster",
-                (1..=CLUSTER_NAME_BYTES_MAX).contains(&self.cluster.len()),
-                format!("{} bytes", self.cluster.len()),
-                "1 to 64 bytes",
-            ),
+            ("cluster", has_name, format!("{cluster} bytes"), "1 to 64 bytes"),
             ("members", (1..=MEMBERS_MAX).contains(&count), count.to_string(), "1 to 31 members"),
             ("name", is_named, name.to_string(), names.as_str()),
             (
                 "members",
-                invitation_bytes <= frame_limit,
-                format!("{count}, {invitation_bytes} bytes together"),
-                frame.as_str(),
+                bytes <= frame_limit,
+                format!("{count}, {bytes} bytes together"),
+                limit.as_str(),
             ),
-            (
-                "heartbeat",
-                (ms(5)..=ms(10_000)).contains(&heartbeat),
-                format!("{heartbeat:?}"),
-                "5ms to 10s",
-            ),
-            (
-                "election_timeout",
-                min >= heartbeat * 3 && max >= min + heartbeat,
-                format!("{min:?} to {max:?}"),
-                "at least three heartbeats, and a span of at least one",
-            ),
+            ("heartbeat", beats, format!("{heartbeat:?}"), "5ms to 10s"),
+            ("election_timeout", elects, format!("{min:?} to {max:?}"), election),
             ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
-            (
-                "outside_max",
-                (ms(1)..=DURATION_MAX).contains(&outside),
-                format!("{outside:?}"),
-                "1ms to 24h",
-            ),
+            ("outside_max", admits, format!("{outside:?}"), "1ms to 24h"),
             ("request_timeout", timeout >= ms(1), format!("{timeout:?}"), "1ms or more"),
             ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];

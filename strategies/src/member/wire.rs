@@ -1,7 +1,7 @@
 //! Frames of the Raft family: a header and bodies, versioned, in postcard.
 //!
-//! The engine's protobuf codec never parses bytes from the network: its messages are mirrored here
-//! ([`RaftMessage`]), so that what a hostile peer reaches is one small decoder of ours.
+//! The engine's protobuf codec never parses bytes from the network: [`RaftMessage`] travels in
+//! postcard, so that a hostile peer reaches one small decoder of ours.
 
 mod raft_message;
 
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::raft_message::{RaftMessage, Voters};
+pub(super) use self::raft_message::RaftMessage;
 use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
@@ -31,7 +31,7 @@ pub(super) struct Header<'a> {
 }
 
 /// What a frame carries, any number of times.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Body {
     /// "I run, and this is my state."
     Presence(Presence),

@@ -71,11 +71,11 @@ impl Group {
                 None => Some(command),
             };
             let mut index = next + entries.len() as u64;
-            if let Some(command) = left {
-                if let Some(full) = batch.replace(Batch::new(stamp, command)) {
-                    entries.push(self.entry_of(index, full));
-                    index += 1;
-                }
+            if let Some(command) = left
+                && let Some(full) = batch.replace(Batch::new(stamp, command))
+            {
+                entries.push(self.entry_of(index, full));
+                index += 1;
             }
             if requester != self.me && requesters.last() != Some(&(index, requester)) {
                 requesters.push((index, requester));

@@ -16,7 +16,6 @@ use super::{
 use crate::{
     Instant,
     lock_table::{ClusterTime, Effect, LockTable, SnapshotError},
-    member::wire::Voters,
     planted::{Bug, planted},
 };
 
@@ -243,7 +242,7 @@ impl Group {
         let metadata = snapshot.mut_metadata();
         metadata.index = index;
         metadata.term = self.raw.store().term(index).expect("the last applied entry is kept");
-        metadata.set_conf_state(Voters::of(self.raw.store().conf_state()).into_conf_state());
+        metadata.set_conf_state(self.raw.store().conf_state().clone());
         self.raw.mut_store().provide_snapshot(snapshot);
     }
 

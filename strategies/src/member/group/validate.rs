@@ -10,9 +10,9 @@ use raft::{
     eraftpb::{ConfState, Message, MessageType},
 };
 
-use super::VolatileLog;
 use crate::{
     MEMBERS_MAX,
+    member::log_store::VolatileLog,
     planted::{Bug, planted},
 };
 

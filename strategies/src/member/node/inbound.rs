@@ -238,7 +238,7 @@ impl Node {
         if self.group.is_none() {
             self.formation.refused(limit);
             let (of, what) = (Subject::AllLocks, "members of this cluster");
-            self.turn.report([Event::Limit { of, what, limit: limit.into() }]);
+            self.turn.events.push(Event::Limit { of, what, limit: limit.into() });
         }
     }
 

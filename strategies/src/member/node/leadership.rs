@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, mem, time::Duration};
 
-use super::{Group, Instant, Nonce};
 use crate::{
+    Instant, Nonce,
     lock_table::{Effect, Ended, Grant},
-    member::timers::{Timer, Timers},
+    member::{
+        group::Group,
+        timers::{Timer, Timers},
+    },
 };
 
 /// Without a leader for this long, a member asks the others how they stand.

@@ -10,6 +10,9 @@ use crate::member::wire::{self, Body, Header, VERSION};
 /// Bytes that a header may take: cluster name, ids, lengths.
 const HEADER_BYTES_MAX: usize = 160;
 
+/// Enough for the bodies of most turns, so that the buffer hardly ever grows.
+const BODIES_BYTES: usize = 1024;
+
 /// A frame to send.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -31,7 +34,7 @@ pub(super) struct Outbox {
 }
 
 /// The encoded bodies for one receiver, one behind the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Bodies {
     bytes: Vec<u8>,
     /// Where each body ends.
@@ -88,7 +91,7 @@ impl Outbox {
     }
 
     fn put(&mut self, name: Option<NodeName>, incarnation: u64, body: &Body) {
-        let bodies = self.bodies.entry((name, incarnation)).or_default();
+        let bodies = self.bodies.entry((name, incarnation)).or_insert_with(Bodies::new);
         wire::encode_onto(&mut bodies.bytes, body);
         bodies.ends.push(bodies.bytes.len());
     }
@@ -114,6 +117,10 @@ impl Outbox {
 }
 
 impl Bodies {
+    fn new() -> Self {
+        Self { bytes: Vec::with_capacity(BODIES_BYTES), ends: Vec::new() }
+    }
+
     /// Passes on the bodies, as many at a time as fit into `bytes_max`. Returns how many were
     /// dropped.
     fn frames(&self, bytes_max: usize, mut frame: impl FnMut(&[u8])) -> u64 {
@@ -145,7 +152,7 @@ mod tests {
     use super::*;
 
     fn frames_of(bodies: &[&str], bytes_max: usize) -> Vec<String> {
-        let mut all = Bodies::default();
+        let mut all = Bodies::new();
         for body in bodies {
             all.bytes.extend_from_slice(body.as_bytes());
             all.ends.push(all.bytes.len());

@@ -53,18 +53,18 @@ impl Node {
             }
             Request::CheckHold { nonce, key, token } => {
                 if !self.holds(&key, nonce, token) {
-                    self.turn.report([Event::Lost { nonce, key, token }]);
+                    self.turn.events.push(Event::Lost { nonce, key, token });
                 }
                 return Copies::One;
             }
             Request::CheckWaiter { nonce, .. } => {
                 // A repeated LOCK finds its position in the queue.
-                self.turn.report([Event::Forgotten { nonce }]);
+                self.turn.events.push(Event::Forgotten { nonce });
                 return Copies::One;
             }
             Request::Inspect { id, key } => {
                 let found = self.inspect(&key);
-                self.turn.report([Event::Inspected { id, found }]);
+                self.turn.events.push(Event::Inspected { id, found });
                 return Copies::One;
             }
         };
@@ -87,7 +87,7 @@ impl Node {
 
     /// Reports an effect to the client core, if it concerns this process.
     pub(super) fn report(&mut self, effect: &Effect) {
-        self.turn.report(event(effect, ProcessId(self.identity.incarnation())));
+        self.turn.events.extend(event(effect, ProcessId(self.identity.incarnation())));
     }
 }
 

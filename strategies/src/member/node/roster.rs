@@ -7,8 +7,13 @@ use std::{
 
 use gaggle_channels::NodeName;
 
-use super::{Group, Instant};
-use crate::member::timers::{Timer, Timers};
+use crate::{
+    Instant,
+    member::{
+        group::Group,
+        timers::{Timer, Timers},
+    },
+};
 
 /// Incarnations that frames of the group may come from, members or not: a sender under ever new ids
 /// costs bounded memory, until the group next changes its members.

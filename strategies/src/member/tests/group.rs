@@ -74,24 +74,6 @@ fn removed_leader_steps_down() {
     assert!(!trio.group(1).is_leader());
 }
 
-#[test]
-fn unreachable_peer_is_sent_a_single_append() {
-    let mut trio = Trio::led_by_the_first();
-    trio.append_lock(1, 1);
-    trio.deliver(&ALL);
-    trio.group(1).report_unreachable(2);
-    let mut appends = [0; 4];
-    for nonce in 2..6 {
-        trio.append_lock(1, nonce);
-        for message in trio.drain(1) {
-            if message.msg_type == MessageType::MsgAppend {
-                appends[usize::try_from(message.to).unwrap()] += 1;
-            }
-        }
-    }
-    assert_eq!((appends[2], appends[3]), (1, 4), "the other is streamed to");
-}
-
 /// When each of the first two hundred ticks said something, for a member without replies; with
 /// `leaps`, the quiet ones are made at once.
 fn speaks(id: u64, leaps: bool) -> (Vec<u32>, Vec<u32>) {

@@ -75,20 +75,6 @@ fn coordinator_sends_start_to_all_pledged() {
     }
 }
 
-/// The promises of an incarnation that left its group cannot be made again.
-#[test]
-fn leaving_a_group_renews_the_incarnation() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    let before = world.node("a").inside().0;
-    for name in ["b", "c"] {
-        world.kill(name);
-        world.start(name);
-    }
-    world.run_until(5_000, "the survivor resigns", |w| w.status("a").group.is_none());
-    assert_ne!(world.node("a").inside().0, before);
-}
-
 #[test]
 fn learner_that_restarts_is_forgotten() {
     let mut world = World::new(&THREE);

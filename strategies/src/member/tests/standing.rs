@@ -181,15 +181,6 @@ fn stranger_gets_full_from_every_member() {
     }
 }
 
-#[test]
-fn returning_member_does_not_get_full() {
-    let mut world = ready();
-    let (leader, name) = (world.leader().unwrap(), world.follower());
-    let name = THREE.into_iter().find(|other| **other == name).unwrap();
-    let mut fresh = Visitor::known_to(&mut world, &leader, name, 77);
-    assert_eq!(fresh.says(&mut world, &leader, Standing::Free), []);
-}
-
 /// Sends one body, in the leader's name, to a member.
 fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let leader = world.leader().unwrap();

@@ -1,31 +1,16 @@
 //! The engine's messages as they travel.
 
+use std::{mem, ops::Deref};
+
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
-use serde::{Deserialize, Serialize};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::planted::{Bug, planted};
 
-/// The engine's message, mirrored field by field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::member) struct RaftMessage {
-    kind: Kind,
-    pub(in crate::member) to: u64,
-    pub(in crate::member) from: u64,
-    term: u64,
-    log_term: u64,
-    index: u64,
-    commit: u64,
-    commit_term: u64,
-    reject: bool,
-    reject_hint: u64,
-    request_snapshot: u64,
-    priority: i64,
-    context: Bytes,
-    entries: Vec<RaftEntry>,
-    /// Boxed, as hardly any message has one.
-    snapshot: Option<Box<RaftSnapshot>>,
-}
+/// A message of the engine, of a type that travels.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::member) struct RaftMessage(Message);
 
 /// The types of message that travel, each at its number on the wire. Local ones, proposals, reads
 /// and transfers are not among them: a peer has no business sending those.
@@ -42,91 +27,21 @@ const TYPES: [MessageType; 10] = [
     MessageType::MsgRequestPreVoteResponse,
 ];
 
-/// One of [`TYPES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
-struct Kind(MessageType);
-
-/// A log entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::member) struct RaftEntry {
-    /// Whether it changes the configuration: then `context` says how.
-    configuration: bool,
-    term: u64,
-    index: u64,
-    data: Bytes,
-    context: Bytes,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct RaftSnapshot {
-    data: Bytes,
-    index: u64,
-    term: u64,
-    voters: Voters,
-}
-
-/// The engine's configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::member) struct Voters {
-    pub(in crate::member) voters: Vec<u64>,
-    pub(in crate::member) learners: Vec<u64>,
-    pub(in crate::member) outgoing: Vec<u64>,
-    pub(in crate::member) learners_next: Vec<u64>,
-    pub(in crate::member) auto_leave: bool,
-}
-
 impl RaftMessage {
-    /// Mirrors a message of ours; `None` for a kind that does not travel (a follower's forwarded
-    /// proposal, which would lose its nonce's bookkeeping).
+    /// `None` for a type that does not travel (a follower's forwarded proposal, which would lose
+    /// its nonce's bookkeeping).
     pub(in crate::member) fn of(message: Message) -> Option<Self> {
-        let kind = TYPES.contains(&message.msg_type).then_some(Kind(message.msg_type))?;
-        let Message { entries, snapshot, .. } = message;
-        Some(Self {
-            kind,
-            to: message.to,
-            from: message.from,
-            term: message.term,
-            log_term: message.log_term,
-            index: message.index,
-            commit: message.commit,
-            commit_term: message.commit_term,
-            reject: message.reject,
-            reject_hint: message.reject_hint,
-            request_snapshot: message.request_snapshot,
-            priority: message.priority,
-            context: message.context,
-            entries: entries.into_iter().map(RaftEntry::of).collect(),
-            snapshot: snapshot.into_option().map(|snapshot| Box::new(RaftSnapshot::of(snapshot))),
-        })
+        TYPES.contains(&message.msg_type).then_some(Self(message))
     }
 
     pub(in crate::member) fn into_message(self) -> Message {
-        let mut message = Message {
-            msg_type: self.kind.0,
-            to: self.to,
-            from: self.from,
-            term: self.term,
-            log_term: self.log_term,
-            index: self.index,
-            commit: self.commit,
-            commit_term: self.commit_term,
-            reject: self.reject && !planted(Bug::RefusalLost),
-            reject_hint: self.reject_hint,
-            request_snapshot: self.request_snapshot,
-            priority: self.priority,
-            context: self.context,
-            entries: self.entries.into_iter().map(RaftEntry::into_entry).collect(),
-            ..Message::default()
-        };
-        if let Some(snapshot) = self.snapshot {
-            message.set_snapshot(snapshot.into_snapshot());
-        }
+        let mut message = self.0;
+        message.reject &= !planted(Bug::RefusalLost);
         message
     }
 
     pub(in crate::member) fn is_snapshot(&self) -> bool {
-        self.kind.0 == MessageType::MsgSnapshot
+        self.msg_type == MessageType::MsgSnapshot
     }
 
     /// Cuts an append whose entries take more than `bytes_max` together into consecutive ones that
@@ -134,121 +49,139 @@ impl RaftMessage {
     ///
     /// The engine bounds one append, but adds entries to an append that has not left yet, whatever
     /// its length.
-    pub(in crate::member) fn cut(mut self, bytes_max: usize, mut part: impl FnMut(Self)) {
+    pub(in crate::member) fn cut(self, bytes_max: usize, mut part: impl FnMut(Self)) {
+        if self.entries.iter().map(entry_bytes_max).sum::<usize>() <= bytes_max {
+            return part(self);
+        }
+        let Self(mut message) = self;
+        let entries = mem::take(&mut message.entries);
+        let empty = message.clone();
         let mut bytes = 0;
-        let all = self.entries.iter().map(RaftEntry::bytes_max).sum::<usize>();
-        let entries = if all > bytes_max { std::mem::take(&mut self.entries) } else { Vec::new() };
         for entry in entries {
-            let more = entry.bytes_max();
+            let more = entry_bytes_max(&entry);
             if bytes + more > bytes_max
-                && let Some(RaftEntry { index, term: log_term, .. }) = self.entries.last()
+                && let Some(Entry { index, term: log_term, .. }) = message.entries.last().cloned()
             {
-                let next = Self { index: *index, log_term: *log_term, ..self.without_entries() };
-                part(std::mem::replace(&mut self, next));
+                let next = Message { index, log_term, ..empty.clone() };
+                part(Self(mem::replace(&mut message, next)));
                 bytes = 0;
             }
             bytes += more;
-            self.entries.push(entry);
+            message.entries.push(entry);
         }
-        part(self);
-    }
-
-    fn without_entries(&self) -> Self {
-        let Self { context, snapshot, .. } = self;
-        Self { entries: Vec::new(), context: context.clone(), snapshot: snapshot.clone(), ..*self }
+        part(Self(message));
     }
 }
 
-impl RaftEntry {
-    /// No fewer bytes than it takes when encoded: three numbers and two lengths besides its texts.
-    const fn bytes_max(&self) -> usize {
-        self.data.len() + self.context.len() + 48
+/// No fewer bytes than it takes when encoded: three numbers and two lengths besides its texts.
+fn entry_bytes_max(entry: &Entry) -> usize {
+    entry.data.len() + entry.context.len() + 48
+}
+
+impl Deref for RaftMessage {
+    type Target = Message;
+
+    fn deref(&self) -> &Message {
+        &self.0
     }
 }
 
-impl TryFrom<u8> for Kind {
-    type Error = &'static str;
+/// Number of the type, to, from, term, log term, index, commit, commit term, reject, reject hint,
+/// request snapshot, priority, context, entries, snapshot.
+type Fields<B, E, S> =
+    (u8, u64, u64, u64, u64, u64, u64, u64, bool, u64, u64, i64, B, Vec<E>, Option<S>);
+/// Whether it changes the configuration: then the context says how; term, index, data, context.
+type EntryFields<B> = (bool, u64, u64, B, B);
+/// Data, index, term, configuration.
+type SnapshotFields<B, L> = (B, u64, u64, ConfigurationFields<L>);
+/// Voters, learners, outgoing voters, next learners, whether it is left automatically.
+type ConfigurationFields<L> = (L, L, L, L, bool);
 
-    fn try_from(number: u8) -> Result<Self, Self::Error> {
-        TYPES.get(usize::from(number)).copied().map(Self).ok_or("no type of message")
+impl Serialize for RaftMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let m = &self.0;
+        let (number, _) = (0..).zip(TYPES).find(|(_, of)| *of == m.msg_type).expect("it travels");
+        let fields: Fields<_, _, _> = (
+            number,
+            m.to,
+            m.from,
+            m.term,
+            m.log_term,
+            m.index,
+            m.commit,
+            m.commit_term,
+            m.reject,
+            m.reject_hint,
+            m.request_snapshot,
+            m.priority,
+            &m.context,
+            m.entries.iter().map(entry_fields).collect(),
+            m.snapshot.as_ref().map(snapshot_fields),
+        );
+        fields.serialize(serializer)
     }
 }
 
-impl From<Kind> for u8 {
-    fn from(kind: Kind) -> Self {
-        let number = (0..).zip(TYPES).find(|(_, of)| *of == kind.0);
-        number.expect("a kind is one of the table").0
+fn entry_fields(entry: &Entry) -> EntryFields<&Bytes> {
+    let configuration = entry.entry_type != EntryType::EntryNormal;
+    (configuration, entry.term, entry.index, &entry.data, &entry.context)
+}
+
+fn snapshot_fields(snapshot: &Snapshot) -> SnapshotFields<&Bytes, &[u64]> {
+    let metadata = snapshot.get_metadata();
+    let c = metadata.get_conf_state();
+    let configuration: ConfigurationFields<&[u64]> =
+        (&c.voters, &c.learners, &c.voters_outgoing, &c.learners_next, c.auto_leave);
+    (&snapshot.data, metadata.index, metadata.term, configuration)
+}
+
+impl<'de> Deserialize<'de> for RaftMessage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields: Fields<Bytes, EntryFields<Bytes>, SnapshotFields<Bytes, Vec<u64>>> =
+            Deserialize::deserialize(deserializer)?;
+        let (number, to, from, term, log_term, index, commit, commit_term, ..) = fields;
+        let (.., reject, reject_hint, request_snapshot, priority, context, entries, found) = fields;
+        let msg_type = TYPES.get(usize::from(number)).copied();
+        let mut message = Message {
+            msg_type: msg_type.ok_or_else(|| D::Error::custom("no type of message"))?,
+            to,
+            from,
+            term,
+            log_term,
+            index,
+            commit,
+            commit_term,
+            reject,
+            reject_hint,
+            request_snapshot,
+            priority,
+            context,
+            entries: entries.into_iter().map(entry).collect(),
+            ..Message::default()
+        };
+        message.snapshot = found.map(snapshot).into();
+        Ok(Self(message))
     }
 }
 
-impl RaftEntry {
-    fn of(entry: Entry) -> Self {
-        Self {
-            configuration: entry.entry_type != EntryType::EntryNormal,
-            term: entry.term,
-            index: entry.index,
-            data: entry.data,
-            context: entry.context,
-        }
-    }
-
-    fn into_entry(self) -> Entry {
-        let entry_type =
-            if self.configuration { EntryType::EntryConfChangeV2 } else { EntryType::EntryNormal };
-        Entry {
-            entry_type,
-            term: self.term,
-            index: self.index,
-            data: self.data,
-            context: self.context,
-            ..Entry::default()
-        }
-    }
+fn entry((configuration, term, index, data, context): EntryFields<Bytes>) -> Entry {
+    let entry_type = match configuration {
+        true => EntryType::EntryConfChangeV2,
+        false => EntryType::EntryNormal,
+    };
+    Entry { entry_type, term, index, data, context, ..Entry::default() }
 }
 
-impl RaftSnapshot {
-    fn of(snapshot: Snapshot) -> Self {
-        let metadata = snapshot.get_metadata();
-        Self {
-            index: metadata.index,
-            term: metadata.term,
-            voters: Voters::of(metadata.get_conf_state()),
-            data: snapshot.data,
-        }
-    }
-
-    fn into_snapshot(self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let metadata = snapshot.mut_metadata();
-        metadata.index = self.index;
-        metadata.term = self.term;
-        metadata.set_conf_state(self.voters.into_conf_state());
-        snapshot.data = self.data;
-        snapshot
-    }
-}
-
-impl Voters {
-    pub(in crate::member) fn of(state: &ConfState) -> Self {
-        Self {
-            voters: state.voters.clone(),
-            learners: state.learners.clone(),
-            outgoing: state.voters_outgoing.clone(),
-            learners_next: state.learners_next.clone(),
-            auto_leave: state.auto_leave,
-        }
-    }
-
-    pub(in crate::member) fn into_conf_state(self) -> ConfState {
-        ConfState {
-            voters: self.voters,
-            learners: self.learners,
-            voters_outgoing: self.outgoing,
-            learners_next: self.learners_next,
-            auto_leave: self.auto_leave,
-            ..ConfState::default()
-        }
-    }
+fn snapshot((data, index, term, configuration): SnapshotFields<Bytes, Vec<u64>>) -> Snapshot {
+    let mut snapshot = Snapshot { data, ..Snapshot::default() };
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (index, term);
+    let state = metadata.mut_conf_state();
+    let (voters, learners, outgoing, learners_next, auto_leave) = configuration;
+    (state.voters, state.voters_outgoing) = (voters, outgoing);
+    (state.learners, state.learners_next) = (learners, learners_next);
+    state.auto_leave = auto_leave;
+    snapshot
 }
 
 #[cfg(test)]
@@ -296,9 +229,23 @@ mod tests {
 
     #[test]
     fn message_survives_the_round_trip() {
-        let message = full();
-        let mirrored = RaftMessage::of(message.clone()).unwrap();
-        assert_eq!(mirrored.into_message(), message);
+        for (number, msg_type) in (0..).zip(TYPES) {
+            let message = RaftMessage::of(Message { msg_type, ..full() }).unwrap();
+            let bytes = postcard::to_allocvec(&message).unwrap();
+            assert_eq!(bytes[0], number);
+            assert_eq!(postcard::from_bytes::<RaftMessage>(&bytes), Ok(message));
+        }
+    }
+
+    /// Another build must decode them.
+    #[test]
+    fn bytes_of_a_message_are_fixed() {
+        let bytes = postcard::to_allocvec(&RaftMessage::of(full()).unwrap()).unwrap();
+        let fixed = [
+            0, 1, 2, 3, 4, 5, 6, 7, 1, 8, 9, 20, 1, b'z', 2, 0, 12, 11, 1, b'x', 1, b'y', 1, 12,
+            11, 1, b'x', 1, b'y', 1, 1, b's', 13, 14, 2, 1, 2, 1, 3, 2, 4, 5, 1, 5, 1,
+        ];
+        assert_eq!(bytes, fixed);
     }
 
     /// An append of entries of ten bytes from index 8 on, the term growing with each.
@@ -333,14 +280,11 @@ mod tests {
             let last = part.entries.last().unwrap();
             before = (last.term, last.index);
             entries.extend(part.entries.iter().cloned());
-            // All else is as it was.
-            let RaftMessage { log_term, index, .. } = whole;
-            assert_eq!(
-                RaftMessage { log_term, index, ..part }.without_entries(),
-                whole.without_entries()
-            );
+            let (log_term, index, entries) = (whole.log_term, whole.index, whole.entries.clone());
+            let rest = Message { log_term, index, entries, ..part.into_message() };
+            assert_eq!(rest, *whole, "all else is as it was");
         }
-        assert_eq!(entries, whole.entries);
+        assert_eq!(entries, whole.entries.to_vec());
     }
 
     #[test]
@@ -357,9 +301,10 @@ mod tests {
     fn entry_takes_no_more_than_its_bytes_max() {
         let bytes = Bytes::from(vec![7; 300]);
         let (term, index) = (u64::MAX, u64::MAX);
-        let entry =
-            RaftEntry { configuration: true, term, index, data: bytes.clone(), context: bytes };
-        assert!(postcard::to_allocvec(&entry).unwrap().len() <= entry.bytes_max());
+        let data = bytes.clone();
+        let entry = Entry { term, index, data, context: bytes, ..Entry::default() };
+        let encoded = postcard::to_allocvec(&entry_fields(&entry)).unwrap();
+        assert!(encoded.len() <= entry_bytes_max(&entry));
     }
 
     #[test]
