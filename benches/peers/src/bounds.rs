@@ -70,8 +70,6 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     for (name, mut draws) in [("quorum_floor", quorums), ("round_trip", trips)] {
         draws.sort_by(f64::total_cmp);
         data.figure(&format!("{name}_p50_us"), draws[draws.len() / 2]);
-        data.figure(&format!("{name}_p50_us_least"), draws[0]);
-        data.figure(&format!("{name}_p50_us_most"), draws[draws.len() - 1]);
     }
     Ok(())
 }

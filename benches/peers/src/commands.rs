@@ -9,10 +9,9 @@ use redis::aio::MultiplexedConnection;
 
 use crate::{
     cluster::redis as handles,
-    contenders::{BareRedis, Failed, Rslock, Token, excluding},
+    contenders::{Failed, Rslock, excluding},
     data::Data,
     settings::Settings,
-    workloads::MEMBERS,
 };
 
 /// Commands sent for each hand-off between eight handles, with few and with many waiters.
@@ -41,34 +40,12 @@ pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), Fai
 pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let server = RedisServer::start();
     let mut connection = connect(&server).await?;
-    let solo = || settings.of(Workload::uncontended());
-    let bare = [Arc::new(BareRedis::open(&server.url()).await?)];
-    spent("bare_solo", &bare, true, &solo(), &mut connection, data).await?;
+    let (fan, hot) = (settings.of(Workload::fan(64)), settings.of(Workload::handoff(8)));
     let rslock = [Arc::new(Rslock::new(&server.url()))];
-    let fan = || settings.of(Workload::fan(64));
-    spent("rslock_fan64", &rslock, true, &fan(), &mut connection, data).await?;
-    let hot = || settings.of(Workload::handoff(8));
-    let mut tokens = Vec::new();
-    for _ in 0..8 {
-        tokens.push(Arc::new(Token::open(&server.url()).await?));
-    }
-    spent("token_hot8", &tokens, true, &hot(), &mut connection, data).await?;
-    let mut scripts = Vec::new();
-    for _ in 0..MEMBERS {
-        scripts.push(Arc::new(BareRedis::with_tokens(&server.url()).await?));
-    }
-    // Cores sleep between, and the members ask at the same moments.
-    let best = || settings.seeds(Workload::gaggle1_uncontended(MEMBERS));
-    spent("scripts_solo", &scripts[..1], false, &solo(), &mut connection, data).await?;
-    spent("scripts_best", &scripts, false, &best(), &mut connection, data).await?;
+    spent("rslock_fan64", &rslock, true, &fan, &mut connection, data).await?;
     let handles = handles(&server.url(), 8).await;
-    for (name, workload) in [("redis_solo", solo()), ("redis_fan64", fan()), ("redis_hot8", hot())]
-    {
-        spent(name, &handles[..1], false, &workload, &mut connection, data).await?;
-    }
-    let members = &handles[..MEMBERS as usize];
-    spent("redis_best", members, false, &best(), &mut connection, data).await?;
-    spent("redis_hot8_eight_handles", &handles, false, &hot(), &mut connection, data).await?;
+    spent("redis_fan64", &handles[..1], false, &fan, &mut connection, data).await?;
+    spent("redis_hot8_eight_handles", &handles, false, &hot, &mut connection, data).await?;
     for handle in handles {
         handle.0.close().await;
     }

@@ -24,7 +24,6 @@ pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     for (how, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
         let mut times = times(settings.failovers, signal)?;
         times.sort_by(f64::total_cmp);
-        data.figure(&format!("failover_{how}_least_ms"), times[0]);
         data.figure(&format!("failover_{how}_median_ms"), times[times.len() / 2]);
         data.figure(&format!("failover_{how}_worst_ms"), times[times.len() - 1]);
     }

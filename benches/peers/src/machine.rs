@@ -78,27 +78,13 @@ pub(crate) fn resident_bytes() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// What a process has used, by the scheduler's own accounts of its threads.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Used {
-    pub(crate) seconds: f64,
-    /// How often one of them slept and was woken.
-    pub(crate) wakings: f64,
-}
-
-pub(crate) fn used(process: u32) -> Used {
+/// The CPU time of a process in seconds, by the scheduler's own accounts of its threads.
+pub(crate) fn used_s(process: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    threads.map(|thread| of_thread(&thread.path())).fold(Used::default(), |all, one| Used {
-        seconds: all.seconds + one.seconds,
-        wakings: all.wakings + one.wakings,
-    })
-}
-
-fn of_thread(place: &Path) -> Used {
-    // In nanoseconds: ticks of 10 ms are too coarse.
-    let text = fs::read_to_string(place.join("schedstat")).unwrap_or_default();
-    let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok());
-    let status = line(place.join("status"), "voluntary_ctxt_switches:").unwrap_or_default();
-    let wakings = status.split_whitespace().nth(1).and_then(|count| count.parse().ok());
-    Used { seconds: nanos.unwrap_or(0.0) / 1e9, wakings: wakings.unwrap_or(0.0) }
+    let of_thread = |thread: fs::DirEntry| {
+        // In nanoseconds: ticks of 10 ms are too coarse.
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|nanos| nanos.parse::<f64>().ok())
+    };
+    threads.filter_map(of_thread).sum::<f64>() / 1e9
 }

@@ -42,11 +42,9 @@ fn main() -> ExitCode {
         ["engine", name, seconds] => engines::child(name, seconds),
         ["candidate", name, ports @ ..] => failing::child(name, ports),
         ["beats", first, second] => rest::beats_child([first, second]),
-        ["member", url, threads] => rest::member_child(url, threads),
+        ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),
         ["keys", count] => rest::keys_child(count),
-        ["masses", name, waiters] => rest::masses_child(name, waiters),
-        ["rest", seconds] => rest::at_rest_child(seconds),
         ["redraw", directory] => report::redraw(directory.as_ref()),
         words => measure(words),
     };

@@ -1,7 +1,6 @@
 //! Costs beside throughput: idle handles, many waiters, memory. Failing over is in [`failing`].
 
 use std::{
-    fmt,
     future::poll_fn,
     io::Read,
     pin::pin,
@@ -27,14 +26,10 @@ use crate::{
     commands,
     contenders::{Failed, Mutexes, excluding},
     data::Data,
-    failing,
-    machine::{self, Used},
+    failing, machine,
     settings::Settings,
 };
 
-/// Of a member's runtime.
-const TWO: &str = "2";
-const ONE: &str = "1";
 /// As long as by default between members.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
@@ -59,55 +54,25 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
 
 /// Three members in processes of their own with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    for (name, resting) in [
-        ("at_rest", rest_for(settings.rest, TWO).await?),
-        ("at_rest_on_one_thread", rest_for(settings.rest, ONE).await?),
-        ("of_bare_heartbeats", bare_heartbeats(settings.rest).await?),
-    ] {
-        data.figure(&format!("cpu_{name}_percent_of_a_core"), resting.percent);
-        data.figure(&format!("wakings_{name}_per_s"), resting.wakings_per_s);
-    }
+    data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
+    data.figure("cpu_of_bare_heartbeats_percent_of_a_core", bare_heartbeats(settings.rest).await?);
     Ok(())
 }
 
-/// What a process takes that has nothing to do.
-#[derive(Clone, Copy)]
-struct Resting {
-    /// Of a core.
-    percent: f64,
-    wakings_per_s: f64,
-}
-
-impl Resting {
-    fn between(before: Used, after: Used, time: Duration) -> Self {
-        let seconds = time.as_secs_f64();
-        Self {
-            percent: (after.seconds - before.seconds) / seconds * 100.0,
-            wakings_per_s: (after.wakings - before.wakings) / seconds,
-        }
-    }
-}
-
-impl fmt::Display for Resting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { percent, wakings_per_s } = self;
-        let each = percent / 100.0 * 1e6 / wakings_per_s;
-        write!(
-            f,
-            "{percent:.2} % of a core, woken {wakings_per_s:.1} times a second, {each:.0} µs each"
-        )
-    }
+/// Of a core.
+fn percent(seconds: f64, time: Duration) -> f64 {
+    seconds / time.as_secs_f64() * 100.0
 }
 
 /// What a process takes that does nothing but what a leader at rest has to: twenty times a second
 /// 64 bytes to two others over TCP, and their answers.
-async fn bare_heartbeats(rest: Duration) -> Result<Resting, Failed> {
+async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;
     let (beats, _) = Role::start(&["beats", &first, &second])?;
-    let before = machine::used(beats.process.id());
+    let before = machine::used_s(beats.process.id());
     tokio::time::sleep(rest).await;
-    Ok(Resting::between(before, machine::used(beats.process.id()), rest))
+    Ok(percent(machine::used_s(beats.process.id()) - before, rest))
 }
 
 /// The child that has them.
@@ -134,19 +99,8 @@ pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
     })
 }
 
-/// The same alone, to be looked at from outside.
-pub(crate) fn at_rest_child(seconds: &str) -> Result<(), Failed> {
-    let rest = Duration::from_secs(seconds.parse()?);
-    machine::runtime().block_on(async {
-        println!("the busiest of three members: {}", rest_for(rest, TWO).await?);
-        println!("each on one thread: {}", rest_for(rest, ONE).await?);
-        println!("bare heartbeats: {}", bare_heartbeats(rest).await?);
-        Ok(())
-    })
-}
-
 /// What the busiest of three members takes.
-async fn rest_for(rest: Duration, threads: &'static str) -> Result<Resting, Failed> {
+async fn rest_for(rest: Duration) -> Result<f64, Failed> {
     let members: Vec<(String, u16)> =
         ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
     let at: Vec<String> =
@@ -158,25 +112,23 @@ async fn rest_for(rest: Duration, threads: &'static str) -> Result<Resting, Fail
     // Each says that it is ready only when all have started.
     let mut starting = JoinSet::new();
     for url in urls {
-        starting.spawn_blocking(move || Role::start(&["member", &url, threads]));
+        starting.spawn_blocking(move || Role::start(&["member", &url]));
     }
     let mut roles = Vec::new();
     while let Some(started) = starting.join_next().await {
         roles.push(started??.0);
     }
-    let used = || roles.iter().map(|role| machine::used(role.process.id()));
-    let before: Vec<Used> = used().collect();
+    let used = || roles.iter().map(|role| machine::used_s(role.process.id()));
+    let before: Vec<f64> = used().collect();
     tokio::time::sleep(rest).await;
-    let all = used().zip(before).map(|(after, before)| Resting::between(before, after, rest));
-    let busiest = all.max_by(|a, b| a.percent.total_cmp(&b.percent));
+    let all = used().zip(before).map(|(after, before)| percent(after - before, rest));
+    let busiest = all.max_by(f64::total_cmp);
     busiest.ok_or_else(|| "no member ran".into())
 }
 
 /// A member until its standard input ends.
-pub(crate) fn member_child(url: &str, threads: &str) -> Result<(), Failed> {
-    let one = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = if threads == ONE { one()? } else { machine::runtime() };
-    runtime.block_on(async {
+pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
+    machine::runtime().block_on(async {
         let locker = gaggle::open(url).await?;
         locker.ready().await?;
         println!("ready");
@@ -197,11 +149,11 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
         let mut measured = Vec::new();
         for (name, mutex) in [("local", Arc::new(Local::new()) as _), ("gaggle", leader.0.clone())]
         {
-            measured.push((figure(name), queue(Patient(mutex), waiters, || Ok(())).await?));
+            measured.push((figure(name), queue(Patient(mutex), waiters).await?));
         }
         // The cost of this many waiters of one key, which may time out.
         let mutexes = Mutexes::that_give_up_after(Duration::from_secs(600));
-        measured.push((figure("dashmap"), queue(mutexes, waiters, || Ok(())).await?));
+        measured.push((figure("dashmap"), queue(mutexes, waiters).await?));
         for (figure, p50_us) in measured {
             data.figure(&figure, p50_us);
         }
@@ -209,32 +161,6 @@ async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     cluster.close().await;
     data.figure("many_waiters", f64::from(many));
     Ok(())
-}
-
-/// One of them alone, to be looked at from outside.
-pub(crate) fn masses_child(name: &str, waiters: &str) -> Result<(), Failed> {
-    machine::runtime().block_on(async {
-        let cluster = Cluster::gaggle(3, Over::Memory).await;
-        let [leader] = cluster.leader();
-        let local: Arc<dyn KeyedMutex> = Arc::new(Local::new());
-        let mutex = if name == "local" { local } else { leader.0.clone() };
-        // A line on stdin starts the hand-offs, so that the observer can begin there.
-        let ready = || {
-            println!("queued");
-            std::io::stdin().read_line(&mut String::new()).map(drop)
-        };
-        let waiters = waiters.parse()?;
-        let p50_us = match name {
-            "dashmap" => {
-                let mutexes = Mutexes::that_give_up_after(Duration::from_secs(600));
-                queue(mutexes, waiters, ready).await?
-            }
-            _ => queue(Patient(mutex), waiters, ready).await?,
-        };
-        println!("{name}, {waiters} waiters: hand-off p50 {p50_us:.2} µs");
-        cluster.close().await;
-        Ok(())
-    })
 }
 
 /// Holds for long, and waits for long.
@@ -259,11 +185,7 @@ impl Contender for Patient {
 /// many, in which the queue is long. Each that had the lock asks for it again, so that few and many
 /// do the same. Until all are measured no task ends, which would wake the task that joins all of
 /// them, between two hand-offs.
-async fn queue(
-    mutex: impl Contender,
-    waiters: u32,
-    ready: impl FnOnce() -> std::io::Result<()>,
-) -> Result<f64, Failed> {
+async fn queue(mutex: impl Contender, waiters: u32) -> Result<f64, Failed> {
     let handoffs = if waiters < 1000 { 20_000 } else { waiters / 5 };
     let mutex = Arc::new(mutex);
     let holder = mutex.lock("queue").await?;
@@ -311,7 +233,6 @@ async fn queue(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ready()?;
     released.lock().expect("no task panics").0 = Instant::now();
     mutex.unlock(holder).await?;
     while let Some(ended) = tasks.join_next().await {

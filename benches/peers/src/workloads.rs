@@ -36,7 +36,7 @@ const ON_REDIS: &[&str] = &[
     "Raft, Redis",
 ];
 const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
-pub(crate) const MEMBERS: u32 = 5;
+const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
 /// Tasks of hot8 and busy8.

@@ -10,18 +10,6 @@ use crate::{
     contenders::{Failed, excluding},
 };
 
-/// One workload alone, to be looked at from outside.
-pub(super) async fn alone(workload: Workload, window: Duration) -> Result<Outcome, Failed> {
-    let cluster = Cluster::gaggle(3, Over::Memory).await;
-    let ran = excluding(run(&cluster.leader(), &workload.lasting(window), "alone").await?)?;
-    Ok(Outcome {
-        per_s: ran.pairs_per_s,
-        commits: 2.0 * ran.pairs as f64,
-        handoff_p50_us: ran.handoff_us.map(|spread| spread.p50),
-        ..Outcome::default()
-    })
-}
-
 /// Gaggle over Memory, at the leader, on one thread.
 pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     let cluster = Cluster::gaggle(3, Over::Memory).await;
@@ -34,9 +22,6 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
         p50_us: solo.lock_us.p50,
         p99_us: solo.lock_us.p99,
         per_s: fan.pairs_per_s,
-        // Each pair is two commands.
-        commits: 2.0 * (solo.pairs + fan.pairs + hot.pairs) as f64,
         handoff_p50_us: hot.handoff_us.map(|spread| spread.p50),
-        ..Outcome::default()
     })
 }

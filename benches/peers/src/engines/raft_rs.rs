@@ -73,8 +73,7 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
         p50_us: times.us(0.5),
         p99_us: times.us(0.99),
         per_s: made as f64 / begun.elapsed().as_secs_f64(),
-        commits: (number + made) as f64,
-        ..Outcome::default()
+        handoff_p50_us: None,
     })
 }
 
