@@ -17,7 +17,7 @@ struct App(Locker, Arc<Mutex<u64>>);
 
 async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusCode> {
     let guard = locker.lock("orders/42").await.map_err(|error| match error {
-        gaggle::Error::TimedOut => StatusCode::CONFLICT,
+        gaggle::Error::TimedOut(_) => StatusCode::CONFLICT,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     })?;
     let value = *database.lock().await;

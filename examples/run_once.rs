@@ -17,7 +17,7 @@ async fn replica(number: u32, locker: Locker, finished: Finished) -> Result<()> 
     let options = LockOptions::default().duration(Duration::from_secs(10));
     let guard = match locker.lock_with(JOB, options).try_now().await {
         Ok(guard) => guard,
-        Err(gaggle::Error::Held) => {
+        Err(gaggle::Error::Held(_)) => {
             println!("replica {number}: another replica runs it");
             return Ok(());
         }

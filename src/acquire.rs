@@ -3,10 +3,15 @@
 use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, UnavailableKind};
+use gaggle_strategies::{
+    Contention, Error, Instant, KeyedMutex, Lock, LockOptions, UnavailableKind,
+};
 use tokio::runtime::Handle;
 
 use crate::{Guard, SectionError};
+
+/// How long an error waits for the name of the key's holder.
+const HOLDER_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A lock request that is not sent yet. Await it for a [`Guard`], [`try_now`](Self::try_now)
 /// without waiting, or [`run`](Self::run) a section. It is `'static`: it can be stored and spawned.
@@ -66,7 +71,7 @@ impl Acquire {
     /// # let locker = gaggle::open("local:").await?;
     /// let nightly = || locker.lock_with("nightly", LockOptions::default().label("report"));
     /// let guard = nightly().try_now().await?;
-    /// assert!(matches!(nightly().try_now().await, Err(Error::Held)));
+    /// assert!(matches!(nightly().try_now().await, Err(Error::Held(_))));
     /// # guard.unlock().await?;
     /// # Ok(())
     /// # }
@@ -75,7 +80,8 @@ impl Acquire {
     /// # Errors
     ///
     /// [`Error::Held`] if another acquisition holds it; else as [`KeyedMutex::lock`]. It ends by
-    /// the strategy's request timeout (1 s by default).
+    /// the strategy's request timeout (1 s by default). An error that names the holder has waited
+    /// for it for at most 100 ms more.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +128,11 @@ impl Acquire {
         // A free key is granted without any wait: a task that only locks and unlocks would never
         // yield.
         tokio::task::consume_budget().await;
-        let lock = mutex.lock(&key, options).await?;
+        let sent = mutex.clock().now();
+        let lock = match mutex.lock(&key, options).await {
+            Ok(lock) => lock,
+            Err(error) => return Err(with_contention(error, &*mutex, key, sent).await),
+        };
         let guard = Guard::new(mutex, lock);
         Ok(match max_hold {
             Some(max_hold) => guard.keep_alive(duration, max_hold),
@@ -148,6 +158,28 @@ impl fmt::Debug for Acquire {
             .field("max_hold", &self.max_hold)
             .finish_non_exhaustive()
     }
+}
+
+/// Adds the key, the wait and the holder to an error that names none.
+async fn with_contention(
+    error: Error,
+    mutex: &dyn KeyedMutex,
+    key: Arc<str>,
+    sent: Instant,
+) -> Error {
+    let name: fn(_) -> _ = match error {
+        Error::TimedOut(None) => Error::TimedOut,
+        Error::Held(None) => Error::Held,
+        error => return error,
+    };
+    let (clock, ended) = (mutex.clock(), mutex.clock().now());
+    let inspected = tokio::select! {
+        biased;
+        inspected = mutex.inspect(&key) => inspected.ok().flatten(),
+        () = async { clock.sleep_until(ended.after(HOLDER_TIMEOUT)).await } => None,
+    };
+    let holder = inspected.map(|inspection| inspection.owner);
+    name(Some(Box::new(Contention { key, waited: ended.since(sent), holder })))
 }
 
 /// Checked before the lock is held, where `tokio::spawn` would panic.

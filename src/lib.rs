@@ -83,8 +83,8 @@ pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
-    self as strategies, BootClock, Capabilities, Clock, Error, Exclusion, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, MaxWait, MemberStatus, Nonce, Order, Owner, Survives,
+    self as strategies, BootClock, Capabilities, Clock, Contention, Error, Exclusion, Inspection,
+    Instant, KeyedMutex, Lock, LockOptions, MaxWait, MemberStatus, Nonce, Order, Owner, Survives,
     UnavailableKind,
 };
 

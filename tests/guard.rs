@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{Error, Guard, Lock, Locker};
+use gaggle::{Error, Guard, Lock, Locker, Owner};
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
@@ -205,8 +205,13 @@ async fn try_now_does_not_wait_and_keeps_the_other_options() {
     let owner = locker.inspect("k").await.unwrap().unwrap().owner;
     assert_eq!(owner.label.as_deref(), Some("nightly"));
     let before = tokio::time::Instant::now();
-    assert!(matches!(request().try_now().await, Err(Error::Held)));
+    let held = request().try_now().await.unwrap_err();
     assert_eq!(before.elapsed(), ms(0));
+    let owner = Owner::this_process(Some("nightly".into()));
+    assert_eq!(held.to_string(), format!("\"k\" is held by {owner}"));
+    let late = locker.lock_with("k", lease(ms(900)).max_wait(ms(20))).await.unwrap_err();
+    let text = format!("timed out after 20ms waiting for \"k\", held by {owner}");
+    assert_eq!(late.to_string(), text);
     tokio::time::sleep(ms(5000)).await;
     assert!(guard.is_valid(), "it is extended");
 }

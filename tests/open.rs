@@ -42,7 +42,7 @@ async fn local_opens_a_table_of_its_own_each_time() {
     let guard = one.lock("k").await.unwrap();
     locks(&other).await;
     let held = one.clone().lock_with("k", LockOptions::default()).try_now().await;
-    assert!(matches!(held, Err(Error::Held)), "clones share it: {held:?}");
+    assert!(matches!(held, Err(Error::Held(_))), "clones share it: {held:?}");
     guard.unlock().await.unwrap();
     assert_eq!(one.capabilities().order, Order::Fifo);
 }
@@ -78,7 +78,7 @@ async fn redis_opens_over_a_unix_socket() {
     locks(&other).await;
     let same = open(&format!("{}1", server.url())).await.unwrap();
     let held = same.lock_with("k", LockOptions::default()).try_now().await;
-    assert!(matches!(held, Err(Error::Held)), "the same database over TCP: {held:?}");
+    assert!(matches!(held, Err(Error::Held(_))), "the same database over TCP: {held:?}");
     guard.unlock().await.unwrap();
     let denied = open(&url("user=unknown&pass=hunter2")).await.unwrap_err();
     let OpenError::Strategy(error) = denied else { panic!("{denied:?}") };

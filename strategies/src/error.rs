@@ -1,6 +1,8 @@
 //! The one public error: variants by what a caller can do, the backend's cause in `source()`.
 
-use std::{error::Error as StdError, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+use crate::Owner;
 
 /// Why a call failed.
 ///
@@ -14,14 +16,14 @@ pub enum Error {
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
-    #[error("timed out before the lock was granted")]
-    TimedOut,
+    #[error("{}", timed_out(_0.as_deref()))]
+    TimedOut(Option<Box<Contention>>),
 
     /// Another acquisition holds the key; only for calls that do not wait.
     ///
     /// *Did it take effect?* No. *May I retry?* Yes.
-    #[error("another acquisition holds the key")]
-    Held,
+    #[error("{}", held(_0.as_deref()))]
+    Held(Option<Box<Contention>>),
 
     /// At unlock or extend, before the local deadline: this acquisition does not hold the key
     /// (it was unlocked already, or the granting side lost it).
@@ -106,6 +108,49 @@ pub enum Error {
     },
 }
 
+/// The key that a call did not get, as a `Locker` adds it to [`Error::TimedOut`] and
+/// [`Error::Held`]; a strategy leaves it out.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use gaggle_strategies::{Contention, Error, Owner};
+/// let holder = Some(Owner { host: "web-3".into(), pid: 711, label: None });
+/// let waited = Duration::from_secs(5);
+/// let error = Error::TimedOut(Some(Box::new(Contention { key: "orders/42".into(), waited, holder })));
+/// let text = "timed out after 5s waiting for \"orders/42\", held by web-3, pid 711";
+/// assert_eq!(error.to_string(), text);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// The key.
+    pub key: Arc<str>,
+    /// How long the call waited.
+    pub waited: Duration,
+    /// The holder when the call ended, for people; `None` if it is not known.
+    pub holder: Option<Owner>,
+}
+
+/// The text of [`Error::TimedOut`].
+fn timed_out(contention: Option<&Contention>) -> String {
+    let Some(Contention { key, waited, holder }) = contention else {
+        return "timed out before the lock was granted".into();
+    };
+    let waited = Duration::new(waited.as_secs(), waited.subsec_millis() * 1_000_000);
+    let held = holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default();
+    format!("timed out after {waited:?} waiting for {key:?}{held}")
+}
+
+/// The text of [`Error::Held`].
+fn held(contention: Option<&Contention>) -> String {
+    let Some(Contention { key, holder, .. }) = contention else {
+        return "another acquisition holds the key".into();
+    };
+    match holder {
+        Some(holder) => format!("{key:?} is held by {holder}"),
+        None => format!("{key:?} is held by another acquisition"),
+    }
+}
+
 /// Why a backend cannot serve.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,8 +168,8 @@ pub enum UnavailableKind {
     Misconfigured,
 }
 
-impl std::fmt::Display for UnavailableKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for UnavailableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unreachable => "unreachable",
             Self::NoQuorum => "no quorum",
@@ -161,7 +206,7 @@ impl Error {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::TimedOut | Self::Held | Self::Unknown | Self::Limit { .. } => false,
+            Self::TimedOut(_) | Self::Held(_) | Self::Unknown | Self::Limit { .. } => false,
             Self::Unavailable { kind, .. } => *kind == UnavailableKind::Misconfigured,
             Self::NotHolder
             | Self::Expired

@@ -88,7 +88,7 @@ pub use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::Drift,
-    error::{Error, UnavailableKind},
+    error::{Contention, Error, UnavailableKind},
     local::Local,
     lock::{Inspection, Lock, Nonce, Owner},
     mutex::KeyedMutex,

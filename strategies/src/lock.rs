@@ -139,6 +139,14 @@ impl Owner {
     }
 }
 
+/// For messages: `web-3, pid 711 (nightly)`.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, pid {}", self.host, self.pid)?;
+        self.label.as_ref().map_or(Ok(()), |label| write!(f, " ({label})"))
+    }
+}
+
 /// The holder of a key at one moment; it may be outdated when it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {

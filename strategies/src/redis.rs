@@ -83,8 +83,8 @@ use crate::{
 ///   holders can rely on their locks until the first one's lease ends or its next extend fails;
 ///   only the fencing token protects the resource. If this is not enough, use a strategy with a
 ///   majority.
-/// - **Eviction.** A Redis that may evict keys is refused, by [`Error::InvalidOptions`] naming
-///   `maxmemory-policy`, unless [`RedisOptions::allow_eviction`]. Full memory without eviction
+/// - **Eviction.** A Redis that may evict keys is refused, by [`Error::Unavailable`], unless
+///   [`RedisOptions::allow_eviction`] is set. Full memory without eviction
 ///   refuses new locks ([`Error::Unavailable`]).
 /// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
 ///   forward ends leases early.
@@ -163,7 +163,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOptions`] before any I/O, and for a server that may evict keys;
+    /// [`Error::InvalidOptions`] before any I/O;
     /// [`Error::Unavailable`] for a server that cannot be reached, refuses the login, or is older
     /// than Redis 7, and outside a tokio runtime.
     ///
@@ -174,7 +174,7 @@ impl Redis {
         check_runtime()?;
         let clock = options.clock.clone();
         let mut backend = Backend::new(options, None, rand::random(), clock.now())?;
-        backend.connect(&*clock).await.map_err(|error| error.to_open_error())?;
+        backend.connect(&*clock).await.map_err(|error| error.cause().to_error())?;
         let (client, driver) = Client::new(backend, clock, Owner::this_process(None), None);
         client.run(driver);
         Ok(Self { client })

@@ -34,7 +34,7 @@ pub fn lasts(deadline: Instant, now: Instant, duration: Duration) -> bool {
 #[must_use]
 pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
     match reason {
-        Refusal::Held => Some(Error::Held),
+        Refusal::Held => Some(Error::Held(None)),
         Refusal::Limit { what, limit } => Some(Error::Limit { what: what.name(), limit }),
         Refusal::Spent(_) | Refusal::Stale { .. } => None,
     }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn only_final_refusals_are_errors() {
-        assert!(matches!(refusal(Refusal::Held), Some(Error::Held)));
+        assert!(matches!(refusal(Refusal::Held), Some(Error::Held(_))));
         for (what, name) in [
             (Bound::WaitersPerKey, "waiters per key"),
             (Bound::Keys, "keys held"),

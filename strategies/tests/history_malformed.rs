@@ -145,8 +145,8 @@ fn library_outcomes_map_to_history_outcomes() {
     let unavailable = || Error::no_quorum();
     let withdrawn = Outcome::Refused(Refusal::Withdrawn);
     for (call, error, outcome) in [
-        (lock, Error::TimedOut, Outcome::Refused(Refusal::TimedOut)),
-        (lock, Error::Held, Outcome::Refused(Refusal::Held)),
+        (lock, Error::TimedOut(None), Outcome::Refused(Refusal::TimedOut)),
+        (lock, Error::Held(None), Outcome::Refused(Refusal::Held)),
         (lock, Error::Closed, withdrawn),
         (lock, unavailable(), withdrawn),
         (lock, Error::Unknown, Outcome::Unknown),

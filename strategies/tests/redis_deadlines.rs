@@ -69,7 +69,7 @@ async fn lock_delayed_beyond_nonce_memory_grants_nothing() {
     redis.unlock(&known).await.unwrap();
     proxy.hold_next_script(secs(3));
     let lost = redis.lock("k", patient().max_wait(ms(150))).await;
-    assert!(matches!(lost, Err(Error::TimedOut | Error::Unknown | Error::Unavailable { .. })));
+    assert!(matches!(lost, Err(Error::TimedOut(_) | Error::Unknown | Error::Unavailable { .. })));
     tokio::time::sleep(ms(2_000)).await;
     assert!(server.keys().await.iter().all(|key| !key.ends_with("}:x")), "it is forgotten");
     for _ in 0..30 {

@@ -44,7 +44,16 @@ async fn wrong_password_is_permanent() {
     let url = format!("redis://someone:wrong@127.0.0.1:{}", server.port());
     let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
     assert_eq!(kind, UnavailableKind::Misconfigured);
-    assert!(cause.ends_with("refused HELLO: WRONGPASS"), "{cause}");
+    assert!(cause.ends_with("refused the user name or the password"), "{cause}");
+}
+
+#[tokio::test]
+async fn missing_password_is_named_with_its_url() {
+    let server = Server::start().await;
+    let _: Value = server.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
+    let (kind, cause) = unavailable(Redis::open(server.options()).await);
+    assert_eq!(kind, UnavailableKind::Misconfigured);
+    assert!(cause.ends_with("requires a password: redis://:PASSWORD@host"), "{cause}");
 }
 
 #[tokio::test]

@@ -2,13 +2,13 @@
 
 use std::{future::IntoFuture as _, time::Duration};
 
-use gaggle::{Error, Guard, Locker, MaxWait, OpenError};
+use gaggle::{Error, Guard, Locker, OpenError};
 use rustix::process::Signal;
 
 use super::{WRONG_USE, address::Address, args::Settings, notice, signals::Signals, span};
 use crate::failure::Failure;
 
-/// How long to wait for the name of the holder, and for a withdrawal to be sent.
+/// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects, or prints why not and returns the exit code.
@@ -50,16 +50,9 @@ pub(super) async fn acquire(
         Err(error) => error,
     };
     match error {
-        Error::Held | Error::TimedOut => {
+        Error::Held(_) | Error::TimedOut(_) => {
             if !settings.quiet {
-                let holder = holder(locker, key).await;
-                let wait = match settings.lock.get_max_wait() {
-                    MaxWait::AtMost(wait) if !wait.is_zero() => {
-                        format!(" after a wait of {}", span::show(wait))
-                    }
-                    _ => String::new(),
-                };
-                notice(&format!("{key:?} is held by {holder}{wait}; not run"));
+                notice(&format!("{error}; not run"));
             }
             Err(settings.exit_not_acquired)
         }
@@ -97,15 +90,4 @@ pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Lock
 /// Sends what is pending, such as a withdrawal.
 pub(super) async fn close(locker: &Locker) {
     let _ = tokio::time::timeout(PATIENCE, locker.close()).await;
-}
-
-/// The holder of the key, as far as the server says in time.
-async fn holder(locker: &Locker, key: &str) -> String {
-    match tokio::time::timeout(PATIENCE, locker.inspect(key)).await {
-        Ok(Ok(Some(held))) => {
-            let label = held.owner.label.map(|label| format!(" ({label})")).unwrap_or_default();
-            format!("{}, pid {}{label}", held.owner.host, held.owner.pid)
-        }
-        _ => "another process".into(),
-    }
 }

@@ -283,7 +283,7 @@ impl Client {
         let mut record = self.record();
         match error {
             _ if took > limit + SLACK => record.illegal.push(text),
-            Error::TimedOut | Error::Held if call.is_lock() => {}
+            Error::TimedOut(_) | Error::Held(_) if call.is_lock() => {}
             Error::NotHolder | Error::Expired if !call.is_lock() => {}
             Error::Unavailable { .. } | Error::Unknown => record.unserved.push(text),
             _ => record.illegal.push(text),
@@ -291,7 +291,7 @@ impl Client {
         // A late copy of a LOCK may hold the key, for no caller: a refusal says nothing of the
         // others.
         match error {
-            Error::Held => Outcome::Refused(Refusal::NoEffect),
+            Error::Held(_) => Outcome::Refused(Refusal::NoEffect),
             error => call.failed(error),
         }
     }

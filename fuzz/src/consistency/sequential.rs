@@ -236,8 +236,8 @@ fn done(result: std::result::Result<(), Error>) -> Outcome {
 /// The variant's name.
 fn name(error: &Error) -> &'static str {
     match error {
-        Error::TimedOut => "TimedOut",
-        Error::Held => "Held",
+        Error::TimedOut(_) => "TimedOut",
+        Error::Held(_) => "Held",
         Error::NotHolder => "NotHolder",
         Error::Expired => "Expired",
         Error::Unavailable { .. } => "Unavailable",

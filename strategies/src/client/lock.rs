@@ -56,7 +56,7 @@ impl<B: Backend> Client<B> {
                 Answer::Ended => ENDED_RETRY,
                 Answer::Held => {
                     pending.disarm();
-                    return Err(Error::Held);
+                    return Err(Error::Held(None));
                 }
                 Answer::Failed(error) => {
                     pending.disarm();
@@ -113,7 +113,7 @@ impl<B: Backend> Client<B> {
         match self.extend_by(lock, request.lease, by).await {
             Ok(lock) if has_half_left(&lock, self.clock.now(), request.lease) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
-            _ => Err(Error::TimedOut),
+            _ => Err(Error::TimedOut(None)),
         }
     }
 
@@ -127,7 +127,7 @@ impl<B: Backend> Client<B> {
         let over = limit.filter(|limit| wake >= *limit);
         self.clock.sleep_until(over.unwrap_or(wake)).await;
         self.check_open()?;
-        over.map_or(Ok(()), |_| Err(Error::TimedOut))
+        over.map_or(Ok(()), |_| Err(Error::TimedOut(None)))
     }
 }
 

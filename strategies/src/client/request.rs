@@ -193,7 +193,7 @@ impl Request {
         if !waits && self.attempts.may_have_arrived() {
             Error::Unknown
         } else if waits && down.is_none() && (self.is_queued() || cause.is_none()) {
-            Error::TimedOut
+            Error::TimedOut(None)
         } else {
             cause.map_or_else(Error::no_quorum, Cause::to_error)
         }

@@ -163,7 +163,7 @@ fn wait_without_a_grant_times_out_and_is_withdrawn() {
     assert!(answers(&mut core).is_empty());
     assert_eq!(core.next_wake(), Some(at(5_000)));
     core.expire(at(5_000));
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::TimedOut))]));
+    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::TimedOut(_)))]));
     assert!(is_unlock(&sent(&mut core, 5_000)[0], 1));
 }
 

@@ -113,7 +113,7 @@ impl<'a> Call<'a> {
         let over = self.until.is_some_and(|until| until <= access.now);
         let waiter = access.shard.waiters.get(&self.nonce);
         if over && waiter.is_none_or(|waiter| waiter.grant.is_none()) {
-            return Err(Error::TimedOut);
+            return Err(Error::TimedOut(None));
         }
         access.step(&Command::Noop);
         match access.shard.waiters.get(&self.nonce) {
@@ -126,7 +126,7 @@ impl<'a> Call<'a> {
             }
             Some(_) => Ok(Continue(self.wait(&mut access))),
             // It was granted, and its lease ended before this check.
-            None if over => Err(Error::TimedOut),
+            None if over => Err(Error::TimedOut(None)),
             None => {
                 self.nonce = Nonce::random();
                 self.send(&mut access)
@@ -146,7 +146,7 @@ impl<'a> Call<'a> {
             deadline = extended_deadline(Some(deadline), now, duration, drift);
         }
         if !lasts(deadline, now, duration) {
-            return Err(Error::TimedOut);
+            return Err(Error::TimedOut(None));
         }
         Ok(Lock::new(self.key.clone(), self.nonce, grant.token, Some(deadline)))
     }

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use crate::{Error, UnavailableKind, client::command::Cause};
+use crate::{UnavailableKind, client::command::Cause};
 
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -16,9 +16,16 @@ pub(crate) enum ConnectionError {
     /// The server answered the handshake with an error.
     #[error("Redis at {address} refused {command}: {reason}")]
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
+    #[error("Redis at {address} requires a password: redis://:PASSWORD@host")]
+    NoPassword { address: String },
+    #[error("Redis at {address} refused the user name or the password")]
+    WrongPassword { address: String },
     #[error("Redis at {address} has version {found}: {oldest}.0 is the oldest supported")]
     TooOld { address: String, found: String, oldest: u32 },
-    #[error("Redis at {address} may evict locks: its maxmemory-policy is {policy}, not noeviction")]
+    #[error(
+        "Redis at {address} may evict locks: set its maxmemory-policy, {policy}, to noeviction, or \
+         accept lost locks by allow_eviction=true"
+    )]
     Evicts { address: String, policy: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
@@ -39,24 +46,13 @@ impl ConnectionError {
     pub(super) fn cause(&self) -> Cause {
         let kind = match self {
             Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
-            Self::Refused { .. } | Self::TooOld { .. } | Self::Evicts { .. } => {
-                UnavailableKind::Misconfigured
-            }
-            _ => UnavailableKind::Unreachable,
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Lost { .. }
+            | Self::Silent { .. } => UnavailableKind::Unreachable,
+            _ => UnavailableKind::Misconfigured,
         };
         Cause::new(kind, self.clone())
-    }
-
-    /// The error of an `open` that met it.
-    pub(super) fn to_open_error(&self) -> Error {
-        match self {
-            Self::Evicts { policy, .. } => Error::InvalidOptions {
-                field: "maxmemory-policy",
-                value: policy.clone(),
-                limit: "noeviction, or a client with allow_eviction".into(),
-            },
-            other => other.cause().to_error(),
-        }
     }
 }
 
@@ -106,6 +102,11 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {
         return ConnectionError::Unreachable { address, reason: reason(error) };
+    }
+    match error.code() {
+        Some("NOAUTH") => return ConnectionError::NoPassword { address },
+        Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
+        _ => {}
     }
     let permanent = error.code().is_none_or(|code| Refusal::of_code(code) == Refusal::Permanent);
     // Not the server's text, which may quote the command with its password.

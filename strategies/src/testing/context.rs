@@ -149,7 +149,7 @@ impl<'a> Context<'a> {
 
     /// The key must be held: one attempt by `other` says `Held`.
     pub(super) async fn must_be_held(&self, other: &Handle, key: &str, when: &str) -> Verdict {
-        refused!(other.try_lock(key, LONG).await, Error::Held, "try_lock {when}");
+        refused!(other.try_lock(key, LONG).await, Error::Held(_), "try_lock {when}");
         Ok(())
     }
 

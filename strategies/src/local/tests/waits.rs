@@ -6,7 +6,7 @@ async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
     let local = local();
     local.lock("k", options(1000, 0)).await.unwrap();
     let brief = LockOptions::default().max_wait(Duration::from_micros(300));
-    assert_error!(local.lock("k", brief).await, Error::TimedOut);
+    assert_error!(local.lock("k", brief).await, Error::TimedOut(_));
 }
 
 #[tokio::test(start_paused = true)]
@@ -17,7 +17,7 @@ async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
     let late = LockOptions::default().max_wait(Duration::from_micros(100_400));
     let late = waiting(&local, "k", late).await;
     tokio::time::advance(Duration::from_micros(100_600)).await;
-    assert_error!(late.now_or_never().unwrap(), Error::TimedOut);
+    assert_error!(late.now_or_never().unwrap(), Error::TimedOut(_));
     assert_eq!(sizes(&local).waiters, 0);
 }
 
@@ -71,7 +71,7 @@ async fn a_grant_that_ran_out_after_the_deadline_is_a_time_out() {
     let starved = waiting(&local, "k", options(100, 150)).await;
     local.unlock(&first).await.unwrap();
     tokio::time::advance(ms(200)).await;
-    assert_error!(starved.await, Error::TimedOut);
+    assert_error!(starved.await, Error::TimedOut(_));
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn less_than_half_after_the_deadline_is_withdrawn() {
     let late = waiting(&local, "k", options(1000, 600)).await;
     local.unlock(&first).await.unwrap();
     tokio::time::advance(ms(700)).await;
-    assert_error!(late.await, Error::TimedOut);
+    assert_error!(late.await, Error::TimedOut(_));
     assert_empty(&local);
 }
 
@@ -106,7 +106,7 @@ async fn less_than_half_after_the_deadline_is_withdrawn() {
 async fn a_lease_too_short_to_hand_out_is_withdrawn() {
     let local = local();
     for duration in [1, 2] {
-        assert_error!(local.lock("k", options(duration, 100)).await, Error::TimedOut);
+        assert_error!(local.lock("k", options(duration, 100)).await, Error::TimedOut(_));
         assert_empty(&local);
     }
     local.lock("k", options(3, 100)).await.unwrap();
@@ -122,7 +122,7 @@ async fn head_that_times_out_leaves_the_key_to_the_next() {
     let next = waiting(&local, "k", options(1000, 5000)).await;
     let next = async { (next.await.unwrap(), local.clock().now()) };
     let (head, (_, granted)) = futures_util::future::join(head, next).await;
-    assert_error!(head, Error::TimedOut);
+    assert_error!(head, Error::TimedOut(_));
     let waited = granted.since(begun);
     assert!((ms(300)..ms(303)).contains(&waited), "{waited:?}");
 }

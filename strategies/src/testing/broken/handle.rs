@@ -76,7 +76,7 @@ impl Handle {
             return Ok(());
         }
         if self.is(Fault::DownIsHeld) {
-            return Err(Error::Held);
+            return Err(Error::Held(None));
         }
         if self.is(Fault::NeverReconnects) {
             self.disconnected.store(true, Ordering::Relaxed);
@@ -181,12 +181,12 @@ impl Handle {
             if self.is(Fault::UnlockWakesNoWaiter) || poll.is_last() {
                 let at_once = options.clone().max_wait(Duration::ZERO);
                 let tried = self.server.local().lock(row, at_once).await;
-                if !matches!(tried, Err(Error::Held)) {
+                if !matches!(tried, Err(Error::Held(_))) {
                     return tried;
                 }
             }
             if until.is_some_and(|until| until <= self.now()) {
-                return Err(Error::TimedOut);
+                return Err(Error::TimedOut(None));
             }
             let next = self.now().after(pause);
             self.server.clock.sleep_until(until.map_or(next, |until| until.min(next))).await;
@@ -255,7 +255,7 @@ impl KeyedMutex for Handle {
         self.check_open()?;
         let waits = options.get_max_wait() != MaxWait::AtMost(Duration::ZERO);
         if self.is(Fault::NeverGrants) || !waits && self.is(Fault::ZeroWaitNeverTries) {
-            return Err(Error::Held);
+            return Err(Error::Held(None));
         }
         let mut closed = self.closed.subscribe();
         let result = tokio::select! {
@@ -266,8 +266,8 @@ impl KeyedMutex for Handle {
             result = self.granted(key, options) => result,
         };
         match &result {
-            Err(Error::Held) if self.is(Fault::TryWaits) => sleep(LAZY).await,
-            Err(Error::TimedOut) if self.is(Fault::OverrunsMaxWait) => sleep(OVERRUN).await,
+            Err(Error::Held(_)) if self.is(Fault::TryWaits) => sleep(LAZY).await,
+            Err(Error::TimedOut(_)) if self.is(Fault::OverrunsMaxWait) => sleep(OVERRUN).await,
             _ => {}
         }
         result

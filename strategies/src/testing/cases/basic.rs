@@ -44,7 +44,7 @@ pub(in crate::testing) async fn a_second_lock_waits(cx: &Context<'_>) -> Verdict
     cx.nap().await;
     ensure!(!waiter.is_finished(), "a lock of a held key did not wait");
     let (result, ended) = waiter.ended(wait + cx.slack()).await?;
-    refused!(result, Error::TimedOut, "lock of a key held for longer than max_wait");
+    refused!(result, Error::TimedOut(_), "lock of a key held for longer than max_wait");
     took(started, ended, wait, cx.slack(), "waiting")?;
     unlocked(first.unlock(&held).await, "unlock by the holder")
 }
@@ -96,7 +96,7 @@ pub(in crate::testing) async fn one_attempt_on_a_held_key_is_refused_at_once(
         let started = Instant::now();
         cx.must_be_held(handle, &key, "of a held key").await?;
         let at_once = LockOptions::default().max_wait(Duration::ZERO);
-        refused!(handle.lock(&key, at_once).await, Error::Held, "max_wait 0 on a held key");
+        refused!(handle.lock(&key, at_once).await, Error::Held(_), "max_wait 0 on a held key");
         took(started, Instant::now(), Duration::ZERO, cx.slack(), "two refusals")?;
     }
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
@@ -132,8 +132,8 @@ pub(in crate::testing) async fn a_forgotten_lock_ends_with_its_lease(cx: &Contex
     let next = loop {
         match second.try_lock(&key, LONG).await {
             Ok(next) => break next,
-            Err(Error::Held) => {}
-            Err(other) => refused!(Err::<Lock, _>(other), Error::Held, "try_lock of a held key"),
+            Err(Error::Held(_)) => {}
+            Err(other) => refused!(Err::<Lock, _>(other), Error::Held(_), "try_lock of a held key"),
         }
         ensure!(Instant::now() < limit, "a lease of {:?} has not ended", cx.lease());
         sleep(cx.lease() / 20).await;

@@ -74,7 +74,7 @@ pub(in crate::testing) async fn max_wait_runs_out_and_leaves_nothing(cx: &Contex
     for wait in [Duration::from_millis(100), cx.lease() / 2] {
         let started = Instant::now();
         let options = LockOptions::default().duration(LONG).max_wait(wait);
-        refused!(second.lock(&key, options).await, Error::TimedOut, "lock for {wait:?}");
+        refused!(second.lock(&key, options).await, Error::TimedOut(_), "lock for {wait:?}");
         took(started, Instant::now(), wait, cx.slack(), "waiting")?;
     }
     cx.queued(&first, &key, 0).await?;
@@ -93,7 +93,7 @@ pub(in crate::testing) async fn max_wait_just_below_and_just_above_the_lease(
     let below = remaining(&first, &held)?.saturating_sub(margin);
     ensure!(!below.is_zero(), "no time is left of a fresh lease");
     let options = LockOptions::default().max_wait(below);
-    refused!(second.lock(&key, options).await, Error::TimedOut, "max_wait just below the lease");
+    refused!(second.lock(&key, options).await, Error::TimedOut(_), "max_wait just below the lease");
 
     // Above: counted from the lock itself, it ends later than the lease.
     let held = {

@@ -110,8 +110,8 @@ impl Call {
     #[must_use]
     pub fn failed(&self, error: &Error) -> Outcome {
         let refusal = match error {
-            Error::TimedOut => Refusal::TimedOut,
-            Error::Held => Refusal::Held,
+            Error::TimedOut(_) => Refusal::TimedOut,
+            Error::Held(_) => Refusal::Held,
             Error::NotHolder => Refusal::NotHolder,
             Error::Expired => Refusal::Expired,
             Error::InvalidKey { .. } | Error::InvalidOptions { .. } | Error::Limit { .. } => {
