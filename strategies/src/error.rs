@@ -116,7 +116,8 @@ pub enum Error {
 /// # use gaggle_strategies::{Contention, Error, Owner};
 /// let holder = Some(Owner { host: "web-3".into(), pid: 711, label: None });
 /// let waited = Duration::from_secs(5);
-/// let error = Error::TimedOut(Some(Box::new(Contention { key: "orders/42".into(), waited, holder })));
+/// let contention = Contention { key: "orders/42".into(), waited, holder };
+/// let error = Error::TimedOut(Some(Box::new(contention)));
 /// let text = "timed out after 5s waiting for \"orders/42\", held by web-3, pid 711";
 /// assert_eq!(error.to_string(), text);
 /// ```
