@@ -1,6 +1,14 @@
-//! The Gaggle strategy, and what it shares with [`Raft`](crate::Raft).
+//! The Gaggle strategy.
 
-use crate::member::Member;
+use std::sync::Arc;
+
+use gaggle_channels::{Channel, NodeName};
+
+use crate::{
+    Error, MemberOptions, MemberSizes, MemberStatus,
+    client::delegate::delegate_keyed_mutex,
+    member::{Member, Policy},
+};
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK and NOOP entries by
 /// nonce. Waiters queue in the replicated table, and the entry that frees a key also hands it to
@@ -12,73 +20,59 @@ use crate::member::Member;
 ///   bound; fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
 /// - Waiters are granted in the order in which they queued, also across a change of leader.
 /// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
-///   restarts replaces its former incarnation by itself.
+///   restarts replaces its former self without anyone's help.
 /// - Volatile: no disk. When fresh incarnations show that a majority is gone, the survivors mark
 ///   their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.
 ///
-/// A nameless cluster ([`MemberOptions::sized`](crate::MemberOptions::sized)) is for
-/// demonstrations: sets of processes that do not see each other form several groups; see
+/// A nameless cluster ([`MemberOptions::sized`]) is for demonstrations: sets of processes that do
+/// not see each other form several groups; see
 /// [`capabilities`](crate::KeyedMutex::capabilities).
 #[derive(Debug)]
 pub struct Gaggle {
     member: Member,
 }
 
-/// The methods of a strategy whose field `member` follows this policy.
-macro_rules! member_strategy {
-    ($strategy:ident, $policy:ident) => {
-        impl $strategy {
-            /// Connects `channel`, whose name is this member's, and begins to form or join the
-            /// group. Returns at once; calls wait for a leader within their `max_wait`, and
-            /// [`ready`](crate::KeyedMutex::ready) returns once it votes.
-            ///
-            /// The member is one task on the current runtime.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::InvalidOptions`](crate::Error::InvalidOptions) naming the option;
-            /// [`Error::Unavailable`](crate::Error::Unavailable) if the channel does not connect,
-            /// and outside a tokio runtime.
-            pub async fn open(
-                channel: std::sync::Arc<dyn gaggle_channels::Channel>,
-                options: crate::MemberOptions,
-            ) -> Result<Self, crate::Error> {
-                let policy = crate::member::Policy::$policy;
-                Ok(Self { member: Member::open(channel, options, policy).await? })
-            }
+impl Gaggle {
+    /// Connects `channel`, whose name is this member's, and begins to form or join the group.
+    /// Returns at once; calls wait for a leader within their `max_wait`, and
+    /// [`ready`](crate::KeyedMutex::ready) returns once it votes.
+    ///
+    /// The member is one task on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel does not
+    /// connect, and outside a tokio runtime.
+    pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
+        Ok(Self { member: Member::open(channel, options, Policy::Queue).await? })
+    }
 
-            #[cfg(any(test, feature = "testing"))]
-            pub(crate) fn of(member: Member) -> Self {
-                Self { member }
-            }
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of(member: Member) -> Self {
+        Self { member }
+    }
 
-            /// What this member knows of its group now.
-            #[must_use]
-            pub fn status(&self) -> crate::MemberStatus {
-                self.member.member_status()
-            }
+    /// What this member knows of its group now.
+    #[must_use]
+    pub fn status(&self) -> MemberStatus {
+        self.member.member_status()
+    }
 
-            /// The leader's name, as far as this member knows.
-            #[must_use]
-            pub fn leader(&self) -> Option<gaggle_channels::NodeName> {
-                self.status().leader
-            }
+    /// The leader's name, as far as this member knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeName> {
+        self.status().leader
+    }
 
-            /// How much this member remembers: its table, its log, its pending requests.
-            ///
-            /// # Errors
-            ///
-            /// `Closed`, `Failed`, `Limit`, `Unavailable`.
-            pub async fn sizes(&self) -> Result<crate::MemberSizes, crate::Error> {
-                self.member.sizes().await
-            }
-        }
-
-        crate::client::delegate::delegate_keyed_mutex!($strategy, member);
-    };
+    /// How much this member remembers: its table, its log, its pending requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
+    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes().await
+    }
 }
 
-pub(crate) use member_strategy;
-
-member_strategy!(Gaggle, Queue);
+delegate_keyed_mutex!(Gaggle, member);
