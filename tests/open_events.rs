@@ -6,6 +6,7 @@
 use std::{
     fmt::{self, Write as _},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use gaggle::{LockOptions, Locker, OpenError, channels::testing::free_port, open};
@@ -162,4 +163,37 @@ async fn own_peers_entry_with_another_address_is_a_warning() {
             locker.close().await;
         }
     }
+}
+
+#[tokio::test]
+async fn member_without_a_group_names_who_is_missing() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let (a, b, c) = (free_port(), free_port(), free_port());
+    let peers = format!("peers=a@127.0.0.1:{a},b@127.0.0.1:{b},c@127.0.0.1:{c}");
+    let url = format!("gaggle+tcp://127.0.0.1:{a}?cluster=orders&name=a&{peers}");
+    let alone = open(&url).await.unwrap();
+    let expected = "no group yet: waiting for b, c (not connected)";
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let reported = events.take().join("\n");
+    assert!(reported.contains(&format!("INFO message={expected}")), "{reported}");
+    let waits = LockOptions::default().max_wait(Duration::from_millis(50));
+    for request in [LockOptions::default().max_wait(Duration::ZERO), waits] {
+        let refused = alone.lock_with("k", request).await.unwrap_err();
+        let source = std::error::Error::source(&refused).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some(expected), "{refused:?}");
+    }
+    let url = format!("gaggle+tcp://127.0.0.1:{b}?cluster=order&name=b&{peers}");
+    let other = open(&url).await.unwrap();
+    let warned = tokio::time::timeout(Duration::from_secs(5), async {
+        let mut seen = String::new();
+        while !seen.contains("WARN message=a process of another cluster connects here peer=b") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            seen += &events.take().join("\n");
+        }
+    });
+    warned.await.unwrap();
+    alone.close().await;
+    other.close().await;
 }

@@ -18,7 +18,7 @@ use gaggle_channels::NodeName;
 use super::{
     identity::Identity,
     options::{Members, listed},
-    peers::Peers,
+    peers::{Peer, Peers},
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
@@ -34,6 +34,10 @@ pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
 const PLEDGE_TTL: Duration = Duration::from_secs(1);
 /// A peer takes part in a forming if it was heard within this long.
 const FRESH: Duration = Duration::from_millis(500);
+/// How long a process is without a group before it reports why, and how often it looks again.
+pub(super) const REPORT_EVERY: Duration = Duration::from_millis(500);
+/// How much of another cluster's name is shown.
+const SHOWN_CHARS: usize = 64;
 /// How many foreign names and sets are warned of.
 const WARNED_MAX: usize = 64;
 
@@ -47,8 +51,17 @@ pub(super) struct Formation {
     last_token: u64,
     /// The limit that the cluster named when it refused this process.
     refused_limit: Option<u32>,
-    /// Foreign names, and sets of names, that were warned of.
+    /// Foreign names, sets of names and clusters that were warned of.
     warned: BTreeSet<String>,
+    /// Why there is no group, as last reported.
+    reported: Option<NoGroup>,
+}
+
+/// Why this process is in no group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no group yet: waiting for {missing}")]
+pub(super) struct NoGroup {
+    missing: String,
 }
 
 #[derive(Debug)]
@@ -70,6 +83,7 @@ impl Formation {
             last_token: 0,
             refused_limit: None,
             warned: BTreeSet::new(),
+            reported: None,
         }
     }
 
@@ -77,6 +91,7 @@ impl Formation {
     pub(super) fn grouped(&mut self) {
         self.phase = Phase::Grouped;
         self.refused_limit = None;
+        self.reported = None;
     }
 
     /// This process left its group, and may pledge again from `until` on.
@@ -250,6 +265,42 @@ impl Formation {
         self.phase = Phase::Pledged { forming };
         timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         Some(Body::Pledge { forming: id })
+    }
+
+    /// Why there is no group, if that has changed since the last report.
+    pub(super) fn report(&mut self, now: Instant, peers: &Peers) -> Option<NoGroup> {
+        let reason = NoGroup { missing: self.missing(now, peers) };
+        let has_changed = self.reported.as_ref() != Some(&reason);
+        self.reported = Some(reason.clone());
+        has_changed.then_some(reason)
+    }
+
+    /// Which processes a new group waits for, in words.
+    fn missing(&self, now: Instant, peers: &Peers) -> String {
+        let is_fresh = |peer: &Peer| peer.is_fresh(now, FRESH);
+        let names = match &self.members {
+            Members::Named(names) => names,
+            Members::Sized(size) => {
+                let connected = peers.iter().filter(|(_, peer)| is_fresh(peer)).count() + 1;
+                return format!("{size} processes, {connected} connected");
+            }
+        };
+        let others = names.iter().filter(|name| **name != self.name);
+        let (connected, unconnected): (Vec<_>, Vec<_>) =
+            others.partition(|name| peers.get(name).is_some_and(is_fresh));
+        if unconnected.is_empty() {
+            format!("{} (connected, not ready)", listed(connected))
+        } else {
+            format!("{} (not connected)", listed(unconnected))
+        }
+    }
+
+    /// Warns of a process of another cluster, once for each name.
+    pub(super) fn warn_of_cluster(&mut self, peer: &NodeName, theirs: &str, mine: &str) {
+        if warns_first_time(&mut self.warned, format!("cluster of {peer}")) {
+            let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
+            tracing::warn!(%peer, theirs, mine, "a process of another cluster connects here");
+        }
     }
 
     /// Warns of a process that this cluster does not admit, once for each name.

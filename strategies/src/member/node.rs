@@ -277,6 +277,8 @@ impl Node {
         Leadership::expect_leader(now, &mut self.timers);
         self.group = Some(group);
         self.formation.grouped();
+        self.timers.stop(Timer::NoGroupReport);
+        self.turn.events.push(Event::Down { cause: None });
         self.update_roster(now);
     }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Body, Group, Instant, Node, ProcessId, Timer};
+use super::{Body, Event, Group, Instant, Node, ProcessId, Timer};
 use crate::{
+    UnavailableKind,
+    client::command::Cause,
     lock_table::{Command, TableConfig},
-    member::membership,
+    member::{formation::REPORT_EVERY, membership},
 };
 
 impl Node {
@@ -37,6 +39,8 @@ impl Node {
             }
             if let Some(forming) = self.formation.complete() {
                 self.found(now, &forming, true);
+            } else {
+                self.report_no_group(now);
             }
         }
         self.run_timers(now);
@@ -47,6 +51,19 @@ impl Node {
         self.send_presence(now);
         self.leave_if_over(now);
         self.lead(now);
+    }
+
+    /// Reports why this process is still in no group: in the log, and as the cause of its errors.
+    fn report_no_group(&mut self, now: Instant) {
+        let has_expired = self.timers.has_expired(Timer::NoGroupReport, now);
+        if has_expired && let Some(reason) = self.formation.report(now, &self.peers) {
+            tracing::info!("{reason}");
+            let cause = Some(Cause::new(UnavailableKind::NoQuorum, reason));
+            self.turn.events.push(Event::Down { cause });
+        }
+        if has_expired || !self.timers.is_running(Timer::NoGroupReport, now) {
+            self.timers.set(Timer::NoGroupReport, now.after(REPORT_EVERY));
+        }
     }
 
     /// When a turn must come although nothing arrives, besides ticks.

@@ -31,7 +31,10 @@ impl Node {
                     self.take_body(now, from, &header, body);
                 }
             }
-            Ok(_) => self.frames_dropped += 1,
+            Ok((header, _)) => {
+                self.frames_dropped += 1;
+                self.formation.warn_of_cluster(from, &header.cluster, self.outbox.cluster());
+            }
             Err(error) => {
                 self.frames_dropped += 1;
                 tracing::warn!(peer = %from, %error, "dropped a frame");
