@@ -4,7 +4,7 @@ use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use gaggle_strategies::{
-    Contention, Error, Instant, KeyedMutex, Lock, LockOptions, UnavailableKind,
+    Contention, Error, KeyedMutex, Lock, LockOptions, MaxWait, UnavailableKind,
 };
 use tokio::runtime::Handle;
 
@@ -128,10 +128,11 @@ impl Acquire {
         // A free key is granted without any wait: a task that only locks and unlocks would never
         // yield.
         tokio::task::consume_budget().await;
-        let sent = mutex.clock().now();
+        let max_wait = options.get_max_wait();
         let lock = match mutex.lock(&key, options).await {
             Ok(lock) => lock,
-            Err(error) => return Err(with_contention(error, &*mutex, key, sent).await),
+            // Boxed: it would make the future of every lock longer.
+            Err(error) => return Err(Box::pin(name_holder(error, &*mutex, key, max_wait)).await),
         };
         let guard = Guard::new(mutex, lock);
         Ok(match max_hold {
@@ -161,25 +162,27 @@ impl fmt::Debug for Acquire {
 }
 
 /// Adds the key, the wait and the holder to an error that names none.
-async fn with_contention(
+async fn name_holder(
     error: Error,
     mutex: &dyn KeyedMutex,
     key: Arc<str>,
-    sent: Instant,
+    max_wait: MaxWait,
 ) -> Error {
     let name: fn(_) -> _ = match error {
         Error::TimedOut(None) => Error::TimedOut,
         Error::Held(None) => Error::Held,
         error => return error,
     };
-    let (clock, ended) = (mutex.clock(), mutex.clock().now());
+    let clock = mutex.clock();
+    let until = clock.now().after(HOLDER_TIMEOUT);
     let inspected = tokio::select! {
         biased;
         inspected = mutex.inspect(&key) => inspected.ok().flatten(),
-        () = async { clock.sleep_until(ended.after(HOLDER_TIMEOUT)).await } => None,
+        // Polled only if the answer is not there at once: `Local` needs no runtime.
+        () = async { clock.sleep_until(until).await } => None,
     };
     let holder = inspected.map(|inspection| inspection.owner);
-    name(Some(Box::new(Contention { key, waited: ended.since(sent), holder })))
+    name(Some(Box::new(Contention { key, max_wait, holder })))
 }
 
 /// Checked before the lock is held, where `tokio::spawn` would panic.

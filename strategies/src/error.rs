@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use crate::Owner;
+use crate::{MaxWait, Owner};
 
 /// Why a call failed.
 ///
@@ -113,10 +113,10 @@ pub enum Error {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use gaggle_strategies::{Contention, Error, Owner};
+/// # use gaggle_strategies::{Contention, Error, MaxWait, Owner};
 /// let holder = Some(Owner { host: "web-3".into(), pid: 711, label: None });
-/// let waited = Duration::from_secs(5);
-/// let contention = Contention { key: "orders/42".into(), waited, holder };
+/// let max_wait = MaxWait::AtMost(Duration::from_secs(5));
+/// let contention = Contention { key: "orders/42".into(), max_wait, holder };
 /// let error = Error::TimedOut(Some(Box::new(contention)));
 /// let text = "timed out after 5s waiting for \"orders/42\", held by web-3, pid 711";
 /// assert_eq!(error.to_string(), text);
@@ -125,20 +125,23 @@ pub enum Error {
 pub struct Contention {
     /// The key.
     pub key: Arc<str>,
-    /// How long the call waited.
-    pub waited: Duration,
+    /// How long the call was to wait.
+    pub max_wait: MaxWait,
     /// The holder when the call ended, for people; `None` if it is not known.
     pub holder: Option<Owner>,
 }
 
 /// The text of [`Error::TimedOut`].
 fn timed_out(contention: Option<&Contention>) -> String {
-    let Some(Contention { key, waited, holder }) = contention else {
+    let Some(Contention { key, max_wait, holder }) = contention else {
         return "timed out before the lock was granted".into();
     };
-    let waited = Duration::new(waited.as_secs(), waited.subsec_millis() * 1_000_000);
+    let after = match max_wait {
+        MaxWait::AtMost(wait) => format!(" after {wait:?}"),
+        MaxWait::Forever => String::new(),
+    };
     let held = holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default();
-    format!("timed out after {waited:?} waiting for {key:?}{held}")
+    format!("timed out{after} waiting for {key:?}{held}")
 }
 
 /// The text of [`Error::Held`].
