@@ -110,7 +110,7 @@ impl Group {
         self.clock.as_ref()?.next_stamp(&self.table)
     }
 
-    /// The longest lease that may be requesters for (ms).
+    /// The longest lease that may be requested (ms).
     pub(in crate::member) fn lease_max_ms(&self) -> u64 {
         match self.table.config().outside_max_ms {
             0 => whole_ms(DURATION_MAX),
