@@ -211,8 +211,8 @@ impl Connection {
     }
 }
 
-/// Removes every publication: a push of the word, a topic and a payload; of one that is cut in two,
-/// its first part. Returns how many there were.
+/// Removes every publication: a push of the word, a topic and a payload. If a publication is cut in
+/// two, its first part is removed. Returns their number.
 fn remove_publications(bytes: &mut Vec<u8>) -> u64 {
     let head = b"3\r\n$7\r\nmessage\r\n";
     let mut removed = 0;

@@ -32,7 +32,7 @@ impl LockTable {
         assert_eq!(self.index, index, "the index agrees with the rows");
     }
 
-    /// Checks the invariants that do not concern the index. The error names one that is broken.
+    /// Checks the invariants that do not concern the index. The error names a broken one.
     pub(super) fn verify(&self) -> Result<(), &'static str> {
         let first_token = self.config.first_token;
         require((1..=FIRST_TOKEN_MAX).contains(&first_token), "first token out of range")?;

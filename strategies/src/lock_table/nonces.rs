@@ -17,7 +17,7 @@ pub const FORGOTTEN_PER_STEP: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nonces {
     known: BTreeMap<Nonce, Known>,
-    /// Those that have ended, the oldest first.
+    /// The ended nonces, the oldest first.
     ended: VecDeque<(ClusterTime, Nonce)>,
     /// The time of the last withdrawal that exceeded the capacity.
     pub(super) floor: Option<ClusterTime>,
@@ -116,7 +116,7 @@ impl Nonces {
         }
     }
 
-    /// Those that have ended, the oldest first.
+    /// The ended nonces, the oldest first.
     pub(super) fn ended(&self) -> impl Iterator<Item = (ClusterTime, Nonce, Ended)> {
         self.ended.iter().map(|(at, nonce)| match self.known.get(nonce) {
             Some(Known::Ended(how)) => (*at, *nonce, *how),
