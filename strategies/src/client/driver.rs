@@ -249,8 +249,9 @@ impl<B: Backend> Driver<B> {
             changed
         });
         let Self { core, replies, shared, .. } = self;
-        let mut later = Vec::new();
-        for output in core.outputs() {
+        let outputs = core.outputs();
+        let mut later = Vec::with_capacity(outputs.len());
+        for output in outputs {
             match output {
                 Output::Answer { id, answer: answer @ Answer::Granted { .. } } => {
                     reply(replies, id, answer);

@@ -67,7 +67,9 @@ impl Batch {
         bytes.push(VERSION);
         encode_onto(&mut bytes, &stamp);
         encode_onto(&mut bytes, &first);
-        Self { stamped: Stamped { stamp, commands: vec![first] }, bytes }
+        let mut commands = Vec::with_capacity(COMMANDS_MAX);
+        commands.push(first);
+        Self { stamped: Stamped { stamp, commands }, bytes }
     }
 
     /// Takes another command, or returns it if the entry would become longer than `bytes_max`.

@@ -151,6 +151,7 @@ impl Group {
         let stamped = self.decoded.take(entry);
         let Stamped { stamp, commands } =
             stamped.map_or_else(|| Stamped::decode(&entry.data), Ok)?;
+        out.effects.reserve(commands.len());
         for command in &commands {
             self.table.apply(stamp, command, &mut out.effects);
         }

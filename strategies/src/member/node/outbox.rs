@@ -98,7 +98,7 @@ impl Outbox {
 
     /// Packs everything into frames, in the order of receivers.
     pub(super) fn pack(&mut self, from: u64, group: u128) -> Vec<Frame> {
-        let (mut header, mut frames) = (Vec::new(), Vec::new());
+        let (mut header, mut frames) = (Vec::with_capacity(HEADER_BYTES_MAX), Vec::new());
         for ((name, to), bodies) in std::mem::take(&mut self.bodies) {
             let cluster = self.cluster.as_str().into();
             let fields = Header { version: VERSION, cluster, from, to, group };
