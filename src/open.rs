@@ -21,6 +21,7 @@ mod secrets;
 )]
 pub(crate) mod target;
 
+use futures_util::future::BoxFuture;
 use gaggle_channels::ChannelError;
 use gaggle_strategies::{Error, Local, Noop};
 
@@ -133,13 +134,18 @@ fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
     }
 }
 
-async fn open_target(target: Target) -> Result<Locker, OpenError> {
-    match target {
-        Target::Local => Ok(Locker::new(Local::new())),
-        Target::Noop => Ok(Locker::new(Noop::new())),
-        #[cfg(feature = "redis")]
-        Target::Redis(options) => Ok(Locker::new(gaggle_strategies::Redis::open(options).await?)),
-        #[cfg(feature = "raft")]
-        Target::Member(member) => member.open().await,
-    }
+/// Boxed, so that programs keep a small future and do not compile each strategy's again.
+fn open_target(target: Target) -> BoxFuture<'static, Result<Locker, OpenError>> {
+    Box::pin(async move {
+        match target {
+            Target::Local => Ok(Locker::new(Local::new())),
+            Target::Noop => Ok(Locker::new(Noop::new())),
+            #[cfg(feature = "redis")]
+            Target::Redis(options) => {
+                Ok(Locker::new(gaggle_strategies::Redis::open(options).await?))
+            }
+            #[cfg(feature = "raft")]
+            Target::Member(member) => member.open().await,
+        }
+    })
 }
