@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    Error, Instant, Lock,
-    planted::{Bug, planted},
-};
+use crate::{Error, Instant, Lock};
 
 /// The granting side counts whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -71,7 +68,7 @@ pub fn granted_deadline(
     drift: Drift,
 ) -> Instant {
     let mut start = sent.after(waited).min(received);
-    if planted(Bug::DeadlineFromReply) {
+    if planted!(DeadlineFromReply) {
         start = received;
     }
     start.after(duration).before(drift.over(waited.saturating_add(duration))).before(ROUNDING)

@@ -29,6 +29,20 @@
 //! clock. `lock_table` and the member's core take events and time as arguments and return effects;
 //! the same code runs in production, in tests and in simulation.
 
+/// Whether this process runs with this [`Bug`](planted::Bug).
+#[cfg(feature = "planted-bugs")]
+macro_rules! planted {
+    ($bug:ident) => {
+        crate::planted::planted(crate::planted::Bug::$bug)
+    };
+}
+#[cfg(not(feature = "planted-bugs"))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+}
+
 mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
 #[cfg_attr(
@@ -65,7 +79,7 @@ mod member;
 mod mutex;
 mod noop;
 mod options;
-#[cfg_attr(not(feature = "planted-bugs"), doc(hidden))]
+#[cfg(feature = "planted-bugs")]
 pub mod planted;
 #[cfg(feature = "raft")]
 mod raft;

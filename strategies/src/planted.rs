@@ -1,6 +1,6 @@
 //! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
 //!
-//! Only test runs enable the feature `planted-bugs`; without it `planted` is the constant `false`.
+//! Only test runs enable the feature `planted-bugs`; without it `planted!` is `false`.
 //! The environment variable `GAGGLE_BUG` names the bug of the process.
 
 macro_rules! bugs {
@@ -95,7 +95,6 @@ bugs! {
 ///
 /// A text that names the known bugs, where `GAGGLE_BUG` names another. A program shows it once, at
 /// its start; the library panics wherever a bug could be.
-#[cfg(feature = "planted-bugs")]
 pub fn chosen() -> Result<Option<Bug>, String> {
     let Some(name) = std::env::var_os("GAGGLE_BUG") else { return Ok(None) };
     let name = name.to_string_lossy();
@@ -107,14 +106,7 @@ pub fn chosen() -> Result<Option<Bug>, String> {
 }
 
 /// Whether this process runs with `bug`.
-#[cfg(feature = "planted-bugs")]
 pub(crate) fn planted(bug: Bug) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
     *CHOSEN.get_or_init(|| chosen().unwrap_or_else(|error| panic!("{error}"))) == Some(bug)
-}
-
-/// Without the feature there are none.
-#[cfg(not(feature = "planted-bugs"))]
-pub(crate) const fn planted(_: Bug) -> bool {
-    false
 }

@@ -7,11 +7,7 @@ use super::{
     request::{Acquisition, Kind, Release, Request},
     requests::Requests,
 };
-use crate::{
-    Error, Instant, Lock, Nonce,
-    planted::{Bug, planted},
-    random::Ids,
-};
+use crate::{Error, Instant, Lock, Nonce, random::Ids};
 
 /// The limit [`Profile::requests_max`], as errors name it.
 pub(super) const REQUESTS: &str = "pending requests";
@@ -146,7 +142,7 @@ impl Core {
     /// Withdraws a LOCK that may have arrived or may still arrive at the granting side.
     pub(super) fn take_back(&mut self, now: Instant, request: &Request) {
         let Kind::Lock(lock) = &request.kind else { return };
-        if planted(Bug::WithdrawalForgotten) && self.link.down().is_some() {
+        if planted!(WithdrawalForgotten) && self.link.down().is_some() {
             return;
         }
         if request.is_queued() || request.attempts.may_have_arrived() {

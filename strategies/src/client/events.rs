@@ -10,10 +10,7 @@ use super::{
     pace::back_off,
     request::Kind,
 };
-use crate::{
-    Error, Instant, Lock, Nonce, extended_deadline, granted_deadline,
-    planted::{Bug, planted},
-};
+use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 
 /// The pause before a LOCK that was refused as stale more than once is sent again: the time that
 /// the backend knows must move on first.
@@ -200,7 +197,7 @@ impl Core {
         for of in self.requests.subjects(|request| request.is_queued()) {
             self.requests.schedule(of, now);
         }
-        if planted(Bug::SnapshotLosesHeld) {
+        if planted!(SnapshotLosesHeld) {
             return self.lose_holds();
         }
         self.hold_checks = self.held.iter().map(|(nonce, held)| held.lock(nonce)).collect();

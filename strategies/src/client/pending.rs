@@ -6,7 +6,6 @@ use super::{
     call::{Answer, Call},
     mailbox::{Full, Mail, Sender},
 };
-use crate::planted::{Bug, planted};
 
 /// A call whose caller waits. Dropping it takes the call back, unless it was disarmed.
 pub(super) struct Pending<'a, Q> {
@@ -41,7 +40,7 @@ impl<'a, Q> Pending<'a, Q> {
 
 impl<Q> Drop for Pending<'_, Q> {
     fn drop(&mut self) {
-        if planted(Bug::CancelLeavesWaiter) {
+        if planted!(CancelLeavesWaiter) {
             return;
         }
         if let Some(call) = self.undo.take() {

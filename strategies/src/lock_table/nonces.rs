@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::command::{ClusterTime, Ended, Seen};
-use crate::{
-    Nonce,
-    planted::{Bug, planted},
-};
+use crate::Nonce;
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
 /// outdated, and forgetting two million at once would take longer than an election timeout. Each
@@ -105,7 +102,7 @@ impl Nonces {
         memory_ms: u64,
     ) -> bool {
         match seen {
-            _ if planted(Bug::StaleLockAccepted) => true,
+            _ if planted!(StaleLockAccepted) => true,
             Seen::Now => true,
             Seen::Never => false,
             Seen::At { group: other, time } => {

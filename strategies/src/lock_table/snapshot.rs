@@ -15,10 +15,7 @@ use super::{
     row::{Hold, Row},
     table::LockTable,
 };
-use crate::{
-    Nonce,
-    planted::{Bug, planted},
-};
+use crate::Nonce;
 
 /// The first byte of every snapshot.
 const VERSION: u8 = 1;
@@ -69,7 +66,7 @@ impl LockTable {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let rows = self.rows.iter().map(|(key, row)| {
-            let queue = match planted(Bug::SnapshotWithoutQueue) {
+            let queue = match planted!(SnapshotWithoutQueue) {
                 true => Vec::new(),
                 false => row.queue.values().cloned().collect(),
             };

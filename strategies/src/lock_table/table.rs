@@ -14,10 +14,7 @@ use super::{
     nonces::{Known, Nonces},
     row::{Hold, Row},
 };
-use crate::{
-    Nonce,
-    planted::{Bug, planted},
-};
+use crate::Nonce;
 
 /// Holders, waiters, and the nonces that ended lately: a pure state machine.
 ///
@@ -65,10 +62,10 @@ impl LockTable {
     /// Applies one command stamped `stamp`, and appends its effects to `effects`, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
         self.now = self.now.max(stamp.min(TIME_MAX));
-        if planted(Bug::ClusterTimeFalls) {
+        if planted!(ClusterTimeFalls) {
             self.now = stamp;
         }
-        if planted(Bug::TokenReset) && self.rows.is_empty() {
+        if planted!(TokenReset) && self.rows.is_empty() {
             self.last_token = self.config.first_token - 1;
         }
         self.drop_expired_waiters(effects);
@@ -97,7 +94,7 @@ impl LockTable {
             (Known::Ended(how), _) => Err(Refusal::Spent(how)),
             (Known::Holds, Some(row)) if row.is_held_by(request.nonce) => {
                 row.holder.acquisition.repeat(request, self.now);
-                if planted(Bug::GrantedTwice) {
+                if planted!(GrantedTwice) {
                     self.last_token += 1;
                     row.holder.token = self.last_token;
                 }
@@ -161,14 +158,14 @@ impl LockTable {
             effects.push(Effect::Unlocked { key: key.text.clone(), nonce, request, was });
         };
         match (known, row) {
-            (None, Some(row)) if planted(Bug::UnlockByAnyone) => {
+            (None, Some(row)) if planted!(UnlockByAnyone) => {
                 let holder = row.holder.acquisition.nonce;
                 self.end_nonce(holder, Ended::Unlocked, false);
                 self.grant_next(&key, effects);
             }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
                 unlocked(Ended::Held, row.holder.acquisition.request);
-                if planted(Bug::NoHandOff) {
+                if planted!(NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
                         let waiter = self.index.dequeue(&key, row, head);
                         self.nonces.forget(waiter.acquisition.nonce);
@@ -222,7 +219,7 @@ impl LockTable {
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
         let mut waiters = self.index.waiters_of(process);
-        if planted(Bug::HashOrder) {
+        if planted!(HashOrder) {
             waiters = in_hash_order(waiters);
         }
         for (key, position) in waiters {
@@ -231,7 +228,7 @@ impl LockTable {
     }
 
     fn drop_expired_waiters(&mut self, effects: &mut Vec<Effect>) {
-        if planted(Bug::DeadWaiterGranted) {
+        if planted!(DeadWaiterGranted) {
             return;
         }
         while let Some((key, position)) = self.index.expired_waiter(self.now) {
@@ -248,7 +245,7 @@ impl LockTable {
     }
 
     fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
-        if planted(Bug::ExpiryIgnored) {
+        if planted!(ExpiryIgnored) {
             return;
         }
         while let Some(key) = self.index.expired_lease(self.now) {

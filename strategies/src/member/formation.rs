@@ -22,11 +22,7 @@ use super::{
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
-use crate::{
-    Instant,
-    lock_table::TableConfig,
-    planted::{Bug, planted},
-};
+use crate::{Instant, lock_table::TableConfig};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
@@ -245,7 +241,7 @@ impl Formation {
         let again = self.pledged_to(forming.id) == Some(&forming);
         let may_pledge = match self.phase {
             Phase::Free => true,
-            Phase::Resting => planted(Bug::PledgeWhileResting),
+            Phase::Resting => planted!(PledgeWhileResting),
             _ => false,
         };
         let free = may_pledge && !timers.is_running(Timer::ExistingGroup, now);

@@ -36,7 +36,6 @@ use super::{
 use crate::{
     Instant,
     lock_table::{Command, LockTable, TableConfig},
-    planted::{Bug, planted},
     random::mix,
 };
 
@@ -76,7 +75,7 @@ impl Group {
         seed: u64,
     ) -> Self {
         let voters =
-            if planted(Bug::QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
+            if planted!(QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
         let log = VolatileLog::founding(voters);
         let config = TableConfig { group: id, ..table.clone() };
         Self::new(id, me, log, LockTable::new(config), roster, timing, seed)

@@ -5,7 +5,6 @@ use gaggle_channels::NodeName;
 use super::wire::Process;
 use crate::{
     Owner,
-    planted::{Bug, planted},
     random::{Ids, mix},
 };
 
@@ -28,7 +27,7 @@ impl Identity {
     pub(super) fn new(name: NodeName, owner: Option<Owner>, seed: u64) -> Self {
         let mut ids = Ids::new(seed);
         let mut incarnation = ids.draw();
-        if planted(Bug::IncarnationReused) {
+        if planted!(IncarnationReused) {
             incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
         }
         let Owner { host, pid, .. } = owner.unwrap_or_else(|| Owner::this_process(None));
@@ -71,7 +70,7 @@ impl Identity {
 
     /// Begins a fresh incarnation, so that nothing the former one promised can be promised twice.
     pub(super) fn renew(&mut self) {
-        if !planted(Bug::IncarnationKept) {
+        if !planted!(IncarnationKept) {
             self.incarnation = self.ids.draw();
         }
     }

@@ -35,7 +35,6 @@ use crate::{
     Inspection, Instant,
     client::command::{Event, Memory},
     lock_table::{Effect, ProcessId},
-    planted::{Bug, planted},
 };
 
 pub(crate) struct Node {
@@ -164,7 +163,7 @@ impl Node {
     /// Appends the commands that were submitted to this leader.
     fn append(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let early = match planted(Bug::AnswerBeforeCommit) {
+        let early = match planted!(AnswerBeforeCommit) {
             true => group.uncommitted_grants(now),
             false => Vec::new(),
         };

@@ -30,7 +30,6 @@ use crate::{
         call::Until,
         command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
     },
-    planted::{Bug, planted},
     random::Ids,
 };
 
@@ -215,7 +214,7 @@ impl Backend {
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
         let mut refusal = Refusal::of(error);
-        if planted(Bug::NoScriptFallback) && refusal == Refusal::NoScript {
+        if planted!(NoScriptFallback) && refusal == Refusal::NoScript {
             refusal = Refusal::Permanent;
         }
         let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
@@ -342,7 +341,7 @@ impl ClientBackend for Backend {
 
     fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
         for poll in self.waiters.polls() {
-            if !planted(Bug::CheckSkipped) {
+            if !planted!(CheckSkipped) {
                 self.send(now, Request::Poll(poll));
             }
         }

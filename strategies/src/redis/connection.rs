@@ -25,7 +25,6 @@ use super::{
 use crate::{
     Instant,
     client::{command::Fate, pace::back_off},
-    planted::{Bug, planted},
     random::Ids,
 };
 
@@ -130,7 +129,7 @@ impl Connection {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
                 let mut handshake = self.settings.handshake.clone();
-                if self.was_up && planted(Bug::SubscriptionLost) {
+                if self.was_up && planted!(SubscriptionLost) {
                     handshake.topic = None;
                 }
                 self.state = connecting(self.dial.as_mut(), &self.settings, handshake, now);

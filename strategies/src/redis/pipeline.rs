@@ -22,10 +22,7 @@ use super::{
     handshake::Handshake,
     request::Request,
 };
-use crate::{
-    client::command::Fate,
-    planted::{Bug, planted},
-};
+use crate::client::command::Fate;
 
 /// How many requests may be unanswered on the connection; more wait here. It bounds what a lost
 /// connection leaves of unknown fate.
@@ -174,7 +171,7 @@ impl Pipeline {
                     return;
                 }
             };
-            if planted(Bug::ReplyMiscredited) && self.handed > 1 {
+            if planted!(ReplyMiscredited) && self.handed > 1 {
                 let (first, second) = self.requests.make_contiguous().split_at_mut(1);
                 mem::swap(&mut first[0].0, &mut second[0].0);
             }

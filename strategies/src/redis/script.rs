@@ -2,8 +2,6 @@
 
 use std::sync::LazyLock;
 
-use crate::planted::{Bug, planted};
-
 /// One script: its text, and the hash by which the server knows it once it was loaded.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -65,7 +63,7 @@ fn section(name: &str) -> &'static str {
 impl Script {
     fn new(verb: &str) -> Self {
         let mut text = assemble(verb);
-        if planted(Bug::RedisUnlockByAnyone) {
+        if planted!(RedisUnlockByAnyone) {
             text = text.replace(COMPARED, "local holds = value\n");
         }
         let hash = redis::Script::new(&text).get_hash().to_owned();

@@ -10,7 +10,6 @@ use crate::{
     DURATION_MAX, Drift, Instant,
     lock_table::{ClusterTime, Command, Effect, TableConfig},
     member::entry::{Batch, COMMANDS_MAX},
-    planted::{Bug, planted},
     wait::whole_ms,
 };
 
@@ -93,7 +92,7 @@ impl Group {
     }
 
     /// The grants of the submitted commands before they are committed, for
-    /// [`Bug::AnswerBeforeCommit`].
+    /// the bug `answer-before-commit`.
     pub(in crate::member) fn uncommitted_grants(&self, now: Instant) -> Vec<Effect> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
         if let Some(clock) = self.clock {
@@ -122,12 +121,12 @@ impl Group {
 /// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
 /// outside members, those of an earlier group may live on: their holders did not see it end.
 fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
-    let outside = match planted(Bug::OutsideIgnored) {
+    let outside = match planted!(OutsideIgnored) {
         false => Duration::from_millis(table.outside_max_ms),
         true => Duration::ZERO,
     };
     let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
-    let margin = match planted(Bug::NewGroupWithoutDrift) {
+    let margin = match planted!(NewGroupWithoutDrift) {
         false => drift.over(outside),
         true => Duration::ZERO,
     };

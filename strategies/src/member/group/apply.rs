@@ -16,7 +16,6 @@ use super::{
 use crate::{
     Instant,
     lock_table::{ClusterTime, Effect, LockTable, SnapshotError},
-    planted::{Bug, planted},
 };
 
 /// The bytes of all entries beyond which a log is compacted.
@@ -200,7 +199,7 @@ impl Group {
     fn follow_role(&mut self, now: Instant) {
         match (self.raw.raft.state == StateRole::Leader, &self.clock) {
             (true, None) => {
-                let greatest = match planted(Bug::ClusterTimeFalls) {
+                let greatest = match planted!(ClusterTimeFalls) {
                     true => own_clock(now),
                     false => self.greatest_stamp(),
                 };

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::{
     Instant,
     lock_table::{ClusterTime, LockTable, TIME_MAX},
-    planted::{Bug, planted},
 };
 
 /// While leases live, a leader commits a stamp at least this often, so that a change of leader
@@ -62,8 +61,8 @@ impl LeaderClock {
         let next = |every| last.after(millis(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
         let contended = table.next_due().filter(|due| *due > last);
-        let wanted = table.has_leases()
-            && (!planted(Bug::StampsForWaitersOnly) || table.sizes().waiters > 0);
+        let wanted =
+            table.has_leases() && (!planted!(StampsForWaitersOnly) || table.sizes().waiters > 0);
         let stamp = wanted.then(|| next(STAMP_EVERY));
         let sweep = table.next_sweep().map(|_| next(SWEEP_EVERY));
         let forget = table.next_forget().map(|at| {

@@ -10,11 +10,7 @@ use raft::{
     eraftpb::{ConfState, Message, MessageType},
 };
 
-use crate::{
-    MEMBERS_MAX,
-    member::log_store::VolatileLog,
-    planted::{Bug, planted},
-};
+use crate::{MEMBERS_MAX, member::log_store::VolatileLog};
 
 /// Why a peer's message was refused. The engine panics on what breaks its invariants; none of
 /// these reaches it.
@@ -85,7 +81,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
         T::MsgRequestVoteResponse | T::MsgRequestPreVoteResponse if stands && !stored => {
             Err(Invalid::Unstored)
         }
-        T::MsgHeartbeat if planted(Bug::HeartbeatUnchecked) => Ok(()),
+        T::MsgHeartbeat if planted!(HeartbeatUnchecked) => Ok(()),
         T::MsgHeartbeat if m.term >= raft.term && m.commit > last => Err(Invalid::Commit),
         T::MsgSnapshot => check_snapshot(m),
         T::MsgAppendResponse if !m.reject && m.term == raft.term && m.index > last => {

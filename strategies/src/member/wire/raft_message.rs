@@ -6,8 +6,6 @@ use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use crate::planted::{Bug, planted};
-
 /// A message of the engine, of a type that travels.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::member) struct RaftMessage(Message);
@@ -36,7 +34,7 @@ impl RaftMessage {
 
     pub(in crate::member) fn into_message(self) -> Message {
         let mut message = self.0;
-        message.reject &= !planted(Bug::RefusalLost);
+        message.reject &= !planted!(RefusalLost);
         message
     }
 
