@@ -63,12 +63,8 @@ mod lock;
 #[cfg(feature = "testing")]
 pub mod lock_table;
 #[cfg(not(feature = "testing"))]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "some of it is for members, some for tests alone"
-)]
+#[allow(unreachable_pub, unused_imports, reason = "it is public with `testing`")]
+#[cfg_attr(not(feature = "raft"), allow(dead_code, reason = "some of it is for members"))]
 mod lock_table;
 #[cfg(feature = "raft")]
 #[cfg_attr(

@@ -15,6 +15,7 @@ pub const MAX_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest owner label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 256;
 /// The longest host name in bytes, as DNS has it.
+#[cfg(feature = "raft")]
 pub(crate) const HOST_BYTES_MAX: usize = 255;
 /// How long `unlock`, `extend` and `try_lock` wait for an answer, unless configured otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

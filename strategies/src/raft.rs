@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaggle_channels::{Channel, NodeName};
+use gaggle_channels::Channel;
 
 use crate::{
     Error, MemberOptions, MemberSizes, MemberStatus,
@@ -46,12 +46,6 @@ impl Raft {
     #[must_use]
     pub fn status(&self) -> MemberStatus {
         self.member.member_status()
-    }
-
-    /// The leader's name, as far as this member knows.
-    #[must_use]
-    pub fn leader(&self) -> Option<NodeName> {
-        self.status().leader
     }
 
     /// How much this member remembers: its table, its log, its pending requests.

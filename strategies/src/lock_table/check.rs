@@ -22,6 +22,7 @@ impl LockTable {
     /// # Panics
     ///
     /// When one does not hold: the table is broken.
+    #[cfg(any(test, feature = "testing"))]
     pub fn check(&self) {
         self.verify().unwrap_or_else(|broken| panic!("{broken}"));
         let mut index = Index::default();

@@ -51,6 +51,7 @@ impl LockTable {
     }
 
     /// The keys that are held, in the order of a snapshot.
+    #[cfg(any(test, feature = "testing"))]
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rows.keys().map(|key| &key.text)
     }
@@ -85,6 +86,7 @@ impl LockTable {
     }
 
     /// What the table knows of a nonce.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         self.nonces.get(nonce)

@@ -187,6 +187,7 @@ impl MemberOptions {
     /// How many entries are applied before the log is compacted, and how many of them stay for
     /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry
     /// holds up to 16 commands. A log of more than 1 MiB is compacted earlier.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn compaction(mut self, after: u64, keep: u64) -> Self {
         self.compact_after = after;
@@ -197,6 +198,7 @@ impl MemberOptions {
     /// The bounds of the lock table. A group has those of the member that formed it; its group id
     /// and first token are set by the forming, its `outside_max_ms` by
     /// [`outside_max`](Self::outside_max).
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn table(mut self, table: TableConfig) -> Self {
         self.table = table;
@@ -238,6 +240,7 @@ impl MemberOptions {
 
     /// Generates ids and election timeouts from this seed instead of the system's randomness, for
     /// replayable tests. Two members, or two runs of one member, must never share a seed.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);

@@ -28,7 +28,6 @@ use super::{
 #[async_trait]
 pub(crate) trait Member: KeyedMutex {
     async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self>;
-    fn leader(&self) -> Option<NodeName>;
     async fn sizes(&self) -> Result<MemberSizes, Error>;
 }
 
@@ -38,10 +37,6 @@ macro_rules! member {
         impl Member for $strategy {
             async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self> {
                 Arc::new(Self::open(channel, options).await.expect("a member can be opened"))
-            }
-
-            fn leader(&self) -> Option<NodeName> {
-                Self::leader(self)
             }
 
             async fn sizes(&self) -> Result<MemberSizes, Error> {
@@ -166,7 +161,8 @@ impl<S: Member> Cluster<S> {
     pub(crate) async fn agreed_leader(&self, among: &[usize]) -> usize {
         let limit = Instant::now() + PATIENCE;
         loop {
-            let seen: Vec<_> = among.iter().map(|&index| self.member(index).leader()).collect();
+            let leader = |&index: &usize| self.member(index).group_status()?.leader;
+            let seen: Vec<_> = among.iter().map(leader).collect();
             let same = seen.windows(2).all(|pair| pair[0] == pair[1]);
             let leader = seen[0].as_ref().filter(|_| same);
             let index = leader.and_then(|name| self.names.iter().position(|other| other == name));
