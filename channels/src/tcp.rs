@@ -277,7 +277,7 @@ mod tests {
 
     /// A concurrent `connect` dials every known peer; `add_peer` dials the peer that it adds.
     #[tokio::test]
-    async fn peer_is_not_known_before_it_can_be_dialled() {
+    async fn add_peer_waits_for_a_running_connect() {
         let a = channel("a");
         let connecting = a.running.lock().await;
         let b = NodeName::new("b").unwrap();

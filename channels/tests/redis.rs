@@ -75,7 +75,7 @@ async fn redis_is_reached_over_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn connect_fails_where_the_user_may_not_publish() {
+async fn connect_needs_the_right_to_publish() {
     let server = RedisServer::start();
     let url = user(&server, &["+subscribe", "+select"]).await;
     let Err(ChannelError::Unavailable { source }) = channel(url, "a").connect().await else {
@@ -99,7 +99,7 @@ async fn refusing_server_is_down_until_it_accepts() {
 }
 
 #[tokio::test]
-async fn silent_server_is_dropped_and_idle_one_is_not() {
+async fn only_a_silent_server_is_dropped() {
     let server = RedisServer::start();
     let a = connected(server.url(), "a").await;
     let idle = timeout(Duration::from_millis(4_500), a.receive()).await;
@@ -164,7 +164,7 @@ async fn malformed_bytes_end_the_connection() {
 }
 
 #[tokio::test]
-async fn malformed_publication_is_counted_and_ends_nothing() {
+async fn malformed_push_is_only_counted() {
     let server = RedisServer::start();
     let a = connected(server.url(), "a").await;
     for rubbish in ["?", "\u{1}\u{9}a", "\u{2}\u{1}a"] {

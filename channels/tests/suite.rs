@@ -177,7 +177,7 @@ async fn cuts_are_one_way_and_heal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_says_when_it_is_down_and_subscribes_again() {
+async fn redis_outage_is_reported_and_survived() {
     let mut server = RedisServer::start();
     let open = |each| Redis::new(RedisOptions::new(server.url(), "c", name(each))).unwrap();
     let (a, b) = (open("a"), open("b"));
@@ -194,7 +194,7 @@ async fn redis_says_when_it_is_down_and_subscribes_again() {
 }
 
 #[tokio::test]
-async fn redis_that_is_not_there_is_unavailable_in_time() {
+async fn missing_redis_is_reported_in_time() {
     let url = format!("redis://127.0.0.1:{}/", free_address().port());
     let channel = Redis::new(RedisOptions::new(url, "c", name("a"))).unwrap();
     let refused = timeout(Duration::from_secs(5), channel.connect()).await.unwrap();
@@ -211,7 +211,7 @@ fn a_password_is_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_tcp_peer_is_reached_again_soon() {
+async fn restarted_tcp_peer_is_soon_reached() {
     for restarted in [0, 1] {
         let nodes = tcp_nodes(&["a", "b"]).await;
         let (old, other) = (&nodes[restarted], &nodes[1 - restarted]);
@@ -230,7 +230,7 @@ async fn a_restarted_tcp_peer_is_reached_again_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn malformed_tcp_bytes_are_counted_and_do_no_harm() {
+async fn malformed_tcp_bytes_are_only_counted() {
     let nodes = tcp_nodes(&["a", "b"]).await;
     let address = nodes[1].local_addr().unwrap();
     let hello = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
@@ -260,7 +260,7 @@ async fn malformed_tcp_bytes_are_counted_and_do_no_harm() {
 }
 
 #[test]
-fn tcp_listens_beyond_loopback_only_if_insecure() {
+fn tcp_beyond_loopback_needs_insecure() {
     let everywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let refused = Tcp::new(TcpOptions::new(name("a"), everywhere));
     assert!(matches!(refused, Err(ChannelError::InvalidOptions { field: "listen", .. })));

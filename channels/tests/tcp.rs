@@ -52,7 +52,7 @@ async fn received(b: &Tcp) -> Received {
 
 /// Many other tasks are runnable: a `disconnect` that returned too early would be noticed.
 #[tokio::test]
-async fn disconnect_has_closed_all_accepted_connections() {
+async fn disconnect_closes_accepted_sockets() {
     for _ in 0..200 {
         tokio::spawn(async {
             loop {
@@ -87,7 +87,7 @@ async fn a_connect_during_a_disconnect_holds() {
 
 /// A peer that takes connections and ends them at once: the pauses grow all the same.
 #[tokio::test]
-async fn connections_that_end_at_once_are_dialled_with_growing_pauses() {
+async fn redial_backs_off_after_early_ends() {
     let peer = TcpListener::bind(loopback()).await.unwrap();
     let address = peer.local_addr().unwrap().to_string();
     let a = Tcp::new(TcpOptions::new(name("a"), loopback()).peer(name("b"), address)).unwrap();
@@ -118,7 +118,7 @@ async fn carry(stream: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_long_frame_on_a_slow_way_is_a_sign_of_life() {
+async fn long_slow_frame_is_a_sign_of_life() {
     let b = listening().await;
     let mut stream = dialled(&b).await;
     tokio::time::pause();

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_takes_all_in_less_than_a_minute() {
+    fn comparison_takes_under_a_minute() {
         let plan = plan("bench --compare --redis redis://127.0.0.1");
         let setups: Vec<_> = plan.setups.iter().map(Setup::to_string).collect();
         let expected =
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_shown_by_the_fastest_and_the_slowest() {
+    fn fastest_and_slowest_member_are_shown() {
         let figures = |p50| Figures {
             tasks: 1,
             pairs: 1,

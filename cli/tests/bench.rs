@@ -70,7 +70,7 @@ fn default_run_is_handoff_over_gaggle() {
 }
 
 #[test]
-fn every_workload_runs_and_gaggle1_has_a_baseline() {
+fn all_workloads_and_the_baseline_run() {
     let arguments: Vec<_> = WORKLOADS.iter().flat_map(|name| ["--workload", name]).collect();
     let runs = json(&[&arguments[..], &["--strategy", "local"]].concat());
     assert_eq!(runs.len(), 7, "six and the baseline");
@@ -87,7 +87,7 @@ fn every_workload_runs_and_gaggle1_has_a_baseline() {
 }
 
 #[test]
-fn uncontended_shows_the_fastest_and_the_slowest_member() {
+fn uncontended_shows_fastest_and_slowest() {
     let runs = json(&["--workload", "uncontended"]);
     let p50 = |run: &Value| run["median"]["lock_us"]["p50"].as_f64().unwrap();
     assert_eq!(runs.len(), 2);
@@ -246,7 +246,7 @@ fn on_a_redis_that_ends(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn results_before_a_failure_are_shown_and_written() {
+fn results_survive_a_later_failure() {
     let data = std::env::temp_dir().join(format!("gaggle-bench-early-{}.json", std::process::id()));
     let setups = ["--strategy", "local", "--strategy", "redis", "--json", path(&data)];
     let output = on_a_redis_that_ends(&setups);
@@ -265,7 +265,7 @@ fn results_before_a_failure_are_shown_and_written() {
 }
 
 #[test]
-fn unreachable_redis_is_reported_before_any_run() {
+fn unreachable_redis_prevents_any_run() {
     let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
     let alone: &[&str] = &["--strategy", "redis"];
     for setups in [alone, &["--strategy", "local", "--strategy", "redis"], &["--compare"]] {
@@ -276,7 +276,7 @@ fn unreachable_redis_is_reported_before_any_run() {
 }
 
 #[test]
-fn invalid_options_are_refused_with_2_and_a_reason() {
+fn invalid_options_exit_2_and_say_why() {
     let table: [(&[&str], &str); 16] = [
         (&["--chart", "-"], "name a file that ends in .svg"),
         (&["--chart", "bars.png"], "--chart bars.png: a chart is SVG"),

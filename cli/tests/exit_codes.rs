@@ -105,7 +105,7 @@ fn help_and_version_end_with_0() {
 }
 
 #[test]
-fn bench_whose_table_cannot_be_shown_still_writes_its_files() {
+fn bench_writes_files_without_a_table() {
     let file = std::env::temp_dir().join(format!("gaggle-full-{}.json", std::process::id()));
     let arguments =
         ["bench", "--strategy", "local", "--duration", "200ms", "--json", file.to_str().unwrap()];
@@ -118,7 +118,7 @@ fn bench_whose_table_cannot_be_shown_still_writes_its_files() {
 
 #[test]
 #[cfg(feature = "planted-bugs")]
-fn bench_of_a_lock_whose_tokens_fall_ends_with_1() {
+fn falling_tokens_end_bench_with_1() {
     let small = ["bench", "--strategy", "local", "--workload", "uncontended"];
     let small = [&small[..], &["--duration", "200ms"]].concat();
     let table: &[&str] = &[];
@@ -133,7 +133,7 @@ fn bench_of_a_lock_whose_tokens_fall_ends_with_1() {
 
 #[test]
 #[cfg(all(feature = "planted-bugs", feature = "simulator"))]
-fn simulation_that_finds_a_violation_ends_with_1() {
+fn simulated_violation_ends_with_1() {
     let batch = ["simulate", "--from", "0", "--seeds", "40"];
     let batch = [&batch[..], &["--save", env!("CARGO_TARGET_TMPDIR")]].concat();
     let text: &[&str] = &[];
@@ -148,7 +148,7 @@ fn simulation_that_finds_a_violation_ends_with_1() {
 
 #[test]
 #[cfg(feature = "simulator")]
-fn simulation_without_a_violation_ends_with_0() {
+fn sound_simulation_ends_with_0() {
     ends_with(0, &["simulate", "--from", "4", "--seeds", "3"], &[&[], &["--json"]]);
     ends_with(0, &["simulate", "--seed", "4"], &[&[], &["--trace"]]);
 }

@@ -67,7 +67,7 @@ fn assert_lost(run: &Value) {
 }
 
 #[test]
-fn default_run_is_gaggle_over_memory_and_no_lock() {
+fn default_run_is_gaggle_and_no_lock() {
     let runs = json(&[]);
     assert_eq!(runs.len(), 2);
     assert_none_lost(&runs[0], "gaggle", Some("memory"));
@@ -81,7 +81,7 @@ fn default_run_is_gaggle_over_memory_and_no_lock() {
 }
 
 #[test]
-fn every_strategy_of_one_process_loses_no_update() {
+fn one_process_loses_no_update() {
     let runs = json(&["--strategy", "local", "--strategy", "raft", "--strategy", "noop"]);
     assert_none_lost(&runs[0], "local", None);
     assert_none_lost(&runs[1], "raft", Some("memory"));
@@ -99,7 +99,7 @@ fn members_lock_over_tcp_and_redis() {
 }
 
 #[test]
-fn redis_option_locks_and_counts_there_and_cleans_up() {
+fn redis_option_locks_counts_and_cleans_up() {
     let redis = RedisServer::start();
     let runs = json(&["--redis", &redis.url()]);
     assert_none_lost(&runs[0], "redis", None);
@@ -136,7 +136,7 @@ fn each_member_runs_in_its_own_process() {
 }
 
 #[test]
-fn distinct_keys_run_in_parallel_without_a_handoff() {
+fn distinct_keys_need_no_handoff() {
     let runs = json(&["--keys", "distinct", "--strategy", "local"]);
     assert_eq!((&runs[0]["lost"], &runs[1]["lost"]), (&0.into(), &0.into()));
     assert_eq!(runs[0]["longest_streak"], Value::Null);
@@ -161,7 +161,7 @@ fn table_shows_each_run_and_its_verdict() {
 }
 
 #[test]
-fn invalid_options_are_refused_with_2_and_a_reason() {
+fn invalid_options_exit_2_and_say_why() {
     let table: [(&[&str], &str); 9] = [
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),

@@ -88,7 +88,7 @@ fn exit_code_is_that_of_the_command() {
 }
 
 #[test]
-fn command_finds_the_lock_in_its_environment() {
+fn command_finds_lock_in_environment() {
     let redis = RedisServer::start();
     let url = redis.url().replace("//", "//default:@");
     let show = "echo $GAGGLE_KEY $GAGGLE_FENCING_TOKEN $GAGGLE_NONCE $GAGGLE_URL; cat";
@@ -193,7 +193,7 @@ fn bad_input_is_refused_before_any_request() {
 }
 
 #[test]
-fn password_is_warned_of_and_its_file_is_private() {
+fn password_needs_a_private_file() {
     let with_password = "redis://:secret@127.0.0.1:1";
     let (code, _, err) = finish(gaggle("", &["--url", with_password, "k", "--", "true"]));
     assert!(code == Some(122) && err.contains("set GAGGLE_URL, or give --url-file"), "{err}");
@@ -210,7 +210,7 @@ fn password_is_warned_of_and_its_file_is_private() {
 }
 
 #[test]
-fn closed_or_full_standard_streams_keep_the_exit_code() {
+fn broken_streams_keep_the_exit_code() {
     let redis = RedisServer::start();
     for redirection in ["<&- >&- 2>&-", ">/dev/full 2>/dev/full"] {
         for (command, code) in [("sh -c 'exit 7'", 7), ("/not/there", 127)] {
@@ -247,7 +247,7 @@ fn signal_withdraws_a_waiting_request() {
 }
 
 #[test]
-fn signal_is_forwarded_to_the_command_and_its_children() {
+fn signal_reaches_command_and_child() {
     let redis = RedisServer::start();
     let names = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH", "CONT"];
     let signals = [
@@ -274,7 +274,7 @@ fn signal_is_forwarded_to_the_command_and_its_children() {
 }
 
 #[test]
-fn nothing_of_the_group_outlives_the_command() {
+fn process_group_ends_with_command() {
     let redis = RedisServer::start();
     let leave = "sh -c 'trap \"\" TERM; sleep 60' & echo $!; exit 3";
     let options = ["--kill-after", "100ms", "k", "--", "sh", "-c", leave];
@@ -285,7 +285,7 @@ fn nothing_of_the_group_outlives_the_command() {
 }
 
 #[test]
-fn command_that_ignores_sigterm_is_killed_at_the_deadline() {
+fn deadline_kills_if_sigterm_is_ignored() {
     let redis = RedisServer::start();
     for (job, part) in [("", "held for --max-hold 400ms"), ("trap '' TERM;", "--max-hold 400ms")] {
         let options = ["--duration", "300ms", "--max-hold", "400ms", "k", "--", "sh", "-c"];

@@ -130,16 +130,16 @@ fn runs(fault: Fault) {
 }
 
 #[test]
-fn command_is_dead_in_time_if_gaggle_run_is_killed() {
+fn deadline_holds_if_run_is_killed() {
     runs(Fault::Killed);
 }
 
 #[test]
-fn command_is_dead_in_time_if_gaggle_run_is_stopped() {
+fn deadline_holds_if_run_is_stopped() {
     runs(Fault::Stopped);
 }
 
 #[test]
-fn command_is_dead_in_time_if_redis_is_silent() {
+fn deadline_holds_if_redis_is_silent() {
     runs(Fault::Silent);
 }

@@ -24,7 +24,7 @@ fn assert_refused(output: &Output, reason: &str) {
 }
 
 #[test]
-fn invalid_options_of_simulate_are_refused_with_2() {
+fn invalid_options_end_with_2() {
     let table: [(&[&str], &str); 15] = [
         (&["--jobs", "100000"], "'--jobs <JOBS>': 100000 is not in 1..=1024"),
         (&["--jobs", "0"], "'--jobs <JOBS>': 0 is not in 1..=1024"),
@@ -120,7 +120,7 @@ mod planted {
     }
 
     #[test]
-    fn history_holds_only_violations_of_its_checker() {
+    fn report_says_if_history_is_violated() {
         let batch = found(&["--from", "0", "--seeds", "80", "--json"]);
         let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
         let violations = batch["violations"].as_array().unwrap();

@@ -77,7 +77,7 @@ fn empty_redis_variable_counts_as_unset() {
 }
 
 #[test]
-fn log_goes_to_standard_error_at_the_chosen_level() {
+fn log_goes_to_stderr_at_its_level() {
     let run = |options: &[&str], log: &str| {
         let small = ["bench", "--channel", "tcp", "--duration", "50ms", "--json", "-"];
         let mut command = gaggle(&[&small[..], options].concat());

@@ -145,7 +145,7 @@ mod tests {
 
     /// Bytes of a plan in which several clients lock at once: any long enough do.
     #[test]
-    fn strategy_without_exclusion_breaks_the_rules() {
+    fn missing_exclusion_breaks_the_rules() {
         let mut broken = Vec::new();
         for seed in 0..20_u8 {
             let bytes: Vec<u8> =

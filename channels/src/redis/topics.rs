@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back_as_it_went_and_where_it_was_sent() {
+    fn frame_arrives_whole_on_its_topic() {
         let frame = b"a frame\r\nof two lines";
         let topics = Topics::new("c/1", &name("ä:b"));
         let to = name("to\r\n");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_pairs_of_cluster_and_node_share_a_topic() {
+    fn topics_differ_by_cluster_and_node() {
         let topic = |cluster, node| Topics::new(cluster, &name(node)).mine;
         assert_ne!(topic("a:node:b", "c"), topic("a", "b:node:c"));
         assert_ne!(topic("a", "x"), Topics::new("a", &name("x")).all);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn backlog_drops_written_bytes_across_frames() {
+    fn written_bytes_leave_the_backlog() {
         let mut backlog = Backlog::default();
         for text in ["abc", "de", "fgh"] {
             backlog.push(Bytes::from_static(text.as_bytes()));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_arrive_in_order_when_the_socket_is_full() {
+    async fn full_socket_keeps_frames_in_order() {
         const FRAMES: usize = 200;
         let (outgoing, peer) = pair(FRAMES, usize::MAX).await;
         // More than the sockets take without a reader.
@@ -256,7 +256,7 @@ mod tests {
 
     /// Behind the backlog they would arrive too late, and the peer would drop the connection.
     #[tokio::test]
-    async fn signs_of_life_overtake_an_endless_backlog() {
+    async fn sign_of_life_overtakes_a_backlog() {
         let (outgoing, peer) = pair(1000, usize::MAX).await;
         let fill = async {
             loop {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_backlog_refuses_by_frames_and_by_bytes() {
+    async fn backlog_has_frame_and_byte_limits() {
         for (frames_max, bytes_max) in [(3, usize::MAX), (usize::MAX, 300_100)] {
             let (outgoing, _peer) = pair(frames_max, bytes_max).await;
             let refused = (0..10_000).find(|number| !send(&outgoing, &frame(*number, 100_000)));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lock_that_loses_updates_has_failed() {
+    fn only_lost_updates_are_a_failure() {
         assert!(row(StrategyName::Local, 1).has_failed());
         assert!(!row(StrategyName::Local, 0).has_failed());
         assert!(!row(StrategyName::Noop, 1).has_failed());

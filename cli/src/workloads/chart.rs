@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_bars_are_proportional_to_the_longest() {
+    fn bars_scale_to_the_longest() {
         let lines = series().to_string();
         let hashes = |label: &str| {
             let line = lines.lines().find(|line| line.contains(label)).unwrap();

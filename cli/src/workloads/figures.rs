@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_is_1_if_even_and_1_over_n_if_one_has_all() {
+    fn jain_ranges_from_1_over_n_to_1() {
         assert_eq!(jain([5, 5, 5, 5].into_iter()), 1.0);
         assert_eq!(jain([8, 0, 0, 0].into_iter()), 0.25);
         assert_eq!(jain([0, 0].into_iter()), 1.0);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn median_run_has_the_longest_waits_and_all_faults() {
+    fn median_keeps_maxima_and_all_faults() {
         let mut expected = run(2);
         expected.lock_us.max = run(3).lock_us.max;
         expected.handoff_us.as_mut().unwrap().max = run(3).handoff_us.unwrap().max;

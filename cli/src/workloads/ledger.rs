@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn handoff_begins_at_unlock_and_needs_a_waiter() {
+    fn handoff_is_from_unlock_to_a_waiter() {
         let mut ledger = KeyLedger::new(ALL);
         for span in [
             span(0, 0, 10, 100),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_show_as_overlap_and_lost_update() {
+    fn two_holders_overlap_and_lose_updates() {
         let mut ledger = KeyLedger::new(ALL);
         let spans = [span(0, 0, 1, 3), span(1, 0, 2, 4)];
         let counters = spans.map(|span| ledger.grant(&span));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_across_an_end_of_the_window_counts_whole() {
+    fn wait_is_not_cut_at_a_window_end() {
         assert_eq!(longest_wait(11, 12), Some(1.0));
         assert_eq!(longest_wait(19, 120), Some(101.0));
         assert_eq!(longest_wait(1, 12), Some(11.0));

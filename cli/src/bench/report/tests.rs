@@ -80,7 +80,7 @@ fn every_figure_is_in_its_column() {
 }
 
 #[test]
-fn percentiles_of_too_few_locks_are_not_shown() {
+fn too_few_locks_show_no_percentiles() {
     for (pairs, p99, p999) in [(199, "–", "–"), (200, "30", "–"), (2000, "30", "40")] {
         let row = row("handoff", pairs);
         let shown = (cell(&LATENCIES, "p99", &row), cell(&LATENCIES, "p99.9", &row));
@@ -115,7 +115,7 @@ fn bar_of_a_rate_is_the_part_of_other_tasks() {
 }
 
 #[test]
-fn bar_of_the_contended_case_is_what_the_lock_adds() {
+fn contended_bar_is_the_time_added() {
     let mut baseline = row("sequential", 40);
     baseline.figures.ms_per_pair = 0.42;
     let bar = bar(&row("gaggle1-contended", 40), Some(&baseline));
@@ -187,7 +187,7 @@ fn one_member_and_a_busy_machine_are_stated() {
 }
 
 #[test]
-fn only_a_lock_that_breaks_a_promise_has_failed() {
+fn only_a_broken_promise_is_a_failure() {
     let broken = row("busy", 40);
     assert!(broken.has_failed());
     let noop = Some(Setup { strategy: StrategyName::Noop, channel: None });
@@ -200,7 +200,7 @@ fn only_a_lock_that_breaks_a_promise_has_failed() {
 }
 
 #[test]
-fn figures_of_a_row_are_the_median_of_its_rounds() {
+fn row_shows_the_median_of_its_rounds() {
     let setup = row("fan", 1).setup;
     let mut rows = Vec::new();
     for pairs in [30, 10, 20] {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sigterm_comes_before_the_deadline_and_sigkill_at_it() {
+    fn sigkill_at_the_deadline_follows_sigterm() {
         let mut plan = watching();
         assert_eq!((plan.due(), plan.act(at(69))), (Some(at(70)), None));
         assert_eq!(plan.act(at(70)), Some(Signal::TERM));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_moves_both_signals_until_the_first_was_sent() {
+    fn extend_moves_signals_until_sigterm() {
         let mut plan = watching();
         plan.obey(Order::Until(200 * MS), at(50));
         plan.obey(Order::Until(150 * MS), at(50));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_sends_sigterm_at_once_and_never_moves_the_deadline() {
+    fn loss_sends_sigterm_and_delays_nothing() {
         let mut plan = watching();
         plan.obey(Order::End(20 * MS), at(5));
         assert_eq!((plan.act(at(5)), plan.due()), (Some(Signal::TERM), Some(at(18))));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_an_ended_command_do_not_change_the_verdict() {
+    fn leftovers_do_not_change_the_verdict() {
         let mut plan = watching();
         plan.obey(Order::Left(30 * MS), at(10));
         assert_eq!((plan.act(at(10)), plan.act(at(10))), (Some(Signal::TERM), None));
