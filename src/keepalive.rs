@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_sixth_of_the_lease_and_vary_by_half() {
+    fn pauses_grow_to_a_sixth_and_vary_by_half() {
         let mut backoff = Backoff::new(Duration::from_millis(4800));
         for longest in [100, 200, 400, 800, 800, 800] {
             let pause = backoff.next();

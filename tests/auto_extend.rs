@@ -61,7 +61,7 @@ async fn failures_are_retried_until_one_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_extend_is_retried_until_the_deadline() {
+async fn failing_extend_retries_to_the_deadline() {
     let stub = Stub::new();
     stub.answer_every_extend(|| Err(Error::no_quorum()));
     let locker = Locker::new(stub.clone());
@@ -76,7 +76,7 @@ async fn failing_extend_is_retried_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holder_that_the_backend_forgot_is_lost_at_once() {
+async fn forgotten_holder_is_lost_at_once() {
     let stub = Stub::new();
     stub.answer_extends(&[|| Err(Error::NotHolder)]);
     let locker = Locker::new(stub.clone());

@@ -104,7 +104,7 @@ fn run_once_runs_one_of_four() {
 }
 
 #[test]
-fn transferred_lock_is_unlocked_by_its_receiver() {
+fn receiver_unlocks_a_transferred_lock() {
     let lines = run_on_redis("transfer_a_lock");
     assert_eq!(last_number(&lines[0]), last_number(&lines[1]));
     assert_eq!(lines[2..], ["process 2 unlocked", "process 1 finds the key free: true"]);

@@ -10,7 +10,7 @@ use gaggle::{Error, Guard, Lock, Locker, Owner};
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
-async fn guard_is_valid_until_its_deadline_and_lost_from_it_on() {
+async fn guard_is_lost_from_its_deadline_on() {
     let locker = Locker::new(Stub::new());
     let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
     assert_eq!((&*guard.key(), guard.fencing_token(), guard.remaining()), ("k", 7, ms(1000)));
@@ -34,7 +34,7 @@ async fn lost_fires_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn extend_puts_off_a_lost_that_already_waits() {
+async fn extend_postpones_a_pending_lost() {
     let locker = Locker::new(Stub::new());
     let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
     let before = tokio::time::Instant::now();
@@ -80,7 +80,7 @@ async fn failed_extend_leaves_the_guard_valid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guard_once_past_its_deadline_is_never_revived() {
+async fn expired_guard_is_never_extended() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(100))).await.unwrap();
     tokio::time::advance(ms(100)).await;
@@ -100,7 +100,7 @@ async fn late_extend_does_not_revive_the_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlock_returns_its_outcome_and_disarms_the_drop() {
+async fn unlock_returns_and_disarms_the_drop() {
     let stub = Stub::new();
     stub.answer_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);
     let locker = Locker::new(stub.clone());
@@ -121,7 +121,7 @@ async fn unanswered_unlock_is_left_to_the_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlock_that_is_never_polled_still_unlocks() {
+async fn unpolled_unlock_still_unlocks() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
     drop(guard.unlock());
@@ -153,7 +153,7 @@ async fn into_lock_disarms_drop_and_auto_extend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transferred_lock_has_no_deadline_until_adopted() {
+async fn lock_has_no_deadline_until_adopted() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let sent = locker.lock("ключ/🔑").await.unwrap().into_lock();
@@ -170,7 +170,7 @@ async fn transferred_lock_has_no_deadline_until_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn adopt_that_fails_guards_nothing_and_unlocks_nothing() {
+async fn failed_adopt_has_no_effect() {
     let stub = Stub::new();
     stub.answer_extends(&[|| Err(Error::NotHolder)]);
     let locker = Locker::new(stub.clone());
@@ -189,7 +189,7 @@ async fn close_marks_guards_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_owns_what_it_needs_and_can_be_spawned() {
+async fn request_is_owned_and_can_be_spawned() {
     let locker = Locker::new(Stub::new());
     let request = locker.lock_with(format!("orders/{}", 42), lease(ms(1000)));
     drop(locker);
@@ -198,7 +198,7 @@ async fn request_owns_what_it_needs_and_can_be_spawned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_now_does_not_wait_and_keeps_the_other_options() {
+async fn try_now_changes_only_the_wait() {
     let locker = Locker::new(gaggle::strategies::Local::new());
     let request = || locker.lock_with("k", lease(ms(900)).label("nightly").max_wait(ms(5000)));
     let guard = request().auto_extend(ms(60_000)).try_now().await.unwrap();
@@ -247,7 +247,7 @@ fn bounds() {
 
 /// Contract, *Outcomes*: `NotHolder` before the local deadline, whatever freed the key.
 #[tokio::test(start_paused = true)]
-async fn extend_of_a_guard_that_was_lost_early_says_why() {
+async fn extend_after_early_loss_says_why() {
     let locker = Locker::new(gaggle::strategies::Local::new());
     let guard = locker.lock("k").await.unwrap();
     let elsewhere = locker.adopt(&guard.lock(), ms(10_000)).await.unwrap();
@@ -261,7 +261,7 @@ async fn extend_of_a_guard_that_was_lost_early_says_why() {
 
 /// Locking a free key never waits, so the task must yield by itself.
 #[tokio::test]
-async fn task_that_only_locks_and_drops_lets_others_run() {
+async fn locking_in_a_loop_yields() {
     let locker = Locker::new(gaggle::strategies::Local::new());
     for tries in [false, true] {
         let locker = locker.clone();
@@ -280,7 +280,7 @@ async fn task_that_only_locks_and_drops_lets_others_run() {
 
 /// The first is judged by a deadline that the second has put off meanwhile.
 #[tokio::test(start_paused = true)]
-async fn late_extend_of_a_former_deadline_keeps_the_guard() {
+async fn overtaken_extend_keeps_the_guard() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
     stub.answer_extends(&[|| Err(Error::Expired), || Ok(())]);

@@ -90,7 +90,7 @@ async fn redis_opens_over_a_unix_socket() {
 
 /// The answer of a server that stands still comes after any timeout.
 #[tokio::test]
-async fn request_timeout_of_a_url_bounds_an_unlock() {
+async fn request_timeout_bounds_an_unlock() {
     let server = RedisServer::start();
     let pid = Pid::from_raw(i32::try_from(server.pid().unwrap()).unwrap()).unwrap();
     for (option, least, most) in [("request_timeout=150ms", 150, 700), ("", 1000, 3000)] {
@@ -133,7 +133,7 @@ fn open_outside_a_runtime_is_an_error() {
 }
 
 #[tokio::test]
-async fn status_of_a_group_is_known_behind_a_locker() {
+async fn locker_knows_its_groups_status() {
     let local = open("local:").await.unwrap();
     assert_eq!(local.group_status(), None);
     let urls = ["a", "b"].map(|me| format!("gaggle+memory://status?name={me}&members=a,b"));
@@ -174,7 +174,7 @@ async fn members_meet_over_memory_tcp_and_redis() {
 }
 
 #[tokio::test]
-async fn tcp_beyond_loopback_is_refused_unless_insecure() {
+async fn tcp_beyond_loopback_needs_insecure() {
     let url = "gaggle+tcp://0.0.0.0:0?cluster=c&name=a&peers=a@127.0.0.1:1";
     let refused = open(url).await.unwrap_err();
     assert!(matches!(refused, OpenError::InvalidUrl { .. }), "no option is wrong: {refused:?}");
@@ -183,7 +183,7 @@ async fn tcp_beyond_loopback_is_refused_unless_insecure() {
 }
 
 #[tokio::test]
-async fn option_that_the_strategy_refuses_is_its_error() {
+async fn option_refused_by_the_strategy_is_named() {
     let url = "gaggle+memory://d?size=1&heartbeat=1s&election_timeout=1s..2s";
     match open(url).await {
         Err(error @ OpenError::InvalidOption { option: "election_timeout", .. }) => {

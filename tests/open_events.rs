@@ -110,7 +110,7 @@ async fn quoting_server() -> u16 {
 }
 
 #[tokio::test]
-async fn connection_errors_and_events_show_no_password() {
+async fn errors_and_events_hide_passwords() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let events = Events::default();
     let _recording = tracing::subscriber::set_default(events.clone());
@@ -133,7 +133,7 @@ async fn connection_errors_and_events_show_no_password() {
 }
 
 #[tokio::test]
-async fn own_peers_entry_with_another_address_is_a_warning() {
+async fn differing_own_entry_is_a_warning() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let events = Events::default();
     let _recording = tracing::subscriber::set_default(events.clone());
@@ -166,7 +166,7 @@ async fn own_peers_entry_with_another_address_is_a_warning() {
 }
 
 #[tokio::test]
-async fn member_without_a_group_names_who_is_missing() {
+async fn groupless_member_names_the_missing() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let events = Events::default();
     let _recording = tracing::subscriber::set_default(events.clone());

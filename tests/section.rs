@@ -58,7 +58,7 @@ async fn section_is_dropped_when_the_lock_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_with_auto_extend_outlasts_its_lease() {
+async fn auto_extend_outlasts_the_lease() {
     let locker = Locker::new(Stub::new());
     let acquire = locker.lock_with("k", lease(ms(700))).auto_extend(ms(60_000));
     acquire.run(|_| tokio::time::sleep(ms(5000))).await.unwrap();
@@ -132,7 +132,7 @@ async fn section_that_panics_is_unlocked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_whose_future_is_dropped_is_unlocked() {
+async fn dropped_section_is_unlocked() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
     let section = locker.with_lock("k", LockOptions::default(), |_| pending::<()>());
@@ -141,7 +141,7 @@ async fn section_whose_future_is_dropped_is_unlocked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn debug_of_the_error_does_not_print_the_output() {
+async fn error_debug_hides_the_output() {
     let stub = Stub::new();
     stub.answer_unlocks(&[|| Err(Error::Unknown)]);
     let section = |_| async { "secret" };

@@ -138,8 +138,8 @@ fn all<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
 
 /// An extension must not revive a lock whose expiry another thread has observed.
 #[test]
-fn extension_at_the_deadline_revives_no_lost_lock() {
-    explore("extension_at_the_deadline_revives_no_lost_lock", || {
+fn extend_at_deadline_revives_nothing() {
+    explore("extend_at_deadline_revives_nothing", || {
         let (guard, strategy) = held();
         let (extended, seen) = (guard.clone(), guard.clone());
         all([
@@ -219,8 +219,8 @@ fn kept_lease_ends_and_stays_lost() {
 }
 
 #[test]
-fn unlock_during_the_keep_alive_leaves_no_watch() {
-    explore("unlock_during_the_keep_alive_leaves_no_watch", || {
+fn unlock_ends_the_keep_alives_watch() {
+    explore("unlock_ends_the_keep_alives_watch", || {
         let (guard, strategy) = held();
         let threads = keep(guard.hold.clone(), strategy.clock.clone());
         let guard = Arc::into_inner(guard).expect("it was not shared");

@@ -60,7 +60,7 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
 }
 
 #[test]
-fn every_option_reaches_its_strategy_or_channel() {
+fn every_option_has_its_effect() {
     for scheme in SCHEMES {
         for option in scheme.options {
             let effect = EFFECTS.iter().find(|(name, ..)| name == option);

@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn parse_errors_show_no_secret_at_any_position(secret in secret()) {
+    fn parse_errors_show_no_secret(secret in secret()) {
         for scheme in SCHEMES {
             let form = scheme.example;
             for at in 0..=form.len() {
@@ -62,7 +62,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn options_made_from_a_url_show_no_user_or_password(
+    fn options_show_no_user_or_password(
         user in secret(),
         pass in secret(),
         escaped in any::<bool>(),
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn unescaped_question_mark_in_a_password_is_named() {
+fn unescaped_question_mark_is_named() {
     for url in
         ["redis://:1?secret@h", "redis://token?secret@h", "raft+redis://u:1?secret@h?cluster=c"]
     {
