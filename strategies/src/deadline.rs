@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_lock_is_expired_from_its_deadline_on() {
+    fn lost_lock_expires_at_its_deadline() {
         let lock = Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(10)));
         assert!(matches!(gone(&lock, at(9)), Error::NotHolder));
         assert!(matches!(gone(&lock, at(10)), Error::Expired));

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_loss_reaches_every_watch_and_leaves_no_entry_behind() {
+    async fn loss_reaches_and_frees_all_watches() {
         let holds = Holds::default();
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
@@ -192,7 +192,7 @@ mod tests {
         assert!(holds.is_empty() && !holds.are_watched());
     }
     #[tokio::test]
-    async fn a_watch_waits_for_the_loss_of_its_own_lock() {
+    async fn watch_waits_for_its_own_lock() {
         let holds = Holds::default();
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
         let watch = holds.watch(&lock);
@@ -206,7 +206,7 @@ mod tests {
 
     /// The nonce was forgotten and granted again while a guard of the lost lock exists.
     #[test]
-    fn a_later_acquisition_of_a_lost_nonce_is_not_lost() {
+    fn reacquired_nonce_is_not_lost() {
         let holds = Holds::default();
         let [lock, later] = [1, 2].map(|token| Lock::new("k", Nonce::from_u128(7), token, None));
         let watch = holds.watch(&lock);
@@ -222,7 +222,7 @@ mod tests {
 
     /// A nonce may be used for two keys, whose tokens are independent.
     #[test]
-    fn what_ends_on_one_key_ends_nothing_on_another() {
+    fn loss_on_one_key_spares_the_others() {
         let holds = Holds::default();
         let [lock, other] = ["k", "other"].map(|key| Lock::new(key, Nonce::from_u128(7), 1, None));
         let (watch, watch_other) = (holds.watch(&lock), holds.watch(&other));

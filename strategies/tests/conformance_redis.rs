@@ -64,7 +64,7 @@ async fn redis_passes_the_suite() {
 const FAIRNESS: u8 = 33;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_without_a_queue_passes_all_but_fairness() {
+async fn redis_without_queue_fails_only_fairness() {
     let fixture = Processes { server: Server::start().await, queue: Queue::None };
     let report = testing::run(&fixture).await;
     let failed: Vec<u8> = report.failed().into_iter().filter(|case| *case != FAIRNESS).collect();

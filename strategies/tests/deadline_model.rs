@@ -195,7 +195,7 @@ fn formula_of_a_grant_with_a_fault_is_found() {
 }
 
 #[test]
-fn formula_of_an_extension_with_a_fault_is_found() {
+fn faulty_extend_formula_is_found() {
     let shortens: Extended =
         |_, sent, duration, drift| extended_deadline(None, sent, duration, drift);
     let adds: Extended = |present, sent, duration, _| present.unwrap_or(sent).after(duration);

@@ -320,7 +320,7 @@ fn unlock_without_effect_ends_nothing() {
 }
 
 #[test]
-fn nonce_ends_with_its_first_answered_unlock() {
+fn answered_unlock_ends_its_nonce() {
     let twice = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 9), by(9, unlocked(1, 3, 4))];
     let again = |invoked| by(8, granted(1, invoked, invoked + 1, 1, 200));
     for model in ModelKind::ALL {

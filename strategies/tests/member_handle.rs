@@ -68,7 +68,7 @@ async fn closing_leader_transfers_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_without_a_quorum_ends_by_the_request_timeout() {
+async fn close_without_a_quorum_ends_in_time() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let leader = &members[0].1;
@@ -240,7 +240,7 @@ async fn lock_ended_by_one_task_is_lost_to_others() {
 
 /// The first close waits for unlocks that no quorum answers.
 #[tokio::test(start_paused = true)]
-async fn second_close_takes_no_longer_than_the_first() {
+async fn second_close_takes_no_longer() {
     let mut members = cluster(&Hub::new()).await;
     let (_, member) = members.pop().unwrap();
     let lock = member.lock("k", LockOptions::default()).await.unwrap();

@@ -66,7 +66,7 @@ async fn panic_ends_only_that_member() {
 
 /// A lock value may come from outside: one with a key that no frame holds must not reach the log.
 #[tokio::test(start_paused = true)]
-async fn key_beyond_the_limit_is_refused_wherever_it_comes_in() {
+async fn too_long_key_is_refused_everywhere() {
     let members = cluster(&Hub::new()).await;
     let huge = Lock::new("q".repeat(3_000_000), Nonce::random(), 1, None);
     for (_, member) in &members {
@@ -116,7 +116,7 @@ async fn close_unlocks_a_grant_not_yet_returned() {
 
 /// The driver goes with the runtime that it was opened in; the group goes on without it.
 #[test]
-fn guards_of_a_member_whose_runtime_ends_are_lost() {
+fn guards_are_lost_with_their_runtime() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (first, hub) = (runtime(), Hub::new());
     let (member, watch) = first.block_on(async {
@@ -169,7 +169,7 @@ async fn capabilities_differ_by_names_or_size() {
 /// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before
 /// whatever else the member would wake for.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_granted_at_the_end_of_the_lease() {
+async fn waiter_is_granted_at_lease_end() {
     let name = NodeName::new("a").unwrap();
     let options =
         MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new())).seed(1);

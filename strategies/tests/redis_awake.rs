@@ -14,7 +14,7 @@ use wakes::wakes;
 /// A task that is woken for nothing costs the runtime a turn, and often the waking of another
 /// thread.
 #[tokio::test]
-async fn caller_is_woken_once_by_its_reply_or_grant() {
+async fn reply_or_grant_wakes_a_caller_once() {
     let server = Server::start().await;
     let redis = Redis::open(server.options()).await.unwrap();
     let (held, woken) = wakes(redis.lock("k", patient())).await;

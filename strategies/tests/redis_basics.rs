@@ -86,7 +86,7 @@ async fn shortest_and_longest_leases_are_kept() {
 }
 
 #[tokio::test]
-async fn without_a_queue_waiters_retry_within_max_wait() {
+async fn unqueued_waiters_retry_in_max_wait() {
     let server = Server::start().await;
     let options = server.options().queue(Queue::None);
     let first = Redis::open(options.clone()).await.unwrap();
@@ -112,7 +112,7 @@ async fn without_a_queue_waiters_retry_within_max_wait() {
 }
 
 #[tokio::test]
-async fn invalid_options_and_evicting_servers_are_refused() {
+async fn bad_options_and_eviction_are_refused() {
     let bad = Redis::open(RedisOptions::new("nonsense")).await;
     assert!(matches!(bad, Err(Error::InvalidOptions { field: "url", .. })), "{bad:?}");
     let bad = Redis::open(RedisOptions::new("redis://h").namespace("{")).await;

@@ -54,7 +54,7 @@ fn wait_for(tasks: &mut JoinSet<Instant>, redis: &Arc<Redis>, key: &str, options
 }
 
 #[tokio::test]
-async fn waiters_of_all_buckets_are_checked_at_once() {
+async fn all_buckets_are_checked_at_once() {
     let server = Server::start().await;
     let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
     let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
@@ -79,7 +79,7 @@ async fn waiters_of_all_buckets_are_checked_at_once() {
 }
 
 #[tokio::test]
-async fn short_leases_do_not_starve_a_default_waiter() {
+async fn short_leases_starve_no_waiter() {
     let server = Server::start().await;
     let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
     let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
@@ -104,7 +104,7 @@ async fn short_leases_do_not_starve_a_default_waiter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crowd_of_waiters_stays_alive_by_few_checks() {
+async fn few_checks_keep_a_crowd_alive() {
     let waiters: usize = std::env::var("GAGGLE_WAITERS").map_or(20_000, |n| n.parse().unwrap());
     let server = Server::start().await;
     let options = server.options().waiters_max(2 * waiters as u64);

@@ -13,7 +13,7 @@ use gaggle_strategies::{Drift, Error, KeyedMutex, LockOptions, Redis, RedisOptio
 use redis_support::{Server, ms, patient, secs, take};
 
 #[tokio::test]
-async fn late_publication_does_not_lengthen_the_lease() {
+async fn late_publication_adds_no_lease() {
     // Far more than the drift and rounding of the lease.
     const DELAY: Duration = ms(200);
     let server = Server::start().await;
@@ -59,7 +59,7 @@ async fn grant_below_half_a_lease_is_extended() {
 
 /// Its nonce was withdrawn, and forgotten before the LOCK arrives.
 #[tokio::test]
-async fn lock_delayed_beyond_nonce_memory_grants_nothing() {
+async fn lock_beyond_nonce_memory_grants_nothing() {
     let server = Server::start().await;
     let proxy = Proxy::before(server.port());
     let options = RedisOptions::new(proxy.url()).nonce_memory(secs(1)).request_timeout(ms(200));

@@ -95,7 +95,7 @@ async fn busy_queue_forgets_closed_processes() {
 }
 
 #[tokio::test]
-async fn head_is_granted_when_a_dead_holders_lease_ends() {
+async fn head_gets_a_dead_holders_key() {
     let server = Server::start().await;
     let redis = server.open().await;
     let doomed = Doomed::start();
@@ -116,7 +116,7 @@ async fn head_is_granted_when_a_dead_holders_lease_ends() {
 }
 
 #[tokio::test]
-async fn all_keys_expire_after_the_death_of_all_clients() {
+async fn keys_expire_without_clients() {
     let server = Server::start().await;
     let doomed = Doomed::start();
     let options = server.options().waiter_ttl(ms(300)).nonce_memory(secs(1));
@@ -145,7 +145,7 @@ async fn all_keys_expire_after_the_death_of_all_clients() {
 }
 
 #[tokio::test]
-async fn waiter_of_the_same_process_is_granted_by_the_reply() {
+async fn reply_grants_to_its_own_process() {
     let server = Server::start().await;
     let redis = Arc::new(server.open().await);
     let held = take(&redis, "k", secs(20)).await;
@@ -205,7 +205,7 @@ async fn close_ends_an_attempt_to_connect() {
 }
 
 #[tokio::test]
-async fn handle_that_is_dropped_unclosed_ends_its_tasks() {
+async fn dropped_handle_ends_its_tasks() {
     let server = Server::start().await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();

@@ -30,7 +30,7 @@ async fn cut(server: &Server) {
 }
 
 #[tokio::test]
-async fn unreachable_server_is_named_with_its_condition() {
+async fn unreachable_server_and_cause_are_named() {
     let port = gaggle_channels::testing::free_port();
     let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
     let (kind, cause) = unavailable(opened);
@@ -57,7 +57,7 @@ async fn missing_password_is_named_with_its_url() {
 }
 
 #[tokio::test]
-async fn missing_right_to_publish_is_refused_before_any_lock() {
+async fn open_needs_the_right_to_publish() {
     let server = Server::start().await;
     let user = ["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"];
     let _: Value = server.command(&user).await;
@@ -68,7 +68,7 @@ async fn missing_right_to_publish_is_refused_before_any_lock() {
 }
 
 #[tokio::test]
-async fn eviction_is_refused_on_a_later_connection_too() {
+async fn reconnect_refuses_eviction_too() {
     let server = Server::start().await;
     let redis = server.open().await;
     set_policy(&server, "allkeys-lru").await;

@@ -41,7 +41,7 @@ async fn tokens_rise_with_a_clock_behind() {
 
 /// Contract, rule 6. Nothing else is remembered in the bucket.
 #[tokio::test]
-async fn repeated_lock_of_an_expired_queue_grant_is_refused() {
+async fn repeat_of_expired_grant_is_refused() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock(2, 60_000, -1, false).await;
@@ -99,7 +99,7 @@ async fn repeated_lock_does_not_shorten_the_wait() {
 
 /// They are dropped by a thousand a script: a try is to be sent again, until the key is granted.
 #[tokio::test]
-async fn try_behind_a_thousand_dead_waiters_is_not_refused() {
+async fn dead_waiters_refuse_no_try() {
     let mut scripts = Scripts::start().await;
     scripts.waiters_max = 3_000;
     scripts.lock(1, 60_000, 0, false).await;
@@ -122,7 +122,7 @@ async fn try_behind_a_thousand_dead_waiters_is_not_refused() {
 }
 
 #[tokio::test]
-async fn unlocks_do_not_remember_more_than_nonces_max() {
+async fn unlocks_remember_up_to_nonces_max() {
     let mut scripts = Scripts::start().await;
     let most = u8::try_from(NONCES_MAX).unwrap();
     for nonce in 1..most + 20 {
@@ -135,7 +135,7 @@ async fn unlocks_do_not_remember_more_than_nonces_max() {
 
 /// Contract, rule 6: whichever process runs the script.
 #[tokio::test]
-async fn nonce_memory_is_that_of_the_requesting_process() {
+async fn requesters_nonce_memory_applies() {
     for copies in [false, true] {
         let mut scripts = Scripts::start().await;
         scripts.lock(1, 60_000, 0, false).await;
@@ -194,7 +194,7 @@ async fn silence_of_all_processes_skips_no_waiter() {
 }
 
 #[tokio::test]
-async fn silent_process_is_skipped_if_another_was_active() {
+async fn silent_process_beside_active_is_skipped() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;

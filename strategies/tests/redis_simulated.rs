@@ -145,7 +145,7 @@ async fn compare(server: &Server, steps: Vec<Step>) -> Result<(), TestCaseError>
 }
 
 #[test]
-fn simulated_server_runs_scripts_as_redis_does() {
+fn simulated_scripts_run_as_on_redis() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) };

@@ -138,7 +138,7 @@ fn two_processes_have_one_trace_of_a_seed() {
 /// What the drift bound is for: beyond it two holders are seen to believe at one time, while one
 /// live lease and rising tokens still hold, as the invariants assert.
 #[test]
-fn clocks_beyond_the_bound_break_belief_and_nothing_else() {
+fn excess_drift_breaks_only_belief() {
     let (mut believed, mut stood_still) = (0, 0);
     for seed in 0..60 {
         let run = simulate(Plan::draw(seed, Clocks::BeyondBound), &Settings::default());

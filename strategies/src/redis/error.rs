@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_handshake_shows_the_code_and_no_text_of_the_server() {
+    fn refusal_shows_the_code_and_no_text() {
         let text = "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hunter2'";
         let error = redis::make_extension_error("ERR".into(), Some(text.into()));
         let shown = of_attempt("here:6379".into(), &error).to_string();

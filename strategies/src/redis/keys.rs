@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_little_are_spread_over_all_buckets() {
+    fn similar_keys_spread_over_buckets() {
         let mut seen = [0_u32; BUCKETS];
         for number in 0..1600 {
             seen[bucket(&format!("orders/{number}"))] += 1;

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_beyond_their_limits_are_refused_by_name() {
+    fn option_beyond_its_limit_is_named() {
         let base = || RedisOptions::new("redis://127.0.0.1");
         let bad = [
             ("namespace", base().namespace("")),

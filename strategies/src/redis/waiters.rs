@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_is_checked_after_the_holder_and_within_its_bounds() {
+    fn waiter_checks_keep_to_their_bounds() {
         let mut waiters = waiters();
         let ms = Duration::from_millis;
         for _ in 0..1_000 {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_that_is_not_found_with_its_token_is_lost() {
+    fn hold_without_its_token_is_lost() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
         let poll = Poll {

@@ -76,8 +76,8 @@ fn every_waiter_is_woken_and_holds_alone() {
 }
 
 #[test]
-fn a_call_dropped_while_it_is_granted_passes_the_lock_on() {
-    explore("a_call_dropped_while_it_is_granted_passes_the_lock_on", || {
+fn lock_dropped_at_grant_is_handed_off() {
+    explore("lock_dropped_at_grant_is_handed_off", || {
         let local = local();
         let held = lock(&local).unwrap();
         let dropping = {
@@ -127,8 +127,8 @@ fn closing_ends_every_wait() {
 }
 
 #[test]
-fn a_watch_that_begins_during_the_close_is_lost() {
-    explore("a_watch_that_begins_during_the_close_is_lost", || {
+fn watch_begun_during_close_is_lost() {
+    explore("watch_begun_during_close_is_lost", || {
         let local = local();
         let held = lock(&local).unwrap();
         let watching = {
@@ -142,8 +142,8 @@ fn a_watch_that_begins_during_the_close_is_lost() {
 }
 
 #[test]
-fn a_watch_that_begins_during_the_unlock_is_lost() {
-    explore("a_watch_that_begins_during_the_unlock_is_lost", || {
+fn watch_begun_during_unlock_is_lost() {
+    explore("watch_begun_during_unlock_is_lost", || {
         let local = local();
         let held = lock(&local).unwrap();
         let watching = {
@@ -156,8 +156,8 @@ fn a_watch_that_begins_during_the_unlock_is_lost() {
 }
 
 #[test]
-fn a_watch_dropped_beside_another_takes_no_news_from_it() {
-    explore("a_watch_dropped_beside_another_takes_no_news_from_it", || {
+fn dropped_watch_hides_no_loss() {
+    explore("dropped_watch_hides_no_loss", || {
         let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
         let first = holds.watch(&lock);
         let dropping = thread::spawn(move || drop(first));
@@ -178,8 +178,8 @@ fn a_watch_dropped_beside_another_takes_no_news_from_it() {
 
 /// Each must not count the other, which has released the mutex but not its receiver.
 #[test]
-fn last_of_two_watches_dropped_at_once_removes_the_entry() {
-    explore("last_of_two_watches_dropped_at_once_removes_the_entry", || {
+fn last_dropped_watch_frees_the_entry() {
+    explore("last_dropped_watch_frees_the_entry", || {
         let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
         let first = holds.watch(&lock);
         let second = holds.watch(&lock);

@@ -61,7 +61,7 @@ mod tests {
 
     /// The paused holder writes between the next one's read and write.
     #[test]
-    fn write_behind_a_later_holders_read_is_refused() {
+    fn write_after_a_later_read_is_stale() {
         let resource = FencedResource::default();
         let (paused, next) = (1, 2);
         let seen_by_paused = resource.read(paused).unwrap();

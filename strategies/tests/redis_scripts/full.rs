@@ -96,7 +96,7 @@ async fn dump(scripts: &Scripts) -> Vec<Option<Vec<u8>>> {
 }
 
 #[tokio::test]
-async fn full_memory_refuses_a_whole_script_or_nothing() {
+async fn full_memory_refuses_whole_scripts() {
     let nonces = [hex(1), hex(2), hex(5)];
     let mut scripts = Scripts::start().await;
     for state in STATES {

@@ -88,7 +88,7 @@ async fn poll_returns_the_granted_lease() {
 
 /// The grant took effect all the same, and its holder finds it.
 #[tokio::test]
-async fn unlock_succeeds_where_its_user_may_not_publish() {
+async fn unlock_needs_no_right_to_publish() {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;

@@ -20,7 +20,7 @@ async fn limits_are_named() {
 
 /// Calls that never wait yield all the same, on a runtime of one thread.
 #[tokio::test]
-async fn a_task_that_does_nothing_else_lets_others_run() {
+async fn every_call_yields_in_a_loop() {
     for what in 0..4 {
         let mutex = std::sync::Arc::new(Local::new());
         let held = mutex.lock("held", LockOptions::default()).await.unwrap();

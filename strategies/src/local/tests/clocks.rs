@@ -2,7 +2,7 @@
 use super::*;
 
 #[test]
-fn a_deadline_is_never_later_than_the_end_of_the_lease() {
+fn deadline_never_exceeds_the_lease() {
     // contract rule 2, over every fraction of a millisecond at which a call may begin
     #[derive(Debug, Default)]
     struct Hands(Mutex<Duration>);

@@ -12,7 +12,7 @@ async fn watch_after_the_close_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn granted_call_polled_after_the_close_gets_closed() {
+async fn grant_polled_after_close_is_closed() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     let granted = waiting(&local, "k", forever(1000)).await;

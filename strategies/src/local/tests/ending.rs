@@ -18,7 +18,7 @@ async fn forged_lock_frees_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_a_deadline_holds_after_an_extend() {
+async fn received_lock_holds_after_an_extend() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     let received = Lock::new("k", lock.nonce(), lock.fencing_token(), None);
@@ -27,7 +27,7 @@ async fn a_lock_without_a_deadline_holds_after_an_extend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_former_value_of_a_nonce_extends_nothing() {
+async fn former_lock_value_extends_nothing() {
     let local = local();
     local.unlock(&local.lock("k", options(1000, 0)).await.unwrap()).await.unwrap();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_former_value_of_a_nonce_extends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lock_past_its_deadline_is_unlocked_but_not_extended() {
+async fn expired_lock_can_only_be_unlocked() {
     let local = local();
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
     tokio::time::advance(ms(995)).await;
@@ -48,7 +48,7 @@ async fn lock_past_its_deadline_is_unlocked_but_not_extended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_fires_at_the_lease_end_and_after_it() {
+async fn watch_fires_at_lease_end_and_later() {
     let local = local();
     let lock = local.lock("k", options(100, 0)).await.unwrap();
     let watch = local.watch(&lock);
@@ -80,7 +80,7 @@ async fn a_release_hands_the_key_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unread_grant_that_another_unlocked_is_not_returned() {
+async fn unlocked_unread_grant_is_not_returned() {
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
     let granted = waiting(&local, "k", forever(1000)).await;

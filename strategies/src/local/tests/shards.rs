@@ -43,7 +43,7 @@ async fn granted(limits: TableConfig) -> (usize, Vec<(&'static str, u64)>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_shard_has_a_sixteenth_and_an_eighth_more() {
+async fn shard_limits_have_an_eighth_to_spare() {
     // Each shard has at most 22 of these 200 keys.
     let keys = |keys_max| granted(TableConfig { keys_max, ..TableConfig::default() });
     assert_eq!(keys(320).await, (200, vec![]));
@@ -110,7 +110,7 @@ impl Clock for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_under_the_mutex_does_not_end_the_table() {
+async fn table_survives_a_panic_in_its_mutex() {
     let clock = Arc::new(Panics(TokioClock::new(), AtomicBool::default()));
     let local = Local::with_clock(clock.clone());
     let lock = local.lock("k", options(1000, 0)).await.unwrap();
@@ -136,7 +136,7 @@ impl ArcWake for TriesAll {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_woken_by_close_cannot_lock_another_shard() {
+async fn waiters_woken_by_close_lock_nothing() {
     let local = local();
     let tries = Arc::new(TriesAll(local.clone(), AtomicU32::default()));
     let waker = waker(tries.clone());

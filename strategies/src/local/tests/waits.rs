@@ -2,7 +2,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
+async fn submillisecond_wait_times_out() {
     let local = local();
     local.lock("k", options(1000, 0)).await.unwrap();
     let brief = LockOptions::default().max_wait(Duration::from_micros(300));
@@ -10,7 +10,7 @@ async fn a_wait_shorter_than_a_millisecond_times_out_and_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
+async fn late_poll_grants_no_ended_wait() {
     // Contract, rule 8: the lease ended before the wait, but the first check came after both.
     let local = local();
     local.lock("k", options(100, 0)).await.unwrap();
@@ -22,7 +22,7 @@ async fn a_wait_that_is_looked_at_late_is_not_granted_after_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_head_watches_the_lease_that_is_before_it_now() {
+async fn head_watches_the_present_lease() {
     // The key passes to a holder with a shorter lease than the one the waiter saw first.
     let local = local();
     let first = local.lock("k", options(60_000, 0)).await.unwrap();
@@ -40,7 +40,7 @@ async fn the_head_watches_the_lease_that_is_before_it_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_never_polled_does_not_stop_those_behind_it() {
+async fn unpolled_head_blocks_no_waiter() {
     // contract rule 9
     let local = local();
     local.lock("k", options(100, 0)).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_head_that_is_never_polled_does_not_stop_those_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_ran_out_unseen_is_asked_for_again() {
+async fn expired_unread_grant_is_retried() {
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
     let starved = waiting(&local, "k", options(100, 5000)).await;
@@ -65,7 +65,7 @@ async fn a_grant_that_ran_out_unseen_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_ran_out_after_the_deadline_is_a_time_out() {
+async fn grant_expired_after_wait_times_out() {
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
     let starved = waiting(&local, "k", options(100, 150)).await;
@@ -75,7 +75,7 @@ async fn a_grant_that_ran_out_after_the_deadline_is_a_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_below_half_is_extended_before_it_is_returned() {
+async fn lease_below_half_is_extended_first() {
     // contract rule 2
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
@@ -91,7 +91,7 @@ async fn lease_below_half_is_extended_before_it_is_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn less_than_half_after_the_deadline_is_withdrawn() {
+async fn less_than_half_after_wait_is_withdrawn() {
     // contract rule 2
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();
@@ -103,7 +103,7 @@ async fn less_than_half_after_the_deadline_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_too_short_to_hand_out_is_withdrawn() {
+async fn too_short_lease_is_withdrawn() {
     let local = local();
     for duration in [1, 2] {
         assert_error!(local.lock("k", options(duration, 100)).await, Error::TimedOut(_));
@@ -113,7 +113,7 @@ async fn a_lease_too_short_to_hand_out_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn head_that_times_out_leaves_the_key_to_the_next() {
+async fn timed_out_head_yields_to_the_next() {
     // contract rule 3: the next waiter planned its look when another head was before it
     let local = local();
     let begun = local.clock().now();

@@ -280,7 +280,7 @@ fn malformed_reply_is_of_unknown_fate() {
 }
 
 #[test]
-fn lost_connection_reports_the_fate_of_each_request() {
+fn lost_connection_reports_all_fates() {
     let mut lab = Lab::up();
     for number in 1..=1_030 {
         lab.submit(lock(number, Until::Now));
@@ -300,7 +300,7 @@ fn lost_connection_reports_the_fate_of_each_request() {
 }
 
 #[test]
-fn silence_drops_a_connection_by_the_clock_alone() {
+fn clock_alone_drops_a_silent_connection() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Now));
     lab.turn();
@@ -342,7 +342,7 @@ fn down_cause(events: &[Event]) -> &Cause {
 }
 
 #[test]
-fn failed_attempts_name_the_address_and_the_condition() {
+fn failed_attempt_names_address_and_cause() {
     let mut lab = Lab::new(Way::Refused);
     let events = lab.turn();
     assert_eq!(down_cause(&events).to_string(), "cannot reach Redis at here:1: connection refused");
@@ -356,7 +356,7 @@ fn failed_attempts_name_the_address_and_the_condition() {
 }
 
 #[test]
-fn pauses_between_attempts_grow_to_their_limit() {
+fn pauses_grow_to_their_limit() {
     let mut lab = Lab::new(Way::Refused);
     let ms = Duration::from_millis;
     for most in [5, 10, 20, 40, 80, 160, 250, 250] {

@@ -103,7 +103,7 @@ fn every_answer_to_extend_is_read() {
 }
 
 #[test]
-fn poll_answers_are_read_in_the_order_of_the_nonces() {
+fn poll_replies_follow_their_nonces() {
     let groups = [vec![nonce(1), nonce(2), nonce(3)], vec![nonce(4), nonce(5)]];
     let numbers = |word: &str, numbers: &[i64]| {
         let place = [Value::Int(numbers[0]), text(word)];
@@ -145,7 +145,7 @@ fn publication_of_another_version_is_not_read() {
 }
 
 #[test]
-fn label_with_spaces_and_line_ends_is_shown_whole() {
+fn label_with_spaces_is_shown_whole() {
     let value = format!("{} - 5 1 1 42 host + a\nb c", nonce(1));
     let shown = inspected(long(&[text(&value), Value::Int(700), Value::Int(2)])).unwrap();
     let shown = shown.answer.unwrap();

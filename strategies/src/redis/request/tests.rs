@@ -42,7 +42,7 @@ fn lock(until: Until, label: Option<&str>, copies: bool) -> Request {
 }
 
 #[test]
-fn lock_carries_its_wait_its_copies_and_its_owner() {
+fn lock_carries_wait_copies_and_owner() {
     let this = Owner::this_process(None);
     let cases = [
         (Until::Now, None, false, ["0", "-", "-"]),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_ordered_and_a_process_keeps_its_latest_wake_up() {
+    fn events_are_ordered_with_latest_wake_up() {
         let mut agenda = Agenda::new(7, 2);
         agenda.set_wake(0, 20);
         agenda.schedule(30, Event::Start { slot: 1 });

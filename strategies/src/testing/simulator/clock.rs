@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_reaches_a_reading_at_the_virtual_time_that_it_names() {
+    fn virtual_time_of_a_reading_is_exact() {
         let time = Arc::new(VirtualTime::default());
         let clock = SimClock::new(time.clone(), 995_100, 86_400_000_000_000);
         let at = clock.now().after(Duration::from_millis(777));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_within_a_stalled_turn_never_fall() {
+    fn readings_of_a_stall_never_fall() {
         let time = Arc::new(VirtualTime::default());
         let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
         time.set(50);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_and_slowed_is_counted_by_the_frame() {
+    fn cut_and_slow_frames_are_counted() {
         let mut network =
             Network::new(NetworkPlan { delay: (100, 200), ..NetworkPlan::default() }, 2, 1);
         assert_eq!(counts(&mut network), [0, 0, 0]);

@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn two_that_overlap_are_seen_and_two_in_turn_are_not() {
+    fn only_overlapping_beliefs_are_seen() {
         assert!(two(9).2.is_err());
         two(10).2.unwrap();
     }
 
     #[test]
-    fn extend_that_revives_a_lapsed_belief_is_seen() {
+    fn revival_of_a_belief_is_seen() {
         let (clock, mut beliefs, _) = two(19);
         let later = clock.now().after(Duration::from_millis(5));
         assert!(beliefs.extend(1, Nonce::from_u128(1), later).is_err());
