@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_does_not_poll_on() {
+    fn stopped_clock_does_not_poll_on() {
         let mut busy = BusyPoll::new(BUSY_POLL);
         busy.begin(at(0));
         let polls = (0..)
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_make_most_requests_go_without() {
+    fn late_replies_suspend_most_polling() {
         let mut busy = BusyPoll::new(BUSY_POLL);
         let mut polled = Vec::new();
         for request in 0..1_000 {

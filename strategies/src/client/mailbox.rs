@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_refuses_requests_and_takes_releases() {
+    fn full_mailbox_takes_only_releases() {
         let (sender, mut receiver) = mailbox(2);
         assert!(sender.ask(mail()).is_ok() && sender.ask(mail()).is_ok());
         assert!(sender.ask(mail()).is_err(), "two wait already");

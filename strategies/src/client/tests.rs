@@ -121,7 +121,7 @@ fn lease_counts_from_before_the_first_send() {
 }
 
 #[test]
-fn dropped_wait_is_withdrawn_and_its_late_grant_released() {
+fn dropped_wait_frees_its_late_grant() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
@@ -154,7 +154,7 @@ fn nonce_with_a_pending_unlock_is_refused() {
 }
 
 #[test]
-fn wait_without_a_grant_times_out_and_is_withdrawn() {
+fn timed_out_wait_is_withdrawn() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
@@ -168,7 +168,7 @@ fn wait_without_a_grant_times_out_and_is_withdrawn() {
 }
 
 #[test]
-fn silence_to_a_try_is_unknown_and_without_a_send_unavailable() {
+fn unanswered_try_is_unknown_if_sent() {
     let mut core = core(false);
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     sent(&mut core, 0);
@@ -186,7 +186,7 @@ fn silence_to_a_try_is_unknown_and_without_a_send_unavailable() {
 }
 
 #[test]
-fn failed_connection_refuses_tries_and_keeps_waits() {
+fn outage_refuses_tries_but_no_waits() {
     let mut core = core(false);
     core.handle(at(0), Event::Down { cause: None });
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
@@ -212,7 +212,7 @@ fn unanswered_lock_is_repeated_as_a_copy() {
 }
 
 #[test]
-fn lock_that_fails_after_its_withdrawal_leaves_copies() {
+fn failed_withdrawn_lock_leaves_copies() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
@@ -235,7 +235,7 @@ fn permanent_failure_ends_a_wait_at_once() {
 }
 
 #[test]
-fn unlock_goes_on_after_its_caller_timed_out() {
+fn unlock_outlasts_its_timeout() {
     let mut core = core(true);
     let lock = take(&mut core, 0);
     core.call(at(1), Call::Unlock { caller: Some((2, at(1_001))), lock, until: at(9_000) });
@@ -248,7 +248,7 @@ fn unlock_goes_on_after_its_caller_timed_out() {
 }
 
 #[test]
-fn unlock_that_was_repeated_may_have_taken_effect() {
+fn repeated_unlock_succeeds_or_is_unknown() {
     for (read_at, taken) in [(500, true), (9_899, false)] {
         let mut core = core(true);
         let lock = take(&mut core, 0);
@@ -274,7 +274,7 @@ fn unlock_by_another_process_is_a_loss() {
 }
 
 #[test]
-fn every_hold_and_waiter_is_checked_after_an_outage() {
+fn holds_and_waits_are_checked_after_outage() {
     let mut core = core(false);
     let lock = take(&mut core, 0);
     core.call(at(1), waits(2, 60_000));
@@ -319,7 +319,7 @@ fn failed_check_is_repeated() {
 }
 
 #[test]
-fn another_granting_side_voids_all_holds_and_restarts_waits() {
+fn new_granting_side_voids_holds_and_restarts_waits() {
     let mut core = core(true);
     let lock = take(&mut core, 0);
     core.call(at(1), waits(2, 60_000));
@@ -339,7 +339,7 @@ fn another_granting_side_voids_all_holds_and_restarts_waits() {
 }
 
 #[test]
-fn extension_of_another_acquisition_is_refused() {
+fn extend_of_another_nonce_is_refused() {
     for (token, extends) in [(Some(41), true), (Some(42), false), (None, false)] {
         let mut core = core(true);
         let lock = take(&mut core, 0);
@@ -357,7 +357,7 @@ fn extension_of_another_acquisition_is_refused() {
 }
 
 #[test]
-fn closing_withdraws_waits_and_frees_unread_grants() {
+fn close_ends_waits_and_unread_grants() {
     let mut core = core(false);
     let watched = take(&mut core, 0);
     core.call(at(1), waits(2, 60_000));
@@ -380,7 +380,7 @@ fn closing_withdraws_waits_and_frees_unread_grants() {
 
 /// A caller that was granted the lock still relies on it, whether it reads the extension or not.
 #[test]
-fn closing_frees_no_lock_for_an_unread_extension() {
+fn close_keeps_lock_of_unread_extend() {
     let mut core = core(true);
     let lock = take(&mut core, 0);
     for id in [2, 3] {
@@ -399,7 +399,7 @@ fn closing_frees_no_lock_for_an_unread_extension() {
 }
 
 #[test]
-fn full_core_refuses_requests_and_takes_unlocks() {
+fn full_core_takes_only_unlocks() {
     let mut core = core(false);
     let lock = take(&mut core, 0);
     for id in 2..66 {

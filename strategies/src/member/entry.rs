@@ -135,7 +135,7 @@ mod tests {
     use crate::lock_table::ProcessId;
 
     #[test]
-    fn entry_of_an_unknown_version_is_refused_unread() {
+    fn unknown_version_is_refused_unread() {
         let (bytes, stamped) = (of(1), Stamped { stamp: ClusterTime(7), commands: vec![gone(0)] });
         assert_eq!(Stamped::decode(&bytes), Ok(stamped));
         let mut bytes = bytes;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_of_one_command_is_a_stamp_and_a_command() {
+    fn entry_is_a_stamp_and_its_command() {
         let one = (ClusterTime(7), gone(0));
         assert_eq!(of(1), encode(&one));
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn command_beyond_the_bytes_of_an_entry_is_returned() {
+    fn command_beyond_an_entry_is_returned() {
         let mut batch = Batch::new(ClusterTime(7), gone(0));
         assert_eq!(batch.add(gone(1), of(2).len()), Ok(()));
         assert_eq!(batch.add(gone(2), of(3).len() - 1), Err(gone(2)));

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn term_before_the_first_entry_survives_compaction() {
+    fn compaction_keeps_the_previous_term() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(6);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_that_does_not_meet_the_log_is_dropped() {
+    fn snapshot_with_a_gap_is_dropped() {
         let mut log = with_snapshot(4);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(4);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_index_is_part_of_the_initial_state() {
+    fn initial_state_has_the_commit_index() {
         let mut log = VolatileLog::founding(vec![1]);
         log.set_commit(7);
         assert_eq!(log.initial_state().unwrap().hard_state.commit, 7);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn contradicted_suffix_is_replaced_after_compaction() {
+    fn compacted_log_replaces_its_suffix() {
         let mut log = VolatileLog::founding(vec![1]);
         log.append((2..10).map(|i| entry(i, 3)).collect());
         log.compact(4);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn installed_snapshot_replaces_all_and_keeps_the_term() {
+    fn snapshot_replaces_all_and_keeps_term() {
         for (own, expected) in [(9, 9), (1, 3)] {
             let mut log = VolatileLog::founding(vec![1]);
             log.append((2..10).map(|i| entry(i, 1)).collect());

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timer_expires_at_its_time_until_it_is_stopped() {
+    fn timer_expires_unless_stopped() {
         let (mut timers, at) =
             (Timers::default(), |ms| Instant::from_origin(Duration::from_millis(ms)));
         assert!(!timers.has_expired(Timer::Join, at(1_000)), "it was never set");

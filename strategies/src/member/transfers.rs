@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_pieces_and_acknowledgements_are_retransmitted() {
+    fn lost_frames_are_retransmitted() {
         let bytes: Bytes = (0..=255).cycle().take(1003).collect::<Vec<u8>>().into();
         assert_eq!(carry(&bytes, |_| false), Some(bytes.to_vec()));
         assert_eq!(carry(&bytes, |n| mix(&[n.into()]).is_multiple_of(3)), Some(bytes.to_vec()));
@@ -211,7 +211,7 @@ mod tests {
     /// Otherwise the receiver asks for its first piece indefinitely, while the sender continues
     /// from the last.
     #[test]
-    fn receiver_that_lost_its_pieces_gets_them_again() {
+    fn receiver_gets_lost_pieces_again() {
         let bytes = Bytes::from_iter(0..200_u8);
         let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
         sender.begin(at(0), 2, bytes.clone(), 10);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn window_is_retransmitted_after_fifty_milliseconds() {
+    fn window_is_retransmitted_after_50_ms() {
         let (mut sender, transfer) = of_twenty_pieces();
         assert_eq!(sends(&mut sender, 0), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(sends(&mut sender, 1), [0; 0], "a window is in flight");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_and_foreign_acknowledgements_are_no_progress() {
+    fn only_own_fresh_acks_are_progress() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
         assert!(!sender.acknowledged(at(1), 2, transfer + 1, 5), "of another transfer");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn transfer_without_progress_restarts_after_two_seconds() {
+    fn stalled_transfer_restarts_in_2_s() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
         assert!(sender.acknowledged(at(100), 2, transfer, 5));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn transfer_ends_with_its_receiver_or_the_leadership() {
+    fn transfer_ends_with_receiver_or_leader() {
         let (mut sender, transfer) = of_twenty_pieces();
         assert!(!sender.is_idle() && Transfers::default().is_idle());
         sender.begin(at(5), 2, vec![8; 30].into(), 10);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_message_is_limited_to_a_gibibyte() {
+    fn snapshot_is_at_most_a_gibibyte() {
         let limit = 1 << 30;
         assert!(fits(0, limit) && fits(limit - 3, 3) && fits(limit, 0));
         assert!(!fits(0, limit + 1) && !fits(limit - 3, 4) && !fits(limit, usize::MAX));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn another_leaders_snapshot_replaces_what_was_received() {
+    fn new_leaders_snapshot_replaces_all() {
         let mut receiver = Transfers::default();
         receiver.receive(1, &piece(5, 0, 3));
         receiver.receive(2, &piece(1, 0, 2));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_version_differs_from_malformed_bytes() {
+    fn unknown_version_is_not_malformed() {
         assert_eq!(decode(&[9, 0, 0]), Err(FrameError::Version(9)));
         assert_eq!(decode(&[]), Err(FrameError::Malformed));
         assert_eq!(decode(&[VERSION, 255, 255, 255]), Err(FrameError::Malformed));

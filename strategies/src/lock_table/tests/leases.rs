@@ -14,7 +14,7 @@ fn free_key_is_granted_at_once() {
 }
 
 #[test]
-fn held_key_is_refused_to_a_lock_that_does_not_wait() {
+fn held_key_is_refused_to_a_try() {
     // contract rule 1
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -39,7 +39,7 @@ fn lease_lives_until_just_before_its_end() {
 }
 
 #[test]
-fn expired_lease_is_handed_off_at_the_present_stamp() {
+fn expiry_grants_at_the_present_stamp() {
     // contract rule 3: the new lease counts from the stamp, not from the end of the old one
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -49,7 +49,7 @@ fn expired_lease_is_handed_off_at_the_present_stamp() {
 }
 
 #[test]
-fn leases_end_in_order_of_time_then_position() {
+fn leases_end_by_time_then_position() {
     let mut bench = Bench::new();
     for (key, nonce, duration) in [("z", 1, 50), ("a", 2, 50), ("m", 3, 40)] {
         bench.apply(0, &lock_of(key, nonce, duration));
@@ -58,7 +58,7 @@ fn leases_end_in_order_of_time_then_position() {
 }
 
 #[test]
-fn leases_end_before_the_command_of_their_step() {
+fn leases_end_before_the_command() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     let effects = bench.lock(100, 2, 100, Wait::No);
@@ -76,7 +76,7 @@ fn time_never_goes_back() {
 }
 
 #[test]
-fn tokens_grow_across_expiry_unlock_and_removal_of_the_key() {
+fn tokens_grow_whatever_ends_a_hold() {
     // contract rule 5
     let mut bench = Bench::with(TableConfig { first_token: 500, ..TableConfig::default() });
     assert_eq!(bench.table.last_token(), 499);
@@ -91,7 +91,7 @@ fn tokens_grow_across_expiry_unlock_and_removal_of_the_key() {
 }
 
 #[test]
-fn unlock_frees_its_own_acquisition_and_no_other() {
+fn unlock_frees_only_its_acquisition() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     assert_eq!(bench.unlock(1, 9), ["unlocked 9 Unknown"]);
@@ -104,7 +104,7 @@ fn unlock_frees_its_own_acquisition_and_no_other() {
 }
 
 #[test]
-fn extend_moves_the_end_of_a_lease_only_to_a_later_time() {
+fn extend_never_shortens_a_lease() {
     // contract rule 4
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -117,7 +117,7 @@ fn extend_moves_the_end_of_a_lease_only_to_a_later_time() {
 }
 
 #[test]
-fn extend_takes_the_key_from_no_other_acquisition() {
+fn extend_takes_no_key_from_another() {
     // contract rule 4
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -154,7 +154,7 @@ fn leases_last_at_the_end_of_time() {
 }
 
 #[test]
-fn next_due_time_counts_only_leases_with_waiters() {
+fn next_due_is_of_leases_with_waiters() {
     // contract rule 3
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);

@@ -16,7 +16,7 @@ fn limit(nonce: u128, what: Bound, limit: u64) -> String {
 }
 
 #[test]
-fn one_waiter_too_many_is_refused_and_the_others_stay() {
+fn surplus_waiter_alone_is_refused() {
     let mut bench = small();
     bench.lock(0, 1, 100, Wait::No);
     bench.lock(0, 2, 100, Wait::Forever);
@@ -29,7 +29,7 @@ fn one_waiter_too_many_is_refused_and_the_others_stay() {
 }
 
 #[test]
-fn one_key_too_many_is_refused_until_one_is_free() {
+fn surplus_key_needs_another_freed() {
     let mut bench = small();
     bench.apply(0, &lock_of("a", 1, 100));
     bench.apply(0, &lock_of("b", 2, 100));
@@ -41,7 +41,7 @@ fn one_key_too_many_is_refused_until_one_is_free() {
 }
 
 #[test]
-fn full_memory_refuses_new_locks_and_evicts_nothing() {
+fn full_memory_refuses_and_evicts_nothing() {
     // contract rule 6
     let mut bench = small();
     for nonce in 1..=5 {
@@ -55,7 +55,7 @@ fn full_memory_refuses_new_locks_and_evicts_nothing() {
 }
 
 #[test]
-fn every_accepted_lock_has_memory_for_its_end() {
+fn accepted_lock_has_memory_for_its_end() {
     // contract rule 6
     let mut bench = small();
     bench.lock(0, 1, 100, Wait::No);
@@ -71,7 +71,7 @@ fn every_accepted_lock_has_memory_for_its_end() {
 }
 
 #[test]
-fn floor_refuses_the_lock_of_a_withdrawal_beyond_the_memory() {
+fn floor_covers_forgotten_withdrawals() {
     // contract rule 6
     let mut bench =
         Bench::with(TableConfig { group: GROUP, nonces_max: 1, ..TableConfig::default() });
@@ -91,7 +91,7 @@ fn floor_refuses_the_lock_of_a_withdrawal_beyond_the_memory() {
 }
 
 #[test]
-fn floor_is_forgotten_when_age_alone_refuses() {
+fn floor_ends_when_age_refuses() {
     let mut bench = Bench::with(TableConfig { nonces_max: 0, ..TableConfig::default() });
     let empty = bench.table.snapshot().len();
     bench.unlock(1000, 1);

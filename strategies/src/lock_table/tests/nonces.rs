@@ -13,7 +13,7 @@ fn stale(nonce: u128, now: u64) -> String {
 }
 
 #[test]
-fn repeated_lock_is_granted_once_with_the_same_token() {
+fn repeated_lock_keeps_its_token() {
     // contract rule 6
     let mut bench = Bench::new();
     let first = bench.lock(0, 1, 100, Wait::No);
@@ -24,7 +24,7 @@ fn repeated_lock_is_granted_once_with_the_same_token() {
 }
 
 #[test]
-fn lock_that_arrives_after_its_end_grants_nothing() {
+fn lock_after_its_end_grants_nothing() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -42,7 +42,7 @@ fn lock_that_arrives_after_its_end_grants_nothing() {
 }
 
 #[test]
-fn unlock_that_says_forget_leaves_nothing_behind() {
+fn forgetting_unlock_leaves_nothing() {
     // contract rule 6, last sentence
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -89,7 +89,7 @@ fn memory_and_age_are_exactly_complementary() {
 }
 
 #[test]
-fn lock_of_another_group_is_refused_with_the_present_time() {
+fn lock_of_another_group_gets_the_time() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.noop(500);
@@ -126,7 +126,7 @@ fn one_step_forgets_no_more_than_its_bound() {
 }
 
 #[test]
-fn late_copy_of_an_earlier_lock_does_not_hide_the_latest() {
+fn late_copy_hides_no_later_lock() {
     let mut bench = Bench::new();
     let numbered = |number| LockRequest { request: number, ..request(2, 100, Wait::Ms(500)) };
     bench.lock(0, 1, 100, Wait::No);
@@ -143,7 +143,7 @@ fn late_copy_of_an_earlier_lock_does_not_hide_the_latest() {
 /// request of its process, was extended by another member, whose own LOCK of the nonce then got no
 /// reply.
 #[test]
-fn process_that_extended_a_lock_numbers_its_own_requests() {
+fn extender_numbers_its_own_requests() {
     let mut bench = Bench::new();
     let numbered = |process, number| {
         let process = ProcessId(process);

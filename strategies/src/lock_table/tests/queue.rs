@@ -23,7 +23,7 @@ fn waiters_are_granted_in_fifo_order() {
 }
 
 #[test]
-fn waiter_is_granted_with_its_own_duration_and_process() {
+fn grant_has_waiters_lease_and_process() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     let waiter = LockRequest { process: ProcessId(4), ..request(2, 33, Wait::Forever) };
@@ -34,7 +34,7 @@ fn waiter_is_granted_with_its_own_duration_and_process() {
 }
 
 #[test]
-fn waiter_past_its_deadline_is_never_granted() {
+fn expired_waiter_is_never_granted() {
     // contract rule 7
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -50,7 +50,7 @@ fn waiter_past_its_deadline_is_never_granted() {
 }
 
 #[test]
-fn late_stamp_grants_to_no_waiter_that_died_before_it() {
+fn late_stamp_skips_dead_waiters() {
     // contract rule 7: the lease ended at 100, but at the stamp itself the head is dead
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -70,7 +70,7 @@ fn withdrawn_waiter_is_skipped() {
 }
 
 #[test]
-fn repeated_lock_of_a_waiter_keeps_its_position() {
+fn repeated_lock_keeps_its_position() {
     // contract rule 6
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -82,7 +82,7 @@ fn repeated_lock_of_a_waiter_keeps_its_position() {
 }
 
 #[test]
-fn repeated_lock_moves_the_deadline_only_to_a_later_time() {
+fn repeated_lock_shortens_no_wait() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 1000, Wait::No);
     bench.lock(0, 2, 100, Wait::Ms(50));
@@ -97,7 +97,7 @@ fn repeated_lock_moves_the_deadline_only_to_a_later_time() {
 }
 
 #[test]
-fn repeated_lock_moves_the_waiter_to_its_latest_process() {
+fn waiter_follows_its_latest_process() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     enqueue(&mut bench, 2..=2);
@@ -109,7 +109,7 @@ fn repeated_lock_moves_the_waiter_to_its_latest_process() {
 }
 
 #[test]
-fn silent_process_loses_its_waiters_and_keeps_its_holds() {
+fn silent_process_loses_only_waiters() {
     // contract rules 7 and 9
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -128,7 +128,7 @@ fn silent_process_loses_its_waiters_and_keeps_its_holds() {
 }
 
 #[test]
-fn dropped_waiter_that_lives_queues_again_at_the_tail() {
+fn dropped_waiter_returns_at_the_tail() {
     // contract rule 7
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
@@ -142,7 +142,7 @@ fn dropped_waiter_that_lives_queues_again_at_the_tail() {
 /// The bound is generous: a step that scans the queue takes minutes here.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn hundred_thousand_waiters_cost_no_more_each_than_a_few() {
+fn waiter_cost_does_not_grow() {
     let count = 100_000;
     let mut bench = Bench::new();
     let mut effects = Vec::new();

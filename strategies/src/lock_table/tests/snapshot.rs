@@ -85,7 +85,7 @@ fn every_prefix_and_every_tail_is_refused() {
 }
 
 #[test]
-fn length_beyond_the_bytes_allocates_nothing() {
+fn excess_length_allocates_nothing() {
     // version, group 0, first token 1, three small bounds, ..., then 2^63 rows
     let mut bytes = vec![1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0];
     bytes.extend([0xff; 9]);
@@ -95,7 +95,7 @@ fn length_beyond_the_bytes_allocates_nothing() {
 
 /// [`LockTable::check`] is what the other tests rely on.
 #[test]
-fn table_that_contradicts_itself_is_found_and_refused() {
+fn contradictory_table_is_refused() {
     let good = rich().table;
     type Break = fn(&mut LockTable);
     let breaks: [(&str, Break); 25] = [
@@ -147,7 +147,7 @@ fn table_that_contradicts_itself_is_found_and_refused() {
 
 /// A snapshot has neither: both follow from the rows.
 #[test]
-fn index_and_nonces_that_disagree_with_the_rows_are_found() {
+fn index_and_nonces_must_match_rows() {
     type Break = fn(&mut LockTable);
     let breaks: [Break; 5] = [
         |t| _ = t.index.uncontended.pop_first(),
@@ -202,7 +202,7 @@ fn repeated_or_unordered_keys_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_refused_or_give_a_sound_table(
+    fn no_bytes_give_an_unsound_table(
         bytes in prop::collection::vec(any::<u8>(), 0..300)
     ) {
         if let Ok(table) = LockTable::restore(&bytes) {
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_are_refused_or_give_a_sound_table(
+    fn no_change_gives_an_unsound_table(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
     ) {
         let mut bytes = rich().table.snapshot();

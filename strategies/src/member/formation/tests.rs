@@ -57,7 +57,7 @@ fn improper_invitation_gets_no_pledge() {
 }
 
 #[test]
-fn repeated_invitation_must_equal_the_pledged_one() {
+fn changed_invitation_gets_no_pledge() {
     let mut formation = Formation::new(name("b"), named_abc(), 0);
     let mut invited = |forming| {
         formation.invited(
@@ -88,7 +88,7 @@ fn resting_process_does_not_pledge() {
 }
 
 #[test]
-fn nameless_process_pledges_to_groups_of_its_size() {
+fn nameless_process_pledges_by_size() {
     assert!(pledges(&Members::Sized(3), "a", |_| {}));
     assert!(pledges(&Members::Sized(3), "c", |_| {}));
     assert!(!pledges(&Members::Sized(3), "d", |_| {}));
@@ -97,7 +97,7 @@ fn nameless_process_pledges_to_groups_of_its_size() {
 }
 
 #[test]
-fn pledge_counts_from_the_invited_incarnation_alone() {
+fn uninvited_pledge_does_not_count() {
     let mut formation = Formation::new(name("a"), named_abc(), 0);
     let pledged = BTreeSet::from([name("a"), name("c")]);
     formation.phase = Phase::Inviting { forming: proper(), pledged };

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_group_waits_out_older_leases_with_drift() {
+    fn new_group_waits_out_leases_and_drift() {
         let opens = |outside_max_ms| {
             opens_at(&TableConfig { outside_max_ms, ..TableConfig::default() }, Drift::default())
         };

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_append_that_says_so_asks_for_no_answer() {
+    fn only_marked_empty_append_gets_no_reply() {
         let message = |msg_type, entries: usize, context: &'static [u8]| Message {
             msg_type,
             entries: vec![Entry::default(); entries].into(),

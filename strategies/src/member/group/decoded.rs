@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_an_entry_forgets_it_and_all_before() {
+    fn taking_forgets_all_up_to_the_entry() {
         let data = Bytes::from(vec![1, 2, 3]);
         let mut decoded = Decoded::default();
         for index in 5..8 {

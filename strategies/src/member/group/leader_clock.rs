@@ -153,7 +153,7 @@ mod tests {
 
     /// It ends when the entry with that stamp is applied.
     #[test]
-    fn lease_that_ends_with_the_latest_stamp_needs_no_other() {
+    fn lease_ended_by_a_stamp_needs_no_other() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
         for newest in [305, 306] {
             let (table, mut clock) = stamped(&queue);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn overdue_nonces_are_forgotten_every_ten_milliseconds() {
+    fn nonces_are_forgotten_every_10_ms() {
         let ended = [(5, lock(1, 300, Wait::No)), (6, unlock(1))];
         let (table, mut clock) = stamped(&ended);
         let forget = table.next_forget().unwrap().0;

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_at_every_limit_is_admitted_and_one_beyond_any_is_not() {
+    fn lock_is_admitted_up_to_every_limit() {
         assert!(lock(|_, _| {}));
         assert!(!lock(|lock, _| lock.process = ProcessId(SENDER + 1)), "in another's name");
         assert!(!lock(|lock, _| lock.key = "".into()));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extend_and_an_unlock_are_held_to_the_same_limits() {
+    fn extend_and_unlock_have_same_limits() {
         assert!(extend(|_, _, _| {}));
         assert!(!extend(|_, process, _| *process += 1), "in another's name");
         assert!(!extend(|key, _, _| *key = too_long()));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_a_leader_are_admitted_from_no_process() {
+    fn leader_commands_are_never_admitted() {
         assert!(!admits(&Command::Gone { process: ProcessId(SENDER) }));
         assert!(!admits(&Command::Noop));
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_share_frames_and_too_long_ones_are_dropped() {
+    fn bodies_share_frames_unless_too_long() {
         assert_eq!(frames_of(&["aa", "bb", "c"], 5), ["aabbc"]);
         assert_eq!(frames_of(&["aa", "bb", "c"], 4), ["aabb", "c"]);
         assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "bb"]);

@@ -97,7 +97,7 @@ fn a_heartbeat_takes_5_ms_to_10_s() {
 }
 
 #[test]
-fn an_election_waits_three_heartbeats_and_is_spread_over_one() {
+fn election_timeout_has_minimum_and_spread() {
     let election = |min, max| refused(&abc().heartbeat(ms(50)).election_timeout(ms(min), ms(max)));
     assert_eq!(election(150, 200), None);
     assert_eq!(election(149, 300), Some("election_timeout"));
@@ -105,7 +105,7 @@ fn an_election_waits_three_heartbeats_and_is_spread_over_one() {
 }
 
 #[test]
-fn compaction_outside_max_and_timeouts_have_limits() {
+fn remaining_options_have_limits() {
     assert_eq!(refused(&abc().compaction(10, 9)), None);
     assert_eq!(refused(&abc().compaction(10, 10)), Some("compaction"));
     let outside = |lease| refused(&abc().outside_max(lease));
@@ -118,7 +118,7 @@ fn compaction_outside_max_and_timeouts_have_limits() {
 }
 
 #[test]
-fn the_core_counts_time_in_fifths_of_a_heartbeat() {
+fn tick_is_a_fifth_of_a_heartbeat() {
     let options = abc().heartbeat(ms(50)).election_timeout(ms(150), ms(301));
     let timing = options.outside_max(ms(700)).timing(4000);
     assert_eq!((timing.tick, timing.heartbeat_ticks), (ms(10), 5));

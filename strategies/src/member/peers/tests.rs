@@ -12,7 +12,7 @@ fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
 }
 
 #[test]
-fn incarnation_counts_once_it_answered_a_challenge() {
+fn challenge_verifies_an_incarnation() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
     assert_eq!(first, Some(Reply::of(true, false)));
@@ -27,7 +27,7 @@ fn incarnation_counts_once_it_answered_a_challenge() {
 }
 
 #[test]
-fn late_frame_of_an_old_incarnation_proves_nothing() {
+fn late_old_frame_proves_nothing() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 8);
     peers.presence(now, &name(), 7, &presence(1, 0, 0), true, |_| false);
@@ -35,7 +35,7 @@ fn late_frame_of_an_old_incarnation_proves_nothing() {
 }
 
 #[test]
-fn verified_incarnation_proves_the_former_one_dead() {
+fn verified_incarnation_ends_the_former() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 7);
     peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| false);
@@ -49,7 +49,7 @@ fn verified_incarnation_proves_the_former_one_dead() {
 }
 
 #[test]
-fn strangers_cost_bounded_memory_and_are_forgotten() {
+fn strangers_are_bounded_and_forgotten() {
     let mut peers = Peers::default();
     let at = |s| Instant::from_origin(Duration::from_secs(s));
     let stranger = |number| NodeName::new(format!("stranger-{number}")).unwrap();
@@ -71,7 +71,7 @@ fn strangers_cost_bounded_memory_and_are_forgotten() {
 }
 
 #[test]
-fn frames_of_the_known_incarnation_keep_a_peer_fresh() {
+fn frames_keep_a_known_peer_fresh() {
     let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
     let second = Duration::from_secs(1);
     peers.admitted(at(10), &name(), 7);
@@ -98,7 +98,7 @@ fn unverified_incarnation_is_not_fresh() {
 }
 
 #[test]
-fn challenge_is_answered_once_and_old_presence_ignored() {
+fn old_challenge_and_presence_are_ignored() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 7);
     let mut says = |seq, challenge, last_token| {
@@ -113,7 +113,7 @@ fn challenge_is_answered_once_and_old_presence_ignored() {
 }
 
 #[test]
-fn challenge_before_verification_is_echoed_after_it() {
+fn early_challenge_is_echoed_later() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.presence(now, &name(), 7, &presence(1, 6, 0), true, |_| false);
     let (challenge, _) = peers.words(&name(), 7, false);
@@ -135,7 +135,7 @@ fn new_incarnation_is_fresh_once_verified() {
 }
 
 #[test]
-fn presences_go_to_each_incarnation_that_may_run() {
+fn each_possible_incarnation_gets_presence() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     assert_eq!(peers.incarnations(&name()), [0], "of any process");
     peers.words(&name(), 0, true);
@@ -179,7 +179,7 @@ fn later_process_is_refused_a_name_in_use() {
 }
 
 #[test]
-fn earlier_process_takes_a_name_unless_a_group_has_admitted_it() {
+fn earlier_process_takes_unadmitted_name() {
     let (peers, claim) = claim_of(4, false);
     assert!(matches!(claim, Some(Claim::Granted { rival: 7, .. })));
     assert_eq!(peers.get(&name()).unwrap().incarnation, 8);

@@ -29,7 +29,7 @@ fn commands_of_a_turn_share_entries_in_order() {
 }
 
 #[test]
-fn requesters_of_an_entry_are_named_at_its_commit() {
+fn commit_names_its_requesters() {
     let mut trio = Trio::led_by_the_first();
     let now = trio.now;
     for (asker, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {

@@ -38,7 +38,7 @@ fn takes(world: &mut World, at: &str) -> (u64, u64) {
 
 /// To the leader, and back with the entry.
 #[test]
-fn in_a_group_of_three_any_member_locks_in_one_round_trip() {
+fn any_of_three_locks_in_one_round_trip() {
     for number in [2, 3] {
         let mut world = ready(&FIVE[..number]);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -50,7 +50,7 @@ fn in_a_group_of_three_any_member_locks_in_one_round_trip() {
 }
 
 #[test]
-fn in_a_group_of_five_a_follower_locks_in_two_round_trips() {
+fn follower_of_five_needs_two_round_trips() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let (lock, unlock) = takes(&mut world, &leader);
@@ -112,7 +112,7 @@ fn commit_is_advertised_once_to_waiters_alone() {
 }
 
 #[test]
-fn in_a_group_of_three_no_commit_is_advertised() {
+fn three_members_advertise_no_commit() {
     let mut world = ready(&FIVE[..3]);
     world.run(100);
     for at in [world.leader().unwrap(), world.follower()] {
@@ -122,7 +122,7 @@ fn in_a_group_of_three_no_commit_is_advertised() {
 
 /// Each with its own commit, not with the one before.
 #[test]
-fn each_commit_of_a_follower_is_advertised_at_once() {
+fn followers_commits_are_advertised_at_once() {
     for phase in 0..6 {
         let mut world = ready(&FIVE);
         let follower = world.follower();
@@ -139,7 +139,7 @@ fn each_commit_of_a_follower_is_advertised_at_once() {
 
 /// And not with the next heartbeat, whenever that comes.
 #[test]
-fn grant_is_advertised_to_its_waiter_at_once() {
+fn grant_is_advertised_at_once() {
     for phase in 0..6 {
         let mut world = ready(&FIVE);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -155,7 +155,7 @@ fn grant_is_advertised_to_its_waiter_at_once() {
 
 /// A holder learns at once that its lock is lost, whichever process unlocked it.
 #[test]
-fn unlock_by_another_member_is_advertised_to_the_holder() {
+fn foreign_unlock_reaches_the_holder() {
     let mut world = ready(&FIVE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&follower, "k", 1);
@@ -222,7 +222,7 @@ fn second_of_three_with_an_entry_commits_it() {
 
 /// Raft §5.4.2: it may yet be overwritten.
 #[test]
-fn entry_of_an_earlier_term_is_not_committed_at_once() {
+fn earlier_terms_entry_commits_later() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     trio.append_lock(1, 9);
@@ -237,7 +237,7 @@ fn entry_of_an_earlier_term_is_not_committed_at_once() {
 }
 
 #[test]
-fn pending_change_leaves_the_commit_to_the_leader() {
+fn pending_change_leaves_commits_to_leader() {
     const FROM_THE_FIRST: [(u64, u64); 2] = [(1, 2), (1, 3)];
     for before in [true, false] {
         let mut trio = Trio::led_by_the_first();
@@ -314,7 +314,7 @@ fn own_pending_change_binds_a_deposed_leader() {
 
 /// A forged one: the engine would end the member.
 #[test]
-fn entry_committed_in_this_turn_is_not_contradicted() {
+fn fresh_commit_is_not_contradicted() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     trio.append_lock(1, 9);

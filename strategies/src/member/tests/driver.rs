@@ -69,12 +69,12 @@ fn idle_follower_closes_at_once() {
 
 /// Contract, rule 11: `close` unlocks within the request timeout.
 #[test]
-fn close_waits_for_an_unlock_until_the_request_timeout() {
+fn close_waits_for_an_unlock_until_timeout() {
     assert_eq!(Alone::among(&["a", "b"]).closes_after(vec![lock()]), 1_000);
 }
 
 #[test]
-fn closing_leader_waits_100_ms_for_a_successor() {
+fn closing_leader_waits_100_ms() {
     assert_eq!(Alone::leading().closes_after(vec![]), 100);
     assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock is answered at once");
 }
@@ -93,7 +93,7 @@ impl Alone {
 }
 
 #[test]
-fn resting_leader_wakes_for_its_heartbeats_alone() {
+fn resting_leader_wakes_only_to_heartbeat() {
     let mut alone = Alone::leading();
     alone.wakes();
     let mut slept = Vec::new();
@@ -105,7 +105,7 @@ fn resting_leader_wakes_for_its_heartbeats_alone() {
 }
 
 #[test]
-fn forming_or_closing_member_wakes_for_every_tick() {
+fn forming_or_closing_needs_all_ticks() {
     let mut forming = Alone::among(&["a", "b"]);
     forming.turn();
     assert_eq!([0; 5].map(|_| (forming.sleeps(), forming.wakes())), [(10, Next::Wait); 5]);
@@ -156,7 +156,7 @@ async fn looks(limit: Duration) -> usize {
 }
 
 #[tokio::test]
-async fn driver_busy_polls_no_longer_than_its_limit() {
+async fn busy_polling_ends_at_its_limit() {
     let asleep = looks(Duration::ZERO).await;
     assert!(asleep < 200, "for the runtime's timer: {asleep}");
     let awake = looks(Duration::from_micros(1)).await;

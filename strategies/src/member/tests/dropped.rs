@@ -121,7 +121,7 @@ fn senders_beyond_the_bound_are_not_heard() {
 
 /// Each claimed incarnation once had a buffer of its own, of up to 1 GiB.
 #[test]
-fn snapshot_pieces_are_taken_from_the_leader_alone() {
+fn only_leaders_snapshot_pieces_count() {
     let mut reader = Reader::new();
     let piece = Body::Chunk(Chunk { transfer: 1, index: 0, count: 2, bytes: vec![7; 10].into() });
     let leader = reader.leader.clone();
@@ -138,7 +138,7 @@ fn snapshot_pieces_are_taken_from_the_leader_alone() {
 
 /// In a nameless cluster every process with a presence is remembered by its name.
 #[test]
-fn presence_of_a_stranger_beyond_the_bound_counts_once() {
+fn surplus_presence_counts_once() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     world.start("p");
     let says = |world: &mut World, name: &str| {
@@ -196,7 +196,7 @@ impl Outsider {
 }
 
 #[test]
-fn only_messages_of_the_engine_admit_to_a_group() {
+fn only_engine_messages_admit() {
     let mut outsider = Outsider::new();
     let heartbeat = outsider.heartbeat();
     for (group, body) in [

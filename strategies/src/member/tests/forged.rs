@@ -90,7 +90,7 @@ fn an_entry_that_does_not_decode_is_refused() {
 }
 
 #[test]
-fn a_change_of_members_that_does_not_decode_is_refused() {
+fn undecodable_change_is_refused() {
     appended(|entry| {
         entry.entry_type = EntryType::EntryConfChangeV2;
         entry.context = vec![VERSION, 9, 9, 9].into();
@@ -98,14 +98,14 @@ fn a_change_of_members_that_does_not_decode_is_refused() {
 }
 
 #[test]
-fn a_snapshot_that_does_not_decode_is_refused() {
+fn undecodable_snapshot_is_refused() {
     Forger::new().survives(|message| {
         snapshot(message, |snapshot| snapshot.data = vec![VERSION, 9, 9, 9].into());
     });
 }
 
 #[test]
-fn a_snapshot_whose_table_or_names_are_none_is_refused() {
+fn snapshot_contents_are_checked() {
     let table = LockTable::new(TableConfig::default()).snapshot();
     let nameless: (_, Vec<(u64, String)>) = (table.clone(), vec![(7, String::new())]);
     let broken: (_, Vec<(u64, String)>) = (table[..table.len() - 1].to_vec(), Vec::new());

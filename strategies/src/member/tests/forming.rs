@@ -9,7 +9,7 @@ const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[test]
-fn named_processes_form_one_group_with_one_leader() {
+fn named_processes_form_one_group() {
     let mut world = World::new(&FIVE);
     let ms = world.run_until_ready();
     assert!(ms < 500, "it took {ms} ms");
@@ -19,7 +19,7 @@ fn named_processes_form_one_group_with_one_leader() {
 }
 
 #[test]
-fn no_group_forms_without_a_pledge_from_every_name() {
+fn forming_needs_a_pledge_of_all_names() {
     let mut world = World::new(&THREE);
     world.kill("c");
     world.run(3_000);
@@ -42,7 +42,7 @@ fn surplus_process_gets_limit() {
 
 /// Nothing proves that a process of another name replaces it, however long it is silent.
 #[test]
-fn a_nameless_group_is_joined_only_under_its_names() {
+fn nameless_group_keeps_its_names() {
     let mut world = World::empty(MemberOptions::sized("test", 3));
     ["p", "q", "r"].iter().for_each(|name| world.start(name));
     world.run_until_ready();
@@ -57,7 +57,7 @@ fn a_nameless_group_is_joined_only_under_its_names() {
 }
 
 #[test]
-fn three_less_one_and_five_less_two_elect_a_leader() {
+fn majority_elects_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
         let mut world = World::new(names);
         world.run_until_ready();
@@ -73,7 +73,7 @@ fn three_less_one_and_five_less_two_elect_a_leader() {
 }
 
 #[test]
-fn restarted_member_replaces_its_old_incarnation() {
+fn restart_replaces_old_incarnation() {
     for victim_leads in [true, false] {
         let mut world = World::new(&THREE);
         world.run_until_ready();
@@ -118,7 +118,7 @@ fn members_may_restart_one_after_another() {
 }
 
 #[test]
-fn survivor_of_a_lost_majority_forms_with_greater_tokens() {
+fn survivor_forms_with_greater_tokens() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let before = world.must_lock("a", "k", 1);
@@ -143,7 +143,7 @@ fn survivor_of_a_lost_majority_forms_with_greater_tokens() {
 /// The survivor sends its last token to the coordinator of the new group; a wall clock behind it
 /// decides nothing.
 #[test]
-fn tokens_of_a_new_group_begin_above_the_old_ones() {
+fn new_groups_tokens_exceed_the_old() {
     for survivor in THREE {
         let mut world = World::new(&THREE);
         world.wall = Some(1_000_000);
@@ -201,7 +201,7 @@ fn group_has_the_bounds_of_its_coordinator() {
 }
 
 #[test]
-fn outside_leases_delay_the_first_grant_of_a_group() {
+fn outside_leases_delay_first_grant() {
     let outside = Duration::from_secs(10);
     let mut world = World::with(&THREE, |options| options.outside_max(outside));
     let caller = world.lock("a", "k", 1, 60_000);
@@ -221,7 +221,7 @@ fn outside_leases_delay_the_first_grant_of_a_group() {
 }
 
 #[test]
-fn members_that_differ_about_leases_outside_form_no_group() {
+fn forming_needs_equal_outside_max() {
     let mut world = World::empty(MemberOptions::named("test", THREE.map(name_of)));
     world.start("a");
     world.start("b");

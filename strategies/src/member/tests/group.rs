@@ -30,7 +30,7 @@ fn leader_alone_proposes_one_change_at_a_time() {
 
 /// Its vote would cost availability.
 #[test]
-fn learner_has_caught_up_within_sixty_four_entries() {
+fn learner_may_lag_64_entries() {
     let mut trio = Trio::led_by_the_first();
     assert!(trio.group(1).propose_change(&learn()));
     trio.deliver(&ALL);
@@ -131,7 +131,7 @@ fn quiet_ticks_end_before_the_heartbeat() {
 
 /// A closed connection is reported by the channel, under the name of its peer.
 #[test]
-fn leader_streams_to_all_but_an_unreachable_peer() {
+fn leader_streams_to_reachable_peers() {
     let mut world = World::new(&["a", "b", "c"]);
     world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());

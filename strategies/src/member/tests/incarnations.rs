@@ -24,7 +24,7 @@ fn isolated_voter_stays_in_its_group() {
 }
 
 #[test]
-fn isolated_learner_starts_over_after_five_seconds() {
+fn isolated_learner_starts_over_in_5_s() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let victim = world.follower();
@@ -117,7 +117,7 @@ fn second_process_of_a_members_name_stops() {
 }
 
 #[test]
-fn whole_set_started_twice_settles_on_one_group() {
+fn set_started_twice_forms_one_group() {
     for pause in [0, 1, 20, 49, 100, 400] {
         let mut world = World::new(&THREE);
         world.run(pause);
@@ -135,7 +135,7 @@ fn whole_set_started_twice_settles_on_one_group() {
 
 /// A member is cut off, and its name started elsewhere; then the network heals.
 #[test]
-fn member_that_was_replaced_while_cut_off_stops() {
+fn replaced_cut_off_member_stops() {
     let mut world = World::new(&THREE);
     world.run_until_ready();
     let lost = world.follower();

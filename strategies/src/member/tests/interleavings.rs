@@ -189,8 +189,8 @@ fn every_caller_is_answered_and_holds_alone() {
 }
 
 #[test]
-fn a_lock_dropped_while_it_is_answered_is_passed_on() {
-    explore_times(SCHEDULES, "a_lock_dropped_while_it_is_answered_is_passed_on", || {
+fn lock_dropped_at_reply_is_handed_off() {
+    explore_times(SCHEDULES, "lock_dropped_at_reply_is_handed_off", || {
         let alone = Alone::leading();
         let callers = alone.beside([
             |member| {
@@ -216,8 +216,8 @@ fn a_lock_dropped_while_it_is_answered_is_passed_on() {
 
 /// `close` once left a lock that was granted and not yet taken by its caller.
 #[test]
-fn lock_granted_during_close_is_lost_or_passed_on() {
-    let name = "lock_granted_during_close_is_lost_or_passed_on";
+fn grant_during_close_is_lost_or_freed() {
+    let name = "grant_during_close_is_lost_or_freed";
     explore_times(SCHEDULES, name, || {
         let alone = Alone::leading();
         let member = alone.member.clone();
@@ -238,8 +238,8 @@ fn lock_granted_during_close_is_lost_or_passed_on() {
 }
 
 #[test]
-fn an_unlock_beside_a_dropped_guard_frees_the_key_once() {
-    explore_times(SCHEDULES, "an_unlock_beside_a_dropped_guard_frees_the_key_once", || {
+fn unlock_beside_drop_frees_once() {
+    explore_times(SCHEDULES, "unlock_beside_drop_frees_once", || {
         let alone = Alone::leading();
         let held = lock(&alone.member).unwrap();
         let watch = alone.member.watch(&held);
@@ -265,8 +265,8 @@ fn an_unlock_beside_a_dropped_guard_frees_the_key_once() {
 }
 
 #[test]
-fn an_extend_beside_the_unlock_never_brings_the_lock_back() {
-    explore_times(SCHEDULES, "an_extend_beside_the_unlock_never_brings_the_lock_back", || {
+fn extend_revives_no_unlocked_lock() {
+    explore_times(SCHEDULES, "extend_revives_no_unlocked_lock", || {
         let alone = Alone::leading();
         let held = lock(&alone.member).unwrap();
         let watch = alone.member.watch(&held);
@@ -304,8 +304,8 @@ fn an_unlock_finds_room_in_a_full_mailbox() {
 }
 
 #[test]
-fn a_driver_that_is_dropped_ends_every_call_and_every_hold() {
-    explore_times(SCHEDULES, "a_driver_that_is_dropped_ends_every_call_and_every_hold", || {
+fn driver_drop_ends_calls_and_holds() {
+    explore_times(SCHEDULES, "driver_drop_ends_calls_and_holds", || {
         let (member, driver, _) = Alone::parts(64);
         let held = Lock::new("k", crate::Nonce::from_u128(7), 1, None);
         let callers = [false, true].map(|watches| {

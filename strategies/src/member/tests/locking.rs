@@ -19,7 +19,7 @@ fn call_waits_for_a_leader() {
 }
 
 #[test]
-fn waiters_are_granted_in_order_across_a_leader_change() {
+fn queue_order_survives_leader_change() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
@@ -71,7 +71,7 @@ fn locks_of_the_leader_leave_no_nonce() {
 }
 
 #[test]
-fn many_nonces_are_forgotten_after_their_memory() {
+fn many_nonces_are_forgotten_in_time() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     for nonce in 0..5_000 {
@@ -88,7 +88,7 @@ fn many_nonces_are_forgotten_after_their_memory() {
 
 /// Contract, rule 7: after `waiter_ttl`, and not before.
 #[test]
-fn silent_process_is_presumed_dead_after_three_seconds() {
+fn silence_of_3_s_is_presumed_death() {
     let mut world = ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);

@@ -9,7 +9,7 @@ fn small_log() -> World {
 }
 
 #[test]
-fn the_log_is_compacted_and_the_table_shrinks() {
+fn log_is_compacted_and_table_shrinks() {
     let mut world = small_log();
     world.run_until_ready();
     let leader = world.leader().unwrap();
@@ -52,7 +52,7 @@ fn waiters_behind_a_snapshot_are_granted() {
 
 /// After a snapshot a member compares its locks with the restored table: effects were skipped.
 #[test]
-fn lock_that_ended_behind_a_snapshot_is_lost() {
+fn lock_ended_by_a_snapshot_is_lost() {
     let mut world = small_log();
     world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -96,7 +96,7 @@ fn lost_snapshot_does_not_block_a_follower() {
 /// The engine adds to an append that has not left yet, whatever its length: more than a frame
 /// holds.
 #[test]
-fn missed_entries_beyond_a_frame_are_sent_at_once() {
+fn missed_entries_may_exceed_a_frame() {
     let mut world = World::with(&THREE, |options| options.compaction(5_000, 2_500));
     world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -125,7 +125,7 @@ fn sole_leader_cannot_transfer_leadership() {
 }
 
 #[test]
-fn snapshot_longer_than_a_frame_arrives_in_pieces() {
+fn long_snapshot_arrives_in_pieces() {
     let mut world = small_log();
     world.run_until_ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());

@@ -138,7 +138,7 @@ fn sleeping_follower_misses_its_leader() {
 }
 
 #[test]
-fn stalled_process_neither_campaigns_nor_steps_down() {
+fn stalled_process_keeps_its_role() {
     let mut trio = Trio::formed();
     for stall in [60, 130, 1_000, 10_000] {
         let leader = trio.leader();
@@ -157,7 +157,7 @@ fn stalled_process_neither_campaigns_nor_steps_down() {
 
 /// What its followers say was waiting all the time.
 #[test]
-fn stalled_leader_keeps_waiters_of_live_processes() {
+fn stalled_leader_keeps_live_waiters() {
     let mut trio = Trio::formed();
     let leader = trio.leader();
     let (follower, down) = ((leader + 1) % 3, (leader + 2) % 3);

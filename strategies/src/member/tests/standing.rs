@@ -51,7 +51,7 @@ fn groupless_process_sends_presence_every_50_ms() {
 }
 
 #[test]
-fn presence_is_sent_half_a_second_after_losing_the_leader() {
+fn leaders_loss_brings_presence_in_500_ms() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
@@ -140,7 +140,7 @@ impl Visitor {
 
 /// A Start may be lost; and one for a forming that is not complete would split the cluster.
 #[test]
-fn pledged_process_gets_start_of_its_group_alone() {
+fn pledged_process_gets_only_its_start() {
     let mut world = ready();
     let group = world.status("a").group.unwrap();
     let incarnation = world.node("c").inside().0;
@@ -151,7 +151,7 @@ fn pledged_process_gets_start_of_its_group_alone() {
 }
 
 #[test]
-fn leader_sends_removed_to_strangers_of_its_group() {
+fn strangers_of_the_group_get_removed() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
@@ -194,7 +194,7 @@ fn send(world: &mut World, member: &str, group: u128, body: &Body) {
 }
 
 #[test]
-fn follower_leaves_when_removed_from_its_group() {
+fn removed_follower_leaves() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
@@ -220,7 +220,7 @@ fn member_ignores_full() {
 }
 
 #[test]
-fn newcomer_pledged_to_another_group_is_not_admitted() {
+fn newcomer_pledged_elsewhere_is_refused() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let name = THREE.into_iter().find(|name| **name == follower).unwrap();

@@ -66,7 +66,7 @@ fn extend_counts_from_before_the_first_send() {
 
 /// A change of leader lengthens a lease by no more than this and the time without a leader.
 #[test]
-fn stamp_is_committed_every_half_second_of_a_lease() {
+fn lease_commits_a_stamp_every_500_ms() {
     let mut world = ready();
     let leader = world.leader().unwrap();
     world.must_lock(&leader, "k", 1);
@@ -122,7 +122,7 @@ fn stamps_never_fall_across_a_leader_change() {
 
 /// Contract, rule 3: leases due are ended at once where a waiter exists.
 #[test]
-fn leader_alone_wakes_for_the_end_of_a_lease() {
+fn leader_alone_wakes_for_a_lease_end() {
     let mut world = ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let first = world.must_lock(&leader, "k", 1);
@@ -139,7 +139,7 @@ fn leader_alone_wakes_for_the_end_of_a_lease() {
 
 /// So that followers seldom stand at one time, and a seed replays.
 #[test]
-fn elections_spread_over_150_to_300_ms_and_replay() {
+fn elections_spread_over_150_to_300_ms() {
     let elections = || {
         let mut world = ready();
         let mut took = Vec::new();
@@ -196,7 +196,7 @@ fn reelected_leader_continues_from_the_log() {
 
 /// Any change or election has work at each tick.
 #[test]
-fn only_members_of_a_settled_group_skip_ticks() {
+fn only_settled_groups_skip_ticks() {
     let quiet = |world: &mut World, name: &str| world.node(name).quiet_ticks() > 0;
     let mut world = ready();
     world.run(100);
@@ -228,7 +228,7 @@ fn only_members_of_a_settled_group_skip_ticks() {
 }
 
 #[test]
-fn pending_request_is_retransmitted_despite_quiet_ticks() {
+fn quiet_ticks_delay_no_retransmission() {
     let mut world = ready();
     world.run(100);
     let (leader, follower) = (world.leader().unwrap(), world.follower());

@@ -145,7 +145,7 @@ impl Alone {
 }
 
 #[test]
-fn request_taken_after_a_pause_is_stamped_after_it() {
+fn request_after_a_pause_is_stamped_later() {
     let mut alone = Alone::leading();
     alone.takes_after(0, "before", 1);
     alone.turn();
@@ -156,7 +156,7 @@ fn request_taken_after_a_pause_is_stamped_after_it() {
 }
 
 #[test]
-fn a_request_in_another_processs_name_is_not_appended() {
+fn request_of_another_process_is_refused() {
     let mut alone = Alone::leading();
     alone.takes_from(SENDER + 1, 0, "forged", 1);
     alone.takes_after(0, "own", 2);

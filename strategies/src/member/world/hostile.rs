@@ -215,7 +215,7 @@ mod tests {
 
     /// `GAGGLE_SEED=<seed>` draws the same bytes again.
     #[test]
-    fn forged_frames_reach_live_nodes_and_harm_none() {
+    fn forged_frames_harm_no_live_node() {
         let seed = std::env::var("GAGGLE_SEED")
             .map_or_else(|_| rand::random(), |seed| seed.parse().expect("a number"));
         println!(

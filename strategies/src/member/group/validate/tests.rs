@@ -67,7 +67,7 @@ fn snapshot() -> Message {
 }
 
 #[test]
-fn only_what_a_peer_sends_to_this_very_incarnation_is_taken() {
+fn sender_and_receiver_are_checked() {
     use MessageType::MsgHeartbeat as T;
     assert_eq!(with(T, |m| m.to = PEER), Some(Invalid::Receiver));
     assert_eq!(with(T, |m| m.from = ME), Some(Invalid::Sender));
@@ -75,7 +75,7 @@ fn only_what_a_peer_sends_to_this_very_incarnation_is_taken() {
 }
 
 #[test]
-fn terms_and_indexes_beyond_their_range_are_refused() {
+fn terms_and_indexes_have_a_range() {
     use MessageType::{MsgAppendResponse as Answer, MsgRequestVote as Vote};
     let far_below_the_end_of_their_range = (1 << 48) - 1;
     assert_eq!([TERM_MAX, INDEX_MAX], [far_below_the_end_of_their_range; 2]);
@@ -99,7 +99,7 @@ fn terms_and_indexes_beyond_their_range_are_refused() {
 }
 
 #[test]
-fn a_leader_knows_no_other_leader_of_its_term() {
+fn term_has_one_leader() {
     use MessageType::{MsgAppend, MsgHeartbeat, MsgSnapshot};
     let mut leader = follower();
     leader.raft.become_candidate();
@@ -119,7 +119,7 @@ fn a_leader_knows_no_other_leader_of_its_term() {
 }
 
 #[test]
-fn who_has_entries_to_store_is_not_made_to_lead() {
+fn unstored_entries_forbid_leading() {
     use MessageType::{
         MsgHeartbeat, MsgRequestPreVoteResponse, MsgRequestVoteResponse, MsgTimeoutNow,
     };
@@ -155,7 +155,7 @@ fn who_has_entries_to_store_is_not_made_to_lead() {
 }
 
 #[test]
-fn entries_follow_one_another_and_their_terms_never_fall() {
+fn entries_and_terms_are_in_order() {
     let entries = |index, log_term, entries: &[_]| refused(&append(index, log_term, entries));
     let wrong = Some(Invalid::Entries);
     assert_eq!(entries(LAST, 0, &[]), wrong, "term 0 is before the first entry only");
@@ -184,7 +184,7 @@ fn what_is_committed_is_not_contradicted() {
 }
 
 #[test]
-fn a_heartbeat_commits_no_more_than_this_member_has() {
+fn heartbeat_commits_within_the_log() {
     use MessageType::MsgHeartbeat as T;
     assert_eq!(with(T, |m| m.commit = LAST), None);
     assert_eq!(with(T, |m| m.commit = LAST + 1), Some(Invalid::Commit));
@@ -195,7 +195,7 @@ fn a_heartbeat_commits_no_more_than_this_member_has() {
 }
 
 #[test]
-fn acknowledgement_beyond_the_log_is_refused() {
+fn ack_beyond_the_log_is_refused() {
     use MessageType::MsgAppendResponse as T;
     assert_eq!(with(T, |m| m.index = LAST), None);
     assert_eq!(with(T, |m| m.index = LAST + 1), Some(Invalid::Acknowledged));
@@ -208,7 +208,7 @@ fn acknowledgement_beyond_the_log_is_refused() {
 }
 
 #[test]
-fn commit_of_a_candidate_beyond_the_log_needs_a_term() {
+fn candidates_commit_needs_a_term() {
     use MessageType::{MsgRequestPreVote, MsgRequestVote};
     for msg_type in [MsgRequestVote, MsgRequestPreVote] {
         assert_eq!(with(msg_type, |m| m.commit = LAST), None);
@@ -234,7 +234,7 @@ fn a_snapshot_has_a_place_in_the_log() {
 }
 
 #[test]
-fn a_snapshot_has_a_configuration_that_can_be() {
+fn snapshot_has_a_valid_configuration() {
     let changed = |change: &dyn Fn(&mut ConfState)| {
         with(MessageType::MsgSnapshot, |m| {
             change(m.mut_snapshot().mut_metadata().mut_conf_state());
