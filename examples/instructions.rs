@@ -64,7 +64,7 @@ fn main() {
     }
 }
 
-/// What callgrind counts.
+/// The function whose instructions callgrind counts.
 #[inline(never)]
 fn measured(path: &mut dyn FnMut()) {
     path();

@@ -72,7 +72,7 @@ impl Inbox {
         self.push_at(None, received);
     }
 
-    /// Enqueues what can be received from `arrival` on.
+    /// Enqueues an item that can be received from `arrival` on.
     pub(crate) fn push_at(&self, arrival: Option<Instant>, received: Received) {
         let mut queue = self.lock();
         if !queue.open {

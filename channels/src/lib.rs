@@ -85,7 +85,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// What a channel delivers to its owner.
+/// An item that a channel delivers to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A frame from `from`, which may be the receiver itself.

@@ -72,7 +72,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let parsed = command().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
-        // Also help and version. What clap cannot print it drops, and ends with 0.
+        // Also help and version. Clap drops output that it cannot print, and ends with 0.
         Err(error) => {
             output::written(error.print())?;
             let wrong_use = if first.is_some_and(|it| it == "run") { run::WRONG_USE } else { 2 };

@@ -146,7 +146,7 @@ pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     distinct
 }
 
-/// What the options of a command select together.
+/// The strategies and channels that the options of a command select.
 pub(super) struct Selection<'a> {
     pub(super) strategies: &'a [StrategyName],
     pub(super) channels: &'a [ChannelName],
@@ -253,7 +253,7 @@ pub(super) fn redis_address(url: &str) -> String {
 /// How long a member may take until it votes.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Waits until a member votes, and locks once, which opens what opens lazily.
+/// Waits until a member votes, and locks once, which opens lazy connections.
 pub(super) async fn warm_up(locker: &Locker, key: &str) -> Result<(), Failure> {
     match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
         Ok(ready) => ready.map_err(|error| Failure::of(&error))?,

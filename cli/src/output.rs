@@ -1,4 +1,4 @@
-//! What commands print: lines, tables and progress bars.
+//! The output of commands: lines, tables and progress bars.
 
 use std::{
     fmt::Display,
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 
-/// What a cell shows that has no figure.
+/// The text of a cell without a figure.
 pub(crate) const NONE: &str = "–";
 
 /// Prints a line. A pipe that its reader has closed (`| head -1`) is no failure; any other write

@@ -28,8 +28,8 @@ const JOBS_MAX: u64 = 1_024;
 /// Below this many seeds a batch need not have reached every rare event.
 const COMPLETE: u64 = 2_000;
 
-/// What only a batch has. Also of what needs one run: that alone is not asked for beside an option
-/// that one run excludes.
+/// Options of a batch alone. Options that require one run conflict with them too: clap does not
+/// check a requirement beside an option that conflicts with it.
 const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
 
 /// The plans of failing runs that a batch saves.
@@ -179,7 +179,7 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Writes what the history checker judged, and says how to judge it once more.
+/// Writes the history that the checker judged, and the command that judges it once more.
 fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
     let judged = run.judged.as_ref();
     let Judged { history, models, drift } =
@@ -206,7 +206,7 @@ fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the history checker found it, or failed over it. What any other invariant finds stops
+/// Whether the history checker found it, or failed over it. A violation of another invariant stops
 /// the run, and its history is not judged.
 fn is_of_history(violation: &str) -> bool {
     ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))

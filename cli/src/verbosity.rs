@@ -9,7 +9,7 @@ use tracing_subscriber::{
 
 use crate::failure::Failure;
 
-/// What goes to standard error beside failures.
+/// The output to standard error beside failures.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Verbosity {
     /// Log errors only; show no plan, warning or progress bar.

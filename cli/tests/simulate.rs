@@ -103,7 +103,7 @@ mod planted {
     /// Answers that were never committed: clients' histories break by it, and other invariants too.
     const BUG: &str = "answer-before-commit";
 
-    /// What the command prints, which finds a violation.
+    /// The output of the command, which finds a violation.
     fn found(arguments: &[&str]) -> String {
         let output = gaggle(arguments).env("GAGGLE_BUG", BUG).output().unwrap();
         let out = text(&output.stdout);
@@ -111,7 +111,7 @@ mod planted {
         out
     }
 
-    /// What `--history` prints of this seed.
+    /// The output of `--history` for this seed.
     fn said_of_history(seed: u64) -> String {
         let file = std::env::temp_dir().join(format!("gaggle-{}-{seed}", std::process::id()));
         let out = found(&["--seed", &seed.to_string(), "--history", file.to_str().unwrap()]);

@@ -1,5 +1,5 @@
-//! Goal: what a user sees in a terminal: help of 80 columns, the version, suggestions, the log, and
-//! the results before a signal.
+//! Goal: the terminal shows help of 80 columns, the version, suggestions, the log, and the results
+//! before a signal.
 //! Method: the built binary, its output read from pipes.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -112,7 +112,7 @@ impl Schedule {
     }
 }
 
-/// `data`, and after it what a generator gives that begins with the two bytes of the seed.
+/// `data`, followed by the output of a generator seeded with the first two bytes of `seed`.
 fn lengthened(data: &[u8], seed: &[u8]) -> Vec<u8> {
     let seed = seed.iter().take(2).fold(0, |seed, byte| seed << 8 | u64::from(*byte));
     let mut long = vec![0; DRAWN_TO.max(data.len())];
@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(acts(&[kind, 1, 2]), 0);
             assert!(acts(&[kind | DRAWN, 1, 2]) >= 15);
         }
-        // Bytes that are given stay what they are.
+        // Given bytes stay as they are.
         assert_eq!(lengthened(&[DRAWN, 1, 2, 7], &[1, 2, 7])[..4], [DRAWN, 1, 2, 7]);
         assert_eq!(
             lengthened(&[DRAWN, 1, 2, 7], &[1, 2, 7])[4..],

@@ -19,7 +19,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
-/// What may be allocated whatever the input, in bytes: errors, examples, a URL's parts.
+/// The bytes that any input may allocate: errors, examples, a URL's parts.
 const ALLOCATED_MAX: usize = 64 * 1024;
 /// And for each byte of the input: a byte that stands for an element of a list costs the size of
 /// that element, several times over.
@@ -28,7 +28,7 @@ const ALLOCATED_PER_BYTE_MAX: usize = 2 * 1024;
 /// A password that no message may show.
 const SECRET: &str = "Xq7Zr2Vw9Kp4Nt6B";
 
-/// What the first byte of an input chooses.
+/// The target that the first byte of an input chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
     /// For every decoder of bytes.

@@ -23,7 +23,7 @@ const KEYS: [&str; 4] = ["", "a", "orders/42", "\u{1f512}\0"];
 const NONCES: u128 = 9;
 const GROUP: u128 = 77;
 
-/// A table's bounds, and what happens to it.
+/// A table's bounds, and the steps applied to it.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     config: TableConfig,

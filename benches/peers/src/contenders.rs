@@ -182,8 +182,8 @@ impl Contender for BareRedis {
 
 /// A hand-off by Redis without polling and without a script: a token in a list is popped to lock
 /// and pushed to unlock, by clients that sleep until the reply. FIFO; no lease, no nonce, no
-/// fencing token, and the death of a holder is not noticed. A connection a task, since one that
-/// waits can ask nothing else.
+/// fencing token, and the death of a holder is not noticed. A connection a task, since a waiting
+/// connection takes no other request.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
     /// A lock sends one more request and waits for its reply before it waits, as a lock that

@@ -64,7 +64,7 @@ mod tests {
         NodeName::new(name).unwrap()
     }
 
-    /// Topic and payload of what `Topics::publish` made.
+    /// Topic and payload of a command of `Topics::publish`.
     fn published(command: &Cmd) -> (String, Vec<u8>) {
         let packed = command.get_packed_command();
         let Value::Array(parts) = redis::parse_redis_value(&packed).unwrap() else {

@@ -86,7 +86,7 @@ impl Proxy {
         self.faults.cuts.load(SeqCst)
     }
 
-    /// What the server publishes is lost from now on, or no more.
+    /// Sets whether publications of the server are lost.
     pub fn lose_publications(&self, lose: bool) {
         self.faults.lose_publications.store(lose, SeqCst);
     }
@@ -97,8 +97,7 @@ impl Proxy {
         self.faults.publications_lost.load(SeqCst)
     }
 
-    /// What clients send is lost from now on, or no more; a connection that lost anything loses
-    /// all that follows.
+    /// Sets whether bytes of clients are lost; a connection that lost a byte loses all that follow.
     pub fn swallow(&self, swallow: bool) {
         self.faults.swallow.store(swallow, SeqCst);
     }

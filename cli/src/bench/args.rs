@@ -131,7 +131,7 @@ impl Args {
         Ok(())
     }
 
-    /// What a comparison of all strategies omits, and why.
+    /// The strategies that a comparison of all omits, and the reasons.
     pub(super) fn omitted(&self) -> Option<String> {
         let all = self.compare && self.strategy.is_empty() && self.channel.is_empty();
         let redis = self.redis.is_none().then_some("redis (needs --redis URL)");
@@ -148,7 +148,7 @@ impl Args {
             (true, false) => {
                 vec![cluster::default_strategy(self.redis.as_ref(), names_channel)]
             }
-            // Without what cannot run here; see `omitted`.
+            // Without strategies that cannot run here; see `omitted`.
             (true, true) => {
                 let local = (!self.processes).then_some(Local);
                 let redis = self.redis.as_ref().map(|_| Redis);

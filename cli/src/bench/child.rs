@@ -13,7 +13,7 @@ use crate::{
     worker::{self, Worker},
 };
 
-/// What the parent orders.
+/// An order of the parent.
 #[derive(Serialize, Deserialize)]
 enum Order {
     /// Open this URL.

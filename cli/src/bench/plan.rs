@@ -1,4 +1,4 @@
-//! The plan of a benchmark: what runs where, and for how long.
+//! The plan of a benchmark: workloads, setups and durations.
 
 use std::{fmt, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::{cluster::Setup, output::count};
 /// About how long a group takes to form and to close.
 const GROUP: Duration = Duration::from_millis(400);
 
-/// What runs where.
+/// The cases of a benchmark, and the setups that each runs on.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) setups: Vec<Setup>,
     pub(super) cases: Vec<Case>,
-    /// What one task does without a lock, beside the workloads of the Gaggle 1.x benchmark.
+    /// The work of one task without a lock, beside the workloads of the Gaggle 1.x benchmark.
     pub(super) baseline: Option<Workload>,
     /// Names this benchmark in its keys.
     pub(super) run: Nonce,

@@ -266,7 +266,7 @@ fn series(rows: &[Row]) -> Vec<Series> {
     all
 }
 
-/// Of the contended case only what the lock adds: the work, which all have, would hide it.
+/// The time that the lock adds in the contended case: the work, which all have, would hide it.
 fn added_ms(row: &Row, baseline: Option<&Row>) -> Option<f64> {
     let baseline = baseline.filter(|_| row.workload == "gaggle1-contended")?;
     Some(row.figures.ms_per_pair - baseline.figures.ms_per_pair)

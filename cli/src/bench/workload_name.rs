@@ -37,7 +37,7 @@ impl WorkloadName {
         matches!(self, Self::Gaggle1Contended | Self::Gaggle1Uncontended)
     }
 
-    /// What the tasks do, for the heading of a table.
+    /// The tasks in a phrase, for the heading of a table.
     pub(super) fn summary(self) -> &'static str {
         match self {
             Self::Handoff => "all tasks contend for one key, empty critical section",

@@ -40,7 +40,7 @@ impl Figures {
         }
     }
 
-    /// Without a lock there is no hand-off: what looks like one is chance.
+    /// Without a lock there is no hand-off: an apparent one is chance.
     pub(super) fn without_handoffs(self) -> Self {
         Self { handoff_p50_us: None, handoff_p99_us: None, ..self }
     }

@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) is_shared: bool,
 }
 
-/// What one member does. A worker process gets it as its first order.
+/// The work of one member. A worker process gets it as its first order.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) member: u32,

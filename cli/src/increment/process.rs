@@ -16,7 +16,7 @@ use crate::{
     worker::{self, Worker},
 };
 
-/// What the parent orders. The replies are events.
+/// An order of the parent. The replies are events.
 #[derive(Serialize, Deserialize)]
 enum Order {
     /// Always the first.
@@ -24,7 +24,7 @@ enum Order {
     Enter(Phase),
 }
 
-/// In the parent: does what [`work::work`] does, in a worker process.
+/// In the parent: runs [`work::work`] in a worker process.
 pub(super) async fn work(
     job: Job,
     verbosity: Verbosity,

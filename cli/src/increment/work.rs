@@ -16,7 +16,7 @@ use crate::{cluster, failure::Failure};
 /// The least `max_wait` of an increment. Long work needs more.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What a member reports.
+/// A report of a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Event {
     /// It can lock.

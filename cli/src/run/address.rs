@@ -56,7 +56,7 @@ impl Address {
         }
     }
 
-    /// Refuses what a process that ends with its command cannot hold. No message shows the URL.
+    /// Refuses URLs of members and of strategies of one process. No message shows the URL.
     fn parse(text: &str) -> Result<Self, Failure> {
         let wrong =
             |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);

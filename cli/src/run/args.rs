@@ -1,4 +1,4 @@
-//! The options of `gaggle run`, and what they are together.
+//! The options of `gaggle run`, and the settings that they make together.
 
 use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 

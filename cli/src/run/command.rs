@@ -23,7 +23,7 @@ pub(crate) const STARTER: &str = "run-command";
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What a process group did last.
+/// The latest state of a process group.
 pub(super) enum State {
     Running,
     Stopped,

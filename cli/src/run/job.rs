@@ -133,7 +133,7 @@ impl Job<'_> {
         })
     }
 
-    /// Has the watchdog end what the command left in its group, and reaps the command.
+    /// Has the watchdog end the rest of the command's group, and reaps the command.
     async fn leave(&mut self) -> Option<Verdict> {
         // Before the command is reaped: until then no other group has its number.
         self.order(Order::Left(self.grace())).await;

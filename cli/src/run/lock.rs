@@ -1,4 +1,4 @@
-//! The lock of `gaggle run`: acquisition, and what a user reads where it fails.
+//! The lock of `gaggle run`: acquisition, and its messages on failure.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -87,7 +87,7 @@ pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Lock
     close(locker).await;
 }
 
-/// Sends what is pending, such as a withdrawal.
+/// Sends pending requests, such as a withdrawal.
 pub(super) async fn close(locker: &Locker) {
     let _ = tokio::time::timeout(PATIENCE, locker.close()).await;
 }

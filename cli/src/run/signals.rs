@@ -18,7 +18,7 @@ const FORWARDED: [Signal; 9] = [
     Signal::TSTP,
 ];
 
-/// Those that do not end a process by default.
+/// The signals that do not end a process by default.
 const HARMLESS: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
 
 /// The forwarded signals, as a stream.

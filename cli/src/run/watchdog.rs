@@ -32,7 +32,7 @@ const WITHOUT_EFFECT: [Signal; 7] = [
     Signal::TSTP,
 ];
 
-/// What the watchdog is to do, one line of JSON each. Times are nanoseconds since boot.
+/// An order to the watchdog, as one line of JSON. Times are nanoseconds since boot.
 ///
 /// The end of the orders without [`Order::Left`] is the end of `gaggle run`: the group is killed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -43,11 +43,11 @@ pub(super) enum Order {
     Until(u64),
     /// The lock is lost: SIGTERM now, SIGKILL at this time.
     End(u64),
-    /// The command has ended: the same for what it left in its group, then end.
+    /// The command has ended: the same for the rest of its group, then end.
     Left(u64),
 }
 
-/// What the watchdog did to the command before it ended.
+/// The signal that the watchdog had sent to the command before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Untouched = 0,

@@ -1,4 +1,4 @@
-//! What a workload locks and unlocks by key.
+//! The interface between a workload and the lock that it measures.
 
 use std::{error::Error, sync::Arc, time::Duration};
 

@@ -23,7 +23,7 @@ pub enum Until {
     For(Duration),
 }
 
-/// What the tasks of one run do.
+/// The work of the tasks of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// How many tasks run at once.

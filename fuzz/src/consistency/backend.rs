@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Noop,
 }
 
-/// Handles on one lock service, and what can be done to it.
+/// Handles on one lock service, with control over its clock and network.
 pub(super) struct Backend {
     pub(super) handles: Vec<Arc<dyn KeyedMutex>>,
     pub(super) clock: Arc<dyn Clock>,
@@ -130,7 +130,7 @@ impl Backend {
         left
     }
 
-    /// After how long nothing may be left: leases, sweeps, and what Redis remembers of nonces.
+    /// The time after which nothing may be left: leases, sweeps, and the nonce memory of Redis.
     pub(super) fn settles_within(&self) -> Duration {
         Duration::from_secs(match self.inside {
             Inside::Redis(_) => 60,

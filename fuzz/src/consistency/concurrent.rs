@@ -18,10 +18,10 @@ use super::backend::Backend;
 const CLIENTS_MAX: usize = 4;
 const ACTS_MAX: usize = 12;
 const KEYS: [&str; 2] = ["a", "b"];
-/// What a call may take beyond its limit: a turn of the member.
+/// The time that a call may take beyond its limit: a turn of the member.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// What each client does, and what happens meanwhile.
+/// The acts of each client, and the faults during them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     clients: Vec<Vec<Act>>,
@@ -272,7 +272,7 @@ impl Client {
         self.note(lock.key(), Some(lock.nonce()), call, invoked, outcome);
     }
 
-    /// What an error is in a history, and whether this call may end with it, and so late.
+    /// The outcome of an error in a history. Checks that this call may end with it, and so late.
     fn failed(&self, call: Call, invoked: Duration, error: &Error) -> Outcome {
         let took = self.now() - invoked;
         let limit = match call {

@@ -30,7 +30,7 @@ pub(super) enum Op {
     Advance { seconds: u64 },
 }
 
-/// What a call came to, the same on every strategy.
+/// The outcome of a call, the same on every strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The rank of its token among those of its key.
