@@ -51,7 +51,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     (1..).zip(text.lines()).filter(outside).collect()
 }
 
-/// What follows the headings' `#` in links: lower case, `-` for spaces, no punctuation.
+/// The anchors of the headings, after the `#` of links: lower case, `-` for spaces, no punctuation.
 fn anchors(text: &str) -> Vec<String> {
     let headings = prose(text).into_iter().filter(|(_, line)| line.starts_with('#'));
     let anchor = |heading: &str| -> String {

@@ -141,7 +141,7 @@ fn documented_acl_line_is_sufficient() {
     }
     output(Command::new(path("leader_election")).arg(&url));
 
-    // The examples do not reach all of what the scripts do.
+    // The examples do not reach all commands of the scripts.
     let scripts =
         fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/strategies/src/redis")).unwrap();
     let scripts = scripts.map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! Goal: what a guard promises, whatever the strategy (contract, "The trait", rules 2, 7 and 11).
+//! Goal: the promises of a guard with any strategy (contract, "The trait", rules 2, 7 and 11).
 //! Method: a stub strategy with scripted replies, in virtual time.
 
 mod common;

@@ -150,7 +150,7 @@ async fn error_debug_hides_the_output() {
     assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
 }
 
-/// A clock that shows what it is set to.
+/// A clock that shows the time that it is set to.
 #[derive(Debug, Default)]
 struct Hands(Mutex<Duration>);
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::OpenError;
 
-/// What a URL names, with its options.
+/// The strategy and channel that a URL names, with its options.
 #[derive(Debug)]
 pub(crate) enum Target {
     Local,

@@ -27,19 +27,19 @@ pub(crate) const FREE_BOUND: Duration = Duration::from_secs(5);
 /// With fewer, a fault could happen while no worker holds or waits.
 const SECTIONS_BETWEEN_FAULTS: u64 = 40;
 
-/// Where and as what a worker starts.
+/// The place, name and backend of a worker.
 pub(crate) struct Post {
     pub(crate) name: String,
     pub(crate) namespace: Option<String>,
     pub(crate) backend: Backend,
 }
 
-/// What the faults of a scenario leave of the promises.
+/// The promises that hold under the faults of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// The granting side kept its memory: every promise holds.
     Kept,
-    /// It lost its memory: two holders are what the documentation says.
+    /// It lost its memory: two holders are possible, as documented.
     Lost,
 }
 
@@ -268,7 +268,7 @@ impl Crew {
         self.processes.clear();
     }
 
-    /// What must hold of the whole run; the figures of it.
+    /// Checks the whole run. Returns its figures.
     pub(crate) fn check(&mut self, memory: Memory) -> Tally {
         let log = self.log.lock();
         for resource in Resource::ALL.into_iter().filter(|resource| resource.is_checked()) {

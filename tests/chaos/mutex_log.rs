@@ -46,7 +46,7 @@ pub(crate) struct MutexLog {
 }
 
 impl MutexLog {
-    /// Takes in what a process said. Events of other kinds are not for the log.
+    /// Records an event of a process. Events of other kinds are not for the log.
     pub(crate) fn note(&mut self, instance: u32, event: &Event) {
         match event {
             Event::Asked { op, at } => self.of(instance, *op).asked = *at,

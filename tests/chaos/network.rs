@@ -18,7 +18,7 @@ pub(crate) struct Network {
     nodes: Vec<String>,
 }
 
-/// What one machine drops of another's packets, until it is dropped itself or lifted.
+/// A rule by which one machine drops another's packets, until it is dropped itself or lifted.
 pub(crate) struct Cut<'a> {
     network: &'a Network,
     node: usize,
@@ -146,7 +146,7 @@ fn is_left_behind(name: &str) -> bool {
     of.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed. Returns its output.
 fn run(line: &str) -> String {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().unwrap());

@@ -147,7 +147,7 @@ pub(crate) enum Reply {
     Stale,
 }
 
-/// What the lock protects. The checked ones look at the token, the others do not.
+/// A resource that the lock protects. The checked ones look at the token, the others do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Resource {
     Counter,

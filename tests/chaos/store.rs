@@ -1,4 +1,4 @@
-//! The protected resources, and what they saw: a counter and a set, each without and with a check
+//! The protected resources, and their requests: a counter and a set, each without and with a check
 //! of fencing tokens (Jepsen's second and third lock workloads).
 //!
 //! Served on a Unix socket, which reaches into every network namespace and listens on no network.
@@ -21,7 +21,7 @@ use crate::{
 /// The longest set that is sent about.
 const ELEMENTS_MAX: usize = 500;
 
-/// What one resource holds and has seen.
+/// The value of one resource, and its statistics.
 #[derive(Clone, Debug)]
 pub(crate) struct Protected {
     value: Value,
@@ -69,7 +69,7 @@ impl Protected {
             elements.retain(|element| !self.archived.contains(element));
         }
         let lost = match (&self.value, &value) {
-            // Every write is one increment: whatever is missing was another's.
+            // Every write is one increment: every missing one was another's.
             (Value::Count(before), Value::Count(after)) => (before + 1).saturating_sub(*after),
             (Value::Elements(before), Value::Elements(after)) => {
                 u64::try_from(before.difference(after).count()).unwrap()
@@ -99,7 +99,7 @@ impl Protected {
     }
 }
 
-/// What happens to the next process that has read everything and not yet written.
+/// A fault of the next process that has read everything and not yet written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trap {
     Stop,

@@ -1,4 +1,4 @@
-//! What a run did, by kind: a fault that did not fire, or traffic that did not flow, shows here.
+//! Counts of a run, by kind: a fault that did not fire, or traffic that did not flow, shows here.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -54,7 +54,7 @@ impl Server {
         format!("redis://{}:{PORT}/", self.address)
     }
 
-    /// What the server says to a command; the parent is outside of its network.
+    /// The server's reply to a command; the parent is outside of its network.
     fn say(&self, words: &str) -> String {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace, "timeout", "2", "redis-cli", "-h"]);

@@ -233,7 +233,7 @@ fn pause_leader(crew: &mut Crew) {
     crew.tally.add("leaders paused", 1);
 }
 
-/// Who leads, as it says itself.
+/// The leader, by its own report.
 fn leader(crew: &mut Crew) -> usize {
     let until = now() + u64::try_from(PROGRESS_BOUND.as_nanos()).unwrap();
     while now() < until {
