@@ -1,4 +1,4 @@
-//! What a case works with: handles, keys of its own, and short ways to say what must be.
+//! The tools of a case: handles, keys of its own, and short assertions.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,7 @@ use crate::{Error, Inspection, KeyedMutex, Lock, LockOptions};
 
 /// A handle, as a case uses it.
 pub(super) type Handle = Arc<dyn KeyedMutex>;
-/// What a case returns.
+/// The result of a case.
 pub(super) type Verdict = Result<(), Stop>;
 
 /// A lease that no case outlives.
@@ -209,7 +209,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What the granting side keeps now: nothing, unless an earlier case has failed.
+    /// The rows that the granting side keeps now: none, unless an earlier case has failed.
     pub(super) async fn residue(&self) -> Result<u64, Stop> {
         let residue = self.fixture.residue().await;
         residue.ok_or(Stop::Untried("the fixture cannot count the residue"))
@@ -241,7 +241,7 @@ impl Waiter {
         self.task.is_finished()
     }
 
-    /// What the call returned and when, if it does so within `limit`.
+    /// The result of the call and its time, if it returns within `limit`.
     pub(super) async fn ended(
         mut self,
         limit: Duration,

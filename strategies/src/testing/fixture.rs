@@ -25,7 +25,7 @@ pub trait Fixture: Send + Sync {
         self.open().await
     }
 
-    /// Takes back what [`open`](Self::open) gave, after the case. By default it is closed.
+    /// Takes back a handle of [`open`](Self::open), after the case. By default it is closed.
     async fn done(&self, handle: Arc<dyn KeyedMutex>) {
         handle.close().await;
     }
@@ -50,14 +50,14 @@ pub trait Fixture: Send + Sync {
         Duration::from_secs(1)
     }
 
-    /// Within what time after [`backend_up`](Self::backend_up), a restart or a change of leader
-    /// the service must work again, 20 s by default.
+    /// The time within which the service must work again after
+    /// [`backend_up`](Self::backend_up), a restart or a change of leader, 20 s by default.
     fn recovery(&self) -> Duration {
         Duration::from_secs(20)
     }
 
-    /// Within what time free keys must have left the granting side, 15 s by default (the contract
-    /// sweeps every 10 s).
+    /// The time within which free keys must have left the granting side, 15 s by default (the
+    /// contract sweeps every 10 s).
     fn sweep(&self) -> Duration {
         Duration::from_secs(15)
     }
@@ -116,6 +116,6 @@ pub trait Fixture: Send + Sync {
     }
 }
 
-/// A fixture cannot do what a case needs; says why.
+/// A fixture lacks an ability that a case needs; says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacking(pub &'static str);

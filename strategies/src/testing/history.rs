@@ -24,7 +24,7 @@
 //! - `operation`, `record`: what a recorder sees. Malformed histories are refused. `file`: on disk.
 //! - `acquisition`: operations grouped by nonce. `interval`: the first way.
 //! - `timeline`, `model`, `search`, `explain`: the second.
-//! - `report`: what comes out.
+//! - `report`: the result of a check.
 
 mod acquisition;
 mod explain;

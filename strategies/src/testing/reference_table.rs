@@ -96,7 +96,7 @@ impl ReferenceTable {
         out
     }
 
-    /// Says in what, asked about these keys and nonces, the table differs; `None` where nowhere.
+    /// Compares the table by queries of these keys and nonces. Returns the difference, if any.
     ///
     /// # Panics
     ///

@@ -7,7 +7,7 @@ use super::{CASE_VARIABLE, Case};
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The strategy did what the contract says.
+    /// The strategy kept the contract.
     Passed,
     /// It did not; describes the violation.
     Failed(String),

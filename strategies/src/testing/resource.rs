@@ -1,4 +1,4 @@
-//! What a lock guards, with and without a check of fencing tokens.
+//! Resources that a lock guards, with and without a check of fencing tokens.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// lost.
 ///
 /// A resource that checks writes alone loses updates: a paused holder may write between the read
-/// and the write of the next one, who then overwrites it.
+/// and the write of the next one, which then overwrites it.
 #[derive(Debug, Default)]
 pub struct FencedResource {
     state: Mutex<(u64, u64)>,

@@ -19,10 +19,10 @@
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
 //!   `redis`, `stream`: the server of clients of Redis, and the connections to it; `faults`: what
 //!   goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold afterwards.
-//! - `client`, `recorder`: users of the strategy, and what they saw.
+//! - `client`, `recorder`: users of the strategy, and their observations.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
-//! - `invariants`: what must hold after every event, one a file.
-//! - `coverage`: what must have happened in a batch, lest a silent fault looks like a pass.
+//! - `invariants`: the rules that must hold after every event, one a file.
+//! - `coverage`: events that a batch must have reached, lest a silent fault looks like a pass.
 
 mod agenda;
 mod batch;

@@ -20,7 +20,7 @@ pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
 pub struct Case {
     /// Its number, 1 to 38.
     pub number: u8,
-    /// What must hold, as a fact.
+    /// The fact that must hold.
     pub name: &'static str,
     /// Where the contract says so.
     pub rule: &'static str,

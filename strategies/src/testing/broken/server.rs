@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Who holds a row, with the table's own token.
+    /// The holder of a row, with the table's own token.
     pub(super) fn holder(&self, row: &str) -> Option<Inspection> {
         let inspected = unconstrained(self.local().inspect(row)).now_or_never();
         inspected.expect("a Local replies at once").ok().flatten()

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 use super::{Call, History, Operation, Outcome, Refusal};
 use crate::Drift;
 
-/// What a history says about one nonce, which is one acquisition of one key.
+/// The part of a history that concerns one nonce, which is one acquisition of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Acquisition {
     /// Its operations, in [`Acquisitions::order`].

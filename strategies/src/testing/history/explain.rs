@@ -14,7 +14,7 @@ use super::{
 /// prefix of its history, the acquisitions without which it would be legal.
 ///
 /// With an acquisition all of its calls are left out, and the refusals that it may have caused; so
-/// what is left is illegal only if the whole is. A search that ends by the budget counts as legal:
+/// the rest is illegal only if the whole is. A search that ends by the budget counts as legal:
 /// the explanation then is longer than it need be, and still right.
 pub(super) fn explain(
     acquisitions: &Acquisitions<'_>,
@@ -47,7 +47,7 @@ pub(super) fn explain(
         let first = acquisitions.operations(&acquisitions.all[place]).next();
         first.is_some_and(|(_, operation)| operation.invoked <= until)
     });
-    // In halves, quarters, … and at last one by one: what can be left out is.
+    // In halves, quarters, … and at last one by one: leaves out all that it can.
     let mut size = kept.len().div_ceil(2);
     while size > 0 && kept.len() > 1 {
         let mut start = 0;

@@ -1,4 +1,4 @@
-//! The interval check: what holds for every order of the operations, found without a search.
+//! The interval check: rules that hold for every order of the operations, without a search.
 //!
 //! It costs a sort, whatever the contention and however many calls were never answered. It sees
 //! certain intervals only: from when a grant was *known* to when it may first have ended.

@@ -1,4 +1,4 @@
-//! The models: what one lock that does everything in one place, one step at a time, would answer.
+//! The models: the answers of one lock that does everything in one place, one step at a time.
 
 mod fenced;
 mod leased;
@@ -39,7 +39,7 @@ pub trait Model {
 /// Which model a history is checked against.
 ///
 /// All three know the owner: only the nonce that holds is unlocked or extended. They differ in when
-/// a hold may end without an unlock, and in what orders the grants.
+/// a hold may end without an unlock, and in the order of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModelKind {
     /// **Expiry at any time**: a hold may end by itself at any moment, whatever its deadline. Only
@@ -90,7 +90,7 @@ impl fmt::Display for ModelKind {
 pub enum Action {
     /// A caller was granted.
     Grant {
-        /// Who.
+        /// The acquisition.
         acquisition: u32,
         /// With this token.
         token: u64,
@@ -111,7 +111,7 @@ pub enum Action {
     /// A LOCK without a grant took effect; it matters because a later call shows it. It is being
     /// withdrawn, so its hold can end at any time.
     Ghost {
-        /// Who.
+        /// The acquisition.
         acquisition: u32,
         /// The token, where a repetition was granted and showed it.
         token: Option<u64>,
@@ -124,24 +124,24 @@ pub enum Action {
     },
     /// The nonce held and was unlocked.
     Unlock {
-        /// Who.
+        /// The acquisition.
         acquisition: u32,
     },
     /// The nonce held and its lease was made longer.
     Extend {
-        /// Who.
+        /// The acquisition.
         acquisition: u32,
         /// Certainly until then.
         until: Duration,
     },
     /// The nonce was seen not to hold.
     NotHolder {
-        /// Who.
+        /// The acquisition.
         acquisition: u32,
     },
     /// Another nonce was seen to hold.
     Held {
-        /// Who asked.
+        /// The acquisition that asked.
         acquisition: u32,
     },
 }

@@ -9,7 +9,7 @@ use crate::{Error, Lock, Nonce};
 /// One call and how it ended. All times are since one origin, on one clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who called: a task, a thread or a process, which makes one call at a time.
+    /// The caller: a task, a thread or a process, which makes one call at a time.
     pub client: u32,
     /// The key.
     pub key: Arc<str>,
@@ -76,7 +76,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Why a call was refused, in the words of the contract; what can be concluded differs.
+/// Why a call was refused, in the words of the contract; the conclusions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -105,8 +105,9 @@ impl Call {
 
     /// How this call ended, if it ended by `error`.
     ///
-    /// What the error leaves open stays open: an unlock or extend that ended by `Unavailable`,
-    /// `Closed` or `Failed` is [`Outcome::Unknown`], a lock is [`Refusal::Withdrawn`].
+    /// An outcome that the error leaves open stays open: an unlock or extend that ended by
+    /// `Unavailable`, `Closed` or `Failed` is [`Outcome::Unknown`], a lock is
+    /// [`Refusal::Withdrawn`].
     #[must_use]
     pub fn failed(&self, error: &Error) -> Outcome {
         let refusal = match error {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{Call, Operation, Outcome};
 use crate::Nonce;
 
-/// Collects what clients saw, and makes a [`History`] of it.
+/// Collects the observations of clients, and makes a [`History`] of them.
 ///
 /// ```
 /// use std::time::Duration;

@@ -59,7 +59,7 @@ struct Search<'a, M: Model> {
     tried: Tried<M::State>,
 }
 
-/// A step taken, and what to return to.
+/// A step taken, and the state to return to.
 struct Taken<S> {
     step: usize,
     before: At<S>,
@@ -209,7 +209,7 @@ impl<'a, M: Model> Search<'a, M> {
             return None;
         }
         let set = at.set ^ mark(step);
-        // What changes nothing takes nothing from any other order: it can be taken at once.
+        // A step that changes nothing excludes no other order: it can be taken at once.
         let forced = now == at.now && state == at.state && !matches!(action, Action::Ghost { .. });
         if !forced && !self.remember(set, &state, now) {
             return None;

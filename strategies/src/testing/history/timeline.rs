@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Drift;
 
-/// What happened to one key, as the search takes it.
+/// The events of one key, as the search takes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     /// In order of invocation.
@@ -263,7 +263,7 @@ impl<'h> Seen<'h> {
     }
 }
 
-/// What the calls of one nonce say together.
+/// The conclusions from all calls of one nonce.
 #[derive(Clone, Copy, Default)]
 struct Nonce {
     asked: Option<Duration>,

@@ -16,13 +16,13 @@ pub struct Batch {
     pub seeds: u64,
     /// Seeds in which an invariant broke.
     pub violations_found: u64,
-    /// The first thousand of them, with what broke.
+    /// The first thousand of them, with the broken invariants.
     pub violations: Vec<(u64, String)>,
     /// The longest time from the end of the faults until all followed one leader.
     pub settled_after_max: Duration,
     /// Seeds with an undecided search, the first thousand.
     pub undecided_seeds: Vec<u64>,
-    /// What they amounted to.
+    /// The totals of all seeds.
     pub totals: Totals,
 }
 

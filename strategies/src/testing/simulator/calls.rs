@@ -92,7 +92,7 @@ impl Calls {
         }
     }
 
-    /// What the history checker judges: every call, with what the log knows of it.
+    /// The history for the checker: every call, with its effect by the log.
     ///
     /// Calls without an answer are what makes a search endless; here the log knows their fate:
     /// an operation that was never `granted` had no effect.
@@ -138,12 +138,12 @@ impl Calls {
     }
 }
 
-/// A history with what it is judged by.
+/// A history with the models and the drift that it is judged by.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// All calls; the log decides the outcome of unanswered ones.
     pub history: History,
-    /// What the seed's strategy must meet.
+    /// The models of the seed's strategy.
     pub models: &'static [ModelKind],
     /// How far clocks may have drifted apart.
     pub drift: Drift,

@@ -33,7 +33,7 @@ pub(super) struct Client {
     pub(super) keys: Vec<Arc<str>>,
     pub(super) draw: Draw,
     pub(super) handed: Arc<Handed>,
-    /// What it holds was granted to another client.
+    /// Its lock was granted to another client.
     pub(super) adopting: bool,
     /// It holds its locks outside the members: no news of a loss reaches it.
     pub(super) outside: bool,
@@ -232,7 +232,7 @@ impl Client {
         self.unlock(op, &lock, &own).await;
     }
 
-    /// Takes over what another client holds.
+    /// Takes over the lock of another client.
     async fn adopt(&mut self, op: Op, lock: &Lock) {
         let (low, high) = self.work.lease_ms;
         let duration = Duration::from_millis(self.draw.spread(low, high));

@@ -16,7 +16,7 @@ use crate::{Clock, Instant};
 
 /// Where virtual time begins on every process's own clock.
 const LOCAL_ORIGIN: u64 = 1_000_000_000;
-/// What the wall clocks show at the beginning of virtual time.
+/// The reading of the wall clocks at the beginning of virtual time.
 const WALL_ORIGIN: u64 = 1_700_000_000_000_000_000;
 /// A clock that runs as it should, in parts per million.
 pub(super) const TRUE_RATE: u64 = 1_000_000;

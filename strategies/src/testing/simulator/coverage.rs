@@ -115,8 +115,8 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "answer looked at late",
 ];
 
-/// What a large batch must have reached as well: one plan in eight has locks held outside the
-/// members.
+/// Events that a large batch must have reached as well: one plan in eight has locks held outside
+/// the members.
 pub(super) const OUTSIDE: [&str; 2] = ["lock outlived its process", "lock outlived its group"];
 
 /// How often each named thing happened.

@@ -1,4 +1,4 @@
-//! What can happen in a simulation.
+//! The events of a simulation.
 
 use std::task::Waker;
 
@@ -7,7 +7,7 @@ use gaggle_channels::{NodeName, Received};
 
 use super::{network::Ways, redis::ServerEvent};
 
-/// One event, with what it needs when its time comes.
+/// One event, with its data.
 pub(super) enum Event {
     Frame { to: usize, from: usize, name: NodeName, frame: Bytes },
     Link { to: usize, received: Received },

@@ -6,7 +6,7 @@ use super::{
     plan::{FaultPlan, Plan, ServerPlan},
 };
 
-/// Draws when the next fault of each kind comes, and what it does.
+/// Draws the time and the effect of the next fault of each kind.
 #[derive(Debug)]
 pub(super) struct FaultSchedule {
     plan: FaultPlan,

@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Random sides may all be one: what cuts nothing is no fault.
+    /// Random sides may all be one: a cut of no way is no fault.
     fn cut_for(&mut self, what: Option<&'static str>, ways: Ways, from: u64, to: u64) {
         if let Some(what) = what.filter(|_| !ways.is_empty()) {
             self.invariants.coverage.reach(what);

@@ -1,4 +1,4 @@
-//! After the faults: what must come right, and within which time.
+//! After the faults: recovery, and its time limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -158,7 +158,7 @@ impl World {
         assert!(free, "not healed: a probe left something behind\n{}", self.state());
     }
 
-    /// What a failure shows of every process.
+    /// The state of every process, for a failure.
     pub(super) fn state(&self) -> String {
         let lines = self.slots.iter().map(|slot| match &slot.process {
             None => format!("  {}: down", slot.name),

@@ -1,4 +1,4 @@
-//! What must hold after every event. One invariant a file; a broken one panics with its name.
+//! The invariants, checked after every event. One a file; a broken one panics with its name.
 
 mod belief;
 mod committed;
@@ -73,7 +73,7 @@ struct GroupHistory {
     committed: Committed,
     ledger: Ledger,
     table: LockTable,
-    /// By applied index, from 1: what the table then looked like.
+    /// By applied index, from 1: the state of the table after it.
     looks: Vec<Look>,
 }
 
@@ -182,7 +182,7 @@ impl Invariants {
         noted.iter().for_each(|effect| self.note_effect(effect));
     }
 
-    /// What the history must know of an effect.
+    /// Notes an effect for the history.
     fn note_effect(&mut self, effect: &Effect) {
         let op = |nonce: &Nonce| self.ops.get(nonce).copied();
         match effect {
@@ -194,7 +194,7 @@ impl Invariants {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }
             Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
-            // What a process unlocks for a caller that is gone was held by none.
+            // A lock that a process unlocks for a dropped caller had no holder.
             Effect::Unlocked { nonce, was: Ended::Held, .. } if self.believed.contains(nonce) => {
                 self.freed.extend(op(nonce));
             }

@@ -2,7 +2,7 @@
 
 use super::{coverage::Coverage, draw::Draw, plan::NetworkPlan, world::MS};
 
-/// What lies between the processes: which ways are cut, how long frames take, what becomes of them.
+/// The network between the processes: its cut ways, and the delays and losses of frames.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) plan: NetworkPlan,

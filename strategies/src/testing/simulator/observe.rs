@@ -11,7 +11,7 @@ use super::{
 use crate::testing::history::Outcome;
 
 impl World {
-    /// Takes what the client that was just polled has to say.
+    /// Takes the observations of the client that was just polled.
     pub(super) fn observe(&mut self, slot: usize) {
         let now = self.now();
         for observation in self.recorder.take() {

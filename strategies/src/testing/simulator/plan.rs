@@ -86,7 +86,7 @@ pub(super) struct Timing {
     pub(super) outside_ms: u64,
 }
 
-/// What the network does to frames; times in nanoseconds, chances in a million.
+/// The effects of the network on frames; times in nanoseconds, chances in a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NetworkPlan {
@@ -100,7 +100,7 @@ pub(super) struct NetworkPlan {
     pub(super) spike_max: u64,
 }
 
-/// What happens to processes: the mean time between two faults of a kind, in nanoseconds; zero
+/// The faults of processes: the mean time between two of a kind, in nanoseconds; zero
 /// where the kind is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,7 +121,7 @@ pub(super) struct FaultPlan {
     pub(super) stall_max: u64,
 }
 
-/// What clients do; times in nanoseconds, chances in a million.
+/// The work of clients; times in nanoseconds, chances in a million.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkPlan {
@@ -317,7 +317,7 @@ impl Plan {
         Draw::new(self.seed, mixed(5_000 + slot as u64)).spread(1, YEAR)
     }
 
-    /// What a calm network does: the plan's own delays, nothing else.
+    /// A calm network: the plan's own delays, nothing else.
     pub(super) fn calm_network(&self) -> NetworkPlan {
         let low = self.network.delay.0;
         NetworkPlan { delay: (low, low * 2), in_order: true, ..NetworkPlan::default() }

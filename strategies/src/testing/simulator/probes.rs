@@ -1,4 +1,4 @@
-//! After healing: what a queue in Redis must do at once, tried in every process.
+//! After healing: checks that a queue in Redis works at once, in every process.
 
 use std::{
     sync::{

@@ -39,7 +39,7 @@ pub(super) struct Process {
     pub(super) closing: bool,
 }
 
-/// What a process runs, and how it reaches others.
+/// The strategy of a process, and its way to others.
 pub(super) enum Engine {
     Member { machine: Box<Machine>, channel: Arc<SimChannel> },
     Redis { machine: Box<redis::machine::Machine>, link: Arc<Link> },

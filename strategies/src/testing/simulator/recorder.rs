@@ -41,7 +41,7 @@ impl Op {
     }
 }
 
-/// A call, or what a client believes.
+/// A call, or a belief of a client.
 #[derive(Debug)]
 pub(super) enum Observation {
     Called {
@@ -78,7 +78,7 @@ pub(super) enum Observation {
     },
     /// Something that the contract forbids.
     Broken(String),
-    /// What does not work after the faults, whatever the clocks did before.
+    /// A failure to recover after the faults, with any clocks before.
     Unhealed(String),
     /// Something rare that must happen sometimes.
     Reached(&'static str),

@@ -36,7 +36,7 @@ pub struct Run {
     pub violation: Option<String>,
     /// From the end of the faults until all followed one leader.
     pub settled_after: Duration,
-    /// What it amounted to.
+    /// The totals of the run.
     pub totals: Totals,
     /// The digest of the trace: equal for two runs of one seed.
     pub digest: u64,
@@ -46,7 +46,7 @@ pub struct Run {
     pub judged: Option<Judged>,
 }
 
-/// What runs amounted to.
+/// The totals of one or more runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Events that happened.
@@ -67,7 +67,7 @@ pub struct Totals {
     pub two_believed: u64,
     /// Entries that were committed.
     pub committed: u64,
-    /// What happened how often.
+    /// How often each event happened.
     pub coverage: Coverage,
 }
 
@@ -106,7 +106,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
     let history = calls.history(invariants.granted(), freed);
     let judged = history.map(|history| Judged::new(history, &world.plan));
-    // What an invariant stopped half-way is no history to judge.
+    // A run that an invariant stopped half-way has no history to judge.
     let (violation, report) = match (violation, &judged) {
         (Some(violation), _) => (Some(violation), Report::default()),
         (None, Err(malformed)) => {
@@ -141,7 +141,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -31,7 +31,7 @@ struct Streams {
     visible_until: u64,
 }
 
-/// What reaches a process on a connection.
+/// An event that reaches a process on a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Arrived {
     Accepted,
@@ -40,7 +40,7 @@ pub(super) enum Arrived {
     Ended,
 }
 
-/// What a process sends on a connection.
+/// An action of a process on a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Sent {
     Open,

@@ -4,7 +4,7 @@ use std::fmt::{Arguments, Write};
 
 use super::draw::mixed;
 
-/// What a run did, event by event: always as a digest, on request also as text.
+/// The events of a run, in order: always as a digest, on request also as text.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     digest: u64,

@@ -27,7 +27,7 @@ use crate::testing::digest::digest;
 
 pub(super) const MS: u64 = 1_000_000;
 
-/// A simulated deployment: processes with their members and clients, and what lies between them.
+/// A simulated deployment: processes with their members and clients, and the network between them.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) time: Arc<VirtualTime>,

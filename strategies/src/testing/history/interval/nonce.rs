@@ -1,4 +1,4 @@
-//! What the operations of one nonce say about each other.
+//! Rules about the operations of one nonce.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use super::{Action, Model, ModelKind, Mutex};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fenced;
 
-/// Who holds, and the token of the last grant.
+/// The present holder, and the token of the last grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     mutex: Mutex,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Action;
 
-/// What all models share: who holds.
+/// The state that all models share: the present holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mutex {
     /// The present hold.
@@ -18,7 +18,7 @@ pub struct Mutex {
 /// One acquisition that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Who; `None` is one of the unseen calls.
+    /// Its acquisition; `None` is one of the unseen calls.
     pub acquisition: Option<u32>,
     /// Its token, if a grant showed it.
     pub token: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Hold {
     /// From when on an unlock without an answer may have ended it.
     pub released: Option<Duration>,
     /// How many actions are still to find it holding. It cannot end by itself before they have:
-    /// said here, it cuts off at once what a search would find out much later.
+    /// stated here, it ends at once a path that a search would leave much later.
     finds: u32,
     /// Whether its nonce could be asked for again.
     repeated: bool,

@@ -127,7 +127,7 @@ impl Beliefs {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
     }
 
-    /// Those for which this holds believe no more. Returns what they held.
+    /// Forgets the beliefs for which `gone` holds. Returns their locks.
     pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<(Op, Arc<str>)> {
         self.lapsed.retain(|belief| !gone(belief));
         let mut locks = Vec::new();

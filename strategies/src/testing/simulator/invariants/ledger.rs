@@ -11,7 +11,7 @@ use crate::{
     testing::simulator::coverage::Coverage,
 };
 
-/// What the committed log promises, written down grant by grant: one live lease per key in cluster
+/// The promises of the committed log, checked grant by grant: one live lease per key in cluster
 /// time (contract, rule 1), rising tokens (5), nothing for a nonce that has ended (6), cluster time
 /// that never goes back (3).
 #[derive(Debug, Default)]
@@ -42,8 +42,8 @@ impl Ledger {
         Self { keeps_heads: true, ..Self::default() }
     }
 
-    /// Takes what one committed entry did. `last_tokens` are those of all groups there ever were;
-    /// `heads` are the waiters that were next before this entry.
+    /// Takes the effects of one committed entry. `last_tokens` are those of all groups there ever
+    /// were; `heads` are the waiters that were next before this entry.
     pub(super) fn check(
         &mut self,
         term: u64,

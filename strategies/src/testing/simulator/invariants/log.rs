@@ -22,7 +22,7 @@ pub(super) struct Mirror {
     entries: VecDeque<(u64, u64)>,
 }
 
-/// What became of a member's log in a turn.
+/// The change of a member's log in a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LogChange {
     pub(super) overwritten: bool,
@@ -69,7 +69,7 @@ impl LogMatching {
         }
         if view.start.0 > mirror.start.0 {
             let kept = mirror.at(view.start.0).is_some_and(|(term, _)| term == view.start.1);
-            // What follows a snapshot that was installed is gone.
+            // The entries after an installed snapshot are dropped.
             change.installed = !kept || view.last.0 < mirror.last();
             change.compacted = !change.installed;
             let dropped =

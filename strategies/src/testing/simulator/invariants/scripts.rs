@@ -93,7 +93,7 @@ impl KeyView {
 }
 
 impl Invariants {
-    /// Checks what one script did.
+    /// Checks the effects of one script.
     pub(in crate::testing::simulator) fn after_script(
         &mut self,
         server: &Server,
@@ -257,7 +257,7 @@ impl Scripts {
         }
     }
 
-    /// What a script did to a key, by the data before and after it and by its answer.
+    /// The effects of a script on a key, by the data before and after it and by its answer.
     fn effects(
         &self,
         key: &Arc<str>,
