@@ -16,7 +16,7 @@ use gaggle_strategies::{
     },
 };
 
-/// A server for each case, so that no case suffers from what another left behind.
+/// A server for each case, so that no case suffers from the residue of another.
 struct Plain {
     fault: Option<Fault>,
     server: Mutex<Server>,

@@ -22,7 +22,7 @@ use proptest::{
 const MS: u64 = 1_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// One try at the lock, and what follows. Times are in nanoseconds of the granting side's clock,
+/// One try at the lock, and its events. Times are in nanoseconds of the granting side's clock,
 /// which is exact; the holder's runs at `rate` millionths of it.
 #[derive(Clone, Debug)]
 struct Schedule {
@@ -62,7 +62,7 @@ struct World {
 }
 
 impl World {
-    /// What the holder's clock reads.
+    /// The reading of the holder's clock.
     fn holder(&self, at: u64) -> Instant {
         let read = u128::from(at) * u128::from(self.rate) / u128::from(MILLION);
         Instant::from_origin(Duration::from_nanos(u64::try_from(read).unwrap()))

@@ -1,8 +1,8 @@
 //! Goal: the optimised search and the interval check are correct. Method: small random histories,
 //! mostly illegal, are also checked by a naive lock, which tries each operation at each millisecond
 //! of its time, each unanswered call with and without effect, and each end of a hold that the model
-//! allows. The search must agree, and the interval check may reject only what the naive lock
-//! rejects.
+//! allows. The search must agree, and the interval check may reject only histories that the naive
+//! lock rejects.
 //!
 //! A failure prints the history and the command that replays it: `GAGGLE_SEED=<seed> cargo test -p
 //! gaggle-strategies --test history_naive`.

@@ -33,7 +33,7 @@ const TICK_MS: u64 = 1000;
 const LEASE_TICKS: u64 = 2;
 /// The most clients of any search.
 const CLIENTS_MAX: usize = 3;
-/// As long as a lease: the wait of one who queues at the grant ends with the holder's lease.
+/// As long as a lease: the wait of a client that queues at the grant ends with the holder's lease.
 const TWO_TICKS: Wait = Wait::Ms(2000);
 
 /// A bug of the model: of the leader's clock, the client or the resource.

@@ -1,4 +1,4 @@
-//! Goal: a call wakes for what it waits for, and for nothing else.
+//! Goal: a call wakes for its own reply or grant, and for nothing else.
 //! Method: handles as processes against a `redis-server` of the test's own; wakings are counted.
 // A test that meets an error has failed; what starts the server reads the clock.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -1,6 +1,6 @@
 //! Goal: a waiter whose publication was lost finds its grant within one check, however many others
 //! are checked at the same time.
-//! Method: a proxy before a `redis-server` of the test's own that delays what the server sends and
+//! Method: a proxy before a `redis-server` of the test's own that delays the server's bytes and
 //! loses publications; the time from the unlock to the grant is measured.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -12,7 +12,7 @@ use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind}
 use redis::Value;
 use redis_support::{Server, ms, secs, take};
 
-/// The kind and the cause of what must be `Unavailable`.
+/// The kind and the cause of a result that must be `Unavailable`.
 fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> (UnavailableKind, String) {
     match result {
         Err(error @ Error::Unavailable { kind, .. }) => (kind, error.source().unwrap().to_string()),

@@ -107,7 +107,7 @@ fn words(value: &Value) -> Vec<String> {
     }
 }
 
-/// A word without what differs by time: stamps, and milliseconds by more than two seconds.
+/// A word without parts that differ by time: stamps, and milliseconds by more than two seconds.
 fn plain(word: &str) -> String {
     match word.parse::<u64>() {
         Ok(1_000_000_000_000_000..) => "stamp".into(),

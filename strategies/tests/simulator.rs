@@ -2,7 +2,7 @@
 //! that says so can be trusted. Method: a slice of what `gaggle simulate` runs: the plans that once
 //! failed (`tests/plans`), a fixed range of seeds, and fresh seeds that are printed. Two runs of a
 //! seed, in this process and in another, have the same trace. Clocks beyond the drift bound must be
-//! seen to break what the bound protects.
+//! seen to break the promise that the bound protects.
 //!
 //! A failure prints its seed; `cargo run --release --features simulator -- simulate --seed N
 //! --trace` replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.
@@ -135,7 +135,7 @@ fn two_processes_have_one_trace_of_a_seed() {
     assert_eq!(theirs, ours);
 }
 
-/// What the drift bound is for: beyond it two holders are seen to believe at one time, while one
+/// The purpose of the drift bound: beyond it two holders are seen to believe at one time, while one
 /// live lease and rising tokens still hold, as the invariants assert.
 #[test]
 fn excess_drift_breaks_only_belief() {

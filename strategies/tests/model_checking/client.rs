@@ -14,7 +14,7 @@ use super::{Bounds, Fault, LEASE_TICKS, TICK_MS, past::Cmd};
 const CLIENT_TICK_MS: u64 = 990;
 const LEASE: Duration = Duration::from_millis(LEASE_TICKS * TICK_MS);
 
-/// What a client does at present.
+/// The present state of a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// It has sent nothing yet.
@@ -70,7 +70,7 @@ pub(crate) struct Granted {
     pub(crate) granted_at: ClusterTime,
 }
 
-/// What a client's own clock shows at a tick of real time.
+/// The reading of a client's own clock at a tick of real time.
 fn local(tick: u8) -> Instant {
     Instant::from_origin(Duration::from_millis(u64::from(tick) * CLIENT_TICK_MS))
 }

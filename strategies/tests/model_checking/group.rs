@@ -1,4 +1,4 @@
-//! The state of the whole, every step that it can take, and what must hold after each.
+//! The state of the whole model, every step that it can take, and the properties after each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use super::{
     past::{Cmd, Entry, Past, seen},
 };
 
-/// What must hold in every state.
+/// The properties of every state.
 pub(crate) mod rules {
     pub(crate) const REFERENCE: &str = "the table does what the reference does";
     pub(crate) const WITHDRAWN: &str = "nothing is granted for a nonce that has ended";
@@ -78,7 +78,7 @@ pub(crate) enum Action {
     Tick {
         late: bool,
     },
-    /// Another leader takes over. What the former had not committed was never in the log.
+    /// Another leader takes over. Uncommitted commands of the former were never in the log.
     ChangeLeader,
     /// The leader commits a command, which may have been in flight for long.
     Commit(Cmd),

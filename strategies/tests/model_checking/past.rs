@@ -1,4 +1,4 @@
-//! What a log comes to: the real lock table after it, compared with the reference table.
+//! The result of a log: the real lock table after it, compared with the reference table.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,7 +37,7 @@ pub(crate) mod seen {
     pub(crate) const LEADER_CLOCK_BEHIND: &str = "a new leader's clock was behind the former's";
 }
 
-/// What an entry asks of the lock table, with the client it is for.
+/// The command of an entry to the lock table, with the client it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cmd {
     Noop,
@@ -93,7 +93,7 @@ pub(crate) struct Entry {
     pub(crate) cmd: Cmd,
 }
 
-/// A log, and what it comes to.
+/// A log, and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     pub(crate) log: Vec<Entry>,

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::scripts::*;
 
-/// What the key looks like when memory becomes full.
+/// The state of the key when memory becomes full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Free,

@@ -44,7 +44,7 @@ impl Server {
         Redis::open(self.options()).await.unwrap()
     }
 
-    /// Starts the server again, empty or with what `SAVE` kept.
+    /// Starts the server again, empty or with the data that `SAVE` kept.
     pub(crate) async fn up(&self) {
         self.server().restart();
     }

@@ -24,7 +24,7 @@ use super::{
     gate::{Cuts, Gate},
 };
 
-/// What `Raft` and `Gaggle` have in common besides the trait.
+/// The methods that `Raft` and `Gaggle` have in common besides the trait.
 #[async_trait]
 pub(crate) trait Member: KeyedMutex {
     async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self>;
@@ -54,7 +54,7 @@ pub(crate) struct Cluster<S> {
     pub(crate) cuts: Cuts,
     connect: Connect,
     clock: Arc<dyn Clock>,
-    /// What carries the channel, where it can be taken away as a whole.
+    /// The server that carries the channel, where it can be stopped as a whole.
     server: Option<Mutex<RedisServer>>,
     pub(crate) slack: Duration,
     real_time: bool,
