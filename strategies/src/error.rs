@@ -92,7 +92,7 @@ pub enum Error {
         field: &'static str,
         /// The value given.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         limit: String,
     },
 
@@ -101,7 +101,7 @@ pub enum Error {
     /// a member of a cluster that is full, not before another has left.
     #[error("the limit of {limit} {what} is reached")]
     Limit {
-        /// What is bounded.
+        /// The bounded quantity.
         what: &'static str,
         /// The bound.
         limit: u64,

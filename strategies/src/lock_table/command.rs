@@ -249,7 +249,7 @@ pub enum Refusal {
     Spent(Ended),
     /// A bound is reached.
     Limit {
-        /// What is bounded.
+        /// The bounded quantity.
         what: Bound,
         /// The bound.
         limit: u64,
