@@ -74,11 +74,11 @@ pub enum OpenError {
     },
 
     /// The URL is valid, and the strategy could not be opened.
-    #[error("the strategy did not open")]
+    #[error(transparent)]
     Strategy(#[from] Error),
 
     /// The URL is valid, and the channel could not be opened.
-    #[error("the channel did not open")]
+    #[error(transparent)]
     Channel(#[from] ChannelError),
 }
 

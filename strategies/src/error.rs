@@ -1,4 +1,4 @@
-//! The one public error: variants by what a caller can do, the backend's cause in `source()`.
+//! The one public error: variants by what a caller can do.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -6,7 +6,8 @@ use crate::{MaxWait, Owner};
 
 /// Why a call failed.
 ///
-/// Variants are sorted by the caller's next step, not by backend; the cause is in `source()`.
+/// Variants are sorted by the caller's next step, not by backend. The text is one sentence with the
+/// cause, the address and the remedy as far as they are known.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -45,13 +46,12 @@ pub enum Error {
     /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may
     /// stay locked for at most one lease. *May I retry?* Yes, later, unless
     /// [`is_permanent`](Self::is_permanent).
-    #[error("the lock service is unavailable ({kind})")]
+    #[error("{}", unavailable(*kind, cause.as_deref()))]
     Unavailable {
         /// The reason.
         kind: UnavailableKind,
-        /// The error of the backend, if there is one.
-        #[source]
-        source: Option<Box<dyn StdError + Send + Sync>>,
+        /// The error of the backend, if there is one. It is the text, and so not the `source()`.
+        cause: Option<Box<dyn StdError + Send + Sync>>,
     },
 
     /// The request was sent and no answer came by the deadline.
@@ -155,6 +155,17 @@ fn held(contention: Option<&Contention>) -> String {
     }
 }
 
+/// The text of [`Error::Unavailable`]: the cause with all that it says of its own causes.
+fn unavailable(kind: UnavailableKind, cause: Option<&(dyn StdError + Send + Sync)>) -> String {
+    let Some(cause) = cause else { return format!("the lock service is unavailable ({kind})") };
+    let (mut text, mut next) = (cause.to_string(), cause.source());
+    while let Some(source) = next {
+        text += &format!(": {source}");
+        next = source.source();
+    }
+    text
+}
+
 /// Why a backend cannot serve.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -185,17 +196,23 @@ impl fmt::Display for UnavailableKind {
 
 impl Error {
     /// `Unavailable` with its cause.
+    ///
+    /// ```
+    /// # use gaggle_strategies::{Error, UnavailableKind::Unreachable};
+    /// let error = Error::unavailable(Unreachable, "cannot reach Redis at web-3:6379: refused");
+    /// assert_eq!(error.to_string(), "cannot reach Redis at web-3:6379: refused");
+    /// ```
     pub fn unavailable(
         kind: UnavailableKind,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self::Unavailable { kind, source: Some(source.into()) }
+        Self::Unavailable { kind, cause: Some(cause.into()) }
     }
 
     /// `Unavailable` where no leader is known.
     #[must_use]
     pub fn no_quorum() -> Self {
-        Self::Unavailable { kind: UnavailableKind::NoQuorum, source: None }
+        Self::Unavailable { kind: UnavailableKind::NoQuorum, cause: None }
     }
 
     /// Whether the same call on the same handle cannot succeed, however often it is repeated, until

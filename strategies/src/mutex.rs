@@ -32,7 +32,7 @@ use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch
 ///
 /// # For implementors
 ///
-/// Run the conformance suite on it: [`testing::run`](crate::testing) (feature `testing`). Check
+/// Run the conformance suite on it: `testing::run` (feature `testing`). Check
 /// input with [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
 /// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
 /// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()).

@@ -120,7 +120,7 @@ async fn bad_options_and_eviction_are_refused() {
     let server = Server::start().await;
     let _: String = server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
     let refused = Redis::open(server.options()).await;
-    let Err(Error::Unavailable { kind: UnavailableKind::Misconfigured, source: Some(cause) }) =
+    let Err(Error::Unavailable { kind: UnavailableKind::Misconfigured, cause: Some(cause) }) =
         refused
     else {
         panic!("{refused:?}")

@@ -6,7 +6,7 @@
 
 mod redis_support;
 
-use std::{error::Error as _, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
 use redis::Value;
@@ -15,7 +15,7 @@ use redis_support::{Server, ms, secs, take};
 /// The kind and the cause of a result that must be `Unavailable`.
 fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> (UnavailableKind, String) {
     match result {
-        Err(error @ Error::Unavailable { kind, .. }) => (kind, error.source().unwrap().to_string()),
+        Err(error @ Error::Unavailable { kind, .. }) => (kind, error.to_string()),
         other => panic!("{other:?}"),
     }
 }

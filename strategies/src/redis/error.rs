@@ -1,4 +1,4 @@
-//! Why Redis cannot serve: the private errors behind [`Error`](crate::Error)'s `source()`.
+//! Why Redis cannot serve: the private causes of [`Error::Unavailable`](crate::Error).
 
 use std::{io, time::Duration};
 
