@@ -171,6 +171,15 @@ fn sources_say_first_what_they_are() {
     assert_none(&silent.map(|(path, _)| path).collect::<Vec<_>>());
 }
 
+/// A module is `name.rs` beside its folder. Cargo would run `tests/support.rs` as a test of its own.
+#[test]
+fn modules_have_one_style() {
+    let is_test_support = |path: &str| path.split('/').rev().nth(2) == Some("tests");
+    let others = files().into_iter().map(|(path, _)| path);
+    let others = others.filter(|path| path.ends_with("/mod.rs") && !is_test_support(path));
+    assert_none(&others.collect::<Vec<_>>());
+}
+
 #[test]
 fn words_end_at_capitals_and_underscores() {
     assert_eq!(words("is_told: LockTable, X2"), " is told lock table x ");
