@@ -1,14 +1,16 @@
 //! Why a URL was not opened.
 
+use std::fmt;
+
 use gaggle_channels::ChannelError;
 use gaggle_strategies::Error;
 
 /// Why a URL was not opened, with a valid example.
 ///
 /// It contains no part of the URL but the names of known options: any other text of an invalid URL
-/// may be a part of a password.
+/// may be a part of a password. `Debug` is the same sentence: a `main` that returns it shows it so.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// It is no URL, or a part of it has no meaning here. Nothing was opened.
     #[error("invalid URL: {problem}; for example: {example}")]
@@ -80,6 +82,12 @@ pub enum OpenError {
     /// The URL is valid, and the channel could not be opened.
     #[error(transparent)]
     Channel(#[from] ChannelError),
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn known(allowed: &[&str]) -> String {

@@ -62,14 +62,14 @@ const ON_TCP: &[&str] = &[
 ];
 
 pub(super) const SCHEMES: &[Scheme] = &[
-    Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
-    Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
     Scheme {
         name: "redis",
         kind: Kind::Redis,
         options: &["queue", "namespace", "allow_eviction", "request_timeout"],
         example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
     },
+    Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
+    Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
     Scheme {
         name: "redis+unix",
         kind: Kind::RedisSocket,
@@ -128,8 +128,8 @@ impl Scheme {
         }
     }
 
-    /// The scheme most similar to the beginning of the text, for a helpful example; the simplest
-    /// scheme if none is similar.
+    /// The scheme most similar to the beginning of the text, for a helpful example. `redis` if none
+    /// is similar: `local:` would exclude no other process.
     pub(super) fn meant(text: &str) -> &'static Self {
         Self::nearest(&text.split(':').next().unwrap_or_default().to_ascii_lowercase())
     }
@@ -144,6 +144,11 @@ impl Scheme {
         // Of equally similar ones the first: `max_by_key` takes the last.
         let nearest = SCHEMES.iter().rev().max_by_key(|scheme| likeness(scheme));
         nearest.filter(|scheme| likeness(scheme) > 2).unwrap_or(&SCHEMES[0])
+    }
+
+    /// The error for a URL such as `localhost:6379`.
+    pub(super) fn missing_in_url() -> OpenError {
+        SCHEMES[0].invalid_url("the scheme is missing")
     }
 
     /// Whether a user and a password may stand before the host.
@@ -168,7 +173,8 @@ impl Scheme {
         let known = SCHEMES.iter().flat_map(|scheme| scheme.options).find(|known| **known == name);
         OpenError::UnknownOption {
             scheme: self.name,
-            option: known.map_or_else(|| format!("number {number}"), |known| (*known).to_owned()),
+            option: known
+                .map_or_else(|| format!("number {number} of the URL"), |known| (*known).to_owned()),
             allowed: self.options,
             example: self.example,
         }

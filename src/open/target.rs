@@ -2,7 +2,7 @@
 
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
-use url::Url;
+use url::{ParseError, Url};
 
 #[cfg(feature = "raft")]
 use super::member::Member;
@@ -34,8 +34,15 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         ));
     }
     // The parser's errors do not quote the text.
-    let url = Url::parse(text).map_err(|error| meant.invalid_url(error.to_string()))?;
-    let scheme = Scheme::named(url.scheme())?;
+    let url = Url::parse(text).map_err(|error| match error {
+        _ if text.trim().is_empty() => meant.invalid_url("it is empty"),
+        ParseError::RelativeUrlWithoutBase => Scheme::missing_in_url(),
+        error => meant.invalid_url(error.to_string()),
+    })?;
+    // `localhost:6379` parses as a URL.
+    let is_port = url.path().parse::<u16>().is_ok();
+    let scheme = Scheme::named(url.scheme())
+        .map_err(|error| if is_port { Scheme::missing_in_url() } else { error })?;
     if url.fragment().is_some() {
         return Err(scheme.invalid_url("it has a fragment (#), which means nothing here"));
     }
@@ -55,6 +62,10 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         #[cfg(feature = "raft")]
         Kind::Member(policy, transport) => {
             Member::parse(&url, &options, policy, transport).map(Box::new).map(Target::Member)
+        }
+        #[cfg(not(feature = "raft"))]
+        Kind::Member(_, super::scheme::Transport::Tcp) => {
+            Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" })
         }
         #[cfg(not(feature = "raft"))]
         Kind::Member(..) => {

@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Instant};
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
 use redis::Value;
 use redis_support::{Server, ms, secs, take};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The kind and the cause of a result that must be `Unavailable`.
 fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> (UnavailableKind, String) {
@@ -36,6 +37,32 @@ async fn unreachable_server_and_cause_are_named() {
     let (kind, cause) = unavailable(opened);
     let expected = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
     assert_eq!((kind, cause), (UnavailableKind::Unreachable, expected));
+}
+
+#[tokio::test]
+async fn server_that_is_no_redis_is_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let page = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 6\r\n\r\n<html>";
+        stream.write_all(page).await.unwrap();
+        // Kept open: the reply is judged, not the end of the connection.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    let (kind, cause) =
+        unavailable(Redis::open(RedisOptions::new(format!("redis://{address}"))).await);
+    let expected = format!("the server at {address} is no Redis: its reply does not parse");
+    assert_eq!((kind, cause), (UnavailableKind::Misconfigured, expected));
+}
+
+#[tokio::test]
+async fn missing_database_is_named() {
+    let server = Server::start().await;
+    let url = format!("redis://127.0.0.1:{}/9999", server.port());
+    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
+    assert_eq!(kind, UnavailableKind::Misconfigured);
+    assert!(cause.ends_with("refused SELECT: DB index is out of range"), "{cause}");
 }
 
 #[tokio::test]

@@ -83,9 +83,10 @@ fn nameless_members_get_different_names() {
 fn invalid_urls_get_an_error_that_says_why() {
     let long = format!("gaggle+memory://d?name={0}&members={0}", "x".repeat(200));
     let table = [
-        ("", "invalid URL: relative URL without a base"),
-        ("nonsense", "invalid URL: relative URL without a base"),
-        ("localhost:6379", "unknown scheme, known are local,"),
+        ("", "invalid URL: it is empty; for example: redis://"),
+        ("nonsense", "invalid URL: the scheme is missing; for example: redis://"),
+        ("127.0.0.1:6379", "invalid URL: the scheme is missing; for example: redis://"),
+        ("localhost:6379", "invalid URL: the scheme is missing; for example: redis://"),
         ("http://h", "unknown scheme, known are local,"),
         ("gaggle://demo", "unknown scheme, known are local,"),
         ("rediss://h", "invalid URL: TLS to Redis (rediss) is not supported"),
@@ -93,7 +94,7 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("local://h", "invalid URL: nothing may follow the colon"),
         ("local:x", "invalid URL: nothing may follow the colon"),
         ("local:#x", "invalid URL: it has a fragment"),
-        ("local:?a=1", "unknown option number 1: local has none"),
+        ("local:?a=1", "unknown option number 1 of the URL: local has none"),
         ("redis:", "invalid URL: the host of the Redis is missing"),
         ("redis:///1", "invalid URL: the host of the Redis is missing"),
         ("redis://h?db=1", "unknown option db: redis has queue, "),
@@ -104,7 +105,7 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("redis+unix:///r.sock?db=x", "option db: it is no number of a database"),
         ("redis://h/x", "invalid URL: the path is no number of a database"),
         ("redis://h:99999", "invalid URL: invalid port number"),
-        ("redis://h?que=fifo", "unknown option number 1: redis has queue, namespace, "),
+        ("redis://h?que=fifo", "unknown option number 1 of the URL: redis has queue, namespace, "),
         ("redis://h?queue=lifo", "option queue: it is not fifo or none"),
         (
             "redis://h?queue=passing",
@@ -202,8 +203,9 @@ fn example_is_of_the_scheme_that_was_meant() {
         ("raft://h", "raft+memory://"),
         ("raft+redis://h:x", "raft+redis://"),
         ("lokal:", "local:"),
-        ("", "local:"),
-        ("http://h", "local:"),
+        ("", "redis://"),
+        ("localhost:6379", "redis://"),
+        ("http://h", "redis://"),
     ];
     for (url, expected) in table {
         let error = parse(url).expect_err(url).to_string();

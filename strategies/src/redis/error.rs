@@ -16,6 +16,8 @@ pub(crate) enum ConnectionError {
     /// The server answered the handshake with an error.
     #[error("Redis at {address} refused {command}: {reason}")]
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
+    #[error("the server at {address} is no Redis: its reply does not parse")]
+    NotRedis { address: String },
     #[error("Redis at {address} requires a password: redis://:PASSWORD@host")]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
@@ -96,15 +98,29 @@ impl Refusal {
     }
 }
 
+const NO_DATABASE: &str = "DB index is out of range";
+
 /// Sorts an error of the client library that ended an attempt to connect. A server may quote the
 /// login in its answer to it, so that no more than the code of that answer is shown.
 pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
     let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
+    if !refused && matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
+        return ConnectionError::NotRedis { address };
+    }
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
     match error.code() {
         Some("NOAUTH") => return ConnectionError::NoPassword { address },
+        // Redis' own text, which has no part of the request.
+        _ if error.detail() == Some(NO_DATABASE) => {
+            return ConnectionError::Refused {
+                address,
+                command: "SELECT",
+                reason: NO_DATABASE.into(),
+                permanent: true,
+            };
+        }
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
         _ => {}
     }
