@@ -95,15 +95,10 @@ pub enum Received {
         /// The bytes as they were sent.
         frame: Bytes,
     },
-    /// The connection to `peer` (to all nodes where `None`) is open again after [`Received::Down`].
-    Up {
-        /// Whose connection opened; `None` for a channel with one connection to all.
-        peer: Option<NodeName>,
-    },
-    /// The connection to `peer` (to all nodes where `None`) is closed; frames sent now are dropped.
+    /// The connection to `peer` is closed: frames are dropped until it is open again.
     Down {
-        /// Whose connection closed; `None` for a channel with one connection to all.
-        peer: Option<NodeName>,
+        /// The node at its other end.
+        peer: NodeName,
     },
 }
 
@@ -112,7 +107,7 @@ impl Received {
     fn bytes(&self) -> usize {
         match self {
             Self::Frame { frame, .. } => frame.len(),
-            Self::Up { .. } | Self::Down { .. } => 0,
+            Self::Down { .. } => 0,
         }
     }
 }
@@ -122,7 +117,7 @@ impl Received {
 pub struct Counters {
     /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
     pub sent: u64,
-    /// Frames and changes of connections that were queued for the owner.
+    /// Frames and lost connections that were queued for the owner.
     pub received: u64,
     /// Frames dropped because an outgoing queue was full or its connection down.
     pub dropped_outgoing: u64,
@@ -171,7 +166,7 @@ pub trait Channel: Send + Sync + 'static {
     /// As [`send`](Self::send).
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError>;
 
-    /// Waits for the next frame or change of a connection. `None` once disconnected, and before
+    /// Waits for the next frame or loss of a connection. `None` once disconnected, and before
     /// connecting.
     ///
     /// # Cancel safety

@@ -28,9 +28,8 @@ const LINGER: Duration = Duration::from_millis(100);
 
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
-/// It reconnects and subscribes again by itself, and reports [`Received::Down`] and
-/// [`Received::Up`] when it does. Frames that were published in between are lost. It works with
-/// Redis 7 and Valkey, and stores nothing there.
+/// It reconnects and subscribes again by itself. Frames that were published in between are lost. It
+/// works with Redis 7 and Valkey, and stores nothing there.
 ///
 /// ```no_run
 /// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};
@@ -106,26 +105,15 @@ impl Shared {
         let mut current = self.lock();
         if self.inbox.check_open().is_ok() {
             *current = Some(outgoing);
-            self.inbox.push(Received::Up { peer: None });
         }
     }
 
     /// The connection to Redis is closed.
     fn down(&self, problem: &Problem) {
-        let mut outgoing = self.lock();
-        *outgoing = None;
+        *self.lock() = None;
         // Only publications are refused.
         if matches!(problem, Problem::Refused(_)) {
             self.inbox.count_sent(false);
-        }
-        self.inbox.push(Received::Down { peer: None });
-    }
-
-    /// Takes a frame, unless the connection is not reported as open yet.
-    fn deliver_frame(&self, frame: Received) {
-        let outgoing = self.lock();
-        if outgoing.is_some() {
-            self.inbox.push(frame);
         }
     }
 

@@ -144,10 +144,7 @@ impl Shared {
         self.inbox.check_open().ok()?;
         state.generations += 1;
         let generation = state.generations;
-        let before = state.links.insert(peer.clone(), Link { generation, outgoing });
-        if before.is_none() {
-            self.inbox.push(Received::Up { peer: Some(peer.clone()) });
-        }
+        state.links.insert(peer.clone(), Link { generation, outgoing });
         Some(generation)
     }
 
@@ -156,7 +153,7 @@ impl Shared {
         let mut state = self.lock();
         if state.links.get(peer).is_some_and(|link| link.generation == generation) {
             state.links.remove(peer);
-            self.inbox.push(Received::Down { peer: Some(peer.clone()) });
+            self.inbox.push(Received::Down { peer: peer.clone() });
             tracing::info!(%peer, "connection down");
         }
     }

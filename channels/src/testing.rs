@@ -118,7 +118,7 @@ async fn frames_arrive_at_the_node_they_are_sent_to(fixture: &dyn Fixture) {
 
 async fn counters_count_each_frame_once(fixture: &dyn Fixture) {
     let nodes = fixture.nodes(&["a", "b"]).await;
-    // The changes of connections count as well, and are received first.
+    // A lost connection counts as well, and is received first.
     assert_quiet(&nodes[1]).await;
     let (a, b) = (nodes[0].counters(), nodes[1].counters());
     for _ in 0..3 {

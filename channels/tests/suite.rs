@@ -86,13 +86,31 @@ async fn tcp_nodes(names: &[&str]) -> Vec<Arc<Tcp>> {
             node.add_peer(peer.name().clone(), address).await;
         }
     }
-    for node in &nodes {
-        for _ in 1..names.len() {
-            let up = timeout(Duration::from_secs(10), node.receive()).await.unwrap();
-            assert!(matches!(up, Some(Received::Up { .. })), "{up:?}");
+    for from in &nodes {
+        for to in nodes.iter().filter(|to| to.name() != from.name()) {
+            until_sent(&**from, to.name()).await;
+            next_frame(&**to).await;
         }
     }
     nodes
+}
+
+/// Sends frames until one is not dropped.
+async fn until_sent(from: &dyn Channel, to: &NodeName) {
+    let sent = from.counters().sent;
+    while from.counters().sent == sent {
+        sleep(Duration::from_millis(5)).await;
+        from.send(to, Bytes::from_static(b"up")).unwrap();
+    }
+}
+
+/// Sends frames until one is dropped.
+async fn until_dropped(from: &dyn Channel, to: &NodeName) {
+    let dropped = from.counters().dropped_outgoing;
+    while from.counters().dropped_outgoing == dropped {
+        sleep(Duration::from_millis(5)).await;
+        from.send(to, Bytes::from_static(b"down")).unwrap();
+    }
 }
 
 fn free_address() -> SocketAddr {
@@ -177,7 +195,7 @@ async fn cuts_are_one_way_and_heal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_outage_is_reported_and_survived() {
+async fn redis_outage_is_survived() {
     let mut server = RedisServer::start();
     let open = |each| Redis::new(RedisOptions::new(server.url(), "c", name(each))).unwrap();
     let (a, b) = (open("a"), open("b"));
@@ -185,11 +203,9 @@ async fn redis_outage_is_reported_and_survived() {
     b.connect().await.unwrap();
     frames_flow(&a, &b).await;
     server.stop();
-    let down = timeout(Duration::from_secs(10), b.receive()).await.unwrap();
-    assert_eq!(down, Some(Received::Down { peer: None }));
+    timeout(Duration::from_secs(10), until_dropped(&b, a.name())).await.unwrap();
     server.restart();
-    let up = timeout(Duration::from_secs(10), b.receive()).await.unwrap();
-    assert_eq!(up, Some(Received::Up { peer: None }));
+    timeout(Duration::from_secs(10), until_sent(&b, a.name())).await.unwrap();
     frames_flow(&a, &b).await;
 }
 

@@ -208,7 +208,7 @@ fn take(shared: &Shared, mine: &str, push: &PushInfo) {
         return shared.malformed();
     };
     match topics::parse(payload) {
-        Some((from, frame)) => shared.deliver_frame(Received::Frame { from, frame }),
+        Some((from, frame)) => shared.inbox.push(Received::Frame { from, frame }),
         // The sign of life.
         None if payload.is_empty() && topic == mine.as_bytes() => {}
         None => shared.malformed(),

@@ -110,8 +110,7 @@ impl Backend {
     fn take_frame(&mut self, now: Instant, received: Received) {
         match received {
             Received::Frame { from, frame } => self.node.receive(now, &from, &frame),
-            Received::Down { peer: Some(peer) } => self.node.unreachable(&peer),
-            Received::Down { peer: None } | Received::Up { .. } => {}
+            Received::Down { peer } => self.node.unreachable(&peer),
         }
     }
 

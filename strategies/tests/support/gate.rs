@@ -49,7 +49,7 @@ impl Gate {
     fn passes(&self, received: &Received) -> bool {
         match received {
             Received::Frame { from, .. } => !self.cuts.has(from, self.inner.name()),
-            Received::Up { .. } | Received::Down { .. } => true,
+            Received::Down { .. } => true,
         }
     }
 }

@@ -101,7 +101,7 @@ impl World {
             return;
         }
         self.kill(slot);
-        self.notify_links(slot, false);
+        self.notify_links_down(slot);
         let down = self.faults.draw.spread(1, 3_000) * MS;
         let at = self.now() + down;
         self.schedule(at, Event::Start { slot });

@@ -55,7 +55,6 @@ impl World {
             tasks: std::collections::BTreeSet::new(),
             closing: false,
         });
-        self.notify_links(slot, true);
         for number in 0..self.plan.clients {
             if number % self.plan.members == slot && !self.recorder.is_stopped() {
                 self.start_client(slot);
@@ -78,21 +77,17 @@ impl World {
         (strategy, Engine::Member { machine: Box::new(machine), channel })
     }
 
-    /// A connection-minded channel says when the way to a peer opens or closes.
-    pub(super) fn notify_links(&mut self, slot: usize, up: bool) {
+    /// A connection-minded channel says when the way to a peer closes.
+    pub(super) fn notify_links_down(&mut self, slot: usize) {
         if !self.plan.network.in_order || self.host.is_some() {
             return;
         }
-        let peer = Some(self.slots[slot].name.clone());
         for to in (0..self.slots.len()).filter(|to| *to != slot) {
-            let peer = peer.clone();
-            let received = if up { Received::Up { peer } } else { Received::Down { peer } };
+            let received = Received::Down { peer: self.slots[slot].name.clone() };
             let at = self.now() + self.draw.between(0, 5 * MS);
             self.schedule(at, Event::Link { to, received });
         }
-        if !up {
-            self.invariants.coverage.reach("connection down");
-        }
+        self.invariants.coverage.reach("connection down");
     }
 
     pub(super) fn start_client(&mut self, slot: usize) {
@@ -152,7 +147,7 @@ impl World {
     /// A member that was closed has come to its end, and its process with it.
     pub(super) fn closed(&mut self, slot: usize) {
         self.kill(slot);
-        self.notify_links(slot, false);
+        self.notify_links_down(slot);
         let at = self.now() + self.draw.between(MS, 1_500 * MS);
         self.schedule(at, Event::Start { slot });
     }
