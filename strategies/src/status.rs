@@ -3,7 +3,7 @@
 use gaggle_channels::NodeName;
 
 /// The status of a group as a member knows it: for operators and tests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberStatus {
     /// This member votes, in a group that has a leader and is not in the middle of changing its
     /// members: the next one may be restarted.

@@ -6,12 +6,12 @@ use gaggle_channels::{Channel, Received};
 use tokio::sync::oneshot;
 
 use super::{
-    node::{MemberSizes, Node, Status},
+    node::{MemberSizes, Node},
     options::{MemberOptions, Members},
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, Exclusion, Instant, Order, Survives,
+    Capabilities, Clock, Exclusion, Instant, MemberStatus, Order, Survives,
     client::{
         self,
         backend::Failure,
@@ -36,12 +36,6 @@ pub(crate) enum Policy {
     Queue,
     /// A caller that is refused retries with jitter.
     CompareAndSet,
-}
-
-/// A query that is not about a lock.
-#[derive(Debug)]
-pub(crate) enum Query {
-    Sizes { reply: oneshot::Sender<MemberSizes> },
 }
 
 /// One member: a node, and the channel to the others.
@@ -131,8 +125,10 @@ impl Backend {
 }
 
 impl client::backend::Backend for Backend {
-    type Status = Status;
-    type Query = Query;
+    /// And how many members the cluster has, if it does not admit this process.
+    type Status = (MemberStatus, Option<u32>);
+    /// Where the sizes go.
+    type Query = oneshot::Sender<MemberSizes>;
 
     fn profile(&self) -> Profile {
         self.profile
@@ -193,12 +189,11 @@ impl client::backend::Backend for Backend {
         self.node.next_wake().into_iter().chain(self.leaving).chain(Some(tick)).min()
     }
 
-    fn status(&self) -> Status {
-        self.node.status()
+    fn status(&self) -> Self::Status {
+        (self.node.status(), self.node.refused_limit())
     }
 
-    fn query(&mut self, _: Instant, query: Query, pending: usize) {
-        let Query::Sizes { reply } = query;
+    fn query(&mut self, _: Instant, reply: Self::Query, pending: usize) {
         // A caller that was dropped needs no reply.
         let _ = reply.send(self.node.sizes(pending));
     }

@@ -6,7 +6,7 @@ use gaggle_channels::Channel;
 use tokio::sync::oneshot;
 
 use super::{
-    backend::{Backend, Policy, Query},
+    backend::{Backend, Policy},
     node::MemberSizes,
     options::MemberOptions,
 };
@@ -52,19 +52,17 @@ impl Member {
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut status = self.status();
-        match status.wait_for(|status| status.ready || status.full.is_some()).await {
-            Ok(status) => match status.full {
-                Some(limit) => {
-                    Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
-                }
-                None => Ok(()),
-            },
-            Err(_) => Err(self.end_error()),
+        let known = status.wait_for(|(status, refused)| status.ready || refused.is_some()).await;
+        match *known.map_err(|_| self.end_error())? {
+            (_, None) => Ok(()),
+            (_, Some(limit)) => {
+                Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
+            }
         }
     }
 
     pub(crate) fn member_status(&self) -> MemberStatus {
-        MemberStatus::from(&*self.status().borrow())
+        self.status().borrow().0.clone()
     }
 
     pub(crate) fn group_status(&self) -> Option<MemberStatus> {
@@ -73,6 +71,6 @@ impl Member {
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
         let (reply, sizes) = oneshot::channel();
-        self.ask_backend(Query::Sizes { reply }, sizes).await
+        self.ask_backend(reply, sizes).await
     }
 }

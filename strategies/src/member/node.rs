@@ -18,9 +18,9 @@ use std::{collections::BTreeMap, mem, time::Duration};
 
 use gaggle_channels::NodeName;
 
+pub(crate) use self::outbox::Frame;
 pub use self::standing::MemberSizes;
 use self::{leadership::Leadership, outbox::Outbox, roster::Roster};
-pub(crate) use self::{outbox::Frame, standing::Status};
 use super::{
     formation::{Formation, PRESENCE_EVERY},
     group::{self, Group, GroupError},

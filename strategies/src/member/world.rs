@@ -13,7 +13,7 @@ use std::{
 use gaggle_channels::NodeName;
 
 use crate::{
-    Instant, Lock, MemberOptions, Nonce, Owner,
+    Instant, Lock, MemberOptions, MemberStatus, Nonce, Owner,
     client::{
         call::{Answer, Call, CallId, LockCall, Output, Query, Until},
         command::earlier,
@@ -23,7 +23,7 @@ use crate::{
     member::{
         backend::{Policy, profile},
         group::{Group, GroupError},
-        node::{Frame, Node, Status},
+        node::{Frame, Node},
         wire::{self, Body},
     },
     random::mix,
@@ -184,8 +184,12 @@ impl World {
         self.nodes[name].node.group().expect("it is in a group")
     }
 
-    pub(super) fn status(&self, name: &str) -> Status {
+    pub(super) fn status(&self, name: &str) -> MemberStatus {
         self.nodes[name].node.status()
+    }
+
+    pub(super) fn refused_limit(&self, name: &str) -> Option<u32> {
+        self.nodes[name].node.refused_limit()
     }
 
     /// The name of the leader that a majority of running nodes follows.

@@ -10,26 +10,6 @@ use crate::{MemberStatus, lock_table::Sizes, member::options::Members};
 /// How long a nameless process is remembered.
 const REMEMBER: Duration = Duration::from_secs(60);
 
-/// What a member knows of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Status {
-    /// It votes, in a group that has a leader and is not in the middle of changing members.
-    pub(crate) ready: bool,
-    pub(crate) leader: Option<NodeName>,
-    pub(crate) leads: bool,
-    pub(crate) group: Option<u128>,
-    pub(crate) term: u64,
-    /// The cluster has this many members and does not admit this process.
-    pub(crate) full: Option<u32>,
-}
-
-impl From<&Status> for MemberStatus {
-    fn from(status: &Status) -> Self {
-        let Status { ready, leader, leads, group, term, .. } = status.clone();
-        Self { ready, leader, leads, group, term }
-    }
-}
-
 /// How much a member remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberSizes {
@@ -48,22 +28,24 @@ pub struct MemberSizes {
 }
 
 impl Node {
-    pub(crate) fn status(&self) -> Status {
-        let Some(group) = &self.group else {
-            return Status { full: self.formation.refused_limit(), ..Status::default() };
-        };
+    pub(crate) fn status(&self) -> MemberStatus {
+        let Some(group) = &self.group else { return MemberStatus::default() };
         let leader = self.leadership.leader().and_then(|id| {
             let me = id == self.identity.incarnation();
             if me { Some(self.identity.name()) } else { group.name_of(id) }
         });
-        Status {
+        MemberStatus {
             ready: group.votes() && group.is_settled() && leader.is_some(),
             leader: leader.cloned(),
             leads: group.is_leader(),
             group: Some(group.id()),
             term: group.term(),
-            full: None,
         }
+    }
+
+    /// How many members the cluster has, if it does not admit this process.
+    pub(crate) fn refused_limit(&self) -> Option<u32> {
+        self.formation.refused_limit()
     }
 
     /// What this member's own table shows of a key.

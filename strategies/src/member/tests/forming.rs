@@ -49,7 +49,7 @@ fn nameless_group_keeps_its_names() {
     world.kill("q");
     world.start("s");
     world.run(5_000);
-    assert_eq!(world.status("s").full, Some(3));
+    assert_eq!(world.refused_limit("s"), Some(3));
     assert_eq!(world.status("s").group, None);
     world.start("q");
     world.run_until(3_000, "the lost member's name votes again", |w| w.status("q").ready);

@@ -216,7 +216,7 @@ fn member_ignores_full() {
     send(&mut world, &follower, 0, &Body::Full { limit: 3 });
     world.run(20);
     assert!(!world.answers.contains_key(&waiting), "it waits on");
-    assert_eq!(world.status(&follower).full, None);
+    assert_eq!(world.refused_limit(&follower), None);
 }
 
 #[test]
