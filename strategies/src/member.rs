@@ -27,6 +27,7 @@ mod membership;
 mod node;
 mod options;
 mod peers;
+mod strategy;
 #[cfg(test)]
 mod tests;
 mod ticks;
@@ -37,7 +38,7 @@ mod wire;
 #[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
 pub(crate) mod world;
 
-pub(crate) use self::{backend::Policy, handle::Member};
+pub(crate) use self::{backend::Policy, handle::Member, strategy::member_strategy};
 pub use self::{
     node::MemberSizes,
     options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members},
