@@ -1,4 +1,9 @@
 //! The commands of a lock table, and their effects.
+//!
+//! `key` and `nonce` name the acquisition. `process` is the sender of a command; in an effect it is
+//! the receiver of the reply, or the process that holds or waits. `request` is the number that the
+//! process gave its LOCK or EXTEND: in an effect that answers neither, the latest of the nonce.
+#![allow(missing_docs, reason = "what recurs is said above")]
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -44,9 +49,7 @@ pub enum Command {
     /// Frees the acquisition of `nonce`, whether it holds or waits; for a nonce never seen it
     /// leaves a tombstone, so that a LOCK that arrives later grants nothing.
     Unlock {
-        /// The key.
         key: Arc<str>,
-        /// The acquisition.
         nonce: Nonce,
         /// The sender knows that no copy of its LOCK can still arrive (it was sent once, and
         /// answered): then nothing need be remembered.
@@ -54,22 +57,15 @@ pub enum Command {
     },
     /// Ends the lease of `nonce` at the later of its present end and `duration_ms` from now.
     Extend {
-        /// The key.
         key: Arc<str>,
-        /// The acquisition.
         nonce: Nonce,
         /// The sender, which holds from now on.
         process: ProcessId,
-        /// Names this request among those of `process`.
         request: u64,
-        /// From now.
         duration_ms: u64,
     },
     /// Drops every waiter of a process that was replaced, or was silent for `waiter_ttl`.
-    Gone {
-        /// The process.
-        process: ProcessId,
-    },
+    Gone { process: ProcessId },
     /// Moves the time on, and ends leases and waits.
     Noop,
 }
@@ -77,11 +73,9 @@ pub enum Command {
 /// A LOCK command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRequest {
-    /// The key.
     pub key: Arc<str>,
     /// The acquisition. A repeated nonce keeps its grant or its position.
     pub nonce: Nonce,
-    /// The sender.
     pub process: ProcessId,
     /// Names this LOCK among the requests of `process`: copies of one have the same, and a later
     /// LOCK of the nonce has a greater one. A reply carries it, because a late copy of an earlier
@@ -89,11 +83,9 @@ pub struct LockRequest {
     pub request: u64,
     /// The lease, from the grant on.
     pub duration_ms: u64,
-    /// How long to queue.
     pub wait: Wait,
     /// The latest cluster time that the sender had seen at the nonce's first send.
     pub seen: Seen,
-    /// For inspection.
     #[serde(deserialize_with = "shared_owner")]
     pub owner: Arc<Owner>,
 }
@@ -132,32 +124,12 @@ pub enum Effect {
     /// The nonce holds the key (also the reply to a repeated LOCK).
     Granted(Grant),
     /// The nonce waits (also the reply to a repeated LOCK).
-    Queued {
-        /// The key.
-        key: Arc<str>,
-        /// The acquisition.
-        nonce: Nonce,
-        /// The sender.
-        process: ProcessId,
-        /// The number of the request.
-        request: u64,
-    },
+    Queued { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64 },
     /// The LOCK grants nothing. It is decided again when it is repeated.
-    Refused {
-        /// The acquisition.
-        nonce: Nonce,
-        /// The sender.
-        process: ProcessId,
-        /// The number of the request.
-        request: u64,
-        /// Why.
-        reason: Refusal,
-    },
+    Refused { nonce: Nonce, process: ProcessId, request: u64, reason: Refusal },
     /// The reply to an UNLOCK.
     Unlocked {
-        /// The key.
         key: Arc<str>,
-        /// The acquisition.
         nonce: Nonce,
         /// Its latest LOCK, or the EXTEND by which the lock was transferred; 0 if it neither held
         /// nor waited.
@@ -167,39 +139,16 @@ pub enum Effect {
     },
     /// The reply to an EXTEND.
     Extended {
-        /// The acquisition.
         nonce: Nonce,
-        /// The sender.
         process: ProcessId,
-        /// The number of the request.
         request: u64,
         /// The token and the end of the lease; `None` if the nonce does not hold the key.
         held: Option<(u64, ClusterTime)>,
     },
     /// A lease expired.
-    Expired {
-        /// The key.
-        key: Arc<str>,
-        /// The acquisition.
-        nonce: Nonce,
-        /// The holder's process.
-        process: ProcessId,
-        /// As in [`Unlocked`](Self::Unlocked).
-        request: u64,
-        /// Its token.
-        token: u64,
-    },
+    Expired { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64, token: u64 },
     /// A waiter left the queue without a grant: its `max_wait` is over, or its process is silent.
-    Dropped {
-        /// The key.
-        key: Arc<str>,
-        /// The acquisition.
-        nonce: Nonce,
-        /// The waiter's process.
-        process: ProcessId,
-        /// Its latest LOCK.
-        request: u64,
-    },
+    Dropped { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64 },
 }
 
 /// A grant, with both stamps that the holder's deadline needs.
@@ -207,11 +156,8 @@ pub enum Effect {
 /// The reply to a repeated LOCK has the stamps of the grant that it finds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The key.
     pub key: Arc<str>,
-    /// The acquisition.
     pub nonce: Nonce,
-    /// The holder's process.
     pub process: ProcessId,
     /// The latest LOCK of the nonce that `process` sent.
     pub request: u64,

@@ -25,25 +25,19 @@ const VERSION: u8 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// Written by a version that this one does not know (contract, rule 12).
-    #[error("snapshot of version {found}, this one reads version {VERSION}")]
-    Version {
-        /// The version it names.
-        found: u8,
-    },
+    #[error("snapshot of version {0}, this one reads version {VERSION}")]
+    Version(u8),
     /// Not a snapshot, or cut off.
     #[error("snapshot does not decode")]
     Malformed(#[from] postcard::Error),
     /// It decodes, but no table can be in this state.
-    #[error("snapshot contradicts itself: {what}")]
-    Inconsistent {
-        /// The rule that it breaks.
-        what: &'static str,
-    },
+    #[error("snapshot contradicts itself: {0}")]
+    Inconsistent(&'static str),
 }
 
 impl From<&'static str> for SnapshotError {
     fn from(what: &'static str) -> Self {
-        Self::Inconsistent { what }
+        Self::Inconsistent(what)
     }
 }
 
@@ -95,7 +89,7 @@ impl LockTable {
     pub fn restore(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let (version, body) = postcard::take_from_bytes(bytes)?;
         if version != VERSION {
-            return Err(SnapshotError::Version { found: version });
+            return Err(SnapshotError::Version(version));
         }
         let (image, rest) = postcard::take_from_bytes::<Image>(body)?;
         require(rest.is_empty(), "bytes after its end")?;

@@ -71,7 +71,7 @@ fn unknown_version_is_named() {
     let mut bytes = rich().table.snapshot();
     bytes[0] = 9;
     let error = LockTable::restore(&bytes).unwrap_err();
-    assert!(matches!(error, SnapshotError::Version { found: 9 }), "{error}");
+    assert!(matches!(error, SnapshotError::Version(9)), "{error}");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn contradictory_table_is_refused() {
         assert!(checked.is_err(), "{what}: check() passes");
         let error = LockTable::restore(&table.snapshot()).expect_err(what);
         assert!(
-            matches!(error, SnapshotError::Inconsistent { what: found } if found == what),
+            matches!(error, SnapshotError::Inconsistent(found) if found == what),
             "{what}: {error}"
         );
     }
@@ -195,7 +195,7 @@ fn repeated_or_unordered_keys_are_refused() {
         let mut bytes = good.clone();
         (bytes[at(b'a')], bytes[at(b'b')]) = (first, second);
         let error = LockTable::restore(&bytes).unwrap_err();
-        let right = matches!(error, SnapshotError::Inconsistent { what: "keys out of order" });
+        let right = matches!(error, SnapshotError::Inconsistent("keys out of order"));
         assert!(right, "{error}");
     }
 }

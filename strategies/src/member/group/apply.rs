@@ -268,7 +268,7 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
         Err(EntryError::Malformed) => Err(Invalid::Payload),
         Ok(state) => {
             let table = LockTable::restore(&state.table);
-            let garbage = table.is_err_and(|e| !matches!(e, SnapshotError::Version { .. }));
+            let garbage = table.is_err_and(|e| !matches!(e, SnapshotError::Version(_)));
             let nameless = state.roster.iter().any(|(_, name)| NodeName::new(name).is_err());
             if garbage || nameless { Err(Invalid::Payload) } else { Ok(()) }
         }
