@@ -88,12 +88,8 @@ mod tests {
     use super::*;
     use crate::UnavailableKind;
 
-    #[derive(Debug, thiserror::Error)]
-    #[error("refused")]
-    struct Refused;
-
     fn cause() -> Cause {
-        Cause::new(UnavailableKind::Refused, Refused)
+        Cause::new(UnavailableKind::Refused, "refused")
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The commands of the core to a backend, and the events of a backend.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::call::{CallId, Until};
 use crate::{Capabilities, Drift, Error, Inspection, Instant, Nonce, Owner, UnavailableKind};
@@ -182,19 +182,15 @@ pub(crate) enum Memory {
 }
 
 /// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cause {
-    source: Arc<dyn StdError + Send + Sync>,
     kind: UnavailableKind,
+    text: Arc<str>,
 }
 
 impl Cause {
-    /// A cause with its public kind.
-    pub(crate) fn new(
-        kind: UnavailableKind,
-        source: impl StdError + Send + Sync + 'static,
-    ) -> Self {
-        Self { source: Arc::new(source), kind }
+    pub(crate) fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
+        Self { kind, text: text.into() }
     }
 
     /// Whether repeating the request is of no use.
@@ -204,25 +200,7 @@ impl Cause {
 
     /// The public error.
     pub(crate) fn to_error(&self) -> Error {
-        Error::unavailable(self.kind, self.clone())
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.source, f)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.source, f)
-    }
-}
-
-impl StdError for Cause {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.source()
+        Error::unavailable(self.kind, &*self.text)
     }
 }
 

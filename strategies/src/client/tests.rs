@@ -22,10 +22,6 @@ fn nonce(n: u128) -> Nonce {
     Nonce::from_u128(n)
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("refused")]
-struct Refused;
-
 fn profile(resend: bool) -> Profile {
     Profile {
         capabilities: Capabilities::none("test"),
@@ -79,7 +75,7 @@ fn granted(id: u128) -> Event {
 }
 
 fn failed(of: Subject, fate: Fate) -> Event {
-    Event::Failed { of, fate, cause: Cause::new(UnavailableKind::Refused, Refused) }
+    Event::Failed { of, fate, cause: Cause::new(UnavailableKind::Refused, "refused") }
 }
 
 fn answers(core: &mut Core) -> Vec<(CallId, Answer)> {
@@ -191,7 +187,10 @@ fn outage_refuses_tries_but_no_waits() {
     core.handle(at(0), Event::Down { cause: None });
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     core.call(at(0), waits(2, 5_000));
-    core.handle(at(5), Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, Refused)) });
+    core.handle(
+        at(5),
+        Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, "refused")) },
+    );
     assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
     core.handle(at(10), Event::Up { memory: Memory::Perhaps });
     assert_eq!(sent(&mut core, 10).len(), 1);
@@ -228,7 +227,7 @@ fn permanent_failure_ends_a_wait_at_once() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    let cause = Cause::new(UnavailableKind::Misconfigured, Refused);
+    let cause = Cause::new(UnavailableKind::Misconfigured, "refused");
     core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
     assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
     assert!(core.pending() == 0);

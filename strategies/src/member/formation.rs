@@ -50,14 +50,7 @@ pub(super) struct Formation {
     /// Foreign names, sets of names and clusters that were warned of.
     warned: BTreeSet<String>,
     /// Why there is no group, as last reported.
-    reported: Option<NoGroup>,
-}
-
-/// Why this process is in no group.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no group yet: waiting for {missing}")]
-pub(super) struct NoGroup {
-    missing: String,
+    reported: Option<String>,
 }
 
 #[derive(Debug)]
@@ -264,8 +257,8 @@ impl Formation {
     }
 
     /// Why there is no group, if that has changed since the last report.
-    pub(super) fn report(&mut self, now: Instant, peers: &Peers) -> Option<NoGroup> {
-        let reason = NoGroup { missing: self.missing(now, peers) };
+    pub(super) fn report(&mut self, now: Instant, peers: &Peers) -> Option<String> {
+        let reason = format!("no group yet: waiting for {}", self.missing(now, peers));
         let has_changed = self.reported.as_ref() != Some(&reason);
         self.reported = Some(reason.clone());
         has_changed.then_some(reason)

@@ -54,7 +54,7 @@ impl ConnectionError {
             | Self::Silent { .. } => UnavailableKind::Unreachable,
             _ => UnavailableKind::Misconfigured,
         };
-        Cause::new(kind, self.clone())
+        Cause::new(kind, self.to_string())
     }
 }
 
@@ -64,7 +64,7 @@ impl RequestError {
             Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
             _ => UnavailableKind::Misconfigured,
         };
-        Cause::new(kind, self.clone())
+        Cause::new(kind, self.to_string())
     }
 }
 

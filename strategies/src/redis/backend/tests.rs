@@ -345,12 +345,15 @@ fn down_cause(events: &[Event]) -> &Cause {
 fn failed_attempt_names_address_and_cause() {
     let mut lab = Lab::new(Way::Refused);
     let events = lab.turn();
-    assert_eq!(down_cause(&events).to_string(), "cannot reach Redis at here:1: connection refused");
+    assert_eq!(
+        down_cause(&events).to_error().to_string(),
+        "cannot reach Redis at here:1: connection refused"
+    );
     let mut lab = Lab::new(Way::Silent);
     assert!(lab.after(CONNECT_TIMEOUT - Duration::from_millis(1)).is_empty());
     let events = lab.after(Duration::from_millis(1));
     assert_eq!(
-        down_cause(&events).to_string(),
+        down_cause(&events).to_error().to_string(),
         "cannot reach Redis at here:1: no connection within 500ms"
     );
 }
@@ -383,7 +386,8 @@ fn server_is_checked_on_every_connection() {
     lab.after(Duration::from_millis(5));
     let events = lab.connect();
     let cause = down_cause(&events);
-    assert!(cause.is_permanent() && cause.to_string().contains("allkeys-lru"), "{cause}");
+    let error = cause.to_error();
+    assert!(cause.is_permanent() && error.to_string().contains("allkeys-lru"), "{error}");
     lab.policy = "noeviction";
     lab.after(Duration::from_secs(1));
     assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Perhaps }]));
