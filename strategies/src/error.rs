@@ -1,6 +1,6 @@
 //! The one public error: variants by what a caller can do.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc};
 
 use crate::{MaxWait, Owner};
 
@@ -235,20 +235,6 @@ impl Error {
             | Self::Failed { .. }
             | Self::InvalidKey { .. }
             | Self::InvalidOptions { .. } => true,
-        }
-    }
-
-    /// `InvalidOptions` for a duration outside `min..=max`.
-    pub(crate) fn duration(
-        field: &'static str,
-        value: Duration,
-        min: Duration,
-        max: Duration,
-    ) -> Self {
-        Self::InvalidOptions {
-            field,
-            value: format!("{value:?}"),
-            limit: format!("{min:?} to {max:?}"),
         }
     }
 }

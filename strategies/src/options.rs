@@ -110,10 +110,8 @@ impl LockOptions {
 
     fn check(&self) -> Result<(), Error> {
         check_duration(self.duration)?;
-        if let MaxWait::AtMost(wait) = self.max_wait
-            && wait > MAX_WAIT_MAX
-        {
-            return Err(Error::duration("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX));
+        if let MaxWait::AtMost(wait) = self.max_wait {
+            check_span("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX)?;
         }
         match &self.label {
             Some(label) if label.len() > LABEL_BYTES_MAX => Err(Error::InvalidOptions {
@@ -144,10 +142,21 @@ pub fn check_key(key: &str) -> Result<(), Error> {
 ///
 /// [`Error::InvalidOptions`] naming `duration`.
 pub fn check_duration(duration: Duration) -> Result<(), Error> {
-    if !(DURATION_MIN..=DURATION_MAX).contains(&duration) {
-        return Err(Error::duration("duration", duration, DURATION_MIN, DURATION_MAX));
+    check_span("duration", duration, DURATION_MIN, DURATION_MAX)
+}
+
+/// Checks that a duration is of `min` to `max`.
+pub(crate) fn check_span(
+    field: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
+        return Ok(());
     }
-    Ok(())
+    let (value, limit) = (format!("{value:?}"), format!("{min:?} to {max:?}"));
+    Err(Error::InvalidOptions { field, value, limit })
 }
 
 /// The check that every strategy makes of a lock request, before any I/O.

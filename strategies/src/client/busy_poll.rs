@@ -7,27 +7,17 @@
 
 use std::time::Duration;
 
-use crate::{Error, Instant};
+use crate::Instant;
 
 /// The default limit: about what waking a core costs.
 pub(crate) const BUSY_POLL: Duration = Duration::from_micros(100);
 /// Beyond this, sleeping costs next to nothing.
-const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
+pub(crate) const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
 /// How many requests at most skip polling before the next polls. It bounds the cost if replies are
 /// always late.
 const WITHOUT_MAX: u32 = 63;
 /// How often a driver polls at most, in case the clock stands still.
 const POLLS_MAX: u32 = 10_000;
-
-/// # Errors
-///
-/// [`Error::InvalidOptions`] naming `busy_poll`.
-pub(crate) fn check_busy_poll(limit: Duration) -> Result<(), Error> {
-    if limit > BUSY_POLL_MAX {
-        return Err(Error::duration("busy_poll", limit, Duration::ZERO, BUSY_POLL_MAX));
-    }
-    Ok(())
-}
 
 /// Whether to poll, by how soon answers came.
 #[derive(Debug)]
@@ -140,12 +130,5 @@ mod tests {
         let mut busy = BusyPoll::new(Duration::ZERO);
         busy.begin(at(0));
         assert!(!busy.is_polling());
-    }
-
-    #[test]
-    fn a_limit_beyond_a_millisecond_is_refused() {
-        check_busy_poll(BUSY_POLL_MAX).unwrap();
-        let refused = check_busy_poll(BUSY_POLL_MAX + Duration::from_nanos(1));
-        assert!(matches!(refused, Err(Error::InvalidOptions { field: "busy_poll", .. })));
     }
 }

@@ -25,8 +25,9 @@ use super::{
     pending::Pending,
 };
 use crate::{
-    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
-    check_duration, check_key, extended, gone, random::Draws, sync::AtomicBool, wait::whole_ms,
+    Clock, DURATION_MAX, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner,
+    UnavailableKind, check_duration, check_key, extended, gone, options::check_span, random::Draws,
+    sync::AtomicBool, wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent.
@@ -250,12 +251,8 @@ impl<B: Backend> Client<B> {
 
     /// Some backends bound leases more tightly than the contract does.
     pub(super) fn check_lease(&self, duration: Duration) -> Result<(), Error> {
-        match self.profile.lease_max {
-            Some(most) if duration > most => {
-                Err(Error::duration("duration", duration, DURATION_MIN, most))
-            }
-            _ => Ok(()),
-        }
+        let most = self.profile.lease_max.unwrap_or(DURATION_MAX);
+        check_span("duration", duration, DURATION_MIN, most)
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {

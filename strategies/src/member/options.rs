@@ -9,8 +9,9 @@ use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
     BootClock, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner, REQUEST_TIMEOUT,
-    client::busy_poll::{BUSY_POLL, check_busy_poll},
+    client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
     lock_table::TableConfig,
+    options::check_span,
     wait::whole_ms,
 };
 
@@ -284,7 +285,7 @@ impl MemberOptions {
             ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];
         match rules.into_iter().find(|(_, holds, ..)| !holds) {
-            None => check_busy_poll(self.busy_poll),
+            None => check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX),
             Some((field, _, value, limit)) => {
                 Err(Error::InvalidOptions { field, value, limit: limit.to_owned() })
             }

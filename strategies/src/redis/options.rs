@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
-    client::busy_poll::{BUSY_POLL, check_busy_poll},
+    client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
+    options::check_span,
 };
 
 /// How the waiters of a key are served.
@@ -182,21 +183,14 @@ impl RedisOptions {
             });
         }
         let (ms, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
-        within("request_timeout", self.request_timeout, ms, hour)?;
-        within("connect_timeout", self.connect_timeout, ms, hour)?;
-        within("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
-        within("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
-        check_busy_poll(self.busy_poll)?;
+        check_span("request_timeout", self.request_timeout, ms, hour)?;
+        check_span("connect_timeout", self.connect_timeout, ms, hour)?;
+        check_span("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
+        check_span("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
+        check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
         count("waiters_max", self.waiters_max)?;
         count("nonces_max", self.nonces_max)
     }
-}
-
-fn within(field: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), Error> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::duration(field, value, min, max))
 }
 
 fn count(field: &'static str, value: u64) -> Result<(), Error> {
