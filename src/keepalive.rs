@@ -44,7 +44,7 @@ impl Drop for KeepAlive {
 /// Extends until `max_hold` is reached, the lock is lost or the handle has ended. The lease then
 /// expires, and `lost()` completes at its deadline.
 pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
-    let mut backoff = Backoff::new(duration);
+    let mut failures = 0;
     let mut wake_at = hold.clock.now().after(duration / EXTEND_AFTER_PARTS);
     loop {
         hold.clock.sleep_until(wake_at).await;
@@ -61,12 +61,13 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
         }
         match hold.extend(wanted).await {
             Ok(()) => {
-                backoff = Backoff::new(duration);
+                failures = 0;
                 wake_at = now.after(duration / EXTEND_AFTER_PARTS);
             }
             Err(error) if is_final(&error) => return,
             Err(error) => {
-                let pause = backoff.next();
+                failures += 1;
+                let pause = pause_after(failures, duration);
                 tracing::debug!(%error, ?pause, "auto-extend failed, trying again");
                 wake_at = hold.clock.now().after(pause).min(deadline);
             }
@@ -79,23 +80,12 @@ fn is_final(error: &Error) -> bool {
     !matches!(error, Error::Unavailable { .. } | Error::Unknown | Error::Limit { .. })
 }
 
-/// Pauses that double up to a bound, each shortened by up to a half at random, so that the guards
-/// of one process do not retry in step.
-struct Backoff {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Backoff {
-    fn new(duration: Duration) -> Self {
-        Self { next: duration / FIRST_PAUSE_PARTS, longest: duration / LONGEST_PAUSE_PARTS }
-    }
-
-    fn next(&mut self) -> Duration {
-        let pause = self.next.max(DURATION_MIN);
-        self.next = (self.next * 2).min(self.longest);
-        pause.mul_f64(rand::rng().random_range(0.5..=1.0))
-    }
+/// The pause after this many failures in a row. It doubles up to a bound, and is shortened by up to a
+/// half at random, so that the guards of one process do not retry in step.
+fn pause_after(failures: u32, duration: Duration) -> Duration {
+    let doubled = (duration / FIRST_PAUSE_PARTS).saturating_mul(1 << (failures - 1).min(16));
+    let pause = doubled.min(duration / LONGEST_PAUSE_PARTS).max(DURATION_MIN);
+    pause.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
 #[cfg(test)]
@@ -104,9 +94,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_sixth_and_vary_by_half() {
-        let mut backoff = Backoff::new(Duration::from_millis(4800));
-        for longest in [100, 200, 400, 800, 800, 800] {
-            let pause = backoff.next();
+        for (failures, longest) in (1..).zip([100, 200, 400, 800, 800, 800]) {
+            let pause = pause_after(failures, Duration::from_millis(4800));
             assert!(pause <= Duration::from_millis(longest), "{pause:?} > {longest} ms");
             assert!(pause >= Duration::from_millis(longest / 2), "{pause:?} < {longest} ms / 2");
         }
