@@ -187,12 +187,8 @@ pub trait Channel: Send + Sync + 'static {
 }
 
 fn check_length(frame: &Bytes) -> Result<(), ChannelError> {
-    match frame.len() {
-        bytes if bytes > FRAME_BYTES_MAX => {
-            Err(ChannelError::FrameTooLong { bytes, limit: FRAME_BYTES_MAX })
-        }
-        _ => Ok(()),
-    }
+    let (bytes, limit) = (frame.len(), FRAME_BYTES_MAX);
+    if bytes > limit { Err(ChannelError::FrameTooLong { bytes, limit }) } else { Ok(()) }
 }
 
 /// Why a channel refused a call.

@@ -52,8 +52,6 @@ const LINGER: Duration = Duration::from_millis(100);
 /// | silence | 3 to 4 s | a half-open connection is closed; sign of life each second |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
-    name: NodeName,
-    topics: Topics,
     server: Arc<Server>,
     shared: Arc<Shared>,
     running: AsyncMutex<Option<JoinHandle<()>>>,
@@ -75,9 +73,9 @@ impl Redis {
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: RedisOptions) -> Result<Self, ChannelError> {
         let topics = Topics::new(&options.cluster, &options.name);
-        let server = Arc::new(Server::new(options.check()?, topics.clone()));
+        let server = Arc::new(Server::new(options.check()?, topics));
         let (shared, running) = (Arc::default(), AsyncMutex::new(None));
-        Ok(Self { name: options.name, topics, server, shared, running })
+        Ok(Self { server, shared, running })
     }
 
     /// To one node, or to all.
@@ -85,7 +83,7 @@ impl Redis {
         check_length(frame)?;
         self.shared.inbox.check_open()?;
         let outgoing = self.shared.lock();
-        let publish = |outgoing: &Outgoing| outgoing.send(self.topics.publish(to, frame));
+        let publish = |outgoing: &Outgoing| outgoing.send(self.server.topics.publish(to, frame));
         let sent = outgoing.as_ref().is_some_and(publish);
         self.shared.inbox.count_sent(sent);
         if !sent {
@@ -126,7 +124,7 @@ impl Shared {
 #[async_trait]
 impl Channel for Redis {
     fn name(&self) -> &NodeName {
-        &self.name
+        &self.server.topics.me
     }
 
     async fn connect(&self) -> Result<(), ChannelError> {
@@ -192,6 +190,6 @@ impl Drop for Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Redis").field("name", self.name()).finish_non_exhaustive()
     }
 }

@@ -37,7 +37,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The server, as one node uses it.
 pub(super) struct Server {
     info: ConnectionInfo,
-    topics: Topics,
+    pub(super) topics: Topics,
 }
 
 /// A subscribed connection, and the frames to publish on it.
@@ -219,19 +219,13 @@ fn take(shared: &Shared, mine: &str, push: &PushInfo) {
 fn of_login(error: &RedisError) -> Problem {
     match error.code() {
         Some(code) => Problem::Refused(code.to_owned()),
-        None => of_library(error),
+        None => of_command(error),
     }
 }
 
 fn of_command(error: &RedisError) -> Problem {
-    match error.code() {
-        Some(_) => Problem::Refused(error.to_string()),
-        None => of_library(error),
-    }
-}
-
-fn of_library(error: &RedisError) -> Problem {
     match error {
+        _ if error.code().is_some() => Problem::Refused(error.to_string()),
         _ if error.is_timeout() => Problem::Silent,
         _ if error.is_io_error() => Problem::Io(error.to_string()),
         _ => Problem::Io(error.category().to_owned()),

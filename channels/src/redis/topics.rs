@@ -15,7 +15,7 @@ pub(super) struct Topics {
     prefix: String,
     pub(super) all: String,
     pub(super) mine: String,
-    me: NodeName,
+    pub(super) me: NodeName,
 }
 
 impl Topics {
