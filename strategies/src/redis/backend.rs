@@ -19,7 +19,7 @@ use super::{
     error::{ConnectionError, Refusal, RequestError, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
-    protocol::{self, Locked, Reply},
+    protocol::{self, Locked, Malformed, Reply},
     request::{Encoder, Request},
     waiters::Waiters,
 };
@@ -82,7 +82,7 @@ impl Backend {
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             allow_eviction: options.allow_eviction,
         };
-        let settings = Settings::new(&info, handshake, &options);
+        let settings = Settings::new(&info, handshake, options.clone());
         let connection = Connection::new(dial, settings, Ids::new(draws.draw()), now);
         let waiters = Waiters::new(options.waiter_ttl, draws);
         Ok(Self {
@@ -134,43 +134,45 @@ impl Backend {
         if let Value::ServerError(error) = value {
             return self.refused(request, &error, events);
         }
-        let read = match &request {
-            Request::Command(Command::Lock { nonce, key, lease, .. }) => protocol::locked(value)
-                .map(|reply| {
-                    let answer = self.learn(reply, events);
-                    events.extend(self.locked(*nonce, key, *lease, answer));
-                }),
-            Request::Command(Command::Unlock { nonce, .. }) => {
-                protocol::unlocked(value).map(|reply| {
-                    let held = self.learn(reply, events);
-                    events.push(Event::Unlocked { nonce: *nonce, held });
-                })
-            }
-            Request::Command(Command::Extend { id, token, .. }) => {
-                protocol::extended(value).map(|reply| {
-                    let held = self.learn(reply, events);
-                    events.push(Event::Extended { id: *id, token: held.then_some(*token) });
-                })
-            }
-            Request::Command(Command::Inspect { id, .. }) => {
-                protocol::inspected(value).map(|reply| {
-                    let found = self.learn(reply, events);
-                    events.push(Event::Inspected { id: *id, found });
-                })
-            }
-            Request::Poll(poll) => protocol::found(value, &poll.nonces).map(|reply| {
-                let found = self.learn(reply, events);
-                self.waiters.polled(poll, &found, events);
-            }),
-            Request::Ping | Request::Command(_) => Ok(()),
-        };
-        if let Err(what) = read {
+        if let Err(what) = self.read(&request, value, events) {
             let address = self.connection.address().to_owned();
             let error = RequestError::Malformed { address, what };
             tracing::warn!(%error, "redis answered what no script of ours answers");
             fail(&request, Fate::Unanswered, &error.cause(), events);
         }
         None
+    }
+
+    fn read(
+        &mut self,
+        request: &Request,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Malformed> {
+        match request {
+            Request::Command(Command::Lock { nonce, key, lease, .. }) => {
+                let answer = self.learn(protocol::locked(value)?, events);
+                events.extend(self.locked(*nonce, key, *lease, answer));
+            }
+            Request::Command(Command::Unlock { nonce, .. }) => {
+                let held = self.learn(protocol::unlocked(value)?, events);
+                events.push(Event::Unlocked { nonce: *nonce, held });
+            }
+            Request::Command(Command::Extend { id, token, .. }) => {
+                let held = self.learn(protocol::extended(value)?, events);
+                events.push(Event::Extended { id: *id, token: held.then_some(*token) });
+            }
+            Request::Command(Command::Inspect { id, .. }) => {
+                let found = self.learn(protocol::inspected(value)?, events);
+                events.push(Event::Inspected { id: *id, found });
+            }
+            Request::Poll(poll) => {
+                let found = self.learn(protocol::found(value, &poll.nonces)?, events);
+                self.waiters.polled(poll, &found, events);
+            }
+            Request::Ping | Request::Command(_) => {}
+        }
+        Ok(())
     }
 
     /// Takes time and grants of a reply, and returns its answer.

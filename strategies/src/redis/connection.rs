@@ -33,23 +33,19 @@ use crate::{
 pub(super) struct Settings {
     pub(super) login: RedisConnectionInfo,
     pub(super) handshake: Handshake,
-    pub(super) connect_timeout: Duration,
-    /// After this long without an answer a connection is dropped.
-    pub(super) request_timeout: Duration,
-    /// After this long without a sign of life an idle connection is tested.
-    pub(super) ping_after: Duration,
+    pub(super) options: RedisOptions,
 }
 
 impl Settings {
-    pub(super) fn new(info: &ConnectionInfo, handshake: Handshake, options: &RedisOptions) -> Self {
+    pub(super) fn new(info: &ConnectionInfo, handshake: Handshake, options: RedisOptions) -> Self {
         let login = info.redis_settings().clone();
-        Self {
-            login: login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name(),
-            handshake,
-            connect_timeout: options.connect_timeout,
-            request_timeout: options.request_timeout,
-            ping_after: options.waiter_ttl,
-        }
+        let login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        Self { login, handshake, options }
+    }
+
+    /// After this long without a sign of life an idle connection is tested.
+    fn ping_after(&self) -> Duration {
+        self.options.waiter_ttl
     }
 }
 
@@ -178,7 +174,7 @@ impl Connection {
         if let Some(reason) = pipeline.end() {
             return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
         }
-        let timeout = self.settings.request_timeout;
+        let timeout = self.settings.options.request_timeout;
         let silent = !pipeline.is_idle() && silent_since.after(timeout) <= now;
         silent.then(|| ConnectionError::Silent { address: address(), timeout })
     }
@@ -210,7 +206,7 @@ impl Connection {
     /// Whether an idle connection is to be tested.
     pub(super) fn is_to_be_tested(&self, now: Instant) -> bool {
         let State::Up { pipeline, silent_since } = &self.state else { return false };
-        pipeline.is_idle() && silent_since.after(self.settings.ping_after) <= now
+        pipeline.is_idle() && silent_since.after(self.settings.ping_after()) <= now
     }
 
     /// When [`take`](Self::take) or [`broken`](Self::broken) must be called again.
@@ -218,9 +214,11 @@ impl Connection {
         Some(match &self.state {
             State::Pausing { until } | State::Connecting { until, .. } => *until,
             State::Up { pipeline, silent_since } if pipeline.is_idle() => {
-                silent_since.after(self.settings.ping_after)
+                silent_since.after(self.settings.ping_after())
             }
-            State::Up { silent_since, .. } => silent_since.after(self.settings.request_timeout),
+            State::Up { silent_since, .. } => {
+                silent_since.after(self.settings.options.request_timeout)
+            }
         })
     }
 
@@ -233,7 +231,7 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self) -> ConnectionError {
-        let timeout = self.settings.connect_timeout;
+        let timeout = self.settings.options.connect_timeout;
         ConnectionError::Timeout { address: self.address().to_owned(), timeout }
     }
 
@@ -253,16 +251,14 @@ fn connecting(
 ) -> State {
     let (dialing, login) = (dial.dial(), settings.login.clone());
     let attempt = Box::pin(async move {
-        let address = || handshake.address.clone();
         let stream = dialing.await.map_err(|error| ConnectionError::Unreachable {
-            address: address(),
+            address: handshake.address.clone(),
             reason: io_reason(&error),
         })?;
-        let mut pipeline = Pipeline::open(address(), &login, stream).await?;
-        let time = pipeline.perform(&handshake).await?;
+        let (pipeline, time) = Pipeline::open(&login, &handshake, stream).await?;
         Ok((Box::new(pipeline), time))
     });
-    State::Connecting { attempt, until: now.after(settings.connect_timeout), outcome: None }
+    State::Connecting { attempt, until: now.after(settings.options.connect_timeout), outcome: None }
 }
 
 impl State {

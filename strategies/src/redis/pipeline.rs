@@ -40,7 +40,6 @@ type Payloads = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Requests in flight on one connection, their replies, and publications.
 pub(super) struct Pipeline {
-    address: String,
     connection: MultiplexedConnection,
     driver: Driver,
     /// In the order in which they are sent, and so answered. The first `handed` were given to the
@@ -54,12 +53,12 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Logs in.
+    /// Logs in and performs the handshake. Also returns the server's time in microseconds.
     pub(super) async fn open(
-        address: String,
         login: &RedisConnectionInfo,
+        handshake: &Handshake,
         stream: Box<dyn Stream>,
-    ) -> Result<Self, ConnectionError> {
+    ) -> Result<(Self, u64), ConnectionError> {
         let published = Payloads::default();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -69,29 +68,26 @@ impl Pipeline {
             .set_push_sender(keep_in(published.clone()));
         let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (connection, driver) =
-            connected.map_err(|error| of_attempt(address.clone(), &error))?;
-        Ok(Self {
-            address,
+            connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
+        let mut driver: Driver = Box::pin(driver);
+        let time = tokio::select! {
+            biased;
+            time = handshake.perform(&connection) => time?,
+            () = &mut driver => return Err(ConnectionError::Unreachable {
+                address: handshake.address.clone(),
+                reason: CLOSED.into(),
+            }),
+        };
+        let pipeline = Self {
             connection,
-            driver: Box::pin(driver),
+            driver,
             requests: VecDeque::new(),
             handed: 0,
             replies: Vec::new(),
             published,
             end: None,
-        })
-    }
-
-    /// Returns the server's time in microseconds.
-    pub(super) async fn perform(&mut self, handshake: &Handshake) -> Result<u64, ConnectionError> {
-        tokio::select! {
-            biased;
-            time = handshake.perform(&self.connection) => time,
-            () = &mut self.driver => Err(ConnectionError::Unreachable {
-                address: self.address.clone(),
-                reason: CLOSED.into(),
-            }),
-        }
+        };
+        Ok((pipeline, time))
     }
 
     /// Takes a request, which leaves when this is polled next.
