@@ -47,7 +47,7 @@ pub(crate) enum Call {
 }
 
 /// The LOCK of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockCall {
     pub(crate) id: CallId,
     pub(crate) key: Arc<str>,

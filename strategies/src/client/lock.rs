@@ -6,7 +6,6 @@ use super::{
     backend::Backend,
     call::{Answer, Call, LockCall, Until},
     handle::Client,
-    pending::Pending,
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, Owner, check_request, lasts, wait::whole_ms,
@@ -15,33 +14,24 @@ use crate::{
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
-/// The parts that all attempts of one call share.
-struct Request {
-    key: Arc<str>,
-    lease: Duration,
-    until: Until,
-    limit: Option<Instant>,
-    tries: bool,
-    owner: Arc<Owner>,
-}
-
 impl<B: Backend> Client<B> {
     pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
         check_request(key, options)?;
         self.check_lease(options.get_duration())?;
         self.check_open()?;
-        let request = self.request(key, options);
+        let mut call = self.call(key, options);
         loop {
-            let mut pending = self.ask_lock(&request)?;
+            let undo = Call::Withdraw { id: call.id, nonce: call.nonce };
+            let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
             let answer = pending.answer().await.map_err(|_| self.end_error())?;
             let pause = match answer {
                 Answer::Granted { lock, claim } => {
                     let now = self.clock.now();
-                    let lock = if has_half_left(&lock, now, request.lease) {
+                    let lock = if has_half_left(&lock, now, call.lease) {
                         lock
                     } else {
                         // Rare, and long enough to make the future of every lock longer.
-                        Box::pin(self.extended_to_half(&lock, now, &request)).await?
+                        Box::pin(self.extended_to_half(&lock, now, &call)).await?
                     };
                     self.check_open()?;
                     if claim.take() {
@@ -52,7 +42,7 @@ impl<B: Backend> Client<B> {
                     self.check_open()?;
                     ENDED_RETRY
                 }
-                Answer::Held if !request.tries => self.profile.retry,
+                Answer::Held if !call.tries => self.profile.retry,
                 Answer::Ended => ENDED_RETRY,
                 Answer::Held => {
                     pending.disarm();
@@ -65,11 +55,13 @@ impl<B: Backend> Client<B> {
                 other => unreachable!("a lock is not answered by {other:?}"),
             };
             pending.disarm();
-            self.pause_before_retry(pause, request.limit).await?;
+            self.pause_before_retry(pause, call.limit).await?;
+            // One nonce is one request.
+            (call.id, call.nonce) = (self.next_id(), self.draws.nonce());
         }
     }
 
-    fn request(&self, key: &str, options: &LockOptions) -> Request {
+    fn call(&self, key: &str, options: &LockOptions) -> LockCall {
         let now = self.clock.now();
         let (until, limit) = match options.get_max_wait() {
             MaxWait::AtMost(Duration::ZERO) => {
@@ -82,8 +74,10 @@ impl<B: Backend> Client<B> {
             None => self.owner.clone(),
             Some(label) => Arc::new(Owner { label: Some(label.into()), ..(*self.owner).clone() }),
         };
-        Request {
+        LockCall {
+            id: self.next_id(),
             key: key.into(),
+            nonce: self.draws.nonce(),
             lease: Duration::from_millis(whole_ms(options.get_duration())),
             until: if self.profile.queues { until } else { Until::Now },
             limit,
@@ -92,26 +86,17 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Sends a LOCK under a fresh nonce: one nonce is one request.
-    fn ask_lock(&self, request: &Request) -> Result<Pending<'_, B::Query>, Error> {
-        let (id, nonce) = (self.next_id(), self.draws.nonce());
-        let Request { lease, until, limit, tries, .. } = *request;
-        let (key, owner) = (request.key.clone(), request.owner.clone());
-        let call = Call::Lock(LockCall { id, key, nonce, lease, until, limit, tries, owner });
-        self.send(call, Some(Call::Withdraw { id, nonce }))
-    }
-
     /// Extends a lock of which less than half of the lease remains.
     async fn extended_to_half(
         &self,
         lock: &Lock,
         now: Instant,
-        request: &Request,
+        call: &LockCall,
     ) -> Result<Lock, Error> {
         let limit = now.after(self.profile.request_timeout);
-        let by = request.limit.map_or(limit, |end| end.min(limit));
-        match self.extend_by(lock, request.lease, by).await {
-            Ok(lock) if has_half_left(&lock, self.clock.now(), request.lease) => Ok(lock),
+        let by = call.limit.map_or(limit, |end| end.min(limit));
+        match self.extend_by(lock, call.lease, by).await {
+            Ok(lock) if has_half_left(&lock, self.clock.now(), call.lease) => Ok(lock),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ => Err(Error::TimedOut(None)),
         }
