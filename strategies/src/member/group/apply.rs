@@ -200,7 +200,7 @@ impl Group {
         match (self.raw.raft.state == StateRole::Leader, &self.clock) {
             (true, None) => {
                 let greatest = match planted!(ClusterTimeFalls) {
-                    true => own_clock(now),
+                    true => ClusterTime(now.whole_ms()),
                     false => self.greatest_stamp(),
                 };
                 self.clock = Some(LeaderClock::new(greatest, now));
@@ -273,9 +273,4 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
             if garbage || nameless { Err(Invalid::Payload) } else { Ok(()) }
         }
     }
-}
-
-/// What a leader that continues from nothing would stamp with.
-fn own_clock(now: Instant) -> ClusterTime {
-    ClusterTime(u64::try_from(now.since_origin().as_millis()).unwrap_or(u64::MAX))
 }

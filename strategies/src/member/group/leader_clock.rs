@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     Instant,
     lock_table::{ClusterTime, LockTable, TIME_MAX},
+    wait::whole_ms,
 };
 
 /// While leases live, a leader commits a stamp at least this often, so that a change of leader
@@ -35,7 +36,7 @@ impl LeaderClock {
     }
 
     pub(super) fn read(&self, now: Instant) -> ClusterTime {
-        let time = self.base.after(millis(now.since(self.at))).min(TIME_MAX);
+        let time = self.base.after(whole_ms(now.since(self.at))).min(TIME_MAX);
         time.max(self.last.unwrap_or_default())
     }
 
@@ -58,7 +59,7 @@ impl LeaderClock {
     fn due(&self, table: &LockTable) -> Option<ClusterTime> {
         // A leader's first entry is a NOOP of its own: it commits what earlier terms left.
         let Some(last) = self.last else { return Some(self.base) };
-        let next = |every| last.after(millis(every));
+        let next = |every| last.after(whole_ms(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
         let contended = table.next_due().filter(|due| *due > last);
         let wanted =
@@ -72,10 +73,6 @@ impl LeaderClock {
         let due = [contended, stamp, sweep, forget].into_iter().flatten().min();
         due.filter(|due| *due <= TIME_MAX)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
