@@ -84,7 +84,6 @@ pub struct MemberOptions {
     pub(crate) heartbeat: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) drift: Drift,
-    pub(crate) resign_grace: Duration,
     pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
     pub(crate) mailbox: usize,
@@ -119,7 +118,6 @@ impl MemberOptions {
             heartbeat: Duration::from_millis(50),
             request_timeout: REQUEST_TIMEOUT,
             drift: Drift::default(),
-            resign_grace: Duration::from_secs(1),
             outside_max: None,
             waiter_ttl: Duration::from_secs(3),
             mailbox: 1 << 17,
@@ -166,14 +164,6 @@ impl MemberOptions {
     #[must_use]
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
-        self
-    }
-
-    /// How long a survivor of a lost majority waits before it pledges to a new group; 1 s by
-    /// default. Its guards are lost before.
-    #[must_use]
-    pub fn resign_grace(mut self, grace: Duration) -> Self {
-        self.resign_grace = grace;
         self
     }
 
@@ -302,7 +292,6 @@ impl MemberOptions {
             tick,
             heartbeat_ticks: 5,
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
-            resign_grace: self.resign_grace,
             waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
             compact_after: self.compact_after,
             compact_keep: self.compact_keep,
@@ -322,7 +311,6 @@ pub(crate) struct Timing {
     pub(crate) tick: Duration,
     pub(crate) heartbeat_ticks: usize,
     pub(crate) election_ticks: (usize, usize),
-    pub(crate) resign_grace: Duration,
     pub(crate) waiter_ttl: Duration,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,

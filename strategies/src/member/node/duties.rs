@@ -10,6 +10,10 @@ use crate::{
     member::{formation::REPORT_EVERY, membership},
 };
 
+/// How long a survivor of a lost majority, or a member that was replaced, waits before it pledges to
+/// a new group. Its guards are lost before.
+pub(super) const RESIGN_GRACE: Duration = Duration::from_secs(1);
+
 impl Node {
     /// Takes ticks that only count ([`quiet_ticks`](Self::quiet_ticks)). Timed work is left to
     /// [`run_timers`](Self::run_timers), after the frames of that time were taken: they show which
@@ -90,7 +94,7 @@ impl Node {
         let me = (self.identity.name(), self.identity.incarnation());
         if membership::majority_is_gone(me, group, &self.peers, leaderless) {
             tracing::warn!("a majority of the group is gone: resigning, all locks are lost");
-            self.leave(now, self.timing.resign_grace);
+            self.leave(now, RESIGN_GRACE);
         } else if !group.votes() && self.timers.has_expired(Timer::Join, now) {
             tracing::info!("the group that this member joins is silent, starting over");
             self.leave(now, Duration::ZERO);

@@ -3,8 +3,8 @@
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Formation, Group, GroupError, Instant, Node, RaftMessage, Standing, admission, wire,
-    wire::Header,
+    Body, Formation, Group, GroupError, Instant, Node, RaftMessage, Standing, admission,
+    duties::RESIGN_GRACE, wire, wire::Header,
 };
 use crate::{
     client::command::{Event, Subject},
@@ -249,7 +249,7 @@ impl Node {
     fn removed(&mut self, now: Instant, group: u128) {
         if self.group.as_ref().is_some_and(|mine| mine.id() == group && !mine.is_leader()) {
             tracing::warn!("this member was replaced while it was silent, joining afresh");
-            self.leave(now, self.timing.resign_grace);
+            self.leave(now, RESIGN_GRACE);
         }
     }
 }
