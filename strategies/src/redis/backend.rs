@@ -16,7 +16,7 @@ use redis::{IntoConnectionInfo, RedisError, ServerError, Value};
 use super::{
     connection::{Change, Connection, Settings},
     dial::Dial,
-    error::{ConnectionError, Refusal, RequestError, server_reason},
+    error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
     protocol::{self, Locked, Malformed, Reply},
@@ -24,7 +24,7 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
-    Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives,
+    Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives, UnavailableKind,
     client::{
         backend::{Backend as ClientBackend, Failure},
         call::Until,
@@ -135,10 +135,11 @@ impl Backend {
             return self.refused(request, &error, events);
         }
         if let Err(what) = self.read(&request, value, events) {
-            let address = self.connection.address().to_owned();
-            let error = RequestError::Malformed { address, what };
-            tracing::warn!(%error, "redis answered what no script of ours answers");
-            fail(&request, Fate::Unanswered, &error.cause(), events);
+            let error =
+                format!("malformed reply from Redis at {}: {what}", self.connection.address());
+            tracing::warn!(error, "redis answered what no script of ours answers");
+            let cause = Cause::new(UnavailableKind::Misconfigured, error);
+            fail(&request, Fate::Unanswered, &cause, events);
         }
         None
     }
@@ -215,24 +216,25 @@ impl Backend {
         error: &ServerError,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
-        let mut refusal = Refusal::of(error);
+        let mut refusal = Refusal::of(error.code());
         if planted!(NoScriptFallback) && refusal == Refusal::NoScript {
             refusal = Refusal::Permanent;
         }
         let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
-        let permanent = refusal == Refusal::Permanent;
-        let error =
-            RequestError::Refused { address: address.clone(), reason: reason.clone(), permanent };
-        if permanent {
-            tracing::warn!(%error, "redis refused a request");
-        }
+        let text = format!("Redis at {address} refused the request: {reason}");
+        let kind = if refusal == Refusal::Permanent {
+            tracing::warn!(error = text, "redis refused a request");
+            UnavailableKind::Misconfigured
+        } else {
+            UnavailableKind::Refused
+        };
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
         let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
         if let Request::Command(Command::Lock { nonce, .. }) = request {
             self.waiters.remove(nonce);
         }
-        fail(&request, fate, &error.cause(), events);
+        fail(&request, fate, &Cause::new(kind, text), events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
         of_connection.then_some(ConnectionError::Lost { address, reason })
     }

@@ -35,15 +35,6 @@ pub(crate) enum ConnectionError {
     Silent { address: String, timeout: Duration },
 }
 
-/// Why a request failed on a connection that works.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum RequestError {
-    #[error("Redis at {address} refused the request: {reason}")]
-    Refused { address: String, reason: String, permanent: bool },
-    #[error("malformed reply from Redis at {address}: {what}")]
-    Malformed { address: String, what: &'static str },
-}
-
 impl ConnectionError {
     pub(super) fn cause(&self) -> Cause {
         let kind = match self {
@@ -52,16 +43,6 @@ impl ConnectionError {
             | Self::Timeout { .. }
             | Self::Lost { .. }
             | Self::Silent { .. } => UnavailableKind::Unreachable,
-            _ => UnavailableKind::Misconfigured,
-        };
-        Cause::new(kind, self.to_string())
-    }
-}
-
-impl RequestError {
-    pub(super) fn cause(&self) -> Cause {
-        let kind = match self {
-            Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
             _ => UnavailableKind::Misconfigured,
         };
         Cause::new(kind, self.to_string())
@@ -82,11 +63,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(error: &ServerError) -> Self {
-        Self::of_code(error.code())
-    }
-
-    fn of_code(code: &str) -> Self {
+    pub(super) fn of(code: &str) -> Self {
         match code {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" | "MASTERDOWN" => Self::OfConnection,
@@ -124,7 +101,7 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
         _ => {}
     }
-    let permanent = error.code().is_none_or(|code| Refusal::of_code(code) == Refusal::Permanent);
+    let permanent = error.code().is_none_or(|code| Refusal::of(code) == Refusal::Permanent);
     // Not the server's text, which may quote the command with its password.
     let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
     ConnectionError::Refused { address, command: "HELLO", reason, permanent }

@@ -63,7 +63,7 @@ impl Handshake {
     ) -> Result<Value, ConnectionError> {
         match answer {
             Ok(Value::ServerError(error)) => {
-                let permanent = Refusal::of(&error) == Refusal::Permanent;
+                let permanent = Refusal::of(error.code()) == Refusal::Permanent;
                 Err(self.refused(command, server_reason(&error), permanent))
             }
             Ok(value) => Ok(value),
