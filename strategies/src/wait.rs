@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    Error, Instant, MaxWait,
-    lock_table::{Bound, Refusal},
-};
+use crate::{Instant, MaxWait, lock_table::Bound};
 
 /// Whole milliseconds, as leases are kept: a fraction is cut off.
 #[must_use]
@@ -29,19 +26,8 @@ pub fn lasts(deadline: Instant, now: Instant, duration: Duration) -> bool {
     deadline.since(now).saturating_mul(2) >= duration
 }
 
-/// The error for a LOCK that a table refused. `None` if its sender repeats it: unchanged after
-/// `Stale`, under a fresh nonce after `Spent`.
-#[must_use]
-pub(crate) fn refusal(reason: Refusal) -> Option<Error> {
-    match reason {
-        Refusal::Held => Some(Error::Held(None)),
-        Refusal::Limit { what, limit } => Some(Error::Limit { what: what.name(), limit }),
-        Refusal::Spent(_) | Refusal::Stale { .. } => None,
-    }
-}
-
 impl Bound {
-    /// The name in [`Error::Limit`].
+    /// The name in [`Error::Limit`](crate::Error::Limit).
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::WaitersPerKey => "waiters per key",
@@ -54,7 +40,6 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock_table::{ClusterTime, Ended};
 
     fn at(ms: u64) -> Instant {
         Instant::from_origin(Duration::from_millis(ms))
@@ -78,19 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn only_final_refusals_are_errors() {
-        assert!(matches!(refusal(Refusal::Held), Some(Error::Held(_))));
-        for (what, name) in [
-            (Bound::WaitersPerKey, "waiters per key"),
-            (Bound::Keys, "keys held"),
-            (Bound::Nonces, "nonces remembered"),
-        ] {
-            match refusal(Refusal::Limit { what, limit: 9 }) {
-                Some(Error::Limit { what, limit: 9 }) => assert_eq!(what, name),
-                other => panic!("{other:?}"),
-            }
-        }
-        assert!(refusal(Refusal::Stale { group: 1, now: ClusterTime(5) }).is_none());
-        assert!(refusal(Refusal::Spent(Ended::Expired)).is_none());
+    fn bounds_are_named_in_the_plural() {
+        let names = [Bound::WaitersPerKey, Bound::Keys, Bound::Nonces].map(Bound::name);
+        assert_eq!(names, ["waiters per key", "keys held", "nonces remembered"]);
     }
 }

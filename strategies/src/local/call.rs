@@ -11,8 +11,10 @@ use tokio::sync::Notify;
 use super::shard::{Access, Shards, Waiter, instant, stamp};
 use crate::{
     Error, Instant, Lock, LockOptions, Nonce, Owner, extended_deadline, granted_deadline,
-    lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Seen, Wait},
-    wait::{lasts, refusal, wait_until, whole_ms},
+    lock_table::{
+        ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
+    },
+    wait::{lasts, wait_until, whole_ms},
 };
 
 /// How long a waiter behind the head sleeps at least. It wakes in case the head's future is alive
@@ -79,9 +81,11 @@ impl<'a> Call<'a> {
                 taken.map(Break)
             }
             Some(Effect::Queued { .. }) => Ok(Continue(self.wait(access))),
-            Some(Effect::Refused { reason, .. }) => {
-                Err(refusal(reason).expect("a LOCK with a fresh nonce is not repeated"))
+            Some(Effect::Refused { reason: Refusal::Held, .. }) => Err(Error::Held(None)),
+            Some(Effect::Refused { reason: Refusal::Limit { what, limit }, .. }) => {
+                Err(Error::Limit { what: what.name(), limit })
             }
+            // Neither stale nor spent: it is sent once.
             other => unreachable!("a LOCK is not answered by {other:?}"),
         }
     }
