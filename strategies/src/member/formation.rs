@@ -18,7 +18,7 @@ use gaggle_channels::NodeName;
 use super::{
     identity::Identity,
     options::{Members, listed},
-    peers::{Peer, Peers},
+    peers::{FRESH, Peer, Peers},
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
@@ -28,8 +28,6 @@ use crate::{Instant, lock_table::TableConfig};
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
 /// A forming that does not complete is abandoned after this long without its coordinator.
 const PLEDGE_TTL: Duration = Duration::from_secs(1);
-/// A peer takes part in a forming if it was heard within this long.
-const FRESH: Duration = Duration::from_millis(500);
 /// How long a process is without a group before it reports why, and how often it looks again.
 pub(super) const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How much of another cluster's name is shown.
@@ -105,11 +103,6 @@ impl Formation {
 
     pub(super) fn refused_limit(&self) -> Option<u32> {
         self.refused_limit
-    }
-
-    /// A process says that it belongs to a group. A group that exists admits newcomers.
-    pub(super) fn observe_group(now: Instant, timers: &mut Timers) {
-        timers.set(Timer::ExistingGroup, now.after(FRESH));
     }
 
     /// Where this process stands while it is in no group.

@@ -13,7 +13,7 @@ use raft::{
 ///
 /// Snapshots are built when a follower needs one, not at every compaction: the engine asks,
 /// [`snapshot_wanted`](Self::snapshot_wanted) says so, the core provides.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct VolatileLog {
     hard_state: HardState,
     conf_state: ConfState,
@@ -39,15 +39,7 @@ impl VolatileLog {
 
     /// The log of a member that joins: empty, with no configuration until the first snapshot.
     pub(super) fn joining() -> Self {
-        Self {
-            hard_state: HardState::default(),
-            conf_state: ConfState::default(),
-            start: (0, 0),
-            entries: VecDeque::new(),
-            bytes: 0,
-            snapshot: None,
-            wanted: Cell::new(false),
-        }
+        Self::default()
     }
 
     pub(super) fn conf_state(&self) -> &ConfState {

@@ -1,15 +1,15 @@
 //! How a leader keeps its group whole: a fresh incarnation learns the log, then takes the vote of
 //! the one it replaces in one joint change, so that no step has fewer votes to lose than before.
 
-use std::time::Duration;
-
 use gaggle_channels::NodeName;
 
-use super::{entry::MemberChange, group::Group, peers::Peers, wire::Standing};
+use super::{
+    entry::MemberChange,
+    group::Group,
+    peers::{FRESH, Peers},
+    wire::Standing,
+};
 use crate::Instant;
-
-/// A newcomer is taken in only while it makes itself heard.
-const FRESH: Duration = Duration::from_millis(500);
 
 /// The next change of members that the leader, the incarnation `me`, should propose. A lost member
 /// is replaced only by a process of its name: nothing else proves it gone.

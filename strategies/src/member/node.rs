@@ -32,7 +32,7 @@ use super::{
     wire::{self, Body, RaftMessage, Standing},
 };
 use crate::{
-    Inspection, Instant,
+    Instant,
     client::command::{Event, Memory},
     lock_table::{Effect, ProcessId},
 };

@@ -13,6 +13,8 @@ use crate::Instant;
 /// Processes remembered by name: a nameless cluster hears every sender, and strangers must cost
 /// bounded memory. More are not heard until others are silent.
 const PEERS_MAX: usize = 1024;
+/// A process takes part in a forming, or is taken into a group, if it was heard within this long.
+pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// For this long the known incarnation of a name can answer, before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 

@@ -3,12 +3,12 @@
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Formation, Group, GroupError, Instant, Node, RaftMessage, Standing, admission,
+    Body, Group, GroupError, Instant, Node, RaftMessage, Standing, Timer, admission,
     duties::RESIGN_GRACE, wire, wire::Header,
 };
 use crate::{
     client::command::{Event, Subject},
-    member::peers::Claim,
+    member::peers::{Claim, FRESH},
     options::HOST_BYTES_MAX,
 };
 
@@ -158,8 +158,8 @@ impl Node {
     ) {
         if !self.formation.admits(from) {
             self.formation.warn_of_stranger(from);
-            let full = self.full();
-            self.outbox.post_named(from, header.from, &full);
+            let limit = u32::try_from(self.formation.members().count()).unwrap_or(u32::MAX);
+            self.outbox.post_named(from, header.from, &Body::Full { limit });
             return;
         }
         if presence.process.host.len() > HOST_BYTES_MAX {
@@ -167,7 +167,8 @@ impl Node {
             return;
         }
         if matches!(presence.standing, Standing::Member(_)) && self.group.is_none() {
-            Formation::observe_group(now, &mut self.timers);
+            // A group that exists admits newcomers.
+            self.timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         let to_me = header.to == self.identity.incarnation();
         let members = self.group.as_ref().map(Group::roster);
@@ -231,10 +232,6 @@ impl Node {
             let name = self.identity.name().clone();
             self.failure = Some(GroupError::NameInUse { name, by: by.to_string() });
         }
-    }
-
-    fn full(&self) -> Body {
-        Body::Full { limit: u32::try_from(self.formation.members().count()).unwrap_or(u32::MAX) }
     }
 
     fn take_full(&mut self, limit: u32) {

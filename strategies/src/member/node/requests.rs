@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use std::sync::Arc;
-
 use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
-    Nonce,
     client::{
         call::Until,
         command::{Command as Request, Copies, Subject},
@@ -52,7 +49,8 @@ impl Node {
                 Command::Extend { key, nonce, process, request: id, duration_ms: whole_ms(lease) }
             }
             Request::CheckHold { nonce, key, token } => {
-                if !self.holds(&key, nonce, token) {
+                let holder = group.table().holder(&key).map(|grant| (grant.nonce, grant.token));
+                if holder != Some((nonce, token)) {
                     self.turn.events.push(Event::Lost { nonce, key, token });
                 }
                 return Copies::One;
@@ -63,7 +61,7 @@ impl Node {
                 return Copies::One;
             }
             Request::Inspect { id, key } => {
-                let found = self.inspect(&key);
+                let found = group.table().inspect(&key);
                 self.turn.events.push(Event::Inspected { id, found });
                 return Copies::One;
             }
@@ -77,12 +75,6 @@ impl Node {
             }
             Copies::One
         }
-    }
-
-    /// Whether this member's own table shows this acquisition held.
-    fn holds(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        let grant = self.group.as_ref().and_then(|group| group.table().holder(key));
-        grant.is_some_and(|grant| (grant.nonce, grant.token) == (nonce, token))
     }
 
     /// Reports an effect to the client core, if it concerns this process.

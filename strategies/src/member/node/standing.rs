@@ -1,10 +1,10 @@
 //! What a node says about itself, to users and to other processes.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use gaggle_channels::NodeName;
 
-use super::{Body, Group, Inspection, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
+use super::{Body, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
 use crate::{MemberStatus, lock_table::Sizes, member::options::Members};
 
 /// How long a nameless process is remembered.
@@ -46,11 +46,6 @@ impl Node {
     /// How many members the cluster has, if it does not admit this process.
     pub(crate) fn refused_limit(&self) -> Option<u32> {
         self.formation.refused_limit()
-    }
-
-    /// What this member's own table shows of a key.
-    pub(crate) fn inspect(&self, key: &Arc<str>) -> Option<Inspection> {
-        self.group.as_ref()?.table().inspect(key)
     }
 
     /// How much this member remembers, with `pending` requests of its process.

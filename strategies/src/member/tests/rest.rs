@@ -172,7 +172,11 @@ fn stalled_leader_keeps_live_waiters() {
     trio.run(1_000);
     assert_eq!(trio.leader(), leader);
     trio.call(leader, unlock(1));
-    let holder = trio.node(leader).inspect(&"k".into()).expect("two still waited");
+    let holder = trio
+        .node(leader)
+        .group()
+        .and_then(|group| group.table().inspect(&"k".into()))
+        .expect("two still waited");
     assert_eq!((holder.nonce, holder.waiters), (Nonce::from_u128(2), 1));
 }
 
