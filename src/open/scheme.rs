@@ -38,28 +38,16 @@ pub(super) enum Transport {
     Tcp,
 }
 
-const ON_MEMORY: &[&str] =
-    &["name", "members", "size", "heartbeat", "election_timeout", "request_timeout", "outside_max"];
-const ON_REDIS: &[&str] = &[
-    "cluster",
-    "name",
-    "members",
-    "size",
-    "heartbeat",
-    "election_timeout",
-    "request_timeout",
-    "outside_max",
-];
-const ON_TCP: &[&str] = &[
-    "cluster",
-    "name",
-    "peers",
-    "insecure",
-    "heartbeat",
-    "election_timeout",
-    "request_timeout",
-    "outside_max",
-];
+/// The options of a member on one channel, before those that it has on each.
+macro_rules! member_options {
+    ($($option:literal),+) => {
+        &[$($option,)+ "heartbeat", "election_timeout", "request_timeout", "outside_max"]
+    };
+}
+
+const ON_MEMORY: &[&str] = member_options!["name", "members", "size"];
+const ON_REDIS: &[&str] = member_options!["cluster", "name", "members", "size"];
+const ON_TCP: &[&str] = member_options!["cluster", "name", "peers", "insecure"];
 
 pub(super) const SCHEMES: &[Scheme] = &[
     Scheme {
