@@ -33,7 +33,7 @@ mod waiters;
 use self::backend::Backend;
 pub use self::options::{Queue, RedisOptions};
 use crate::{
-    Error, MemberStatus, Owner,
+    Error, Owner,
     client::{
         delegate::delegate_keyed_mutex,
         handle::{Client, check_runtime},
@@ -136,29 +136,6 @@ pub(crate) fn script_hashes() -> [&'static str; 5] {
 }
 
 impl Redis {
-    /// A handle on what `dial` connects to, and the driver that its caller must run. All that is
-    /// drawn is a function of the seed.
-    #[cfg(feature = "simulator")]
-    pub(crate) fn assemble(
-        options: RedisOptions,
-        dial: Box<dyn dial::Dial>,
-        seed: u64,
-    ) -> (Self, crate::client::driver::Driver<Backend>) {
-        let clock = options.clock.clone();
-        let backend = Backend::new(options, Some(dial), seed, clock.now());
-        let backend = backend.expect("a simulation's options are valid");
-        let (client, driver) = Client::new(backend, clock, Owner::this_process(None), Some(seed));
-        (Self { client }, driver)
-    }
-
-    /// As [`assemble`](Self::assemble), with the driver on the current runtime.
-    #[cfg(feature = "simulator")]
-    pub(crate) fn run_on(options: RedisOptions, dial: Box<dyn dial::Dial>, seed: u64) -> Self {
-        let (redis, driver) = Self::assemble(options, dial, seed);
-        redis.client.run(driver);
-        redis
-    }
-
     /// Connects, checks the server, and starts the task of this handle on the current runtime.
     ///
     /// # Errors
@@ -181,13 +158,33 @@ impl Redis {
     }
 }
 
+#[cfg(feature = "simulator")]
+impl Redis {
+    /// A handle on what `dial` connects to, and the driver that its caller must run. All that is
+    /// drawn is a function of the seed.
+    pub(crate) fn assemble(
+        options: RedisOptions,
+        dial: Box<dyn dial::Dial>,
+        seed: u64,
+    ) -> (Self, crate::client::driver::Driver<Backend>) {
+        let clock = options.clock.clone();
+        let backend = Backend::new(options, Some(dial), seed, clock.now());
+        let backend = backend.expect("a simulation's options are valid");
+        let (client, driver) = Client::new(backend, clock, Owner::this_process(None), Some(seed));
+        (Self { client }, driver)
+    }
+
+    /// As [`assemble`](Self::assemble), with the driver on the current runtime.
+    pub(crate) fn run_on(options: RedisOptions, dial: Box<dyn dial::Dial>, seed: u64) -> Self {
+        let (redis, driver) = Self::assemble(options, dial, seed);
+        redis.client.run(driver);
+        redis
+    }
+}
+
 impl Client<Backend> {
     async fn ready(&self) -> Result<(), Error> {
         self.check_open()
-    }
-
-    fn group_status(&self) -> Option<MemberStatus> {
-        None
     }
 }
 

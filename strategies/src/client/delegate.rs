@@ -1,8 +1,9 @@
 //! A strategy that is a [`Client`](super::handle::Client) and its options: the trait by delegation.
 
-/// Implements [`KeyedMutex`](crate::KeyedMutex) for a strategy by its client, a field.
+/// Implements [`KeyedMutex`](crate::KeyedMutex) for a strategy by its client, a field, and a method
+/// of its own.
 macro_rules! delegate_keyed_mutex {
-    ($strategy:ty, $client:ident) => {
+    ($strategy:ty, $client:ident $(, $more:item)?) => {
         #[async_trait::async_trait]
         impl $crate::KeyedMutex for $strategy {
             async fn lock(
@@ -36,10 +37,6 @@ macro_rules! delegate_keyed_mutex {
                 self.$client.ready().await
             }
 
-            fn group_status(&self) -> Option<$crate::MemberStatus> {
-                self.$client.group_status()
-            }
-
             fn capabilities(&self) -> $crate::Capabilities {
                 self.$client.profile().capabilities
             }
@@ -59,6 +56,8 @@ macro_rules! delegate_keyed_mutex {
             fn clock(&self) -> std::sync::Arc<dyn $crate::Clock> {
                 self.$client.clock()
             }
+
+            $($more)?
         }
     };
 }

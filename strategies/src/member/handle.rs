@@ -65,10 +65,6 @@ impl Member {
         self.status().borrow().0.clone()
     }
 
-    pub(crate) fn group_status(&self) -> Option<MemberStatus> {
-        Some(self.member_status())
-    }
-
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
         let (reply, sizes) = oneshot::channel();
         self.ask_backend(reply, sizes).await

@@ -175,27 +175,6 @@ impl MemberOptions {
         self
     }
 
-    /// How many entries are applied before the log is compacted, and how many of them stay for
-    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry
-    /// holds up to 16 commands. A log of more than 1 MiB is compacted earlier.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn compaction(mut self, after: u64, keep: u64) -> Self {
-        self.compact_after = after;
-        self.compact_keep = keep;
-        self
-    }
-
-    /// The bounds of the lock table. A group has those of the member that formed it; its group id
-    /// and first token are set by the forming, its `outside_max_ms` by
-    /// [`outside_max`](Self::outside_max).
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn table(mut self, table: TableConfig) -> Self {
-        self.table = table;
-        self
-    }
-
     /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that
     /// was transferred to a process that is no member, for which a member extends and unlocks it.
     /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
@@ -226,15 +205,6 @@ impl MemberOptions {
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
-        self
-    }
-
-    /// Generates ids and election timeouts from this seed instead of the system's randomness, for
-    /// replayable tests. Two members, or two runs of one member, must never share a seed.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
         self
     }
 
@@ -302,6 +272,36 @@ impl MemberOptions {
             drift: self.drift,
             append_bytes_max: frame_limit as u64 / 4,
         }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl MemberOptions {
+    /// How many entries are applied before the log is compacted, and how many of them stay for
+    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry
+    /// holds up to 16 commands. A log of more than 1 MiB is compacted earlier.
+    #[must_use]
+    pub fn compaction(mut self, after: u64, keep: u64) -> Self {
+        self.compact_after = after;
+        self.compact_keep = keep;
+        self
+    }
+
+    /// The bounds of the lock table. A group has those of the member that formed it; its group id
+    /// and first token are set by the forming, its `outside_max_ms` by
+    /// [`outside_max`](Self::outside_max).
+    #[must_use]
+    pub fn table(mut self, table: TableConfig) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// Generates ids and election timeouts from this seed instead of the system's randomness, for
+    /// replayable tests. Two members, or two runs of one member, must never share a seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
     }
 }
 

@@ -44,7 +44,13 @@ macro_rules! member_strategy {
             }
         }
 
-        $crate::client::delegate::delegate_keyed_mutex!($strategy, member);
+        $crate::client::delegate::delegate_keyed_mutex!(
+            $strategy,
+            member,
+            fn group_status(&self) -> Option<$crate::MemberStatus> {
+                Some(self.status())
+            }
+        );
     };
 }
 
