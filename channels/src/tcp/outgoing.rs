@@ -52,7 +52,7 @@ impl Outgoing {
         Self { stream, alive, backlog, wake, frames_max, bytes_max }
     }
 
-    /// Sends a frame, given in pieces, or queues it. Returns whether it fitted.
+    /// Sends a frame, given in pieces, or queues it. Returns whether it fitted; a frame alone does.
     pub(crate) fn send<const N: usize>(&self, pieces: [&[u8]; N]) -> bool {
         let mut backlog = self.lock();
         if backlog.ended {
@@ -71,7 +71,8 @@ impl Outgoing {
                     return false;
                 }
             };
-        } else if !self.fits(&backlog, whole) {
+        } else if backlog.frames.len() >= self.frames_max || backlog.bytes + whole > self.bytes_max
+        {
             return false;
         }
         if written < whole {
@@ -79,12 +80,6 @@ impl Outgoing {
             self.wake.notify_one();
         }
         true
-    }
-
-    /// Whether a frame fits; a frame alone always does.
-    fn fits(&self, backlog: &Backlog, bytes: usize) -> bool {
-        let (frames, held) = (backlog.frames.len(), backlog.bytes);
-        frames == 0 || (frames < self.frames_max && held + bytes <= self.bytes_max)
     }
 
     /// Ends the connection: nothing more is sent, and [`write`](Self::write) returns.
