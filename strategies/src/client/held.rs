@@ -75,6 +75,20 @@ impl Claim {
 }
 
 impl Held {
+    /// A lock that this process was granted, or has adopted.
+    fn new(lock: &Lock, lease: Duration, deadline: Instant, adopted: bool) -> Self {
+        let (key, token) = (lock.key().clone(), lock.fencing_token());
+        let (sole, is_taken, claims) = (false, adopted, Vec::with_capacity(1));
+        Self { key, token, lease, deadline, sole, adopted, is_taken, claims }
+    }
+
+    /// The claim of one more answer.
+    fn claim(&mut self) -> Claim {
+        let claim = Claim::default();
+        self.claims.push(claim.clone());
+        claim
+    }
+
     pub(super) fn lock(&self, nonce: Nonce) -> Lock {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
     }
@@ -104,54 +118,28 @@ impl Holdings {
         lease: Duration,
         sole: bool,
     ) -> Claim {
-        let claim = Claim::default();
-        let held = Held {
-            key: lock.key().clone(),
-            token: lock.fencing_token(),
-            lease,
-            deadline: lock.deadline().unwrap_or(now),
-            sole,
-            adopted: false,
-            is_taken: false,
-            claims: vec![claim.clone()],
-        };
-        self.insert(now, lock.nonce(), held);
-        claim
+        let deadline = lock.deadline().unwrap_or(now);
+        self.insert(now, lock, Held { sole, ..Held::new(lock, lease, deadline, false) })
     }
 
     /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
     /// returns the claim that its answer carries.
     pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Claim {
-        let claim = Claim::default();
-        match self.by_nonce.entry(lock.nonce()) {
-            Entry::Occupied(mut entry) => {
-                let held = entry.get_mut();
-                held.deadline = held.deadline.max(deadline);
-                held.is_taken |= held.claims.iter().any(Claim::is_taken);
-                held.claims.retain(Claim::is_open);
-                held.claims.push(claim.clone());
-            }
-            Entry::Vacant(_) => {
-                let held = Held {
-                    key: lock.key().clone(),
-                    token: lock.fencing_token(),
-                    lease: deadline.since(now),
-                    deadline,
-                    sole: false,
-                    adopted: true,
-                    is_taken: true,
-                    claims: vec![claim.clone()],
-                };
-                self.insert(now, lock.nonce(), held);
-            }
-        }
-        claim
+        let Some(held) = self.by_nonce.get_mut(&lock.nonce()) else {
+            return self.insert(now, lock, Held::new(lock, deadline.since(now), deadline, true));
+        };
+        held.deadline = held.deadline.max(deadline);
+        held.is_taken |= held.claims.iter().any(Claim::is_taken);
+        held.claims.retain(Claim::is_open);
+        held.claim()
     }
 
-    fn insert(&mut self, now: Instant, nonce: Nonce, held: Held) {
+    fn insert(&mut self, now: Instant, lock: &Lock, mut held: Held) -> Claim {
+        let claim = held.claim();
         self.greatest_token = self.greatest_token.max(held.token);
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
-        self.by_nonce.insert(nonce, Box::new(held));
+        self.by_nonce.insert(lock.nonce(), Box::new(held));
+        claim
     }
 
     pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<Held>> {
