@@ -30,12 +30,12 @@ use self::{commits::wants_no_reply, decoded::Decoded, leader_clock::LeaderClock}
 use super::{
     entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
-    options::Timing,
+    options::{HEARTBEAT_TICKS, Timing},
     wire::RaftMessage,
 };
 use crate::{
     Instant,
-    lock_table::{Command, LockTable, TableConfig},
+    lock_table::{Command, LockTable, SnapshotError, TableConfig},
     random::mix,
 };
 
@@ -102,7 +102,7 @@ impl Group {
             election_tick: timing.election_ticks.0,
             min_election_tick: timing.election_ticks.0,
             max_election_tick: timing.election_ticks.1,
-            heartbeat_tick: timing.heartbeat_ticks,
+            heartbeat_tick: HEARTBEAT_TICKS as usize,
             applied,
             max_size_per_msg: timing.append_bytes_max,
             max_inflight_msgs: 256,
@@ -315,7 +315,7 @@ pub(crate) enum GroupError {
     Entry(#[from] EntryError),
     /// A snapshot does not restore.
     #[error("cannot restore the group's snapshot")]
-    Snapshot(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Snapshot(#[from] SnapshotError),
     /// Another process runs under this member's name.
     #[error(
         "the name {name} is in use by another process ({by}): give each member a name of its own"

@@ -18,6 +18,8 @@ use crate::{
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
+/// A tick of the engine is this part of a heartbeat.
+pub(super) const HEARTBEAT_TICKS: u32 = 5;
 /// Members are heard with the leader's heartbeats: none is silent before this many of them.
 const SILENT_HEARTBEATS: u32 = 4;
 
@@ -254,13 +256,12 @@ impl MemberOptions {
 
     /// The core's options, for a channel that carries frames of `frame_limit` bytes.
     pub(crate) fn timing(&self, frame_limit: usize) -> Timing {
-        let tick = self.heartbeat / 5;
+        let tick = self.heartbeat / HEARTBEAT_TICKS;
         let ticks = |span: Duration| {
             usize::try_from(span.as_nanos().div_ceil(tick.as_nanos())).unwrap_or(usize::MAX)
         };
         Timing {
             tick,
-            heartbeat_ticks: 5,
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
             waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
             compact_after: self.compact_after,
@@ -309,7 +310,6 @@ impl MemberOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub(crate) tick: Duration,
-    pub(crate) heartbeat_ticks: usize,
     pub(crate) election_ticks: (usize, usize),
     pub(crate) waiter_ttl: Duration,
     pub(crate) compact_after: u64,

@@ -48,9 +48,7 @@ impl State {
         for (id, name) in roster {
             names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
         }
-        let table =
-            LockTable::restore(&table).map_err(|error| GroupError::Snapshot(Box::new(error)))?;
-        Ok((table, names))
+        Ok((LockTable::restore(&table)?, names))
     }
 }
 
@@ -263,14 +261,10 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
     if snapshot.is_empty() {
         return Ok(());
     }
-    match entry::decode::<State>(&snapshot.data) {
-        Err(EntryError::Version(_)) => Ok(()),
-        Err(EntryError::Malformed) => Err(Invalid::Payload),
-        Ok(state) => {
-            let table = LockTable::restore(&state.table);
-            let garbage = table.is_err_and(|e| !matches!(e, SnapshotError::Version(_)));
-            let nameless = state.roster.iter().any(|(_, name)| NodeName::new(name).is_err());
-            if garbage || nameless { Err(Invalid::Payload) } else { Ok(()) }
-        }
+    match State::read(&snapshot.data) {
+        Ok(_)
+        | Err(GroupError::Entry(EntryError::Version(_)))
+        | Err(GroupError::Snapshot(SnapshotError::Version(_))) => Ok(()),
+        Err(_) => Err(Invalid::Payload),
     }
 }
