@@ -15,8 +15,8 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
-/// A frame is in its receiver's queue when `send` returns: no task, no hop. Tests can
-/// [delay](Self::set_delay), [cut](Self::cut) and [isolate](Self::isolate).
+/// A frame is in its receiver's queue when `send` returns: no task, no hop. With the feature
+/// `testing` it can delay frames, cut ways and isolate nodes.
 ///
 /// ```
 /// use gaggle_channels::{Channel, Hub, NodeName, Received};
@@ -83,6 +83,13 @@ impl Hub {
         Memory { name, hub: self.clone(), inbox: Arc::default() }
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Hub {
     /// Delays every later frame between two nodes by `delay`, 0 by default. Each node receives
     /// frames in the order in which they were sent to it.
     pub fn set_delay(&self, delay: Duration) {
@@ -104,10 +111,6 @@ impl Hub {
         let mut state = self.lock();
         state.cuts.clear();
         state.isolated.clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
