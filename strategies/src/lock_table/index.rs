@@ -22,7 +22,7 @@ pub(super) struct Index {
     /// The deadlines of all waiters that have one.
     pub(super) deadlines: BTreeMap<When, Key>,
     /// The positions of the waiters of each process that has any.
-    processes: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
+    pub(super) processes: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
 }
 
 impl Index {
@@ -89,16 +89,6 @@ impl Index {
         }
     }
 
-    /// The number of all waiters.
-    pub(super) fn waiters(&self) -> usize {
-        self.processes.values().map(BTreeMap::len).sum()
-    }
-
-    /// The processes that have waiters, in order.
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.processes.keys().copied()
-    }
-
     /// The waiters of a process in the order of their positions.
     pub(super) fn waiters_of(&self, process: ProcessId) -> Vec<(Key, u64)> {
         let waiters = self.processes.get(&process).into_iter().flatten();
@@ -123,14 +113,10 @@ impl Index {
         let firsts = [&self.uncontended, &self.contended, &self.deadlines].map(first);
         firsts.into_iter().flatten().min()
     }
-
-    /// The first time at which a lease with waiters ends.
-    pub(super) fn next_contended(&self) -> Option<ClusterTime> {
-        first(&self.contended)
-    }
 }
 
-fn first(times: &BTreeMap<When, Key>) -> Option<ClusterTime> {
+/// The first of these times.
+pub(super) fn first(times: &BTreeMap<When, Key>) -> Option<ClusterTime> {
     times.first_key_value().map(|((time, _), _)| *time)
 }
 

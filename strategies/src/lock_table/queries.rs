@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     command::{ClusterTime, Grant, ProcessId},
     config::TableConfig,
+    index::first,
     key::Key,
     nonces::Known,
     row::Row,
@@ -23,7 +24,7 @@ impl LockTable {
     /// with waiters.
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
-        self.index.next_contended()
+        first(&self.index.contended)
     }
 
     /// The earliest time at which a stamp would end a lease or a wait.
@@ -47,7 +48,7 @@ impl LockTable {
 
     /// The processes that have waiters, in order.
     pub fn processes_waiting(&self) -> impl Iterator<Item = ProcessId> {
-        self.index.processes()
+        self.index.processes.keys().copied()
     }
 
     /// The keys that are held, in the order of a snapshot.
@@ -109,7 +110,7 @@ impl LockTable {
     pub fn sizes(&self) -> Sizes {
         Sizes {
             keys: self.rows.len() as u64,
-            waiters: self.index.waiters() as u64,
+            waiters: self.index.processes.values().map(|waiters| waiters.len() as u64).sum(),
             nonces_remembered: self.nonces.remembered() as u64,
         }
     }
