@@ -120,9 +120,8 @@ impl Holds {
         fresh.map(|(_, lock)| lock).collect()
     }
 
-    /// Whether none is watched.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
