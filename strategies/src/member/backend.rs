@@ -45,22 +45,14 @@ pub(crate) struct Backend {
     clock: Arc<dyn Clock>,
     profile: Profile,
     ticks: Ticks,
-    arrived: Arrived,
+    /// An arrival that was not taken yet; `Some(None)` once the channel was disconnected.
+    arrived: Option<Option<Received>>,
     /// The turn has had its first flush.
     ticked: bool,
     /// Ticks were slept over before this turn.
     slept: bool,
     /// Until when this member tries to transfer leadership before it closes.
     leaving: Option<Instant>,
-}
-
-/// An arrival that was not taken yet.
-#[derive(Debug)]
-enum Arrived {
-    Nothing,
-    One(Received),
-    /// The channel was disconnected.
-    End,
 }
 
 impl Backend {
@@ -78,7 +70,7 @@ impl Backend {
             clock: options.clock.clone(),
             profile: profile(options, policy),
             ticks: Ticks::new(now, options.timing(frame_limit).tick),
-            arrived: Arrived::Nothing,
+            arrived: None,
             ticked: false,
             slept: false,
             leaving: None,
@@ -135,8 +127,8 @@ impl client::backend::Backend for Backend {
     }
 
     async fn arrived(&mut self) {
-        if matches!(self.arrived, Arrived::Nothing) {
-            self.arrived = self.channel.receive().await.map_or(Arrived::End, Arrived::One);
+        if self.arrived.is_none() {
+            self.arrived = Some(self.channel.receive().await);
         }
     }
 
@@ -148,10 +140,10 @@ impl client::backend::Backend for Backend {
         if self.slept {
             self.node.count(now, quiet);
         }
-        match std::mem::replace(&mut self.arrived, Arrived::Nothing) {
-            Arrived::Nothing => {}
-            Arrived::One(received) => self.take_frame(now, received),
-            Arrived::End => return Err(Failure::Backend("the channel was disconnected".into())),
+        match self.arrived.take() {
+            None => {}
+            Some(Some(received)) => self.take_frame(now, received),
+            Some(None) => return Err(Failure::Backend("the channel was disconnected".into())),
         }
         for _ in 0..BATCH {
             let Some(received) = self.channel.try_receive() else { break };

@@ -11,7 +11,7 @@ use super::{
     options::MemberOptions,
 };
 use crate::{
-    Error, MemberStatus, Owner, UnavailableKind,
+    Error, Owner, UnavailableKind,
     client::{
         driver::Driver,
         handle::{Client, check_runtime},
@@ -59,10 +59,6 @@ impl Member {
                 Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
             }
         }
-    }
-
-    pub(crate) fn member_status(&self) -> MemberStatus {
-        self.status().borrow().0.clone()
     }
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {

@@ -31,7 +31,7 @@ macro_rules! member_strategy {
             /// What this member knows of its group now.
             #[must_use]
             pub fn status(&self) -> $crate::MemberStatus {
-                self.member.member_status()
+                self.member.status().borrow().0.clone()
             }
 
             /// How much this member remembers: its table, its log, its pending requests.

@@ -91,7 +91,8 @@ impl Outbox {
     }
 
     fn put(&mut self, name: Option<NodeName>, incarnation: u64, body: &Body) {
-        let bodies = self.bodies.entry((name, incarnation)).or_insert_with(Bodies::new);
+        let empty = || Bodies { bytes: Vec::with_capacity(BODIES_BYTES), ends: Vec::new() };
+        let bodies = self.bodies.entry((name, incarnation)).or_insert_with(empty);
         wire::encode_onto(&mut bodies.bytes, body);
         bodies.ends.push(bodies.bytes.len());
     }
@@ -117,10 +118,6 @@ impl Outbox {
 }
 
 impl Bodies {
-    fn new() -> Self {
-        Self { bytes: Vec::with_capacity(BODIES_BYTES), ends: Vec::new() }
-    }
-
     /// Passes on the bodies, as many at a time as fit into `bytes_max`. Returns how many were
     /// dropped.
     fn frames(&self, bytes_max: usize, mut frame: impl FnMut(&[u8])) -> u64 {
@@ -152,7 +149,7 @@ mod tests {
     use super::*;
 
     fn frames_of(bodies: &[&str], bytes_max: usize) -> Vec<String> {
-        let mut all = Bodies::new();
+        let mut all = Bodies { bytes: Vec::new(), ends: Vec::new() };
         for body in bodies {
             all.bytes.extend_from_slice(body.as_bytes());
             all.ends.push(all.bytes.len());
