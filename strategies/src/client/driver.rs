@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
@@ -65,13 +66,6 @@ struct Closing {
     done: Vec<oneshot::Sender<()>>,
 }
 
-/// The step after a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    Wait,
-    End,
-}
-
 impl<B: Backend> Driver<B> {
     pub(crate) fn new(
         backend: B,
@@ -127,7 +121,7 @@ impl<B: Backend> Driver<B> {
                     continue;
                 }
             }
-            if self.step(mail) == Next::End {
+            if self.step(mail).is_break() {
                 break;
             }
             if self.taken >= BATCH {
@@ -152,8 +146,9 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait.
-    pub(crate) fn step(&mut self, mail: Option<Mail<B::Query>>) -> Next {
+    /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait. It
+    /// breaks where the handle ends.
+    pub(crate) fn step(&mut self, mail: Option<Mail<B::Query>>) -> ControlFlow<()> {
         let unanswered = self.core.unanswered();
         // The consensus engine panics on broken invariants: that ends this handle and nothing else.
         let turn = AssertUnwindSafe(|| self.turn(mail));
@@ -162,11 +157,11 @@ impl<B: Backend> Driver<B> {
         if let Err(failure) = ended {
             tracing::error!(error = %failure, "handle failed");
             let _ = self.shared.failure.set(failure);
-            return Next::End;
+            return ControlFlow::Break(());
         }
         self.deliver();
         self.adjust_polling(unanswered);
-        if self.may_close() { Next::End } else { Next::Wait }
+        if self.may_close() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn turn(&mut self, mail: Option<Mail<B::Query>>) -> Result<(), Failure> {

@@ -13,9 +13,7 @@ use super::{
     options::MemberOptions,
 };
 use crate::{
-    Gaggle, Instant, KeyedMutex, Owner, Raft,
-    client::driver::{Driver, Next},
-    lock_table::LockTable,
+    Gaggle, Instant, KeyedMutex, Owner, Raft, client::driver::Driver, lock_table::LockTable,
 };
 
 /// A driver with its node, one turn at a time.
@@ -43,7 +41,7 @@ impl Machine {
 
     /// Runs one turn: takes arrivals, ticks, appends, applies, sends. Returns whether it goes on.
     pub(crate) fn step(&mut self) -> bool {
-        self.driver.step(None) == Next::Wait
+        self.driver.step(None).is_continue()
     }
 
     /// When the next turn must come although nothing arrives.

@@ -14,10 +14,7 @@ use std::{
 use super::{Redis, RedisOptions, backend::Backend, dial::Dial};
 use crate::{
     Instant, KeyedMutex,
-    client::{
-        backend::Backend as _,
-        driver::{Driver, Next},
-    },
+    client::{backend::Backend as _, driver::Driver},
 };
 
 /// A driver with its backend, one turn at a time.
@@ -56,7 +53,7 @@ impl Machine {
         while pin!(self.driver.backend_mut().arrived()).poll(context).is_pending()
             && self.woken.0.swap(false, Ordering::Relaxed)
         {}
-        self.driver.step(None) == Next::Wait
+        self.driver.step(None).is_continue()
     }
 
     /// When the next turn must come although nothing arrives.

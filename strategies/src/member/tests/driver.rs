@@ -1,7 +1,7 @@
 //! Goal: what the driver makes of time: ticks after a stall, and how long a close takes at most.
 //! Method: one driver that no other member speaks to, turned by hand at chosen moments.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
 use tokio::{sync::oneshot, time::timeout};
@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{hand::Hand, turn::Alone};
 use crate::{
     Clock, Instant, Lock, LockOptions, MemberOptions, Nonce,
-    client::{driver::Next, mailbox::Mail},
+    client::mailbox::Mail,
     member::{Member, Policy},
 };
 
@@ -31,7 +31,7 @@ fn at_most_three_missed_ticks_follow_a_stall() {
         alone.turn();
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
-        alone.driver.step(None);
+        let _ = alone.driver.step(None);
         let made = alone.clock.wall_read() - before;
         let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!((made, until_next), (ticks, next), "after {stall} ms");
@@ -48,7 +48,7 @@ impl Alone {
         let (done, _closed) = oneshot::channel();
         let mut next = self.driver.step(Some(Mail::Close { watched, done }));
         for ms in 0..5_000 {
-            if next == Next::End {
+            if next.is_break() {
                 return ms;
             }
             self.clock.pass(1);
@@ -86,7 +86,7 @@ impl Alone {
     }
 
     /// The turn for which it wakes.
-    fn wakes(&mut self) -> Next {
+    fn wakes(&mut self) -> ControlFlow<()> {
         self.clock.pass(self.sleeps());
         self.driver.step(None)
     }
@@ -95,11 +95,11 @@ impl Alone {
 #[test]
 fn resting_leader_wakes_only_to_heartbeat() {
     let mut alone = Alone::leading();
-    alone.wakes();
+    let _ = alone.wakes();
     let mut slept = Vec::new();
     for _ in 0..20 {
         slept.push(alone.sleeps());
-        alone.wakes();
+        let _ = alone.wakes();
     }
     assert_eq!(slept, [50; 20]);
 }
@@ -108,11 +108,14 @@ fn resting_leader_wakes_only_to_heartbeat() {
 fn forming_or_closing_needs_all_ticks() {
     let mut forming = Alone::among(&["a", "b"]);
     forming.turn();
-    assert_eq!([0; 5].map(|_| (forming.sleeps(), forming.wakes())), [(10, Next::Wait); 5]);
+    assert_eq!(
+        [0; 5].map(|_| (forming.sleeps(), forming.wakes())),
+        [(10, ControlFlow::Continue(())); 5]
+    );
     let mut closing = Alone::leading();
-    closing.wakes();
+    let _ = closing.wakes();
     let (done, _closed) = oneshot::channel();
-    closing.driver.step(Some(Mail::Close { watched: vec![], done }));
+    let _ = closing.driver.step(Some(Mail::Close { watched: vec![], done }));
     assert_eq!(closing.sleeps(), 10);
 }
 
@@ -123,10 +126,10 @@ fn quiet_ticks_of_a_stall_are_all_counted() {
         [(9, 0, 1), (25, 0, 5), (50, 1, 10), (70, 3, 10), (80, 3, 10), (999, 3, 10)]
     {
         let mut alone = Alone::leading();
-        alone.wakes();
+        let _ = alone.wakes();
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
-        alone.driver.step(None);
+        let _ = alone.driver.step(None);
         let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!(
             (alone.clock.wall_read() - before, until_next),

@@ -27,7 +27,7 @@ use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
-    client::driver::{Driver, Next},
+    client::driver::Driver,
     lock_table::Sizes,
     member::{Member, Policy, backend::Backend},
     sync::{explore_times, found, switch},
@@ -112,7 +112,7 @@ impl Alone {
         let (member, mut driver) = Member::assemble(Arc::new(Silent(name)), options, Policy::Queue);
         while !driver.backend().node().status().leads {
             clock.0.fetch_add(10, Ordering::SeqCst);
-            driver.step(None);
+            let _ = driver.step(None);
         }
         (Arc::new(member), driver, clock)
     }
@@ -143,7 +143,7 @@ async fn drive(mut driver: Driver<Backend>, clock: Arc<Moments>) -> Sizes {
         } else {
             driver.mailbox().recv().await
         };
-        if driver.step(first) == Next::End {
+        if driver.step(first).is_break() {
             let table = driver.backend().node().sizes(0).table;
             assert_eq!(driver.pending(), 0, "a request is left");
             driver.end().await;

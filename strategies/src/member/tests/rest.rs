@@ -69,7 +69,7 @@ impl Trio {
             if !arrived && process.wake > now {
                 continue;
             }
-            process.driver.step(None);
+            let _ = process.driver.step(None);
             process.wake = process.driver.next_wake();
             process.turns += 1;
             turned = true;
@@ -95,7 +95,7 @@ impl Trio {
     }
 
     fn call(&mut self, process: usize, call: Call) {
-        self.processes[process].driver.step(Some(Mail::Call { call, reply: None }));
+        let _ = self.processes[process].driver.step(Some(Mail::Call { call, reply: None }));
         self.run(200);
     }
 

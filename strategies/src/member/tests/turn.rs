@@ -109,7 +109,7 @@ impl Alone {
 
     pub(super) fn turn(&mut self) {
         self.clock.pass(10);
-        self.driver.step(None);
+        let _ = self.driver.step(None);
     }
 
     /// The next turn takes a LOCK that was sent while the process was stopped for `pause` ms.
