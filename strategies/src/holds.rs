@@ -120,8 +120,10 @@ impl Holds {
         fresh.map(|(_, lock)| lock).collect()
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether none is watched.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
