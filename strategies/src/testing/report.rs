@@ -128,7 +128,7 @@ impl Report {
         let wrong = wrong.into_iter().find(|n| found.contains(n) != expected.contains(n));
         assert!(
             wrong.is_none(),
-            "{self}\n{what}: expected {expected:?}, found {found:?}\n\
+            "{self}\n{what}: cases {found:?}, expected {expected:?}\n\
              replay with {CASE_VARIABLE}={} and the same test command",
             wrong.unwrap_or_default()
         );

@@ -28,7 +28,8 @@ impl Watchdog {
                 let _ = writeln!(
                     std::io::stderr(),
                     "conformance case {case}: not finished after {limit:?} of real time; \
-                     the strategy blocks its thread, or a task of it never ends"
+                     the strategy blocks its thread, or a task of it never ends, or it is too slow: \
+                     Fixture::time_limit, keys and waiters bound the work"
                 );
                 std::process::exit(EXIT_STATUS);
             }
