@@ -178,8 +178,8 @@ async fn groupless_member_names_the_missing() {
     tokio::time::sleep(Duration::from_millis(900)).await;
     let reported = events.take().join("\n");
     assert!(reported.contains(&format!("INFO message={expected}")), "{reported}");
-    let waits = LockOptions::default().max_wait(Duration::from_millis(50));
-    for request in [LockOptions::default().max_wait(Duration::ZERO), waits] {
+    let waits = || LockOptions::default().max_wait(Duration::from_millis(50));
+    for request in [LockOptions::default().max_wait(Duration::ZERO), waits()] {
         let refused = alone.lock_with("k", request).await.unwrap_err();
         assert_eq!(refused.to_string(), expected);
     }
@@ -193,6 +193,31 @@ async fn groupless_member_names_the_missing() {
         }
     });
     warned.await.unwrap();
+    let named = tokio::time::timeout(Duration::from_secs(5), async {
+        let expected = "no group yet: waiting for b, c (b is of another cluster)";
+        let refused = || async { alone.lock_with("k", waits()).await.unwrap_err().to_string() };
+        while refused().await != expected {}
+    });
+    named.await.unwrap();
     alone.close().await;
     other.close().await;
+}
+
+#[tokio::test]
+async fn leaderless_member_names_the_missing() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let url = |name: &str| format!("gaggle+memory://leaderless?name={name}&members=a,b,c");
+    let open = async |name: &str| open(&url(name)).await.unwrap();
+    let (a, b, c) = (open("a").await, open("b").await, open("c").await);
+    a.ready().await.unwrap();
+    b.close().await;
+    c.close().await;
+    let named = tokio::time::timeout(Duration::from_secs(5), async {
+        let expected = "no leader: waiting for b, c (not connected)";
+        let waits = || LockOptions::default().max_wait(Duration::from_millis(50));
+        let refused = || async { a.lock_with("k", waits()).await.err().map(|e| e.to_string()) };
+        while refused().await.as_deref() != Some(expected) {}
+    });
+    named.await.unwrap();
+    a.close().await;
 }

@@ -78,7 +78,7 @@ async fn failed_unlock_keeps_output_and_cause() {
         (|| Err(Error::no_quorum()), "Unavailable", open),
         (|| Err(Error::Limit { what: "requests", limit: 1 }), "Limit", open),
         (|| Err(Error::Closed), "Closed", open),
-        (|| Err(Error::Failed { source: "broken".into() }), "Failed", open),
+        (|| Err(Error::Failed { cause: "broken".into() }), "Failed", open),
     ];
     for (answer, name, calls) in table {
         let stub = Stub::new();

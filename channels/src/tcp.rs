@@ -192,9 +192,11 @@ impl Channel for Tcp {
         if running.is_some() {
             return Ok(());
         }
-        let unavailable =
-            |error: std::io::Error| ChannelError::Unavailable { source: error.into() };
-        let listener = TcpListener::bind(self.options.listen).await.map_err(unavailable)?;
+        let listen = self.options.listen;
+        let unavailable = |error: std::io::Error| ChannelError::Unavailable {
+            source: format!("cannot listen on {listen}: {error}").into(),
+        };
+        let listener = TcpListener::bind(listen).await.map_err(unavailable)?;
         let peers: Vec<NodeName> = {
             let mut state = self.shared.lock();
             state.local = listener.local_addr().ok();

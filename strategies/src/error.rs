@@ -69,11 +69,10 @@ pub enum Error {
     /// This handle has failed for good (its consensus member stopped on a broken invariant or on
     /// an entry of an unknown version). *Did it take effect?* Perhaps; the lease's end frees the
     /// key. *May I retry?* On a new handle.
-    #[error("this handle has failed")]
+    #[error("this handle has failed: {cause}")]
     Failed {
-        /// The cause.
-        #[source]
-        source: Box<dyn StdError + Send + Sync>,
+        /// The cause. It is a part of the text, and so not the `source()`.
+        cause: Box<dyn StdError + Send + Sync>,
     },
 
     /// The key is empty or too long. Nothing was sent.

@@ -57,7 +57,7 @@ async fn panic_ends_only_that_member() {
     sleep(Duration::from_millis(100)).await;
     assert!(watch.is_lost());
     let outcome = members[0].lock("k", LockOptions::default()).await;
-    let Err(Error::Failed { source }) = outcome else { panic!("it was {outcome:?}") };
+    let Err(Error::Failed { cause: source }) = outcome else { panic!("it was {outcome:?}") };
     assert!(source.to_string().contains("an invariant is broken"), "{source}");
     members[0].close().await;
     let other = members[1].lock("other", LockOptions::default()).await.unwrap();

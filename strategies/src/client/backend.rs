@@ -72,6 +72,6 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn to_error(&self) -> Error {
-        Error::Failed { source: Box::new(self.clone()) }
+        Error::Failed { cause: Box::new(self.clone()) }
     }
 }

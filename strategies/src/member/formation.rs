@@ -249,15 +249,20 @@ impl Formation {
         Some(Body::Pledge { forming: id })
     }
 
-    /// Why there is no group, if that has changed since the last report.
-    pub(super) fn report(&mut self, now: Instant, peers: &Peers) -> Option<String> {
-        let reason = format!("no group yet: waiting for {}", self.missing(now, peers));
+    /// What is missing, and the members that are awaited, if it has changed since the last report.
+    pub(super) fn report(&mut self, now: Instant, what: &str, peers: &Peers) -> Option<String> {
+        let reason = format!("{what}: waiting for {}", self.missing(now, peers));
         let has_changed = self.reported.as_ref() != Some(&reason);
         self.reported = Some(reason.clone());
         has_changed.then_some(reason)
     }
 
-    /// Which processes a new group waits for, in words.
+    /// Nothing is missing now.
+    pub(super) fn forget_report(&mut self) {
+        self.reported = None;
+    }
+
+    /// Which processes a group waits for, in words.
     fn missing(&self, now: Instant, peers: &Peers) -> String {
         let is_fresh = |peer: &Peer| peer.is_fresh(now, FRESH);
         let names = match &self.members {
@@ -270,10 +275,16 @@ impl Formation {
         let others = names.iter().filter(|name| **name != self.name);
         let (connected, unconnected): (Vec<_>, Vec<_>) =
             others.partition(|name| peers.get(name).is_some_and(is_fresh));
-        if unconnected.is_empty() {
-            format!("{} (connected, not ready)", listed(connected))
-        } else {
-            format!("{} (not connected)", listed(unconnected))
+        let foreign =
+            unconnected.iter().find(|name| self.warned.contains(&format!("cluster of {name}")));
+        match foreign {
+            None if unconnected.is_empty() => {
+                format!("{} (connected, not ready)", listed(connected))
+            }
+            None => format!("{} (not connected)", listed(unconnected)),
+            Some(name) => {
+                format!("{} ({name} is of another cluster)", listed(unconnected.iter().copied()))
+            }
         }
     }
 

@@ -237,6 +237,8 @@ impl Node {
         let changed = self.leadership.follow(now, leader, &mut self.timers);
         if changed {
             self.transfers.stop_sending();
+            self.formation.forget_report();
+            self.timers.stop(Timer::MissingReport);
         }
         match (leader, &self.group) {
             (Some(id), Some(group)) if changed => {
@@ -276,7 +278,7 @@ impl Node {
         Leadership::expect_leader(now, &mut self.timers);
         self.group = Some(group);
         self.formation.grouped();
-        self.timers.stop(Timer::NoGroupReport);
+        self.timers.stop(Timer::MissingReport);
         self.turn.events.push(Event::Down { cause: None });
         self.update_roster(now);
     }

@@ -11,8 +11,8 @@ pub(super) enum Timer {
     Formation,
     /// A group that another process belongs to may still exist: none is formed beside it.
     ExistingGroup,
-    /// The names that keep this process without a group are reported.
-    NoGroupReport,
+    /// The names that keep this process without a group or a leader are reported.
+    MissingReport,
     /// A group that has had no leader for this long asks its members how they stand.
     LeaderlessAsk,
     /// News of a newer configuration no longer arrives: a replaced incarnation counts as gone.

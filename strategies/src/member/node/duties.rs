@@ -10,8 +10,8 @@ use crate::{
     member::{formation::REPORT_EVERY, membership},
 };
 
-/// How long a survivor of a lost majority, or a member that was replaced, waits before it pledges to
-/// a new group. Its guards are lost before.
+/// How long a survivor of a lost majority, or a member that was replaced, waits before it pledges
+/// to a new group. Its guards are lost before.
 pub(super) const RESIGN_GRACE: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -30,6 +30,9 @@ impl Node {
         self.identity.wall_clock(first_token);
         if let Some(group) = &mut self.group {
             group.tick(now, 1);
+            if self.timers.has_expired(Timer::LeaderlessAsk, now) {
+                self.report_missing(now, "no leader");
+            }
         } else {
             let first_token = first_token.max(self.formation.last_token().saturating_add(1));
             let table = TableConfig { first_token, ..self.timing.table.clone() };
@@ -44,7 +47,7 @@ impl Node {
             if let Some(forming) = self.formation.complete() {
                 self.found(now, &forming, true);
             } else {
-                self.report_no_group(now);
+                self.report_missing(now, "no group yet");
             }
         }
         self.run_timers(now);
@@ -57,16 +60,17 @@ impl Node {
         self.lead(now);
     }
 
-    /// Reports why this process is still in no group: in the log, and as the cause of its errors.
-    fn report_no_group(&mut self, now: Instant) {
-        let has_expired = self.timers.has_expired(Timer::NoGroupReport, now);
-        if has_expired && let Some(reason) = self.formation.report(now, &self.peers) {
+    /// Reports what is missing, and the members that are awaited: in the log, and as the cause of
+    /// this process' errors.
+    fn report_missing(&mut self, now: Instant, what: &str) {
+        let has_expired = self.timers.has_expired(Timer::MissingReport, now);
+        if has_expired && let Some(reason) = self.formation.report(now, what, &self.peers) {
             tracing::info!("{reason}");
             let cause = Some(Cause::new(UnavailableKind::NoQuorum, reason));
             self.turn.events.push(Event::Down { cause });
         }
-        if has_expired || !self.timers.is_running(Timer::NoGroupReport, now) {
-            self.timers.set(Timer::NoGroupReport, now.after(REPORT_EVERY));
+        if has_expired || !self.timers.is_running(Timer::MissingReport, now) {
+            self.timers.set(Timer::MissingReport, now.after(REPORT_EVERY));
         }
     }
 
