@@ -157,12 +157,8 @@ fn held(contention: Option<&Contention>) -> String {
 /// The text of [`Error::Unavailable`]: the cause with all that it says of its own causes.
 fn unavailable(kind: UnavailableKind, cause: Option<&(dyn StdError + Send + Sync)>) -> String {
     let Some(cause) = cause else { return format!("the lock service is unavailable ({kind})") };
-    let (mut text, mut next) = (cause.to_string(), cause.source());
-    while let Some(source) = next {
-        text += &format!(": {source}");
-        next = source.source();
-    }
-    text
+    let chain = std::iter::successors(Some(cause as &dyn StdError), |&error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Why a backend cannot serve.

@@ -275,17 +275,15 @@ impl Formation {
         let others = names.iter().filter(|name| **name != self.name);
         let (connected, unconnected): (Vec<_>, Vec<_>) =
             others.partition(|name| peers.get(name).is_some_and(is_fresh));
-        let foreign =
-            unconnected.iter().find(|name| self.warned.contains(&format!("cluster of {name}")));
-        match foreign {
-            None if unconnected.is_empty() => {
-                format!("{} (connected, not ready)", listed(connected))
-            }
-            None => format!("{} (not connected)", listed(unconnected)),
-            Some(name) => {
-                format!("{} ({name} is of another cluster)", listed(unconnected.iter().copied()))
-            }
+        if unconnected.is_empty() {
+            return format!("{} (connected, not ready)", listed(connected));
         }
+        let is_foreign = |name: &&&NodeName| self.warned.contains(&format!("cluster of {name}"));
+        let why = match unconnected.iter().find(is_foreign) {
+            Some(name) => format!("{name} is of another cluster"),
+            None => "not connected".into(),
+        };
+        format!("{} ({why})", listed(unconnected))
     }
 
     /// Warns of a process of another cluster, once for each name.

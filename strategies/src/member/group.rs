@@ -310,13 +310,10 @@ fn conf_change(change: Option<&MemberChange>) -> ConfChangeV2 {
 /// Why a member cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GroupError {
-    /// The log holds something that this build does not understand.
     #[error("cannot apply the log")]
     Entry(#[from] EntryError),
-    /// A snapshot does not restore.
     #[error("cannot restore the group's snapshot")]
     Snapshot(#[from] SnapshotError),
-    /// Another process runs under this member's name.
     #[error(
         "the name {name} is in use by another process ({by}): give each member a name of its own"
     )]
