@@ -17,8 +17,8 @@ use crate::member::{Member, member_strategy};
 ///   their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.
 ///
-/// A nameless cluster ([`MemberOptions::sized`]) is for demonstrations: sets of processes that do
-/// not see each other form several groups; see
+/// A nameless cluster ([`sized`](crate::MemberOptions::sized)) is for demonstrations: sets of
+/// processes that do not see each other form several groups; see
 /// [`capabilities`](crate::KeyedMutex::capabilities).
 #[derive(Debug)]
 pub struct Gaggle {
