@@ -3,8 +3,23 @@
 use crate::member::{Member, member_strategy};
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK and NOOP entries by
-/// nonce. Waiters queue in the replicated table, and the entry that frees a key also hands it to
-/// the next (gaggle-js, *The Gaggle Algorithm*).
+/// nonce. Waiters queue in the replicated table, and the entry that frees a key also grants it to
+/// the next waiter (gaggle-js, *The Gaggle Algorithm*).
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use gaggle_channels::{Hub, NodeName};
+/// # use gaggle_strategies::{Gaggle, KeyedMutex, LockOptions, MemberOptions};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let name = NodeName::new("a")?; // the one member of this group: others stand in the same list
+/// let channel = Arc::new(Hub::new().channel(name.clone()));
+/// let gaggle = Gaggle::open(channel, MemberOptions::named("orders", [name])).await?;
+/// let lock = gaggle.lock("orders/42", LockOptions::default()).await?;
+/// gaggle.unlock(&lock).await?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Guarantees
 ///
@@ -12,7 +27,7 @@ use crate::member::{Member, member_strategy};
 ///   bound; fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
 /// - Waiters are granted in the order in which they queued, also across a change of leader.
 /// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
-///   restarts replaces its former self without anyone's help.
+///   restarts replaces its old incarnation by itself.
 /// - Volatile: no disk. When fresh incarnations show that a majority is gone, the survivors mark
 ///   their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.

@@ -10,15 +10,9 @@
 //!
 //! # Layout
 //!
-//! - `mutex`, `lock`, `options`, `error`, `capabilities`, `status`: the interface of all
-//!   strategies.
+//! - the root: the interface of all strategies, and the strategies.
 //! - [`limits`]: the limits of options and keys.
 //! - [`implement`]: for implementors: the checks, the arithmetic of leases, and the loss signal.
-//! - `client`: a call of every remote strategy: one pure core, one driver, one `lock`.
-//! - `sync`: mutex and atomics, whose order of use tests explore.
-//! - `lock_table`: the pure core. A command and the cluster time in, effects out.
-//! - `member`: the consensus member, a pure core around the `raft` engine and one async driver.
-//! - `local`, `redis`, `gaggle`, `raft`, `noop`: the strategies.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;

@@ -4,7 +4,7 @@ use crate::member::{Member, member_strategy};
 
 /// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the
 /// log holds compare-and-set entries. A caller that is refused retries with jitter until
-/// `max_wait`.
+/// `max_wait`. [`Gaggle`](crate::Gaggle) has an example: this one is opened in the same way.
 ///
 /// # Guarantees
 ///

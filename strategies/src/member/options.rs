@@ -68,15 +68,7 @@ impl Members {
     }
 }
 
-/// How a member of the Raft family is run.
-///
-/// ```
-/// # use gaggle_strategies::MemberOptions;
-/// # use gaggle_channels::NodeName;
-/// let names = ["a", "b", "c"].map(|name| NodeName::new(name).expect("a short name"));
-/// let options = MemberOptions::named("orders", names);
-/// # let _ = options;
-/// ```
+/// How a member of the Raft family is run; [`Gaggle`](crate::Gaggle) has an example.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     pub(crate) cluster: String,
