@@ -20,6 +20,8 @@ mod redis;
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 use std::{fmt, sync::Arc};
 

@@ -1,0 +1,91 @@
+//! TLS from PEM files: what a client needs, and why a handshake failed.
+
+mod files;
+mod reason;
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use rustls::{
+    ClientConfig,
+    crypto::{CryptoProvider, ring},
+    pki_types::ServerName,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+pub use tokio_rustls::client::TlsStream;
+
+pub use self::reason::reason;
+use crate::ChannelError;
+
+/// Paths of PEM files. The key must not be readable by other users of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities that sign the certificates of the other side; those of the system if `None`.
+    pub ca: Option<PathBuf>,
+    /// The own certificate, followed by those of its intermediate authorities.
+    pub cert: Option<PathBuf>,
+    /// The private key of the own certificate.
+    pub key: Option<PathBuf>,
+}
+
+/// The client's side of TLS 1.2 and 1.3. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+}
+
+impl TlsClient {
+    /// Reads the files. `cert` and `key` are given together, or neither.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] of the field `tls_ca`, `tls_cert` or `tls_key`, with the
+    /// file and the cure.
+    pub fn new(files: &TlsFiles) -> Result<Self, ChannelError> {
+        let roots = match &files.ca {
+            Some(path) => files::roots(&files::read(files::CA, path)?)?,
+            None => files::system_roots()?,
+        };
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites of both versions")
+            .with_root_certificates(roots);
+        let config = match (&files.cert, &files.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(_), None) => return Err(files::invalid(files::KEY, "tls_cert needs it")),
+            (None, Some(_)) => return Err(files::invalid(files::CERT, "tls_key needs it")),
+            (Some(cert), Some(key)) => {
+                let chain = files::chain(&files::read(files::CERT, cert)?)?;
+                let key = files::read_private(files::KEY, key)?;
+                builder
+                    .with_client_auth_cert(chain, files::key(&key)?)
+                    .map_err(|error| files::misfit(&key, &error))?
+            }
+        };
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Shakes hands as a client. The certificate of the other side must be valid for `name`, a DNS
+    /// name or an IP address.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream, and of the handshake with [its reason](reason) as the text. A server
+    /// that refuses the own certificate says so only at the first read.
+    pub async fn connect<S>(&self, name: &str, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let connector = TlsConnector::from(self.config.clone());
+        connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), reason(&error)))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}

@@ -1,0 +1,155 @@
+//! PEM files: read, checked, and refused with the option, the file and the cure.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    CertificateError, Error, RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem, pem::PemObject},
+};
+
+use super::{provider, reason::of_certificate};
+use crate::ChannelError;
+
+pub(super) const CA: &str = "tls_ca";
+pub(super) const CERT: &str = "tls_cert";
+pub(super) const KEY: &str = "tls_key";
+
+/// More than any bundle of authorities.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The content of a file that an option names.
+#[derive(PartialEq, Eq)]
+pub(super) struct File {
+    option: &'static str,
+    path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl File {
+    pub(super) fn invalid(&self, problem: &str) -> ChannelError {
+        invalid(self.option, format!("{}: {problem}", self.path.display()))
+    }
+}
+
+pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ChannelError {
+    ChannelError::InvalidOptions { field, problem: problem.into() }
+}
+
+pub(super) fn read(option: &'static str, path: &Path) -> Result<File, ChannelError> {
+    let failed = |error: io::Error| invalid(option, format!("{}: {error}", path.display()));
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        let problem = format!("it is no file of at most {FILE_BYTES_MAX} bytes");
+        return Err(failed(io::Error::other(problem)));
+    }
+    let bytes = fs::read(path).map_err(failed)?;
+    Ok(File { option, path: path.into(), bytes })
+}
+
+/// Reads a file that other users of the machine cannot read.
+pub(super) fn read_private(option: &'static str, path: &Path) -> Result<File, ChannelError> {
+    let file = read(option, path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+        if mode & 0o007 != 0 {
+            let shown = path.display();
+            let problem = format!("every user can use it (mode {mode:04o}): chmod 600 {shown}");
+            return Err(file.invalid(&problem));
+        }
+    }
+    Ok(file)
+}
+
+/// The authorities in a file.
+pub(super) fn roots(file: &File) -> Result<Arc<RootCertStore>, ChannelError> {
+    let mut roots = RootCertStore::empty();
+    let certificates = certificates(file)?;
+    for certificate in &certificates {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| file.invalid(&format!("it has a malformed certificate: {error}")))?;
+    }
+    let roots = Arc::new(roots);
+    if certificates.iter().any(|certificate| is_authority(&roots, certificate)) {
+        return Ok(roots);
+    }
+    Err(file.invalid("none of its certificates is one of an authority (CA)"))
+}
+
+/// Whether a certificate is refused as that of a server because it is one of an authority.
+fn is_authority(roots: &Arc<RootCertStore>, certificate: &CertificateDer<'_>) -> bool {
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
+        .build()
+        .expect("there are roots");
+    let name = ServerName::try_from("authority").expect("a DNS name");
+    // Valid at its own time: an expired authority is one.
+    let mut now = UnixTime::now();
+    loop {
+        match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
+            Err(Error::InvalidCertificate(CertificateError::ExpiredContext {
+                not_after, ..
+            })) if not_after < now => now = not_after,
+            Err(Error::InvalidCertificate(CertificateError::NotValidYetContext {
+                not_before,
+                ..
+            })) if not_before > now => now = not_before,
+            // The verifier has no variant of its own for it.
+            Err(Error::InvalidCertificate(CertificateError::Other(other))) => {
+                return other.to_string().contains("CaUsedAsEndEntity");
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The authorities of the system.
+pub(super) fn system_roots() -> Result<Arc<RootCertStore>, ChannelError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let problem = "this system has no root certificates: name a file, or install the package \
+                       ca-certificates";
+        return Err(invalid(CA, problem));
+    }
+    Ok(Arc::new(roots))
+}
+
+/// A certificate and those of its intermediate authorities.
+pub(super) fn chain(file: &File) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
+    certificates(file)
+}
+
+fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
+    let certificates: Result<Vec<_>, pem::Error> =
+        CertificateDer::pem_slice_iter(&file.bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(file.invalid("it has no certificate in PEM form (BEGIN CERTIFICATE)")),
+        Err(error) => Err(file.invalid(&format!("it is malformed PEM: {error}"))),
+    }
+}
+
+pub(super) fn key(file: &File) -> Result<PrivateKeyDer<'static>, ChannelError> {
+    PrivateKeyDer::from_pem_slice(&file.bytes).map_err(|error| match error {
+        pem::Error::NoItemsFound => file
+            .invalid("it has no private key in PEM form (BEGIN PRIVATE KEY), or an encrypted one"),
+        error => file.invalid(&format!("it is malformed PEM: {error}")),
+    })
+}
+
+/// The error for a key that rustls refused together with its certificate.
+pub(super) fn misfit(key: &File, error: &Error) -> ChannelError {
+    match error {
+        Error::InconsistentKeys(_) => key.invalid("the key is not that of tls_cert"),
+        Error::InvalidCertificate(error) => invalid(CERT, of_certificate(error)),
+        error => key.invalid(&error.to_string()),
+    }
+}

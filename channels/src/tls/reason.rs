@@ -1,0 +1,108 @@
+//! Why a TLS handshake failed, in the words of the one who can cure it.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, pki_types::UnixTime};
+
+/// Why a TLS connection failed, for a log or an error. Errors of the stream show as they are.
+#[must_use]
+pub fn reason(error: &io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => of(error),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the other side closed the connection in the handshake".into()
+        }
+        None => error.to_string(),
+    }
+}
+
+fn of(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(error) => of_certificate(error),
+        Error::NoCertificatesPresented => "the other side has no certificate".into(),
+        Error::InvalidMessage(_) => "the other side does not speak TLS".into(),
+        Error::PeerIncompatible(error) => format!("no common version or algorithm: {error:?}"),
+        Error::AlertReceived(alert) => of_alert(*alert),
+        error => error.to_string(),
+    }
+}
+
+fn of_alert(alert: AlertDescription) -> String {
+    let cause = match alert {
+        AlertDescription::CertificateExpired => "certificate expired or not valid yet",
+        AlertDescription::UnknownCA => "certificate of an unknown authority",
+        AlertDescription::CertificateRequired => "it requires a certificate",
+        AlertDescription::BadCertificate => "certificate invalid, or for another name",
+        AlertDescription::ProtocolVersion => "no common TLS version",
+        AlertDescription::HandshakeFailure => "no common algorithm, or no certificate",
+        _ => return format!("the other side refused: {alert:?}"),
+    };
+    format!("the other side refused: {cause}")
+}
+
+pub(super) fn of_certificate(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate of an unknown authority: not signed by one of tls_ca".into()
+        }
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "certificate expired at {}, not valid at {}: this machine's clock?",
+            date(*not_after),
+            date(*time)
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "certificate valid from {} on, not valid at {}: this machine's clock?",
+            date(*not_before),
+            date(*time)
+        ),
+        CertificateError::NotValidForNameContext { expected, presented } => format!(
+            "certificate is not for {}, but for {}",
+            expected.to_str(),
+            if presented.is_empty() { "no name".into() } else { presented.join(", ") }
+        ),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "certificate of an authority (CA) used as one's own".into()
+        }
+        error => format!("certificate refused: {error}"),
+    }
+}
+
+/// `2031-05-06T07:08:09Z`.
+fn date(time: UnixTime) -> String {
+    let (days, seconds) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a number of days since 1970 (Hinnant, `civil_from_days`).
+pub(super) fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(date(UnixTime::since_unix_epoch(Duration::from_secs(seconds))), shown);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Goal: files that TLS cannot use are refused with the option, the file and the cure.
+//!
+//! Method: files made by `openssl`, in a directory of the test's own.
+#![cfg(feature = "tls")]
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gaggle_channels::{
+    ChannelError,
+    tls::{TlsClient, TlsFiles},
+};
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("gaggle-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, content: &str, mode: u32) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// A self-signed certificate and its key.
+    fn self_signed(&self, name: &str, authority: bool) -> (PathBuf, PathBuf) {
+        let (cert, key) =
+            (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
+        let constraint = if authority { "TRUE" } else { "FALSE" };
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=test", "-addext"])
+            .arg(format!("basicConstraints=critical,CA:{constraint}"))
+            .args([Path::new("-keyout"), &key, Path::new("-out"), &cert])
+            .output()
+            .expect("openssl is installed");
+        assert!(made.status.success(), "{made:?}");
+        (cert, key)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The option and the problem.
+fn refused(files: &TlsFiles) -> (&'static str, String) {
+    match TlsClient::new(files) {
+        Err(ChannelError::InvalidOptions { field, problem }) => (field, problem),
+        other => panic!("{files:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn unusable_files_are_refused_by_option_and_cure() {
+    let directory = Directory::new("tls-files");
+    let (ca, ca_key) = directory.self_signed("ca", true);
+    let (leaf, leaf_key) = directory.self_signed("leaf", false);
+    let text = directory.write("text", "no PEM", 0o600);
+    let half = directory.write("half", "-----BEGIN CERTIFICATE-----\nMIIB", 0o600);
+    let missing = directory.path("missing");
+    let files = |ca: &PathBuf, cert: Option<&PathBuf>, key: Option<&PathBuf>| TlsFiles {
+        ca: Some(ca.clone()),
+        cert: cert.cloned(),
+        key: key.cloned(),
+    };
+    TlsClient::new(&files(&ca, None, None)).unwrap();
+    TlsClient::new(&files(&ca, Some(&leaf), Some(&leaf_key))).unwrap();
+    let cases = [
+        (files(&missing, None, None), "tls_ca", "No such file"),
+        (files(&directory.0, None, None), "tls_ca", "it is no file"),
+        (files(&text, None, None), "tls_ca", "no certificate in PEM form"),
+        (files(&half, None, None), "tls_ca", "malformed PEM"),
+        (files(&leaf, None, None), "tls_ca", "none of its certificates is one of an authority"),
+        (files(&ca, Some(&leaf), None), "tls_key", "tls_cert needs it"),
+        (files(&ca, None, Some(&leaf_key)), "tls_cert", "tls_key needs it"),
+        (files(&ca, Some(&text), Some(&leaf_key)), "tls_cert", "no certificate in PEM form"),
+        (files(&ca, Some(&leaf), Some(&text)), "tls_key", "no private key in PEM form"),
+        (files(&ca, Some(&leaf), Some(&ca_key)), "tls_key", "the key is not that of tls_cert"),
+    ];
+    for (files, option, problem) in cases {
+        let (field, shown) = refused(&files);
+        assert_eq!(field, option, "{files:?}: {shown}");
+        assert!(shown.contains(problem), "{files:?}: {shown}");
+        let named = [&files.ca, &files.cert, &files.key].into_iter().flatten();
+        let named = named.filter(|path| shown.contains(&*path.to_string_lossy())).count();
+        assert!(named == 1 || problem.ends_with("needs it"), "it names the file: {shown}");
+    }
+    fs::set_permissions(&leaf_key, fs::Permissions::from_mode(0o644)).unwrap();
+    let (field, shown) = refused(&files(&ca, Some(&leaf), Some(&leaf_key)));
+    assert_eq!(field, "tls_key");
+    assert!(shown.contains(&format!("chmod 600 {}", leaf_key.display())), "{shown}");
+}
+
+#[test]
+fn system_roots_are_found_without_a_file() {
+    TlsClient::new(&TlsFiles::default()).unwrap();
+}
