@@ -12,13 +12,16 @@ use crate::{
     targets::{self, Target, number},
 };
 
-const WORKLOADS: [(&str, &str); 6] = [
+const WORKLOADS: [(&str, &str); 4] = [
     ("solo", "one task, one key, nothing inside"),
     ("fan64", "64 tasks, a key each, nothing inside"),
     ("hot8", "8 tasks, one key, nothing inside"),
     ("busy8", "8 tasks, one key, 5 ms inside and 5 ms away"),
-    ("worst", "the Gaggle 1.x benchmark, contended: five members, one key, four steps of 15 ms"),
-    ("best", "the Gaggle 1.x benchmark, uncontended: the same on a key each"),
+];
+
+const GAGGLE1: [(&str, &str); 2] = [
+    ("worst", "contended: five members, one key, four steps of 15 ms"),
+    ("best", "uncontended: the same on a key each"),
 ];
 
 /// Writes the tables and the picture again from the measured data.
@@ -50,7 +53,11 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     let targets = targets::all(data);
     let document = serde_json::json!({ "measured": data.medians(), "targets": targets });
     fs::write(directory.join("results.json"), format!("{document:#}\n"))?;
-    fs::write(directory.join("results.md"), markdown(data, &targets))?;
+    // Three pages of the book, each within its limit of words.
+    fs::write(directory.join("results.md"), results(data, &targets))?;
+    fs::write(directory.join("workloads.md"), rows("Results by workload", data, &WORKLOADS))?;
+    let gaggle1 = rows("Results of the Gaggle 1.x benchmark", data, &GAGGLE1);
+    fs::write(directory.join("gaggle1.md"), gaggle1)?;
     fs::write(directory.join("chart.svg"), chart(data).svg())?;
     tables::write(directory, data)?;
     let met = targets.iter().filter(|target| target.met).count();
@@ -58,8 +65,13 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     Ok(())
 }
 
-fn markdown(data: &Data, targets: &[Target]) -> String {
-    let mut text = String::from("# Measured\n\nWritten by `benches/peers/run`; not edited.\n\n");
+/// A page of the book: its title, and under it what wrote it.
+fn page(title: &str) -> String {
+    format!("# {title}\n\nWritten by `benches/peers/run`; not edited.\n")
+}
+
+fn results(data: &Data, targets: &[Target]) -> String {
+    let mut text = page("Results") + "\n";
     for (what, value) in &data.about {
         text += &format!("- {what}: {value}\n");
     }
@@ -69,20 +81,27 @@ fn markdown(data: &Data, targets: &[Target]) -> String {
         let mark = if *met { "met" } else { "**missed**" };
         text += &format!("| {what} | {measured} | {target} | {mark} |\n");
     }
-    for (name, about) in WORKLOADS {
-        text += &format!("\n## {name}: {about}\n\n");
-        text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs | hand-off p50 / p99, µs \
-                 | means: lock / unlock / hand-off, µs | handed over | longest streak | Jain |\n\
-                 |---|---|---|---|---|---|---|---|---|\n";
-        for row in data.rows.iter().filter(|row| row.workload == name) {
-            text += &line(row);
-        }
-    }
-    text += "\n## Single figures\n\nThose of engines and of the quorum floor: the median of the rounds. The others were taken \
-             once, after them.\n\n| figure | |\n|---|---|\n";
+    text += "\n## Single figures\n\n\
+             Those of engines and of the quorum floor: the median of the rounds. The others were \
+             taken\nonce, after them.\n\n| figure | |\n|---|---|\n";
     for name in data.figures.keys() {
         let value = data.get(name).map(number).unwrap_or_default();
         text += &format!("| {} | {value} |\n", name.replace('_', " "));
+    }
+    text
+}
+
+/// The rows of some workloads, a section each.
+fn rows(title: &str, data: &Data, workloads: &[(&str, &str)]) -> String {
+    let mut text = page(title);
+    for (name, about) in workloads {
+        text += &format!("\n## {name}: {about}\n\n");
+        text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs \
+                 | hand-off p50 / p99, µs | means: lock / unlock / hand-off, µs | handed over \
+                 | longest streak | Jain |\n|---|---|---|---|---|---|---|---|---|\n";
+        for row in data.rows.iter().filter(|row| row.workload == *name) {
+            text += &line(row);
+        }
     }
     text
 }
