@@ -174,6 +174,27 @@ async fn members_meet_over_memory_tcp_and_redis() {
 }
 
 #[tokio::test]
+async fn member_names_its_redis_and_the_cause() {
+    let member = |login: &str, port: u16| {
+        format!("gaggle+redis://{login}127.0.0.1:{port}/?cluster=c&name=a&members=a")
+    };
+    let server = RedisServer::start();
+    let (closed, port) = (free_port(), server.port());
+    let refused = format!("Redis at 127.0.0.1:{port} refused the user name or the password");
+    for (url, text, permanent) in [
+        (
+            member("", closed),
+            format!("cannot reach Redis at 127.0.0.1:{closed}: connection refused"),
+            false,
+        ),
+        (member("nobody:secret@", port), refused, true),
+    ] {
+        let Err(OpenError::Strategy(error)) = open(&url).await else { panic!("{url} opened") };
+        assert_eq!((error.to_string(), error.is_permanent()), (text, permanent));
+    }
+}
+
+#[tokio::test]
 async fn tcp_beyond_loopback_needs_insecure() {
     let url = "gaggle+tcp://0.0.0.0:0?cluster=c&name=a&peers=a@127.0.0.1:1";
     let refused = open(url).await.unwrap_err();

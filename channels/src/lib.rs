@@ -146,7 +146,8 @@ pub trait Channel: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ChannelError::Unavailable`] when the transport cannot be reached within its connect
-    /// limit, [`ChannelError::NameTaken`] when it knows that the name is in use.
+    /// limit, [`ChannelError::Misconfigured`] when it refuses this node,
+    /// [`ChannelError::NameTaken`] when it knows that the name is in use.
     async fn connect(&self) -> Result<(), ChannelError>;
 
     /// Leaves: pending frames may be lost, [`receive`](Self::receive) ends with `None`, and no
@@ -228,11 +229,18 @@ pub enum ChannelError {
         /// The name.
         name: NodeName,
     },
-    /// The transport cannot be reached; connecting again later may work.
-    #[error("the channel's transport is unavailable")]
+    /// The transport cannot be reached; connecting again later may work. Its text is that of the
+    /// source: the address, and the cause.
+    #[error(transparent)]
     Unavailable {
         /// The error of the transport.
-        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The transport refuses this node until an operator changes something: a wrong password, a
+    /// missing right, a server of another kind. Its text is that of the source.
+    #[error(transparent)]
+    Misconfigured {
+        /// The error of the transport.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

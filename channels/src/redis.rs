@@ -3,6 +3,7 @@
 mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
+mod error;
 mod options;
 mod topics;
 
@@ -18,7 +19,8 @@ use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle, time::timeout};
 
 pub use self::options::RedisOptions;
 use self::{
-    connection::{Outgoing, Problem, Server},
+    connection::{Outgoing, Server},
+    error::Problem,
     topics::Topics,
 };
 use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
@@ -110,7 +112,7 @@ impl Shared {
     fn down(&self, problem: &Problem) {
         *self.lock() = None;
         // Only publications are refused.
-        if matches!(problem, Problem::Refused(_)) {
+        if matches!(problem, Problem::Refused { .. }) {
             self.inbox.count_sent(false);
         }
     }
@@ -132,9 +134,7 @@ impl Channel for Redis {
         if running.is_some() {
             return Ok(());
         }
-        let connected = self.server.connect(&self.shared).await;
-        let (outgoing, connection) =
-            connected.map_err(|problem| ChannelError::Unavailable { source: problem.into() })?;
+        let (outgoing, connection) = self.server.connect(&self.shared).await?;
         self.shared.inbox.open();
         *self.shared.lock() = Some(outgoing);
         let (server, shared) = (self.server.clone(), self.shared.clone());

@@ -84,14 +84,51 @@ async fn redis_is_reached_over_a_unix_socket() {
     frame_arrives(&b, &a).await;
 }
 
+/// The error of connecting, and whether an operator has to change something.
+async fn refused(url: impl Into<String>) -> (String, bool) {
+    match channel(url, "a").connect().await.unwrap_err() {
+        ChannelError::Misconfigured { source } => (source.to_string(), true),
+        error @ ChannelError::Unavailable { .. } => (error.to_string(), false),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn connect_needs_the_right_to_publish() {
     let server = RedisServer::start();
-    let url = user(&server, &["+subscribe", "+select"]).await;
-    let Err(ChannelError::Unavailable { source }) = channel(url, "a").connect().await else {
-        panic!("it connected")
-    };
-    assert!(source.to_string().contains("publish"), "{source}");
+    let (text, permanent) = refused(user(&server, &["+subscribe", "+select"]).await).await;
+    let address = format!("Redis at 127.0.0.1:{} refused", server.port());
+    assert!(permanent && text.starts_with(&address) && text.contains("publish"), "{text}");
+}
+
+#[tokio::test]
+async fn connect_errors_name_address_and_cause() {
+    let mut server = RedisServer::start();
+    let port = server.port();
+    let login = |login: &str| format!("redis://{login}127.0.0.1:{port}/");
+    let password = format!("Redis at 127.0.0.1:{port} refused the user name or the password");
+    assert_eq!(refused(login("nobody:secret@")).await, (password.clone(), true));
+    command(&server, &["CONFIG", "SET", "requirepass", "right"]).await;
+    assert_eq!(refused(login(":secret@")).await, (password, true));
+    let text = format!("Redis at 127.0.0.1:{port} requires a password: redis://:PASSWORD@host");
+    assert_eq!(refused(login("")).await, (text, true));
+    server.stop();
+    let text = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
+    assert_eq!(refused(login("")).await, (text, false));
+}
+
+#[tokio::test]
+async fn web_server_is_no_redis() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let page = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 6\r\n\r\n<html>";
+        stream.write_all(page).await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await;
+    });
+    let text = format!("the server at {address} is no Redis: its reply does not parse");
+    assert_eq!(refused(format!("redis://{address}/")).await, (text, true));
 }
 
 #[tokio::test]

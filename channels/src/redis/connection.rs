@@ -10,15 +10,19 @@ use std::{
 
 use rand::RngExt;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisError, Value, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value,
+    aio::MultiplexedConnection,
 };
 use tokio::{
     sync::{Notify, mpsc},
     time::{Instant, sleep, timeout},
 };
 
-use super::{Shared, Topics, topics};
+use super::{
+    Shared, Topics,
+    error::{ConnectionError, Problem},
+    topics,
+};
 use crate::{QUEUE_BYTES, Received};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,11 +36,13 @@ const HELD: Duration = Duration::from_secs(3);
 /// connection works, and that the server still lets this node publish.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// A server that does not reply for this long is dropped.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The server, as one node uses it.
 pub(super) struct Server {
     info: ConnectionInfo,
+    /// For errors and events.
+    address: String,
     pub(super) topics: Topics,
 }
 
@@ -56,27 +62,12 @@ pub(super) struct Outgoing {
     queued_bytes: Arc<AtomicUsize>,
 }
 
-/// Why a connection is unusable.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Problem {
-    #[error("{0}")]
-    Io(String),
-    #[error("closed by the server")]
-    Closed,
-    #[error("no reply for {SILENCE_MAX:?}")]
-    Silent,
-    #[error("the server refused the command: {0}")]
-    Refused(String),
-    #[error("no connection within {CONNECT_TIMEOUT:?}")]
-    Timeout,
-}
-
 impl Server {
     pub(super) fn new(info: ConnectionInfo, topics: Topics) -> Self {
         // Publications arrive between replies, on one connection.
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(login.set_skip_set_lib_name());
-        Self { info, topics }
+        Self { address: info.addr().to_string(), info, topics }
     }
 
     /// Connects and subscribes. When it returns, the subscription is acknowledged and this node may
@@ -84,9 +75,10 @@ impl Server {
     pub(super) async fn connect(
         &self,
         shared: &Arc<Shared>,
-    ) -> Result<(Outgoing, Connection), Problem> {
+    ) -> Result<(Outgoing, Connection), ConnectionError> {
         let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
-        let (redis, closed) = connected.unwrap_or(Err(Problem::Timeout))?;
+        let connected = connected.unwrap_or(Err(Problem::Timeout(CONNECT_TIMEOUT)));
+        let (redis, closed) = connected.map_err(|problem| self.error(problem))?;
         let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
         let queued_bytes = Arc::<AtomicUsize>::default();
         let outgoing = Outgoing { frames: sender, queued_bytes: queued_bytes.clone() };
@@ -109,14 +101,15 @@ impl Server {
                 take(&shared, &mine, &push);
                 Ok::<(), ()>(())
             });
-        let client = Client::open(self.info.clone()).map_err(|error| of_login(&error))?;
+        let client =
+            Client::open(self.info.clone()).map_err(|error| Problem::of_attempt(&error))?;
         let connected = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut redis = connected.map_err(|error| of_login(&error))?;
+        let mut redis = connected.map_err(|error| Problem::of_attempt(&error))?;
         let mut subscribe = redis::cmd("SUBSCRIBE");
         subscribe.arg(&self.topics.mine).arg(&self.topics.all);
         for cmd in [subscribe, self.topics.sign_of_life()] {
             let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
-            reply.map_err(|error| of_command(&error))?;
+            reply.map_err(|error| Problem::of_command(&error))?;
         }
         Ok((redis, closed))
     }
@@ -127,8 +120,9 @@ impl Server {
         loop {
             let up = Instant::now();
             let Err(problem) = self.publish(&mut connection).await else { return };
-            tracing::warn!(%problem, topic = %self.topics.mine, "connection to redis lost");
             shared.down(&problem);
+            let error = self.error(problem);
+            tracing::warn!(%error, topic = %self.topics.mine, "connection to redis lost");
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= HELD {
                 pause = RECONNECT.0;
@@ -174,8 +168,12 @@ impl Server {
                 }
                 Err(_) => _ = batch.add_command(self.topics.sign_of_life()).ignore(),
             }
-            batch.exec_async(redis).await.map_err(|error| of_command(&error))?;
+            batch.exec_async(redis).await.map_err(|error| Problem::of_command(&error))?;
         }
+    }
+
+    fn error(&self, problem: Problem) -> ConnectionError {
+        ConnectionError { address: self.address.clone(), problem }
     }
 }
 
@@ -212,22 +210,5 @@ fn take(shared: &Shared, mine: &str, push: &PushInfo) {
         // The sign of life.
         None if payload.is_empty() && topic == mine.as_bytes() => {}
         None => shared.malformed(),
-    }
-}
-
-/// Of a refused login only the code is shown: the server may quote the command with its password.
-fn of_login(error: &RedisError) -> Problem {
-    match error.code() {
-        Some(code) => Problem::Refused(code.to_owned()),
-        None => of_command(error),
-    }
-}
-
-fn of_command(error: &RedisError) -> Problem {
-    match error {
-        _ if error.code().is_some() => Problem::Refused(error.to_string()),
-        _ if error.is_timeout() => Problem::Silent,
-        _ if error.is_io_error() => Problem::Io(error.to_string()),
-        _ => Problem::Io(error.category().to_owned()),
     }
 }

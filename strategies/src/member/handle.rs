@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaggle_channels::Channel;
+use gaggle_channels::{Channel, ChannelError};
 use tokio::sync::oneshot;
 
 use super::{
@@ -18,6 +18,14 @@ use crate::{
     },
 };
 
+fn unavailable(error: ChannelError) -> Error {
+    let kind = match error {
+        ChannelError::Misconfigured { .. } => UnavailableKind::Misconfigured,
+        _ => UnavailableKind::Unreachable,
+    };
+    Error::unavailable(kind, error)
+}
+
 /// A running member, as its strategy holds it.
 pub(crate) type Member = Client<Backend>;
 
@@ -30,8 +38,7 @@ impl Member {
     ) -> Result<Self, Error> {
         options.validate(channel.name(), channel.frame_limit())?;
         check_runtime()?;
-        let unreachable = |error| Error::unavailable(UnavailableKind::Unreachable, error);
-        channel.connect().await.map_err(unreachable)?;
+        channel.connect().await.map_err(unavailable)?;
         let (member, driver) = Self::assemble(channel, options, policy);
         member.run(driver);
         Ok(member)
