@@ -7,6 +7,9 @@ use std::{fs, path::Path};
 /// Quote the rejected words.
 const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
 
+/// The endings of the files that are read, beside scripts, which have none.
+const READ: [&str; 5] = [".rs", ".md", ".lua", ".toml", ".judged"];
+
 /// Phrases that a reader has to translate; at most one comment in fifty may contain one.
 const RARE: &str = "what is, what was, what comes, what came, what has, what waits, who is, \
     who was, who asks, who waits, who comes, who goes, who has, those that, one that, is told, \
@@ -30,14 +33,20 @@ fn files() -> Vec<(String, String)> {
                 if !name.starts_with('.') && !["target", "corpus"].contains(&name) {
                     folders.push(path);
                 }
-            } else if [".rs", ".md", ".lua"].iter().any(|end| name.ends_with(end))
-                && !QUOTING.contains(&from_root.as_str())
-            {
+            } else if READ.iter().any(|end| name.ends_with(end)) {
                 files.push((from_root, fs::read_to_string(&path).unwrap()));
+            } else if !name.contains('.')
+                && let Ok(text) = fs::read_to_string(&path)
+                && text.starts_with("#!")
+            {
+                files.push((from_root, text));
             }
         }
     }
-    assert!(files.iter().any(|(path, _)| path == "README.md"), "{} files", files.len());
+    for expected in ["README.md", "test", "Cargo.toml", "scripts/matrix"] {
+        assert!(files.iter().any(|(path, _)| path == expected), "{expected} is not read");
+    }
+    files.retain(|(path, _)| !QUOTING.contains(&path.as_str()));
     files
 }
 
@@ -70,13 +79,19 @@ fn rejected() -> String {
     list.split(": ").nth(1).unwrap().trim().trim_end_matches('.').to_owned()
 }
 
-/// The comment blocks of a source, or the paragraphs of a page, each with its first line's number.
-fn blocks(path: &str, text: &str) -> Vec<(usize, String)> {
-    let comment = match path.rsplit('.').next().unwrap() {
+/// The start of a file's comments; nothing for a page, which is all prose.
+fn comment_start(path: &str) -> &'static str {
+    match path.rsplit('.').next().unwrap() {
         "rs" => "//",
         "lua" => "--",
-        _ => "",
-    };
+        "md" => "",
+        _ => "#",
+    }
+}
+
+/// The comment blocks of a source, or the paragraphs of a page, each with its first line's number.
+fn blocks(path: &str, text: &str) -> Vec<(usize, String)> {
+    let comment = comment_start(path);
     let (mut blocks, mut inside) = (Vec::<(usize, String)>::new(), false);
     for (number, line) in (1..).zip(text.lines().map(str::trim)) {
         let continues = inside;
@@ -152,7 +167,7 @@ fn comments_end_at_column_100() {
     let mut problems = Vec::new();
     for (path, text) in files().iter().filter(|(path, _)| !path.ends_with(".md")) {
         for (number, line) in (1..).zip(text.lines()) {
-            let comment = ["//", "--"].iter().any(|start| line.trim_start().starts_with(start));
+            let comment = line.trim_start().starts_with(comment_start(path));
             let breakable = !line.contains("://") && !line.contains("//! |");
             let columns = line.chars().count();
             if comment && breakable && columns > COLUMNS_MAX {

@@ -187,7 +187,7 @@ async fn member_names_its_redis_and_the_cause() {
             format!("cannot reach Redis at 127.0.0.1:{closed}: connection refused"),
             false,
         ),
-        (member("nobody:secret@", port), refused, true),
+        (member("unknown:secret@", port), refused, true),
     ] {
         let Err(OpenError::Strategy(error)) = open(&url).await else { panic!("{url} opened") };
         assert_eq!((error.to_string(), error.is_permanent()), (text, permanent));

@@ -107,7 +107,7 @@ async fn connect_errors_name_address_and_cause() {
     let port = server.port();
     let login = |login: &str| format!("redis://{login}127.0.0.1:{port}/");
     let password = format!("Redis at 127.0.0.1:{port} refused the user name or the password");
-    assert_eq!(refused(login("nobody:secret@")).await, (password.clone(), true));
+    assert_eq!(refused(login("unknown:secret@")).await, (password.clone(), true));
     command(&server, &["CONFIG", "SET", "requirepass", "right"]).await;
     assert_eq!(refused(login(":secret@")).await, (password, true));
     let text = format!("Redis at 127.0.0.1:{port} requires a password: redis://:PASSWORD@host");
