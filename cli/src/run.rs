@@ -7,6 +7,7 @@ mod job;
 mod lock;
 mod signals;
 mod span;
+mod terminal;
 mod watchdog;
 
 use std::{
@@ -42,11 +43,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failure> {
     // Received from here on: none is lost between the steps.
     let mut signals = Signals::new().map_err(|error| failed("no signals", &error))?;
-    let locker = match lock::open(settings, address, &mut signals).await {
+    let give_up_at = settings.max_wait.map(|max_wait| BootClock.now().after(max_wait));
+    let locker = match lock::open(settings, address, &mut signals, give_up_at).await {
         Ok(locker) => locker,
         Err(code) => return Ok(code),
     };
-    let guard = match lock::acquire(settings, address, &locker, &mut signals).await {
+    let guard = match lock::acquire(settings, address, &locker, &mut signals, give_up_at).await {
         Ok(guard) => guard,
         Err(code) => {
             lock::close(&locker).await;

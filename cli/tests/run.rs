@@ -131,6 +131,67 @@ fn held_key_runs_nothing() {
 }
 
 #[test]
+fn redis_may_start_within_max_wait() {
+    let mut redis = RedisServer::start();
+    redis.stop();
+    for (options, code) in [(["--max-wait", "300ms"], 122), (["--max-wait", "20s"], 0)] {
+        let arguments = [&options[..], &["k", "--", "true"]].concat();
+        let started = gaggle(&redis.url(), &arguments).stderr(Stdio::null()).spawn().unwrap();
+        if code == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            redis.restart();
+        }
+        assert_eq!(started.wait_with_output().unwrap().status.code(), Some(code));
+    }
+}
+
+#[test]
+fn ignored_signal_ends_nothing() {
+    let redis = RedisServer::start();
+    let ignore = "trap '' INT TERM HUP QUIT USR1 USR2 WINCH TSTP;";
+    let child = format!("{ignore} echo $$; read line; echo child");
+    let job = format!("{ignore} bash -c \"$0\"; echo command; exit 9");
+    let mut command = gaggle(&redis.url(), &["k", "--", "bash", "-c", &job, &child]);
+    let mut running = Running::start({
+        command.stdin(Stdio::piped());
+        command
+    });
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1];
+    for signal in signals.into_iter().chain([Signal::USR2, Signal::WINCH, Signal::TSTP]) {
+        running.signal(signal);
+    }
+    let child = running.first_line.clone();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(running.process.stdin.take());
+    let (code, out, err) = running.finish();
+    assert_eq!((code, out.as_str()), (Some(9), "child\ncommand\n"), "{err}");
+    assert!(has_ended(&child));
+}
+
+#[test]
+fn stopped_command_stops_run() {
+    let redis = RedisServer::start();
+    let child = "echo $$; while :; do sleep 0.01; done";
+    let options = ["--duration", "60s", "k", "--", "bash", "-c", "bash -c \"$0\"; exit 9"];
+    let running = Running::start(gaggle(&redis.url(), &[&options[..], &[child]].concat()));
+    let run = running.process.id().to_string();
+    let child = running.first_line.clone();
+    let is_stopped = |process: &str| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        stat.contains(") T ")
+    };
+    for _ in 0..3 {
+        running.signal(Signal::TSTP);
+        wait_until(|| is_stopped(&run) && is_stopped(&child));
+        running.signal(Signal::CONT);
+        wait_until(|| !is_stopped(&run) && !is_stopped(&child));
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().0, Some(143));
+    assert!(has_ended(&child));
+}
+
+#[test]
 fn key_is_kept_for_at_least() {
     let redis = RedisServer::start();
     let options = ["--at-least", "60s", "--duration", "1s"];
@@ -195,14 +256,14 @@ fn bad_input_is_refused_before_any_request() {
 #[test]
 fn password_needs_a_private_file() {
     let with_password = "redis://:secret@127.0.0.1:1";
-    let (code, _, err) = finish(gaggle("", &["--url", with_password, "k", "--", "true"]));
+    let (code, _, err) = finish(gaggle("", &["--try", "--url", with_password, "k", "--", "true"]));
     assert!(code == Some(122) && err.contains("set GAGGLE_URL, or give --url-file"), "{err}");
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-url");
     fs::write(&path, format!("{with_password}\n")).unwrap();
     for (mode, code, part) in [(0o644, 125, "chmod 600"), (0o600, 122, "not locked at 127.0.0.1:1")]
     {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let arguments = ["--url-file", path.to_str().unwrap(), "k", "--", "true"];
+        let arguments = ["--try", "--url-file", path.to_str().unwrap(), "k", "--", "true"];
         let (exit, _, err) = finish(gaggle("", &arguments));
         assert!(exit == Some(code) && err.contains(part) && !err.contains("secret"), "{err}");
     }

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// A file that contains the URL: a password in an argument is visible to other users.
     #[arg(long, value_name = "PATH")]
     pub(super) url_file: Option<PathBuf>,
-    /// Wait this long for the key, as 500ms, 5s or forever.
+    /// Wait this long for the Redis and the key, as 500ms, 5s or forever.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span::max_wait)]
     max_wait: MaxWait,
     /// Do not wait: run the command only if the key is free now.
@@ -83,8 +83,10 @@ impl fmt::Debug for HiddenUrl {
 pub(super) struct Settings {
     pub(super) key: String,
     pub(super) command: Vec<OsString>,
-    /// With a `max_wait` of zero for `--try`.
+    /// Without the wait, of which connecting may take a part.
     pub(super) lock: LockOptions,
+    /// Zero for `--try`; `None` waits for ever.
+    pub(super) max_wait: Option<Duration>,
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,
     pub(super) at_least: Duration,
@@ -142,8 +144,12 @@ impl TryFrom<Args> for Settings {
                 "--at-least {given}: the limit is --max-hold, {limit}; give a longer --max-hold"
             ));
         }
-        let max_wait = if args.try_now { Duration::ZERO.into() } else { args.max_wait };
-        let mut lock = LockOptions::default().duration(lease).max_wait(max_wait);
+        let max_wait = match args.max_wait {
+            _ if args.try_now => Some(Duration::ZERO),
+            MaxWait::AtMost(max_wait) => Some(max_wait),
+            MaxWait::Forever => None,
+        };
+        let mut lock = LockOptions::default().duration(lease);
         if let Some(label) = args.label {
             lock = lock.label(label);
         }
@@ -151,6 +157,7 @@ impl TryFrom<Args> for Settings {
             key,
             command: args.command,
             lock,
+            max_wait,
             max_hold,
             kill_after,
             at_least,

@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
     io::{self, ErrorKind},
     os::unix::process::CommandExt as _,
     path::PathBuf,
@@ -17,6 +18,8 @@ use rustix::process::{
 
 use super::{WRONG_USE, address::Address, args::Settings, notice};
 
+const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
+
 /// The first argument of the process that becomes the command.
 pub(crate) const STARTER: &str = "run-command";
 
@@ -26,7 +29,8 @@ const NOT_FOUND: u8 = 127;
 /// The latest state of a process group.
 pub(super) enum State {
     Running,
-    Stopped,
+    /// Its first process was stopped by this signal.
+    Stopped(Signal),
     /// Its first process has ended with this exit code.
     Ended(u8),
 }
@@ -65,8 +69,10 @@ impl Command {
         let status = waitid(WaitId::Pid(self.group), options | WaitIdOptions::NOHANG)?;
         Ok(match status {
             None => State::Running,
-            Some(status) if status.stopped() => State::Stopped,
-            Some(status) => State::Ended(exit_code(&status)),
+            Some(status) => match status.stopping_signal().and_then(Signal::from_named_raw) {
+                Some(signal) => State::Stopped(signal),
+                None => State::Ended(exit_code(&status)),
+            },
         })
     }
 
@@ -83,8 +89,21 @@ impl Command {
     /// Reaps the ended processes of the group that are children of this process: its first one,
     /// and others where this process is the init of a container.
     pub(super) fn reap(&self) {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        while let Ok(Some(_)) = waitid(WaitId::Pgid(Some(self.group)), options) {}
+        while let Ok(Some(_)) = waitid(WaitId::Pgid(Some(self.group)), ENDED) {}
+    }
+
+    /// In the init of a container: reaps ended processes that left the group and lost their
+    /// parents. `watchdog` is reaped elsewhere.
+    pub(super) fn reap_orphans(&self, watchdog: Option<Pid>) {
+        if !getpid().is_init() {
+            return;
+        }
+        // A system that does not list them leaves them to its own end.
+        let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?));
+        for orphan in children.filter(|child| *child != self.group && Some(*child) != watchdog) {
+            let _ = waitid(WaitId::Pid(orphan), ENDED);
+        }
     }
 }
 

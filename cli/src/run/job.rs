@@ -15,6 +15,7 @@ use super::{
     command::{Command, State},
     signals::{self, Signals},
     span,
+    terminal::Terminal,
     watchdog::{Order, Verdict, Watchdog},
 };
 
@@ -49,7 +50,8 @@ pub(super) async fn run(
     let watchdog = Watchdog::start()?;
     let command = Command::start(settings, guard, address)?;
     let hold_until = BootClock.now().after(settings.max_hold);
-    let mut job = Job { settings, guard, children, watchdog, command, hold_until };
+    let terminal = Terminal::default();
+    let mut job = Job { settings, guard, children, watchdog, command, hold_until, terminal };
     let prepared = tokio::select! {
         biased;
         signal = signals.fatal() => Some(End::Code(super::lock::exit_code(signal))),
@@ -73,6 +75,7 @@ struct Job<'a> {
     watchdog: Watchdog,
     command: Command,
     hold_until: Instant,
+    terminal: Terminal,
 }
 
 impl Job<'_> {
@@ -82,7 +85,7 @@ impl Job<'_> {
         loop {
             match self.command.state()? {
                 State::Running => _ = self.children.recv().await,
-                State::Stopped => break,
+                State::Stopped(_) => break,
                 State::Ended(code) => return Ok(Some(End::Code(code))),
             }
         }
@@ -98,13 +101,16 @@ impl Job<'_> {
         let mut reports = interval(self.settings);
         let (mut until, mut is_lost) = (self.deadline(), false);
         let code = loop {
-            if let State::Ended(code) = self.command.state()? {
-                break code;
+            match self.command.state()? {
+                State::Running => {}
+                State::Stopped(signal) => self.stopped(signal),
+                State::Ended(code) => break code,
             }
+            self.command.reap_orphans(self.watchdog.id());
             tokio::select! {
                 biased;
                 _ = self.children.recv() => {}
-                signal = signals.next() => self.forward(signal),
+                signal = signals.next() => self.command.signal(signal),
                 _ = self.watchdog.ended() => {
                     self.kill().await;
                     return Ok(End::Lost(Reason::NoWatchdog));
@@ -139,6 +145,7 @@ impl Job<'_> {
         self.order(Order::Left(self.grace())).await;
         loop {
             self.command.reap();
+            self.command.reap_orphans(self.watchdog.id());
             tokio::select! {
                 _ = self.children.recv() => {}
                 verdict = self.watchdog.ended() => return verdict,
@@ -155,11 +162,22 @@ impl Job<'_> {
         self.command.reap();
     }
 
-    fn forward(&self, signal: Signal) {
-        self.command.signal(signal);
-        if signal == Signal::TSTP {
-            signals::stop_self();
+    /// Lends the terminal to a command that was stopped for want of it. Where that is not possible,
+    /// or the user stopped the command, this process stops as well, for the shell to see.
+    fn stopped(&mut self, signal: Signal) {
+        let wants_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
+        if !wants_terminal && signal != Signal::TSTP {
+            return;
         }
+        let group = self.command.group();
+        if !(wants_terminal && self.terminal.lend(group)) {
+            let was_lent = self.terminal.take_back();
+            signals::stop_self();
+            if wants_terminal || was_lent {
+                self.terminal.lend(group);
+            }
+        }
+        self.command.resume();
     }
 
     /// A watchdog that has ended takes no order; its end is seen elsewhere.

@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture as _, time::Duration};
 
-use gaggle::{Error, Guard, Locker, OpenError};
+use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
 use rustix::process::Signal;
 
 use super::{WRONG_USE, address::Address, args::Settings, notice, signals::Signals, span};
@@ -11,24 +11,41 @@ use crate::failure::Failure;
 /// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Connects, or prints why not and returns the exit code.
+/// The pause before another attempt to connect.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Connects, or prints why not and returns the exit code. A Redis that cannot be used yet is tried
+/// again until `give_up_at`.
 pub(super) async fn open(
     settings: &Settings,
     address: &Address,
     signals: &mut Signals,
+    give_up_at: Option<Instant>,
 ) -> Result<Locker, u8> {
-    let opened = tokio::select! {
-        biased;
-        signal = signals.fatal() => return Err(exit_code(signal)),
-        opened = gaggle::open(address.url()) => opened,
-    };
-    opened.map_err(|error| match error {
-        OpenError::Strategy(error) => unavailable(settings, address, &error),
-        error => {
-            notice(&format!("{}; not run", Failure::of(&error)));
-            WRONG_USE
+    loop {
+        let opened = tokio::select! {
+            biased;
+            signal = signals.fatal() => return Err(exit_code(signal)),
+            opened = gaggle::open(address.url()) => opened,
+        };
+        let error = match opened {
+            Ok(locker) => return Ok(locker),
+            Err(OpenError::Strategy(error)) => error,
+            Err(error) => {
+                notice(&format!("{}; not run", Failure::of(&error)));
+                return Err(WRONG_USE);
+            }
+        };
+        let again_at = BootClock.now().after(PAUSE);
+        if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
+            return Err(unavailable(settings, address, &error));
         }
-    })
+        tokio::select! {
+            biased;
+            signal = signals.fatal() => return Err(exit_code(signal)),
+            () = BootClock.sleep_until(again_at) => {}
+        }
+    }
 }
 
 /// Acquires the lock, or prints why not and returns the exit code. A signal withdraws the request.
@@ -37,9 +54,12 @@ pub(super) async fn acquire(
     address: &Address,
     locker: &Locker,
     signals: &mut Signals,
+    give_up_at: Option<Instant>,
 ) -> Result<Guard, u8> {
     let key = &settings.key;
-    let request = locker.lock_with(key.as_str(), settings.lock.clone());
+    let rest = give_up_at.map(|at| MaxWait::AtMost(at.since(BootClock.now())));
+    let options = settings.lock.clone().max_wait(rest.unwrap_or(MaxWait::Forever));
+    let request = locker.lock_with(key.as_str(), options);
     let granted = tokio::select! {
         biased;
         signal = signals.fatal() => return Err(exit_code(signal)),

@@ -5,7 +5,7 @@ use std::{fs, future::poll_fn, io, task::Poll};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Forwarded to the command. TSTP also stops `gaggle run`.
+/// Forwarded to the command. One that TSTP stops also stops `gaggle run`.
 const FORWARDED: [Signal; 9] = [
     Signal::INT,
     Signal::TERM,

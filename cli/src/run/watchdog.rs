@@ -73,6 +73,11 @@ impl Watchdog {
         Ok(Self { process, orders, output })
     }
 
+    /// Its process, until that is reaped.
+    pub(super) fn id(&self) -> Option<Pid> {
+        self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?))
+    }
+
     /// Completes when signals no longer end it.
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         self.output.read_u8().await.map(drop)
