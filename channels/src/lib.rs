@@ -92,7 +92,7 @@ impl fmt::Display for NodeName {
 pub enum Received {
     /// A frame from `from`, which may be the receiver itself.
     Frame {
-        /// The sender, as it names itself: a channel does not authenticate.
+        /// The sender, as it names itself; over [`Tcp`] with TLS, as its certificate proves.
         from: NodeName,
         /// The bytes as they were sent.
         frame: Bytes,
@@ -127,6 +127,8 @@ pub struct Counters {
     pub dropped_incoming: u64,
     /// Byte sequences that did not decode or exceeded the frame limit.
     pub malformed: u64,
+    /// Connections that were closed because they proved no peer's name, in time or at all.
+    pub refused_before_authentication: u64,
 }
 
 /// Moves frames between named nodes, best effort. [`Hub`] has an example.

@@ -3,8 +3,11 @@
 pub(crate) mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
+mod gate;
 mod options;
 mod outgoing;
+mod security;
+mod stream;
 
 use std::{
     collections::BTreeMap,
@@ -21,15 +24,20 @@ use tokio_util::task::TaskTracker;
 pub use self::options::TcpOptions;
 use self::{
     connection::{DATA, head},
+    gate::Gate,
     outgoing::Outgoing,
+    security::Security,
 };
 use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
-/// Plain text for now, so it refuses to listen beyond loopback unless
-/// [`insecure`](TcpOptions::insecure) is set. A node accepts connections of its peers only; a
-/// restarted peer's new connection replaces its old one.
+/// A node accepts connections of its peers only; a restarted peer's new connection replaces its old
+/// one. With the feature `tls` and [`TcpOptions::tls`], both sides of a connection prove their names
+/// by TLS 1.3. Files of keys are read again every 10 s: new connections use the new keys, and keys
+/// that do not fit are logged and ignored. Without TLS, names are not authenticated and frames travel
+/// in plain text: a node refuses to listen beyond loopback unless
+/// [`insecure`](TcpOptions::insecure) is set.
 ///
 /// ```
 /// use gaggle_channels::{Channel, NodeName, Tcp, TcpOptions};
@@ -49,6 +57,8 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 /// | frame | 1 MiB | one peer makes another allocate |
 /// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs memory |
 /// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
+/// | handshake and hello | 2 s, 64 KiB | a stranger costs little |
+/// | connections before the hello | 8 of an address; 128 of all that are no peer's | the oldest is closed |
 /// | silence | 3 s | a half-open connection is closed; sign of life each second |
 /// | stalled write | 3 s | a peer that does not read is disconnected |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
@@ -69,6 +79,8 @@ struct Running {
 struct Shared {
     name: NodeName,
     inbox: Inbox,
+    security: Security,
+    gate: Arc<Gate>,
     state: Mutex<State>,
 }
 
@@ -100,10 +112,11 @@ impl Tcp {
     ///
     /// [`ChannelError::InvalidOptions`] naming the field.
     pub fn new(options: TcpOptions) -> Result<Self, ChannelError> {
-        options.check()?;
+        let security = options.check()?;
         let state = State { peers: options.peers.clone(), ..State::default() };
         let (name, inbox) = (options.name.clone(), Inbox::default());
-        let shared = Arc::new(Shared { name, inbox, state: Mutex::new(state) });
+        let (gate, state) = (Arc::default(), Mutex::new(state));
+        let shared = Arc::new(Shared { name, inbox, security, gate, state });
         Ok(Self { options, shared, running: AsyncMutex::new(None) })
     }
 
@@ -205,6 +218,11 @@ impl Channel for Tcp {
         };
         let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
         tasks.spawn(connection::accept(self.shared.clone(), listener, accepted.clone()));
+        tasks.spawn(connection::look_up_peers(self.shared.clone()));
+        #[cfg(feature = "tls")]
+        if matches!(self.shared.security, Security::Tls(_)) {
+            tasks.spawn(security::reload(self.shared.clone()));
+        }
         for peer in peers {
             self.dial(&mut tasks, peer);
         }
@@ -294,6 +312,7 @@ mod tests {
         b.connect().await.unwrap();
         let stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
         let (_, writer) = stream.into_split();
+        let writer = stream::Writer::Plain(writer);
         let outgoing = Arc::new(Outgoing::new(writer, Bytes::new(), 1, 1));
         assert_eq!(a.shared.up(b.name(), outgoing.clone()), None);
         a.connect().await.unwrap();

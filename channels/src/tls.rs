@@ -1,6 +1,11 @@
-//! TLS from PEM files: what a client needs, and why a handshake failed.
+//! TLS from PEM files or a shared secret: configurations, certificates, and why a handshake failed.
 
+#[cfg_attr(not(feature = "tcp"), allow(dead_code, reason = "members use the rest"))]
+mod authority;
+mod der;
 mod files;
+#[cfg(feature = "tcp")]
+pub(crate) mod member;
 mod reason;
 
 use std::{io, path::PathBuf, sync::Arc};
@@ -14,7 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 pub use tokio_rustls::client::TlsStream;
 
-pub use self::reason::reason;
+#[cfg(feature = "tcp")]
+pub use self::member::TlsKeys;
+pub use self::{
+    authority::{Authority, Issued, Validity, generate_secret},
+    reason::reason,
+};
 use crate::ChannelError;
 
 /// Paths of PEM files. The key must not be readable by other users of the machine.

@@ -74,9 +74,17 @@ impl Fixture for OverTcp {
 
 /// Connected TCP nodes, all of which can talk. Their ports are fixed, so that they can reconnect.
 async fn tcp_nodes(names: &[&str]) -> Vec<Arc<Tcp>> {
+    tcp_nodes_with(names, &|options, _| options).await
+}
+
+async fn tcp_nodes_with(
+    names: &[&str],
+    secure: &(dyn Fn(TcpOptions, &str) -> TcpOptions + Send + Sync),
+) -> Vec<Arc<Tcp>> {
     let mut nodes = Vec::new();
     for each in names {
-        let node = Tcp::new(TcpOptions::new(name(each), free_address())).unwrap();
+        let options = TcpOptions::new(name(each), free_address());
+        let node = Tcp::new(secure(options, each)).unwrap();
         node.connect().await.unwrap();
         nodes.push(Arc::new(node));
     }
@@ -153,6 +161,51 @@ async fn redis_conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tcp_conforms() {
     conformance(&OverTcp).await;
+}
+
+#[cfg(feature = "tls")]
+struct OverTls {
+    certificates: gaggle_channels::testing::Certificates,
+    secret: bool,
+}
+
+#[cfg(feature = "tls")]
+#[async_trait]
+impl Fixture for OverTls {
+    async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>> {
+        use gaggle_channels::tls::TlsKeys;
+        let files = &self.certificates;
+        for each in names {
+            files.issue(each, &format!("{each}.member.c.gaggle"));
+        }
+        let secret = files.write("secret", &gaggle_channels::tls::generate_secret());
+        let keys = |each: &str| match self.secret {
+            true => TlsKeys::Secret(secret.clone()),
+            false => TlsKeys::Files {
+                ca: files.path("ca.pem"),
+                cert: files.path(&format!("{each}.pem")),
+                key: files.path(&format!("{each}-key.pem")),
+            },
+        };
+        let nodes = tcp_nodes_with(names, &|options, each| options.tls("c", keys(each))).await;
+        nodes.into_iter().map(|node| node as Arc<dyn Channel>).collect()
+    }
+
+    fn takes_any_name(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_conforms_under_tls_of_files() {
+    conformance(&OverTls { certificates: Default::default(), secret: false }).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_conforms_under_tls_of_a_secret() {
+    conformance(&OverTls { certificates: Default::default(), secret: true }).await;
 }
 
 #[tokio::test(start_paused = true)]

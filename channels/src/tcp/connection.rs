@@ -1,24 +1,33 @@
 //! One TCP connection, from its hello to its end.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::StreamExt;
 use rand::RngExt;
 use tokio::{
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, lookup_host},
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{
-    codec::{FramedRead, FramedWrite, LengthDelimitedCodec},
+    codec::{FramedRead, LengthDelimitedCodec},
     task::TaskTracker,
 };
 
-use super::{Shared, outgoing::Outgoing};
+use super::{
+    Shared,
+    outgoing::Outgoing,
+    stream::{Io, Reader, Stream},
+};
 use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
 
 /// Begins every hello: the protocol and the version of its framing.
@@ -33,14 +42,12 @@ const HEAD_BYTES: usize = 5;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTGOING_FRAMES_MAX: usize = 8_192;
+/// Of the handshake of TLS and both hellos together.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// How many connections may be without a hello at one time: it bounds their memory.
-const UNKNOWN_MAX: usize = 128;
-
-type Reader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
-type Greeter = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
+/// How often the addresses of peers are looked up.
+const LOOKUP_EVERY: Duration = Duration::from_secs(30);
 
 /// Keeps a connection to `peer` up.
 pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
@@ -48,10 +55,10 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
     loop {
         let address = shared.lock().peers.get(&peer).cloned();
         if let Some(address) = address
-            && let Some((reader, writer)) = connect(&shared, &peer, &address).await
+            && let Some(stream) = connect(&shared, &peer, &address).await
         {
             let up = Instant::now();
-            run(&shared, &peer, reader, writer).await;
+            run(&shared, &peer, stream).await;
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= SILENCE_MAX {
                 pause = RECONNECT.0;
@@ -63,16 +70,36 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
     }
 }
 
-async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<(Reader, Greeter)> {
+async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stream> {
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
-    let (mut reader, mut writer) = streams(stream);
-    timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await.ok()?.ok()?;
-    let answer = read_hello(shared, &mut reader).await?;
-    if answer != *peer {
-        tracing::warn!(%peer, %answer, address, "another node answers at this address");
-        return None;
+    // Best effort: without it frames arrive later.
+    let _ = stream.set_nodelay(true);
+    let reason = match timeout(HELLO_TIMEOUT, greet(shared, peer, stream)).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(reason)) => reason,
+        Err(_) => "no hello in time".into(),
+    };
+    if let Some(suppressed) = shared.gate.logs(&format!("{peer}: {reason}")) {
+        tracing::warn!(%peer, address, reason, suppressed, "cannot connect to a peer");
     }
-    Some((reader, writer))
+    None
+}
+
+/// The dialling side: says hello first.
+async fn greet(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Result<Stream, String> {
+    let mut stream = shared.security.connect(stream, peer).await?;
+    let reply = async {
+        say_hello(stream.io(), &shared.name).await?;
+        hear_hello(stream.io()).await
+    };
+    match reply.await.map_err(|error| explained(&error))? {
+        Some(reply) if reply == *peer => Ok(stream),
+        Some(reply) => Err(format!("the node at its address is {reply:?}")),
+        None => {
+            shared.malformed();
+            Err("malformed hello".into())
+        }
+    }
 }
 
 /// Accepts connections.
@@ -83,12 +110,9 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, accepted:
             biased;
             Some(_) = connections.join_next() => {}
             connection = listener.accept() => match connection {
-                Ok((stream, _)) => {
-                    let peers = shared.lock().peers.len();
-                    if connections.len() < peers * 2 + UNKNOWN_MAX {
-                        let welcome = welcome(shared.clone(), stream);
-                        connections.spawn(accepted.track_future(welcome));
-                    }
+                Ok((stream, from)) => {
+                    let welcome = welcome(shared.clone(), stream, from);
+                    connections.spawn(accepted.track_future(welcome));
                 }
                 // Probably out of descriptors: other connections must end first.
                 Err(error) => {
@@ -100,29 +124,72 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, accepted:
     }
 }
 
-async fn welcome(shared: Arc<Shared>, stream: TcpStream) {
-    let (mut reader, mut writer) = streams(stream);
-    let Some(peer) = read_hello(&shared, &mut reader).await else { return };
-    if !shared.lock().peers.contains_key(&peer) || peer >= shared.name {
-        shared.malformed();
-        tracing::warn!(%peer, "refused a connection of a name that is no peer, or should not dial");
-        return;
-    }
-    let greeted = timeout(HELLO_TIMEOUT, writer.send(hello(&shared.name))).await;
-    if matches!(greeted, Ok(Ok(()))) {
-        run(&shared, &peer, reader, writer).await;
+/// Looks up the addresses of peers, whose connections strangers do not evict.
+pub(super) async fn look_up_peers(shared: Arc<Shared>) {
+    loop {
+        let peers: Vec<String> = shared.lock().peers.values().cloned().collect();
+        let mut known = BTreeSet::<IpAddr>::new();
+        for address in peers {
+            if let Ok(found) = lookup_host(address).await {
+                known.extend(found.map(|address| address.ip().to_canonical()));
+            }
+        }
+        shared.gate.set_known(known);
+        sleep(LOOKUP_EVERY).await;
     }
 }
 
-fn streams(stream: TcpStream) -> (Reader, Greeter) {
-    // Best effort: without it frames arrive later.
+async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     let _ = stream.set_nodelay(true);
-    let (read, write) = stream.into_split();
-    let writer = FramedWrite::new(write, codec());
-    // An unknown peer makes this node allocate no more than a hello takes.
-    let mut greeting = codec();
-    greeting.set_max_frame_length(MAGIC.len() + NODE_NAME_BYTES_MAX);
-    (FramedRead::new(read, greeting), writer)
+    let place = shared.gate.enter(from.ip().to_canonical());
+    let authenticated = tokio::select! {
+        authenticated = timeout(HELLO_TIMEOUT, authenticate(&shared, stream)) => {
+            authenticated.unwrap_or_else(|_| Err("no hello in time".into()))
+        }
+        () = place.evicted() => Err("too many connections without a hello".into()),
+    };
+    drop(place);
+    match authenticated {
+        Ok((peer, stream)) => run(&shared, &peer, stream).await,
+        Err(reason) => {
+            shared.inbox.counters().refused_before_authentication += 1;
+            if let Some(suppressed) = shared.gate.logs(&reason) {
+                tracing::warn!(%from, reason, suppressed, "refused a connection");
+            }
+        }
+    }
+}
+
+/// The accepting side: says hello after the peer, to peers alone.
+async fn authenticate(shared: &Shared, stream: TcpStream) -> Result<(NodeName, Stream), String> {
+    let mut stream = shared.security.accept(stream).await?;
+    // Before the hello: a certificate for another purpose is refused at once.
+    let dialling: Vec<NodeName> =
+        shared.lock().peers.keys().filter(|peer| **peer < shared.name).cloned().collect();
+    shared.security.check_any(&stream, &dialling)?;
+    let peer = hear_hello(stream.io()).await.map_err(|error| explained(&error))?;
+    let Some(peer) = peer else {
+        shared.malformed();
+        return Err("malformed hello".into());
+    };
+    if !dialling.contains(&peer) {
+        shared.malformed();
+        return Err(format!("the name {peer:?} is no peer, or should not dial"));
+    }
+    shared.security.check_any(&stream, std::slice::from_ref(&peer))?;
+    say_hello(stream.io(), &shared.name).await.map_err(|error| explained(&error))?;
+    Ok((peer, stream))
+}
+
+/// Why a connection failed, for the log.
+pub(super) fn explained(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return "closed before its hello".into();
+    }
+    #[cfg(feature = "tls")]
+    return crate::tls::reason(error);
+    #[cfg(not(feature = "tls"))]
+    error.to_string()
 }
 
 /// A frame with the byte of its kind.
@@ -142,31 +209,43 @@ pub(super) fn parse_hello(frame: &[u8]) -> Option<NodeName> {
     NodeName::new(std::str::from_utf8(name).ok()?).ok()
 }
 
-async fn read_hello(shared: &Shared, reader: &mut Reader) -> Option<NodeName> {
-    let frame = timeout(HELLO_TIMEOUT, reader.next()).await.ok()??;
-    let name = frame.ok().and_then(|frame| parse_hello(&frame));
-    if name.is_none() {
-        shared.malformed();
-        tracing::warn!("malformed hello, closing the connection");
+async fn say_hello(stream: &mut dyn Io, name: &NodeName) -> io::Result<()> {
+    let hello = hello(name);
+    let length = u32::try_from(hello.len()).expect("a name is short").to_be_bytes();
+    stream.write_all(&[&length, &hello[..]].concat()).await?;
+    stream.flush().await
+}
+
+/// Reads a hello, and allocates no more than one takes; `None` if it is malformed.
+async fn hear_hello(stream: &mut dyn Io) -> io::Result<Option<NodeName>> {
+    let length = stream.read_u32().await? as usize;
+    if length > MAGIC.len() + NODE_NAME_BYTES_MAX {
+        return Ok(None);
     }
-    reader.decoder_mut().set_max_frame_length(MARKED_BYTES_MAX);
-    name
+    let mut hello = vec![0; length];
+    stream.read_exact(&mut hello).await?;
+    Ok(parse_hello(&hello))
 }
 
 /// Carries frames both ways until one side ends.
-async fn run(shared: &Shared, peer: &NodeName, reader: Reader, writer: Greeter) {
-    let (writer, alive) = (writer.into_inner(), Bytes::copy_from_slice(&head(ALIVE, 0)));
+async fn run(shared: &Shared, peer: &NodeName, stream: Stream) {
+    let ((reader, writer), alive) = (stream.into_halves(), &head(ALIVE, 0));
+    let alive = Bytes::copy_from_slice(alive);
     let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
     let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
     tracing::info!(%peer, "connection up");
     tokio::select! {
-        () = read(shared, peer, reader) => {}
+        () = read(shared, peer, FramedRead::new(reader, codec())) => {}
         () = outgoing.write() => {}
     }
     shared.down(peer, generation);
 }
 
-async fn read(shared: &Shared, peer: &NodeName, mut reader: Reader) {
+async fn read(
+    shared: &Shared,
+    peer: &NodeName,
+    mut reader: FramedRead<Reader, LengthDelimitedCodec>,
+) {
     // Checked when a silence may have become too long: a timer for each frame costs more.
     let mut last_received = Instant::now();
     let mut silence = pin!(sleep_until(last_received + SILENCE_MAX));

@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use super::security::Security;
+#[cfg(feature = "tls")]
+use crate::tls::{TlsKeys, member};
 use crate::{ChannelError, NodeName};
 
 /// The addresses of a [`Tcp`](super::Tcp) channel.
@@ -11,13 +14,22 @@ pub struct TcpOptions {
     pub(super) listen: SocketAddr,
     pub(super) peers: BTreeMap<NodeName, String>,
     insecure: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<(String, TlsKeys)>,
 }
 
 impl TcpOptions {
     /// A node that listens on `listen`, where port 0 finds a free one, and knows no peers yet.
     #[must_use]
     pub fn new(name: NodeName, listen: SocketAddr) -> Self {
-        Self { name, listen, peers: BTreeMap::new(), insecure: false }
+        Self {
+            name,
+            listen,
+            peers: BTreeMap::new(),
+            insecure: false,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
     /// Adds another node, which is reached at `host:port`. Connections of other names are refused.
@@ -35,14 +47,36 @@ impl TcpOptions {
         self
     }
 
-    pub(super) fn check(&self) -> Result<(), ChannelError> {
+    /// Speaks TLS 1.3, with these keys, to the other nodes of this cluster. Names of nodes and the
+    /// cluster's are parts of DNS names then: 1 to 63 of `a` to `z`, `0` to `9` and inner `-`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, cluster: impl Into<String>, keys: TlsKeys) -> Self {
+        self.tls = Some((cluster.into(), keys));
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<Security, ChannelError> {
+        let invalid = |field, problem| Err(ChannelError::InvalidOptions { field, problem });
+        #[cfg(feature = "tls")]
+        if let Some((cluster, keys)) = &self.tls {
+            if self.insecure {
+                return invalid("insecure", "there is TLS: leave it out".into());
+            }
+            for peer in self.peers.keys() {
+                member::check_label("peers", peer.as_str())?;
+            }
+            let member = member::Member::new(keys.clone(), cluster.clone(), self.name.clone())?;
+            return Security::tls(member);
+        }
         if self.listen.ip().is_loopback() || self.insecure {
-            return Ok(());
+            return Ok(Security::Plain);
         }
         let problem = format!(
-            "{} is beyond loopback, and frames travel in plain text; insecure=true allows it",
+            "{} is beyond loopback, and frames would travel in plain text: give keys for TLS, or \
+             insecure=true on a trusted network",
             self.listen
         );
-        Err(ChannelError::InvalidOptions { field: "listen", problem })
+        invalid("listen", problem)
     }
 }

@@ -9,10 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    net::tcp::OwnedWriteHalf,
     sync::Notify,
     time::{Instant, timeout_at},
 };
+
+use super::stream::Writer;
 
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(3);
@@ -23,7 +24,7 @@ const SLICES_MAX: usize = 64;
 /// takes the bytes at once: then a frame passes no task on its way out. The rest is queued, within
 /// bounds, for the task that runs [`write`](Self::write).
 pub(crate) struct Outgoing {
-    stream: OwnedWriteHalf,
+    stream: Writer,
     /// Goes out each second.
     alive: Bytes,
     backlog: Mutex<Backlog>,
@@ -37,17 +38,14 @@ pub(crate) struct Outgoing {
 struct Backlog {
     frames: VecDeque<Bytes>,
     bytes: usize,
+    /// TLS has bytes in its buffer that the socket has not taken.
+    unflushed: bool,
     ended: bool,
 }
 
 impl Outgoing {
     /// Queues at most `frames_max` frames of together at most `bytes_max`.
-    pub(crate) fn new(
-        stream: OwnedWriteHalf,
-        alive: Bytes,
-        frames_max: usize,
-        bytes_max: usize,
-    ) -> Self {
+    pub(crate) fn new(stream: Writer, alive: Bytes, frames_max: usize, bytes_max: usize) -> Self {
         let (backlog, wake) = (Mutex::default(), Notify::new());
         Self { stream, alive, backlog, wake, frames_max, bytes_max }
     }
@@ -60,26 +58,35 @@ impl Outgoing {
         }
         let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let mut written = 0;
-        if backlog.frames.is_empty() {
-            let slices = pieces.map(IoSlice::new);
-            written = match self.stream.try_write_vectored(&slices) {
-                Ok(written) => written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        if backlog.is_empty() {
+            match self.write_at_once(&pieces.map(IoSlice::new)) {
+                Ok((bytes, flushed)) => (written, backlog.unflushed) = (bytes, !flushed),
                 Err(error) => {
                     tracing::debug!(%error, "a connection cannot be written to");
                     self.end_with(&mut backlog);
                     return false;
                 }
-            };
+            }
         } else if backlog.frames.len() >= self.frames_max || backlog.bytes + whole > self.bytes_max
         {
             return false;
         }
         if written < whole {
             backlog.push(Bytes::from(pieces.concat()).slice(written..));
+        }
+        if !backlog.is_empty() {
             self.wake.notify_one();
         }
         true
+    }
+
+    /// Writes what the socket takes at once. Returns the bytes taken, and whether all have left.
+    fn write_at_once(&self, slices: &[IoSlice<'_>]) -> io::Result<(usize, bool)> {
+        let written = match self.stream.try_write_vectored(slices) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        };
+        Ok((written, self.stream.try_flush()?))
     }
 
     /// Ends the connection: nothing more is sent, and [`write`](Self::write) returns.
@@ -135,7 +142,11 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        if backlog.ended { Err(io::ErrorKind::NotConnected.into()) } else { Ok(true) }
+        if backlog.ended {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        backlog.unflushed = !self.stream.try_flush()?;
+        Ok(!backlog.unflushed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Backlog> {
@@ -144,6 +155,11 @@ impl Outgoing {
 }
 
 impl Backlog {
+    /// Whether a frame can go to the socket at once.
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty() && !self.unflushed
+    }
+
     fn push(&mut self, frame: Bytes) {
         self.bytes += frame.len();
         self.frames.push_back(frame);
@@ -191,7 +207,7 @@ mod tests {
         let (peer, _) = listener.accept().await.unwrap();
         let (_, write) = stream.into_split();
         let alive = Bytes::copy_from_slice(&head(ALIVE, 0));
-        (Outgoing::new(write, alive, frames_max, bytes_max), peer)
+        (Outgoing::new(Writer::Plain(write), alive, frames_max, bytes_max), peer)
     }
 
     fn send(outgoing: &Outgoing, frame: &Bytes) -> bool {

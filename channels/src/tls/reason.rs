@@ -69,14 +69,19 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
 
 /// `2031-05-06T07:08:09Z`.
 fn date(time: UnixTime) -> String {
-    let (days, seconds) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    let [year, month, day, hour, minute, second] = calendar(time);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Year, month, day, hour, minute and second.
+pub(super) fn calendar(time: UnixTime) -> [u64; 6] {
+    let (days, seconds) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    [year, month, day, seconds / 3_600, seconds / 60 % 60, seconds % 60]
+}
+
 /// Year, month and day of a number of days since 1970 (Hinnant, `civil_from_days`).
-pub(super) fn civil(days: u64) -> (u64, u64, u64) {
+fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

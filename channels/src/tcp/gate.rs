@@ -1,0 +1,178 @@
+//! Connections before authentication: how many there may be, and what is logged of the refused.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+/// How many connections of addresses that are no peer's may be without authentication.
+const UNKNOWN_MAX: usize = 128;
+/// How many of them one address may have.
+const PER_ADDRESS_MAX: usize = 8;
+/// How often one reason is logged.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// How many reasons are told apart in that time: some contain text of a stranger.
+const REASONS_MAX: usize = 32;
+
+/// The places of connections before authentication. A full gate evicts the oldest connection, so
+/// that connections that send nothing never keep a peer out.
+#[derive(Default)]
+pub(super) struct Gate {
+    places: Mutex<Places>,
+    logged: Mutex<Logged>,
+}
+
+#[derive(Default)]
+struct Places {
+    known: BTreeSet<IpAddr>,
+    arrivals: u64,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+struct Waiting {
+    address: IpAddr,
+    evicted: Arc<Notify>,
+}
+
+/// A connection's place, which is free again when this is dropped.
+pub(super) struct Place {
+    gate: Arc<Gate>,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Logged {
+    recent: BTreeMap<String, Instant>,
+    suppressed: u64,
+}
+
+impl Gate {
+    /// Sets the addresses of peers, whose connections evict only those of the same address.
+    pub(super) fn set_known(&self, known: BTreeSet<IpAddr>) {
+        self.lock().known = known;
+    }
+
+    /// Gives a place to a connection of this address, and evicts another if there are too many.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+        let mut places = self.lock();
+        if let Some(number) = places.to_evict(address)
+            && let Some(oldest) = places.waiting.remove(&number)
+        {
+            oldest.evicted.notify_one();
+        }
+        places.arrivals += 1;
+        let (number, evicted) = (places.arrivals, Arc::new(Notify::new()));
+        places.waiting.insert(number, Waiting { address, evicted: evicted.clone() });
+        Place { gate: self.clone(), number, evicted }
+    }
+
+    /// Whether a refusal for this reason is to be logged, and how many others were not.
+    pub(super) fn logs(&self, reason: &str) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        logged.recent.retain(|_, at| now.duration_since(*at) < LOG_EVERY);
+        if logged.recent.contains_key(reason) || logged.recent.len() >= REASONS_MAX {
+            logged.suppressed += 1;
+            return None;
+        }
+        logged.recent.insert(reason.to_owned(), now);
+        Some(std::mem::take(&mut logged.suppressed))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Places {
+    fn to_evict(&self, address: IpAddr) -> Option<u64> {
+        let of = |same: &dyn Fn(IpAddr) -> bool, most: usize| {
+            let mut numbers =
+                self.waiting.iter().filter(|(_, waiting)| same(waiting.address)).map(|(n, _)| *n);
+            let oldest = numbers.next()?;
+            (numbers.count() + 1 >= most).then_some(oldest)
+        };
+        of(&|other| other == address, PER_ADDRESS_MAX).or_else(|| {
+            if self.known.contains(&address) {
+                return None;
+            }
+            of(&|other| !self.known.contains(&other), UNKNOWN_MAX)
+        })
+    }
+}
+
+impl Place {
+    /// Completes when the place is given to another connection.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.gate.lock().waiting.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    fn evicted(places: &[Place]) -> Vec<usize> {
+        let evicted = |place: &&Place| place.evicted().now_or_never().is_some();
+        places.iter().enumerate().filter(|(_, place)| evicted(place)).map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn ninth_of_an_address_evicts_its_oldest() {
+        let gate = Arc::new(Gate::default());
+        let other = gate.enter(address(2));
+        let mut places: Vec<Place> = (0..8).map(|_| gate.enter(address(1))).collect();
+        assert_eq!(evicted(&places), []);
+        places.push(gate.enter(address(1)));
+        assert_eq!(evicted(&places), [0]);
+        assert_eq!(evicted(&[other]), []);
+        drop(places);
+        assert!(gate.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn strangers_evict_strangers_and_no_peer() {
+        let gate = Arc::new(Gate::default());
+        gate.set_known([address(1)].into());
+        let peer = gate.enter(address(1));
+        let strangers: Vec<Place> = (0..128).map(|at| gate.enter(address(2 + at / 8))).collect();
+        let more = gate.enter(address(1));
+        assert_eq!(evicted(&strangers), []);
+        let last = gate.enter(address(99));
+        assert_eq!(evicted(&strangers), [0]);
+        assert_eq!(gate.lock().waiting.len(), 130);
+        assert_eq!(evicted(&[peer, more, last]), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reason_is_logged_once_in_ten_seconds() {
+        let gate = Gate::default();
+        assert_eq!(gate.logs("a"), Some(0));
+        for _ in 0..3 {
+            assert_eq!(gate.logs("a"), None);
+        }
+        assert_eq!(gate.logs("b"), Some(3));
+        tokio::time::advance(LOG_EVERY).await;
+        for other in 0..REASONS_MAX {
+            assert_eq!(gate.logs(&other.to_string()), Some(0));
+        }
+        assert_eq!(gate.logs("a"), None, "too many reasons");
+    }
+}

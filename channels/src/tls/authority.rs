@@ -1,0 +1,161 @@
+//! A private authority (CA) with an Ed25519 key, and the certificates that it signs.
+
+use std::time::Duration;
+
+use ring::{
+    hkdf,
+    rand::{SecureRandom, SystemRandom},
+    signature::{Ed25519KeyPair, KeyPair},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+
+use super::{
+    der::{self, pem},
+    files::{File, key},
+};
+use crate::ChannelError;
+
+/// The common name of every authority made here.
+const NAME: &str = "Gaggle CA";
+/// What precedes a seed in its PKCS #8 form.
+const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+
+/// From when and until when a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Its first second.
+    pub from: u64,
+    /// Its last second.
+    pub until: u64,
+}
+
+impl Validity {
+    /// From an hour ago, for clocks that are late, for `days`.
+    #[must_use]
+    pub fn days(days: u32) -> Self {
+        let now = UnixTime::now().as_secs();
+        Self { from: now.saturating_sub(3_600), until: now + u64::from(days) * 86_400 }
+    }
+
+    /// Whatever the clocks show: until the end of the year 9999.
+    const ALWAYS: Self = Self { from: 0, until: 253_402_300_799 };
+}
+
+/// A certificate and its private key.
+pub struct Issued {
+    pub(super) certificate: Vec<u8>,
+    seed: [u8; 32],
+}
+
+impl Issued {
+    /// The certificate in PEM form.
+    #[must_use]
+    pub fn certificate_pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// The private key in PEM form.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", &[&PKCS8[..], &self.seed].concat())
+    }
+
+    pub(super) fn into_pair(self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let key = PrivatePkcs8KeyDer::from([&PKCS8[..], &self.seed].concat());
+        (self.certificate.into(), key.into())
+    }
+}
+
+/// An authority that signs the certificates of members. `rcgen` would do the same with seven crates
+/// more, and the feature `tls` is bound to add few.
+pub struct Authority {
+    key: Ed25519KeyPair,
+}
+
+impl Authority {
+    /// A new authority, as its certificate and key for files.
+    #[must_use]
+    pub fn generate(validity: Validity) -> Issued {
+        let seed = random();
+        let authority = Self::from_seed(&seed);
+        Issued { certificate: authority.certificate(validity), seed }
+    }
+
+    /// The authority of a key in PEM form, made by [`generate`](Self::generate).
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] of the field `tls_key` if it is no such key.
+    pub fn from_key_file(path: &std::path::Path) -> Result<Self, ChannelError> {
+        let file = super::files::read_private(super::files::KEY, path)?;
+        let PrivateKeyDer::Pkcs8(key) = key(&file)? else { return Err(Self::no_key(&file)) };
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der());
+        key.map(|key| Self { key }).map_err(|_| Self::no_key(&file))
+    }
+
+    fn no_key(file: &File) -> ChannelError {
+        file.invalid("it is no Ed25519 key, as gaggle cert ca makes them")
+    }
+
+    /// The authority that a shared secret stands for: its key by HKDF-SHA256 (RFC 5869), with the
+    /// cluster as the salt.
+    pub(super) fn from_secret(secret: &[u8], cluster: &str) -> Self {
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, cluster.as_bytes()).extract(secret);
+        let mut seed = [0; 32];
+        prk.expand(&[b"gaggle authority 1"], hkdf::HKDF_SHA256)
+            .and_then(|okm| okm.fill(&mut seed))
+            .expect("a key has the length of a digest");
+        Self::from_seed(&seed)
+    }
+
+    fn from_seed(seed: &[u8; 32]) -> Self {
+        let key = Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes");
+        Self { key }
+    }
+
+    /// The certificate of this authority, valid at any time.
+    pub(super) fn root(&self) -> CertificateDer<'static> {
+        self.certificate(Validity::ALWAYS).into()
+    }
+
+    fn certificate(&self, validity: Validity) -> Vec<u8> {
+        self.sign(NAME, self.key.public_key().as_ref(), validity, &der::authority_extensions())
+    }
+
+    /// A certificate for a DNS name, with a new key.
+    #[must_use]
+    pub fn issue(&self, dns_name: &str, validity: Validity) -> Issued {
+        let seed = random();
+        let key = Self::from_seed(&seed).key;
+        let subject = dns_name.split('.').next().unwrap_or_default();
+        let extensions = der::member_extensions(dns_name);
+        let certificate = self.sign(subject, key.public_key().as_ref(), validity, &extensions);
+        Issued { certificate, seed }
+    }
+
+    /// As [`issue`](Self::issue), valid at any time.
+    pub(super) fn issue_always(&self, dns_name: &str) -> Issued {
+        self.issue(dns_name, Validity::ALWAYS)
+    }
+
+    fn sign(&self, subject: &str, key: &[u8], validity: Validity, extensions: &[u8]) -> Vec<u8> {
+        let times = [validity.from, validity.until]
+            .map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
+        let body = der::certificate_body(&random(), NAME, subject, times, key, extensions);
+        let signature = self.key.sign(&body);
+        der::signed(&body, signature.as_ref())
+    }
+}
+
+/// Random bytes of the system.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).expect("the system has random bytes");
+    bytes
+}
+
+/// A secret of 32 random bytes as text, for a `secret_file`.
+#[must_use]
+pub fn generate_secret() -> String {
+    der::base64(&random::<32>())
+}

@@ -1,0 +1,205 @@
+//! Mutual TLS 1.3 between the members of a cluster, each under the name in its certificate.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rustls::{
+    ClientConfig, Error, RootCertStore, ServerConfig,
+    client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
+    server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier},
+    version::TLS13,
+};
+
+use super::{
+    authority::Authority,
+    files::{self, File},
+    provider,
+    reason::of_certificate,
+};
+use crate::{ChannelError, NodeName};
+
+const SECRET: &str = "secret_file";
+const SECRET_BYTES_MIN: usize = 32;
+/// Of a DNS label.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// What proves the name of a member to its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsKeys {
+    /// PEM files. The certificate is for the DNS name `NAME.member.CLUSTER.gaggle`.
+    Files {
+        /// The authorities that sign the certificates of all members.
+        ca: PathBuf,
+        /// The own certificate, followed by those of its intermediate authorities.
+        cert: PathBuf,
+        /// The private key of the own certificate, not readable by other users of the machine.
+        key: PathBuf,
+    },
+    /// A file with a secret of at least 32 bytes, the same at each member. Each derives one private
+    /// authority from it and makes its own certificate at start.
+    Secret(PathBuf),
+}
+
+/// The keys of one member and the name that they are for.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    keys: TlsKeys,
+    cluster: String,
+    name: NodeName,
+}
+
+/// Both sides of TLS, made of the files as they were read.
+pub(crate) struct Sides {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
+}
+
+/// The content of the files of a member.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Content(Vec<File>);
+
+impl Member {
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] of the field `name` or `cluster`: they are labels of DNS
+    /// names in the certificate.
+    pub(crate) fn new(
+        keys: TlsKeys,
+        cluster: String,
+        name: NodeName,
+    ) -> Result<Self, ChannelError> {
+        for (field, label) in [("cluster", cluster.as_str()), ("name", name.as_str())] {
+            check_label(field, label)?;
+        }
+        Ok(Self { keys, cluster, name })
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] with the option, the file and the cure.
+    pub(crate) fn read(&self) -> Result<Content, ChannelError> {
+        let files = match &self.keys {
+            TlsKeys::Files { ca, cert, key } => vec![
+                files::read(files::CA, ca)?,
+                files::read(files::CERT, cert)?,
+                files::read_private(files::KEY, key)?,
+            ],
+            TlsKeys::Secret(path) => vec![files::read_private(SECRET, path)?],
+        };
+        Ok(Content(files))
+    }
+
+    /// Makes both sides of the content, which must fit together and to the own name.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub(crate) fn sides(&self, content: &Content) -> Result<Sides, ChannelError> {
+        let own = self.server_name(&self.name).expect("its labels are checked");
+        match &content.0[..] {
+            [ca, cert, key] => {
+                let (roots, chain) = (files::roots(ca)?, files::chain(cert)?);
+                let sides = sides(&roots, chain.clone(), files::key(key)?)
+                    .map_err(|error| files::misfit(key, &error))?;
+                // As a peer will.
+                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider());
+                verifier
+                    .build()
+                    .expect("there are roots")
+                    .verify_server_cert(&chain[0], &chain[1..], &own, &[], UnixTime::now())
+                    .map_err(|error| cert.invalid(&explained(&error)))?;
+                Ok(sides)
+            }
+            [secret] => {
+                let bytes = secret.bytes.trim_ascii();
+                if bytes.len() < SECRET_BYTES_MIN {
+                    let problem = format!(
+                        "the secret is {} bytes long, the limit is at least {SECRET_BYTES_MIN}: \
+                         gaggle secret generates one",
+                        bytes.len()
+                    );
+                    return Err(secret.invalid(&problem));
+                }
+                let authority = Authority::from_secret(bytes, &self.cluster);
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.root()).expect("the certificate is well-formed");
+                let (certificate, key) = authority.issue_always(&own.to_str()).into_pair();
+                sides(&Arc::new(roots), vec![certificate], key)
+                    .map_err(|error| secret.invalid(&error.to_string()))
+            }
+            _ => unreachable!("one file or three are read"),
+        }
+    }
+
+    /// The name that the certificate of a peer is for; `None` if it can be in no certificate.
+    pub(crate) fn server_name(&self, peer: &NodeName) -> Option<ServerName<'static>> {
+        check_label("peers", peer.as_str()).ok()?;
+        ServerName::try_from(format!("{peer}.member.{}.gaggle", self.cluster)).ok()
+    }
+
+    /// Checks that a verified certificate is for this peer.
+    ///
+    /// # Errors
+    ///
+    /// The reason.
+    pub(crate) fn check_name(
+        &self,
+        certificate: &CertificateDer<'_>,
+        peer: &NodeName,
+    ) -> Result<(), String> {
+        let Some(name) = self.server_name(peer) else {
+            return Err(format!("{peer} can be in no certificate"));
+        };
+        ParsedCertificate::try_from(certificate)
+            .and_then(|certificate| verify_server_name(&certificate, &name))
+            .map_err(|error| explained(&error))
+    }
+}
+
+/// Names differ by case, and DNS names do not.
+pub(crate) fn check_label(field: &'static str, label: &str) -> Result<(), ChannelError> {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let valid = label.len() <= LABEL_BYTES_MAX
+        && label.bytes().all(|byte| inner(byte) || byte == b'-')
+        && label.bytes().next().is_some_and(inner)
+        && label.bytes().last().is_some_and(inner);
+    if valid {
+        return Ok(());
+    }
+    let problem = format!(
+        "under TLS it is a part of a DNS name: 1 to {LABEL_BYTES_MAX} of a to z, 0 to 9 and inner -"
+    );
+    Err(files::invalid(field, problem))
+}
+
+fn explained(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(error) => of_certificate(error),
+        error => error.to_string(),
+    }
+}
+
+fn sides(
+    roots: &Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Sides, Error> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
+        .build()
+        .map_err(|error| Error::General(error.to_string()))?;
+    let mut server = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain.clone(), key.clone_key())?;
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots.clone())
+        .with_client_auth_cert(chain, key)?;
+    // Every connection proves its name: a session that goes on would outlive a certificate.
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
+    client.resumption = Resumption::disabled();
+    Ok(Sides { server: Arc::new(server), client: Arc::new(client) })
+}
