@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A value for each option, and how it appears in the options of strategy and channel.
-const EFFECTS: [(&str, &str, &str); 16] = [
+const EFFECTS: [(&str, &str, &str); 20] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
@@ -26,6 +26,10 @@ const EFFECTS: [(&str, &str, &str); 16] = [
     ("members", "a,x", "\"x\""),
     ("size", "17", "Sized(17)"),
     ("peers", "a@127.0.0.1:7001,x@127.0.0.1:7009", "\"127.0.0.1:7009\""),
+    ("tls_ca", "/run/ca.pem", "/run/ca.pem"),
+    ("tls_cert", "/run/a.pem", "/run/a.pem"),
+    ("tls_key", "/run/a-key.pem", "/run/a-key.pem"),
+    ("secret_file", "/run/secret", "/run/secret"),
     ("insecure", "true", "insecure: true"),
     ("heartbeat", "20ms", "heartbeat: 20ms"),
     ("election_timeout", "700ms..900ms", "election_timeout: (700ms, 900ms)"),
@@ -53,6 +57,12 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
     let mut options: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
     if option == "size" {
         options.remove("members");
+    }
+    // These are given together.
+    if option.starts_with("tls_") {
+        for file in ["tls_ca", "tls_cert", "tls_key"] {
+            options.insert(file.into(), "/run/another".into());
+        }
     }
     options.insert(option.into(), value.into());
     url.query_pairs_mut().clear().extend_pairs(options);

@@ -146,10 +146,11 @@ fn memory_cluster(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
 fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError> {
     let scheme = options.scheme;
     let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
-    if !listen.ip().is_loopback() && !insecure {
+    let keys = keys(options)?;
+    if !listen.ip().is_loopback() && !insecure && keys.is_none() {
         return Err(scheme.invalid_url(
-            "the address to listen on is beyond loopback, where frames travel in plain text; \
-             insecure=true allows it",
+            "the address to listen on is beyond loopback, where frames would travel in plain text: \
+             give tls_ca, tls_cert and tls_key, or secret_file; insecure=true allows plain text",
         ));
     }
     let cluster = options.required("cluster")?;
@@ -162,8 +163,42 @@ fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError>
     };
     warn_of_another_address(&name, listen, &entry);
     let tcp = channels::TcpOptions::new(name, listen).insecure(insecure);
+    #[cfg(feature = "tls")]
+    let tcp = match keys {
+        Some(keys) => tcp.tls(cluster, keys),
+        None => tcp,
+    };
     let tcp = peers.into_iter().fold(tcp, |tcp, (peer, address)| tcp.peer(peer, address));
     Ok((Link::Tcp(tcp), members))
+}
+
+/// The keys of TLS, if the URL names any.
+#[cfg(all(feature = "tcp", feature = "tls"))]
+fn keys(options: &Options) -> Result<Option<channels::tls::TlsKeys>, OpenError> {
+    use channels::tls::TlsKeys;
+    let files = ["tls_ca", "tls_cert", "tls_key"];
+    let any = files.iter().any(|option| options.text(option).is_some());
+    match (any, options.text("secret_file")) {
+        (false, None) => Ok(None),
+        (true, Some(_)) => {
+            Err(options.scheme.invalid("secret_file", "give either files of certificates or this"))
+        }
+        (false, Some(_)) => Ok(Some(TlsKeys::Secret(options.required("secret_file")?.into()))),
+        (true, None) => Ok(Some(TlsKeys::Files {
+            ca: options.required("tls_ca")?.into(),
+            cert: options.required("tls_cert")?.into(),
+            key: options.required("tls_key")?.into(),
+        })),
+    }
+}
+
+#[cfg(all(feature = "tcp", not(feature = "tls")))]
+fn keys(options: &Options) -> Result<Option<()>, OpenError> {
+    let names = ["tls_ca", "tls_cert", "tls_key", "secret_file"];
+    match names.iter().any(|option| options.text(option).is_some()) {
+        true => Err(OpenError::FeatureOff { scheme: "TLS", feature: "tls" }),
+        false => Ok(None),
+    }
 }
 
 #[cfg(feature = "tcp")]

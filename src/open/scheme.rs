@@ -47,7 +47,16 @@ macro_rules! member_options {
 
 const ON_MEMORY: &[&str] = member_options!["name", "members", "size"];
 const ON_REDIS: &[&str] = member_options!["cluster", "name", "members", "size"];
-const ON_TCP: &[&str] = member_options!["cluster", "name", "peers", "insecure"];
+const ON_TCP: &[&str] = member_options![
+    "cluster",
+    "name",
+    "peers",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "secret_file",
+    "insecure"
+];
 
 pub(super) const SCHEMES: &[Scheme] = &[
     Scheme {
