@@ -158,7 +158,9 @@ fn step(u: &mut Unstructured<'_>) -> Result<Step> {
         0..=6 => Step::Apply { stamp: stamp(u)?, command: Command::Lock(lock_request(u)?) },
         7..=9 => Step::Apply { stamp: stamp(u)?, command: unlock(u)? },
         10 => Step::Apply { stamp: stamp(u)?, command: extend(u)? },
-        11 => Step::Apply { stamp: stamp(u)?, command: Command::Gone { process: process(u)? } },
+        11 => {
+            Step::Apply { stamp: stamp(u)?, command: Command::DropWaiters { process: process(u)? } }
+        }
         12 => Step::Apply { stamp: stamp(u)?, command: Command::Noop },
         13 | 14 => {
             let group = if u.ratio(1, 8)? { GROUP + 1 } else { GROUP };

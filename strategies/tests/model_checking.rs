@@ -168,7 +168,7 @@ fn retries_and_deaths_keep_every_rule() {
         seen::GRANT_REPEATED,
         seen::LATE_LOCK_REFUSED,
         seen::UNLOCK_BEFORE_LOCK,
-        seen::WAITER_GONE,
+        seen::WAITER_DROPPED,
         seen::EXPIRED_WITH_WAITER,
     ];
     exhaust("two clients, retry, death", bounds, 4_285_439, &events);

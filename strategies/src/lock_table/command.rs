@@ -65,7 +65,7 @@ pub enum Command {
         duration_ms: u64,
     },
     /// Drops every waiter of a process that was replaced, or was silent for `waiter_ttl`.
-    Gone { process: ProcessId },
+    DropWaiters { process: ProcessId },
     /// Moves the time on, and ends leases and waits.
     Noop,
 }

@@ -82,7 +82,7 @@ impl LockTable {
                 let held = self.extend(key, nonce, (process, request), *duration_ms);
                 effects.push(Effect::Extended { nonce, process, request, held });
             }
-            Command::Gone { process } => self.drop_process(*process, effects),
+            Command::DropWaiters { process } => self.drop_process(*process, effects),
             Command::Noop => {}
         }
     }

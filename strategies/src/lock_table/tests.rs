@@ -103,8 +103,8 @@ fn extend(key: &str, nonce: u128, duration_ms: u64) -> Command {
     Command::Extend { key, nonce, process: ProcessId(9), request: 5, duration_ms }
 }
 
-fn gone(process: u64) -> Command {
-    Command::Gone { process: ProcessId(process) }
+fn drop_waiters(process: u64) -> Command {
+    Command::DropWaiters { process: ProcessId(process) }
 }
 
 fn text(effect: &Effect) -> String {

@@ -136,25 +136,26 @@ mod tests {
 
     #[test]
     fn unknown_version_is_refused_unread() {
-        let (bytes, stamped) = (of(1), Stamped { stamp: ClusterTime(7), commands: vec![gone(0)] });
+        let (bytes, stamped) =
+            (of(1), Stamped { stamp: ClusterTime(7), commands: vec![drop_waiters(0)] });
         assert_eq!(Stamped::decode(&bytes), Ok(stamped));
         let mut bytes = bytes;
         bytes[0] = 3;
         assert_eq!(Stamped::decode(&bytes), Err(EntryError::Version(3)));
     }
 
-    fn gone(process: u64) -> Command {
-        Command::Gone { process: ProcessId(process) }
+    fn drop_waiters(process: u64) -> Command {
+        Command::DropWaiters { process: ProcessId(process) }
     }
 
     fn of(commands: usize) -> Vec<u8> {
-        let commands = (0..commands as u64).map(gone).collect();
+        let commands = (0..commands as u64).map(drop_waiters).collect();
         Stamped { stamp: ClusterTime(7), commands }.encode()
     }
 
     #[test]
     fn entry_is_a_stamp_and_its_command() {
-        let one = (ClusterTime(7), gone(0));
+        let one = (ClusterTime(7), drop_waiters(0));
         assert_eq!(of(1), encode(&one));
     }
 
@@ -162,7 +163,7 @@ mod tests {
     fn entry_holds_a_bounded_number_of_commands() {
         for count in [1, 2, COMMANDS_MAX] {
             let commands = Stamped::decode(&of(count)).unwrap().commands;
-            assert_eq!(commands, (0..count as u64).map(gone).collect::<Vec<_>>());
+            assert_eq!(commands, (0..count as u64).map(drop_waiters).collect::<Vec<_>>());
         }
         let mut many = of(COMMANDS_MAX + 1);
         assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed));
@@ -173,9 +174,9 @@ mod tests {
 
     #[test]
     fn command_beyond_an_entry_is_returned() {
-        let mut batch = Batch::new(ClusterTime(7), gone(0));
-        assert_eq!(batch.add(gone(1), of(2).len()), Ok(()));
-        assert_eq!(batch.add(gone(2), of(3).len() - 1), Err(gone(2)));
+        let mut batch = Batch::new(ClusterTime(7), drop_waiters(0));
+        assert_eq!(batch.add(drop_waiters(1), of(2).len()), Ok(()));
+        assert_eq!(batch.add(drop_waiters(2), of(3).len() - 1), Err(drop_waiters(2)));
         assert_eq!(batch.len(), 2);
         let (data, stamped) = batch.into_parts();
         assert_eq!(data, of(2));

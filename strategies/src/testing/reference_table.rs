@@ -88,7 +88,7 @@ impl ReferenceTable {
                 let (nonce, process, request) = (*nonce, *process, *request);
                 out.push(Effect::Extended { nonce, process, request, held });
             }
-            Command::Gone { process } => {
+            Command::DropWaiters { process } => {
                 let process = *process;
                 self.drop_all(|a| a.request.process == process, |a| Some(a.arrival), &mut out);
             }

@@ -97,7 +97,7 @@ impl Client {
             Cmd::Lock { .. } => self.locks += 1,
             Cmd::Unlock(_) => self.unlocked = true,
             Cmd::Extend(_) => self.extend = Request::Arrived,
-            Cmd::Noop | Cmd::Gone(_) => {}
+            Cmd::Noop | Cmd::DropWaiters(_) => {}
         }
     }
 

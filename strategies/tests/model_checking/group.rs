@@ -153,7 +153,7 @@ impl Group {
                 push(Cmd::Extend(index));
             }
             if client.phase == Phase::Dead && past.waits(index) {
-                push(Cmd::Gone(index));
+                push(Cmd::DropWaiters(index));
             }
         }
     }

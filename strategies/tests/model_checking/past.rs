@@ -28,7 +28,7 @@ pub(crate) mod seen {
     pub(crate) const EXTENDED: &str = "a lease was extended";
     pub(crate) const EXTENDED_TOO_LATE: &str = "an EXTEND came too late";
     pub(crate) const WAITER_RAN_OUT: &str = "a wait ended";
-    pub(crate) const WAITER_GONE: &str = "a waiter's process died";
+    pub(crate) const WAITER_DROPPED: &str = "a waiter's process died";
     pub(crate) const GRANTED_BY_UNLOCK: &str = "an unlock granted the key to a waiter";
     pub(crate) const WAITER_WITHDRAWN: &str = "a waiter withdrew";
     pub(crate) const NONCE_FORGOTTEN: &str = "a nonce was forgotten";
@@ -48,7 +48,7 @@ pub(crate) enum Cmd {
     },
     Unlock(u8),
     Extend(u8),
-    Gone(u8),
+    DropWaiters(u8),
 }
 
 impl Cmd {
@@ -58,7 +58,7 @@ impl Cmd {
             Self::Lock { client, .. }
             | Self::Unlock(client)
             | Self::Extend(client)
-            | Self::Gone(client) => Some(client),
+            | Self::DropWaiters(client) => Some(client),
         }
     }
 
@@ -81,7 +81,7 @@ impl Cmd {
                 let (nonce, process) = (nonce_of(client), process_of(client));
                 Command::Extend { key, nonce, process, request, duration_ms }
             }
-            Self::Gone(client) => Command::Gone { process: process_of(client) },
+            Self::DropWaiters(client) => Command::DropWaiters { process: process_of(client) },
         }
     }
 }
@@ -198,7 +198,7 @@ impl Past {
                 let ended = self.ended[usize::from(client_of(*nonce))];
                 return self.require(!ended, rules::WITHDRAWN);
             }
-            Effect::Dropped { .. } if matches!(cmd, Cmd::Gone(_)) => seen::WAITER_GONE,
+            Effect::Dropped { .. } if matches!(cmd, Cmd::DropWaiters(_)) => seen::WAITER_DROPPED,
             Effect::Dropped { .. } => seen::WAITER_RAN_OUT,
             Effect::Expired { nonce, .. } => {
                 self.ended[usize::from(client_of(*nonce))] = true;

@@ -104,8 +104,8 @@ fn waiter_follows_its_latest_process() {
     let moved = LockRequest { process: ProcessId(8), ..request(2, 100, Wait::Forever) };
     bench.apply(1, &Command::Lock(moved));
     assert_eq!(bench.table.processes_waiting().collect::<Vec<_>>(), [ProcessId(8)]);
-    assert_eq!(bench.texts(2, &gone(1)), NOTHING);
-    assert_eq!(bench.texts(2, &gone(8)), ["dropped 2"]);
+    assert_eq!(bench.texts(2, &drop_waiters(1)), NOTHING);
+    assert_eq!(bench.texts(2, &drop_waiters(8)), ["dropped 2"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn silent_process_loses_only_waiters() {
     let both = bench.table.processes_waiting().collect::<Vec<_>>();
     assert_eq!(both, [ProcessId(0), ProcessId(1)]);
     let odd: Vec<String> = (3..=41).step_by(2).map(|nonce| format!("dropped {nonce}")).collect();
-    assert_eq!(bench.texts(1, &gone(1)), odd);
+    assert_eq!(bench.texts(1, &drop_waiters(1)), odd);
     assert_eq!(bench.holder(), Some(1), "the hold of the same process stays until its end");
     assert_eq!(bench.unlock(2, 1)[1], "granted 2 token 2 at 2 until 102");
 }
@@ -133,7 +133,7 @@ fn dropped_waiter_returns_at_the_tail() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     enqueue(&mut bench, 2..=2);
-    bench.apply(1, &gone(1));
+    bench.apply(1, &drop_waiters(1));
     enqueue(&mut bench, 3..=3);
     enqueue(&mut bench, 2..=2);
     assert_eq!(bench.unlock(2, 1)[1], "granted 3 token 2 at 2 until 102");
@@ -155,7 +155,7 @@ fn waiter_cost_does_not_grow() {
     for nonce in (0..count / 4).rev() {
         bench.table.apply(ClusterTime(1), &unlock("k", nonce.into(), true), &mut effects);
     }
-    bench.table.apply(ClusterTime(2), &gone(1), &mut effects);
+    bench.table.apply(ClusterTime(2), &drop_waiters(1), &mut effects);
     bench.table.apply(ClusterTime(50), &Command::Noop, &mut effects);
     bench.table.check();
     assert_eq!(bench.waiters(), 0);

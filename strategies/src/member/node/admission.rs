@@ -29,7 +29,7 @@ pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) 
             asks.0 == process && key_fits(key) && lease_fits(*duration_ms)
         }
         // Only a leader appends these, of its own.
-        Command::Gone { .. } | Command::Noop => false,
+        Command::DropWaiters { .. } | Command::Noop => false,
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn leader_commands_are_never_admitted() {
-        assert!(!admits(&Command::Gone { process: ProcessId(SENDER) }));
+        assert!(!admits(&Command::DropWaiters { process: ProcessId(SENDER) }));
         assert!(!admits(&Command::Noop));
     }
 }

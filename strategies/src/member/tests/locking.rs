@@ -159,9 +159,9 @@ fn each_dead_process_is_dropped_once_in_time() {
     world.run(1_600);
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
     let view = world.group(&leader).view();
-    let gone = (view.start.0 + 1..=view.last.0)
+    let drops = (view.start.0 + 1..=view.last.0)
         .filter_map(|index| world.group(&leader).entry(index)?.commands)
         .flat_map(|(_, commands)| commands)
-        .filter(|command| matches!(command, Command::Gone { .. }));
-    assert_eq!(gone.count(), 2);
+        .filter(|command| matches!(command, Command::DropWaiters { .. }));
+    assert_eq!(drops.count(), 2);
 }

@@ -240,7 +240,7 @@ impl Victim<'_> {
             }),
             4 | 5 => Command::Unlock { key, nonce, forget: choices.flag() },
             6 => Command::Extend { key, nonce, process, request: 1, duration_ms },
-            _ if choices.flag() => Command::Gone { process },
+            _ if choices.flag() => Command::DropWaiters { process },
             _ => Command::Noop,
         }
     }

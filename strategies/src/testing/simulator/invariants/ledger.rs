@@ -97,8 +97,8 @@ impl Ledger {
                 }
                 Effect::Dropped { key, nonce, .. } => {
                     self.waiting.remove(nonce);
-                    let gone = matches!(command, Command::Gone { .. });
-                    if gone {
+                    let drops = matches!(command, Command::DropWaiters { .. });
+                    if drops {
                         coverage.reach("waiter dropped with its process");
                     } else if head(key) == Some(*nonce) {
                         coverage.reach("waiter expired at the head");
