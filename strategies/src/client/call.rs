@@ -96,7 +96,7 @@ pub(crate) enum Answer {
         claim: Claim,
     },
     /// An unlock or extend found that the acquisition does not hold the key.
-    Gone,
+    NotHeld,
     Inspected(Option<Inspection>),
     Failed(Error),
 }

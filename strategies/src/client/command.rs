@@ -178,7 +178,7 @@ pub(crate) enum Memory {
     /// Answers, events and grants may be lost.
     Perhaps,
     /// All: it is another granting side.
-    Gone,
+    Lost,
 }
 
 /// Why a backend cannot serve. Cheap to clone: one cause may end many calls.

@@ -142,7 +142,7 @@ impl Core {
                 held.revoke();
             }
             self.outputs.push(Output::Lost { lock });
-            Answer::Gone
+            Answer::NotHeld
         };
         self.answer(id, answer);
     }
@@ -185,7 +185,7 @@ impl Core {
         match memory {
             Memory::Kept => {}
             Memory::Perhaps => self.check_all(now),
-            Memory::Gone => self.lose_all(now),
+            Memory::Lost => self.lose_all(now),
         }
         for of in self.requests.subjects(|request| !request.is_queued()) {
             self.requests.schedule(of, now);

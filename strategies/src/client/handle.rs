@@ -98,7 +98,7 @@ impl<B: Backend> Client<B> {
                 self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 Ok(())
             }
-            Answer::Gone => Err(gone(lock, self.clock.now())),
+            Answer::NotHeld => Err(gone(lock, self.clock.now())),
             Answer::Failed(error) => Err(error),
             other => unreachable!("an unlock is not answered by {other:?}"),
         }
@@ -137,7 +137,7 @@ impl<B: Backend> Client<B> {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
             // Revoked: it was lost before the answer was read.
-            Answer::Gone | Answer::Extended { .. } => Err(gone(lock, self.clock.now())),
+            Answer::NotHeld | Answer::Extended { .. } => Err(gone(lock, self.clock.now())),
             Answer::Failed(error) => Err(error),
             other => unreachable!("an extend is not answered by {other:?}"),
         }

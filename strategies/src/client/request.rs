@@ -170,7 +170,7 @@ impl Request {
             return Answer::Unlocked;
         }
         if !self.attempts.is_unsettled() {
-            return Answer::Gone;
+            return Answer::NotHeld;
         }
         // An earlier send, whose answer was lost, may have freed it; or its lease had ended.
         match gone(&release.lock, now) {

@@ -326,7 +326,7 @@ fn new_granting_side_voids_holds_and_restarts_waits() {
     core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
     core.call(at(1), Call::Unlock { caller: Some((3, at(1_001))), lock, until: at(9_000) });
     sent(&mut core, 1);
-    core.handle(at(2), Event::Up { memory: Memory::Gone });
+    core.handle(at(2), Event::Up { memory: Memory::Lost });
     let outputs: Vec<Output> = core.outputs().collect();
     assert!(outputs.iter().any(|output| matches!(output, Output::LostAll { token: 41 })));
     assert!(
@@ -349,7 +349,7 @@ fn extend_of_another_nonce_is_refused() {
         let answers = answers(&mut core);
         match &answers[..] {
             [(2, Answer::Extended { claim, .. })] => assert!(extends && claim.take()),
-            [(2, Answer::Gone)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
+            [(2, Answer::NotHeld)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
             other => panic!("{other:?}"),
         }
     }

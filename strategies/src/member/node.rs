@@ -293,7 +293,7 @@ impl Node {
         self.transfers.clear();
         self.outbox.clear();
         self.turn.is_installed = false;
-        self.turn.events.extend([Event::Up { memory: Memory::Gone }, Event::Down { cause: None }]);
+        self.turn.events.extend([Event::Up { memory: Memory::Lost }, Event::Down { cause: None }]);
         self.formation.rest(now.after(rest), &mut self.timers);
         self.timers.set(Timer::Presence, now);
     }
