@@ -110,7 +110,7 @@ pub fn extended(
 /// The error for a lock that no longer holds its key: [`Error::NotHolder`] before the local
 /// deadline, [`Error::Expired`] from it on.
 #[must_use]
-pub fn gone(lock: &Lock, now: Instant) -> Error {
+pub fn not_held(lock: &Lock, now: Instant) -> Error {
     match lock.deadline() {
         Some(deadline) if now >= deadline => Error::Expired,
         _ => Error::NotHolder,
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn lost_lock_expires_at_its_deadline() {
         let lock = Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(10)));
-        assert!(matches!(gone(&lock, at(9)), Error::NotHolder));
-        assert!(matches!(gone(&lock, at(10)), Error::Expired));
+        assert!(matches!(not_held(&lock, at(9)), Error::NotHolder));
+        assert!(matches!(not_held(&lock, at(10)), Error::Expired));
     }
 }

@@ -2,7 +2,7 @@
 //! leases and waits, and the loss signal.
 
 pub use crate::{
-    deadline::{extended, extended_deadline, gone, granted_deadline},
+    deadline::{extended, extended_deadline, granted_deadline, not_held},
     holds::{Holds, LossWatch},
     options::{check_duration, check_key, check_request},
     wait::{lasts, wait_until, whole_ms},

@@ -18,8 +18,8 @@ use self::{call::Call, shard::Shards};
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Inspection, KeyedMutex, Lock,
     LockOptions, LossWatch, Order, Survives, check_duration, check_key, check_request, extended,
-    gone,
     lock_table::{Command, Sizes, TableConfig},
+    not_held,
     wait::whole_ms,
 };
 
@@ -101,7 +101,7 @@ impl Local {
     fn end(&self, lock: &Lock) -> Result<(), Error> {
         let mut access = self.shards.access(lock.key())?;
         if !access.holds(lock) {
-            return Err(gone(lock, access.now));
+            return Err(not_held(lock, access.now));
         }
         access.unlock(lock.key(), lock.nonce());
         Ok(())
@@ -120,7 +120,7 @@ impl Local {
             return Err(Error::Expired);
         }
         if !access.holds(lock) {
-            return Err(gone(lock, now));
+            return Err(not_held(lock, now));
         }
         access.extend(lock.key(), lock.nonce(), duration);
         extended(lock, now, duration, self.shards.drift, now)

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     Clock, DURATION_MAX, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner,
-    UnavailableKind, check_duration, check_key, extended, gone, options::check_span, random::Draws,
-    sync::AtomicBool, wait::whole_ms,
+    UnavailableKind, check_duration, check_key, extended, not_held, options::check_span,
+    random::Draws, sync::AtomicBool, wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent.
@@ -98,7 +98,7 @@ impl<B: Backend> Client<B> {
                 self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 Ok(())
             }
-            Answer::NotHeld => Err(gone(lock, self.clock.now())),
+            Answer::NotHeld => Err(not_held(lock, self.clock.now())),
             Answer::Failed(error) => Err(error),
             other => unreachable!("an unlock is not answered by {other:?}"),
         }
@@ -137,7 +137,7 @@ impl<B: Backend> Client<B> {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
             // Revoked: it was lost before the answer was read.
-            Answer::NotHeld | Answer::Extended { .. } => Err(gone(lock, self.clock.now())),
+            Answer::NotHeld | Answer::Extended { .. } => Err(not_held(lock, self.clock.now())),
             Answer::Failed(error) => Err(error),
             other => unreachable!("an extend is not answered by {other:?}"),
         }

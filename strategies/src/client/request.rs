@@ -10,7 +10,7 @@ use super::{
     command::{Cause, Command, Fate, Subject},
     timers::Timer,
 };
-use crate::{Error, Instant, Lock, gone};
+use crate::{Error, Instant, Lock, not_held};
 
 /// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
@@ -173,7 +173,7 @@ impl Request {
             return Answer::NotHeld;
         }
         // An earlier send, whose answer was lost, may have freed it; or its lease had ended.
-        match gone(&release.lock, now) {
+        match not_held(&release.lock, now) {
             Error::NotHolder if release.held => Answer::Unlocked,
             _ => Answer::Failed(Error::Unknown),
         }

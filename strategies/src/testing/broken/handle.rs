@@ -21,8 +21,8 @@ use super::{Fault, Server};
 use crate::{
     Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection,
     Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Order,
-    REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, gone, granted_deadline,
-    wait_until,
+    REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, granted_deadline,
+    not_held, wait_until,
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.
@@ -294,7 +294,7 @@ impl KeyedMutex for Handle {
         if self.is(Fault::ExtendCreates) && extended.is_err() {
             extended = local.try_lock(held.key(), duration).await.or(extended);
         } else if held.nonce() != lock.nonce() {
-            return Err(gone(lock, self.now()));
+            return Err(not_held(lock, self.now()));
         }
         if self.is(Fault::ExtendShortens) {
             tokio::spawn(async move {
