@@ -34,7 +34,7 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) standing: Option<Standing>,
     pub(super) last_token: u64,
-    heard: Instant,
+    last_heard_at: Instant,
     seq: u64,
     challenge: u64,
     /// The latest of our challenges that the incarnation has echoed.
@@ -101,15 +101,15 @@ impl Peers {
 
     /// Forgets processes that were silent for `ttl` (nameless clusters see many).
     pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
-        self.by_name.retain(|_, peer| now.since(peer.heard) < ttl);
+        self.by_name.retain(|_, peer| now.since(peer.last_heard_at) < ttl);
     }
 
     /// A frame of `incarnation` arrived.
-    pub(super) fn heard(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
+    pub(super) fn record_frame(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
         if let Some(peer) = self.by_name.get_mut(name)
             && peer.incarnation == incarnation
         {
-            peer.heard = now;
+            peer.last_heard_at = now;
         }
     }
 
@@ -117,7 +117,7 @@ impl Peers {
     pub(super) fn admitted(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
         let peer = self.by_name.entry(name.clone()).or_default();
         if peer.incarnation != incarnation {
-            *peer = Peer { incarnation, heard: now, ..Peer::default() };
+            *peer = Peer { incarnation, last_heard_at: now, ..Peer::default() };
         }
     }
 
@@ -137,7 +137,7 @@ impl Peers {
         }
         let peer = self.by_name.entry(name.clone()).or_default();
         if peer.incarnation == 0 {
-            peer.heard = now;
+            peer.last_heard_at = now;
         }
         if peer.incarnation == incarnation {
             return Some(peer.take_presence(now, presence, to_me));
@@ -204,7 +204,7 @@ impl Peer {
 
     /// Takes a presence of the incarnation that is known to run.
     fn take_presence(&mut self, now: Instant, presence: &Presence, to_me: bool) -> Reply {
-        self.heard = now;
+        self.last_heard_at = now;
         let asked = presence.challenge > self.theirs;
         self.theirs = self.theirs.max(presence.challenge);
         if presence.seq > self.seq {
@@ -263,7 +263,7 @@ impl Peer {
         };
         if verified {
             let Suspect { incarnation, theirs, .. } = suspect;
-            *self = Self { incarnation, heard: now, theirs, ..Self::default() };
+            *self = Self { incarnation, last_heard_at: now, theirs, ..Self::default() };
             self.set_state(presence);
         } else {
             self.suspect = Some(suspect);
@@ -302,7 +302,7 @@ impl Peer {
     }
 
     pub(super) fn is_fresh(&self, now: Instant, within: Duration) -> bool {
-        self.incarnation != 0 && now.since(self.heard) <= within
+        self.incarnation != 0 && now.since(self.last_heard_at) <= within
     }
 }
 

@@ -26,7 +26,7 @@ impl Node {
                     self.frames_dropped += 1;
                     return;
                 }
-                self.peers.heard(now, from, header.from);
+                self.peers.record_frame(now, from, header.from);
                 for body in bodies {
                     self.take_body(now, from, &header, body);
                 }
@@ -98,7 +98,7 @@ impl Node {
             self.frames_dropped += 1;
             return;
         };
-        if !self.roster.heard(now, header.from, &mut self.timers) {
+        if !self.roster.record_frame(now, header.from, &mut self.timers) {
             self.frames_dropped += 1;
             return;
         }

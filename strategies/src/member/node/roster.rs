@@ -48,7 +48,7 @@ impl Roster {
     }
 
     /// A frame of the group arrived. Returns whether its sender is remembered.
-    pub(super) fn heard(&mut self, now: Instant, from: u64, timers: &mut Timers) -> bool {
+    pub(super) fn record_frame(&mut self, now: Instant, from: u64, timers: &mut Timers) -> bool {
         if self.last_heard_at.len() >= SENDERS_MAX && !self.last_heard_at.contains_key(&from) {
             return false;
         }

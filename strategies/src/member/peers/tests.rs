@@ -77,9 +77,9 @@ fn frames_keep_a_known_peer_fresh() {
     peers.admitted(at(10), &name(), 7);
     let fresh = |peers: &Peers, s| peers.get(&name()).unwrap().is_fresh(at(s), second);
     assert!(fresh(&peers, 11) && !fresh(&peers, 12));
-    peers.heard(at(12), &name(), 6);
+    peers.record_frame(at(12), &name(), 6);
     assert!(!fresh(&peers, 12), "a late frame of a former self");
-    peers.heard(at(12), &name(), 7);
+    peers.record_frame(at(12), &name(), 7);
     assert!(fresh(&peers, 13));
     // The group admits what it has admitted: no news.
     peers.presence(at(13), &name(), 7, &presence(5, 3, 0), true, |_| false);
@@ -130,7 +130,7 @@ fn new_incarnation_is_fresh_once_verified() {
     peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true, |_| false);
     let (challenge, _) = peers.words(&name(), 7, false);
     peers.presence(at(20), &name(), 7, &presence(2, 1, challenge), true, |_| false);
-    assert_eq!(peers.get(&name()).unwrap().heard, at(20));
+    assert_eq!(peers.get(&name()).unwrap().last_heard_at, at(20));
     assert!(peers.get(&name()).unwrap().is_fresh(at(21), Duration::from_secs(1)));
 }
 
