@@ -7,6 +7,12 @@ use std::{fs, path::Path};
 /// Quote the rejected words.
 const QUOTING: [&str; 3] = ["tests/language.rs", "docs/glossary.md", "CHANGELOG.md"];
 
+/// A rejected word in the files whose path starts so: a word of the protocol with Redis' scripts.
+const ALLOWED: [(&str, &str); 2] = [
+    ("gone", "strategies/src/redis/"),
+    ("gone", "strategies/src/testing/simulator/invariants/scripts.rs"),
+];
+
 /// The endings of the files that are read, beside scripts, which have none.
 const READ: [&str; 5] = [".rs", ".md", ".lua", ".toml", ".judged"];
 
@@ -115,7 +121,10 @@ fn rejected_words_do_not_occur() {
     let (rejected, mut problems) = (rejected(), Vec::new());
     for (path, text) in files().iter().filter(|(_, text)| !found(&rejected, text).is_empty()) {
         for (number, line) in (1..).zip(text.lines()) {
-            let found = found(&rejected, line);
+            let mut found = found(&rejected, line);
+            found.retain(|word| {
+                !ALLOWED.iter().any(|(allowed, file)| word == allowed && path.starts_with(file))
+            });
             problems.extend(found.iter().map(|word| format!("{path}:{number}: {word}: {line}")));
         }
     }

@@ -81,7 +81,7 @@ fn in_proportion<T>(bytes: &[u8], base: usize, decode: impl Fn(&[u8]) -> T) -> T
 
 /// Feeds every decoder of bytes. Returns how many took them.
 pub fn decoders(bytes: &[u8]) -> u32 {
-    // The length that stands before a TCP frame makes its reader room for one frame.
+    // The length that stands before a TCP frame makes its reader allocate one frame.
     let one_frame = ALLOCATED_MAX + 2 * FRAME_BYTES_MAX;
     in_proportion(bytes, ALLOCATED_MAX, gaggle_strategies::testing::decoders::feed)
         + in_proportion(bytes, one_frame, gaggle_channels::testing::decoders::feed)

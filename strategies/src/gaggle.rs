@@ -28,8 +28,8 @@ use crate::member::{Member, member_strategy};
 /// - Waiters are granted in the order in which they queued, also across a change of leader.
 /// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
 ///   restarts replaces its old incarnation by itself.
-/// - Volatile: no disk. When fresh incarnations show that a majority is gone, the survivors mark
-///   their locks lost, and all form a new group with an empty table and greater tokens.
+/// - Volatile: no disk. When fresh incarnations show that a majority has restarted, the survivors
+///   mark their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.
 ///
 /// A nameless cluster ([`sized`](crate::MemberOptions::sized)) is for demonstrations: sets of

@@ -184,7 +184,7 @@ mod tests {
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
         assert!(holds.lose(lock.key(), lock.nonce(), 1));
-        assert!(!holds.lose(lock.key(), lock.nonce(), 1), "a second loss is no news");
+        assert!(!holds.lose(lock.key(), lock.nonce(), 1), "a second loss changes nothing");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);

@@ -144,7 +144,7 @@ fn two_clients_keep_every_rule() {
     let bounds = Bounds { slots: 8, ticks: 6, ..two_clients() };
     let events = [
         seen::EXPIRED_WITH_WAITER,
-        seen::WAITER_RAN_OUT,
+        seen::WAITER_EXPIRED,
         seen::WAITER_WITHDRAWN,
         seen::GRANTED_BY_UNLOCK,
         seen::UNLOCK_BEFORE_LOCK,

@@ -1,5 +1,5 @@
 //! Goal: a server or a runtime that cannot serve is named at once, on the first connection and on
-//! every later one, and a handle recovers when its reason is gone.
+//! every later one, and a handle recovers when its reason has passed.
 //! Method: a `redis-server` of the test's own whose settings, users and rights are changed.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

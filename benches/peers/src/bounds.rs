@@ -132,7 +132,7 @@ async fn round_trip(peer: &mut TcpStream, window: Duration) -> Result<Latency, F
     Ok(trips)
 }
 
-/// The child: says where it listens, and gives back what it gets until its parent has gone.
+/// The child: says where it listens, and gives back what it gets until its parent has ended.
 pub(crate) fn echo_child() -> Result<(), Failed> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("{}", listener.local_addr()?);

@@ -133,7 +133,7 @@ fn chart(data: &Data) -> BarChart {
         let found = data.about.iter().find(|(name, _)| *name == what);
         found.map_or("", |(_, value)| value.as_str())
     };
-    // The first clause of the settings: there is room for no more.
+    // The first clause of the settings: no more fits.
     let settings = data.settings.split(';').next().unwrap_or_default();
     let subtitle = format!("{} · {} · {settings}", about("date"), about("machine"));
     let all = [

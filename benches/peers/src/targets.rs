@@ -25,7 +25,7 @@ const ETCD: &str = "etcd, 3 nodes";
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.
 pub(crate) const SCRIPTS: &str = "Two scripts with a token";
-/// A token that Redis hands over: a peer with next to nothing of a lock.
+/// A token that Redis grants in turn: a peer with next to nothing of a lock.
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH";
 
 /// All targets that the measured data allow.

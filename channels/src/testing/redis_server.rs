@@ -80,7 +80,7 @@ impl RedisServer {
         self.process.as_ref().map(Child::id)
     }
 
-    /// Kills it (`kill -9`): connections break, and its memory is gone.
+    /// Kills it (`kill -9`): connections break, and its memory is lost.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();

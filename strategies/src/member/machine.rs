@@ -104,7 +104,7 @@ impl Machine {
         self.node().forming()
     }
 
-    /// How many bodies were dropped because no frame has room for them.
+    /// How many bodies were dropped because they exceed a frame.
     pub(crate) fn overlong(&self) -> u64 {
         self.node().sizes(0).overlong
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::Instant;
 
 /// The next change of members that the leader, the incarnation `me`, should propose. A lost member
-/// is replaced only by a process of its name: nothing else proves it gone.
+/// is replaced only by a process of its name: nothing else proves that it has ended.
 pub(super) fn next_change(
     now: Instant,
     me: u64,
@@ -24,11 +24,10 @@ pub(super) fn next_change(
 
 /// A learner that restarted before it could vote.
 fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
-    let mut gone = group
-        .learners()
-        .iter()
-        .filter(|id| group.name_of(**id).is_some_and(|name| peers.is_gone(name, **id, group.id())));
-    gone.next().map(|&id| MemberChange::Forget { id })
+    let mut restarted = group.learners().iter().filter(|id| {
+        group.name_of(**id).is_some_and(|name| peers.is_replaced(name, **id, group.id()))
+    });
+    restarted.next().map(|&id| MemberChange::Forget { id })
 }
 
 /// A learner that has caught up.
@@ -54,15 +53,15 @@ fn learn(now: Instant, group: &Group, peers: &Peers) -> Option<MemberChange> {
     Some(MemberChange::Learn { id: peer.incarnation, name: name.to_string() })
 }
 
-/// Whether fresh incarnations show that a majority of the group's voters is gone, so that it can
-/// never commit again.
+/// Whether fresh incarnations have replaced a majority of the group's voters, so that it can never
+/// commit again.
 ///
 /// A fresh incarnation that is a member itself has taken the old one's place, as far as is known
 /// where the change of members may not have been applied yet. But a joint configuration needs a
 /// majority of both its halves, and the old incarnation votes in one of them: where no leader has
-/// been heard for long (`leaderless`), no news of a configuration beyond it is on its way, and the
-/// old one counts as gone.
-pub(super) fn majority_is_gone(
+/// been heard for long (`leaderless`), no later configuration can still arrive, and the old one
+/// counts as replaced.
+pub(super) fn majority_is_replaced(
     (name, me): (&NodeName, u64),
     group: &Group,
     peers: &Peers,
@@ -73,11 +72,11 @@ pub(super) fn majority_is_gone(
         now.is_some_and(|now| now != id && group.roster().contains_key(&now))
     };
     group.halves().any(|voters| {
-        let gone = voters.iter().filter(|&&id| {
+        let ended = voters.iter().filter(|&&id| {
             group.name_of(id).is_some_and(|voter| {
-                peers.is_gone(voter, id, group.id()) || (leaderless && replaced(voter, id))
+                peers.is_replaced(voter, id, group.id()) || (leaderless && replaced(voter, id))
             })
         });
-        voters.len() - gone.count() < voters.len() / 2 + 1
+        voters.len() - ended.count() < voters.len() / 2 + 1
     })
 }

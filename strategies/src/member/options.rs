@@ -139,7 +139,7 @@ impl MemberOptions {
         self
     }
 
-    /// How often a leader makes itself heard, 5 ms to 10 s; 50 ms by default. A fifth of it is the
+    /// How often a leader sends a heartbeat, 5 ms to 10 s; 50 ms by default. A fifth of it is the
     /// engine's tick.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {

@@ -11,7 +11,7 @@ use super::wire::{Presence, Process, Standing};
 use crate::Instant;
 
 /// Processes remembered by name: a nameless cluster hears every sender, and strangers must cost
-/// bounded memory. More are not heard until others are silent.
+/// bounded memory. More are ignored until others are silent.
 const PEERS_MAX: usize = 1024;
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// What this process knows of the others, by name.
 ///
-/// Only a fresh incarnation proves that an old one is gone, and frames may come late, so an
+/// Only a fresh incarnation proves that an old one has ended, and frames may come late, so an
 /// incarnation counts only once it has answered a challenge of ours: then it runs now.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -185,9 +185,9 @@ impl Peers {
         }
     }
 
-    /// Whether `incarnation` of `name`, a member of `group`, is proved to be gone: a fresh one
-    /// runs, and has not taken its place in the group.
-    pub(super) fn is_gone(&self, name: &NodeName, incarnation: u64, group: u128) -> bool {
+    /// Whether `incarnation` of `name`, a member of `group`, has provably ended: a fresh one runs,
+    /// and is not yet a member in its stead.
+    pub(super) fn is_replaced(&self, name: &NodeName, incarnation: u64, group: u128) -> bool {
         self.by_name.get(name).is_some_and(|peer| {
             peer.incarnation != 0
                 && peer.incarnation != incarnation

@@ -15,7 +15,7 @@ pub(super) enum Timer {
     MissingReport,
     /// A group that has had no leader for this long asks its members how they stand.
     LeaderlessAsk,
-    /// News of a newer configuration no longer arrives: a replaced incarnation counts as gone.
+    /// A later configuration can no longer arrive: a replaced incarnation counts as ended.
     LeaderlessResign,
     /// A member that joins and receives nothing from its group starts over.
     Join,

@@ -171,10 +171,10 @@ impl ReferenceTable {
         order: impl Fn(&Acquisition) -> Option<u64>,
         out: &mut Vec<Effect>,
     ) {
-        let mut gone = self.acquisitions.clone();
-        gone.retain(|a| a.granted.is_none() && dead(a));
-        gone.sort_by_key(|a| (order(a), a.arrival));
-        for a in gone {
+        let mut dropped = self.acquisitions.clone();
+        dropped.retain(|a| a.granted.is_none() && dead(a));
+        dropped.sort_by_key(|a| (order(a), a.arrival));
+        for a in dropped {
             self.acquisitions.retain(|b| b.arrival != a.arrival);
             let LockRequest { key, nonce, process, request, .. } = a.request;
             out.push(Effect::Dropped { key, nonce, process, request });

@@ -27,7 +27,7 @@ pub(crate) mod seen {
     pub(crate) const GRANT_REPEATED: &str = "a holder's LOCK came again";
     pub(crate) const EXTENDED: &str = "a lease was extended";
     pub(crate) const EXTENDED_TOO_LATE: &str = "an EXTEND came too late";
-    pub(crate) const WAITER_RAN_OUT: &str = "a wait ended";
+    pub(crate) const WAITER_EXPIRED: &str = "a wait ended";
     pub(crate) const WAITER_DROPPED: &str = "a waiter's process died";
     pub(crate) const GRANTED_BY_UNLOCK: &str = "an unlock granted the key to a waiter";
     pub(crate) const WAITER_WITHDRAWN: &str = "a waiter withdrew";
@@ -199,7 +199,7 @@ impl Past {
                 return self.require(!ended, rules::WITHDRAWN);
             }
             Effect::Dropped { .. } if matches!(cmd, Cmd::DropWaiters(_)) => seen::WAITER_DROPPED,
-            Effect::Dropped { .. } => seen::WAITER_RAN_OUT,
+            Effect::Dropped { .. } => seen::WAITER_EXPIRED,
             Effect::Expired { nonce, .. } => {
                 self.ended[usize::from(client_of(*nonce))] = true;
                 return;

@@ -1,5 +1,5 @@
 //! What a leader puts into the log: the commands of one turn with one stamp, in as few entries as
-//! have room for them.
+//! have capacity for them.
 
 use std::{mem, time::Duration};
 

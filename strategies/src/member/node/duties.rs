@@ -96,8 +96,8 @@ impl Node {
         let Some(group) = &self.group else { return };
         let leaderless = self.timers.has_expired(Timer::LeaderlessResign, now);
         let me = (self.identity.name(), self.identity.incarnation());
-        if membership::majority_is_gone(me, group, &self.peers, leaderless) {
-            tracing::warn!("a majority of the group is gone: resigning, all locks are lost");
+        if membership::majority_is_replaced(me, group, &self.peers, leaderless) {
+            tracing::warn!("a majority of the group has restarted: resigning, all locks are lost");
             self.leave(now, RESIGN_GRACE);
         } else if !group.votes() && self.timers.has_expired(Timer::Join, now) {
             tracing::info!("the group that this member joins is silent, starting over");

@@ -13,7 +13,7 @@ use crate::{
 
 /// Without a leader for this long, a member asks the others how they stand.
 const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
-/// Without a leader for this long, no news of a newer configuration arrives: several of the longest
+/// Without a leader for this long, no later configuration arrives: several of the longest
 /// election timeouts.
 const LEADERLESS: Duration = Duration::from_secs(3);
 

@@ -31,7 +31,7 @@ fn late_old_frame_proves_nothing() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 8);
     peers.presence(now, &name(), 7, &presence(1, 0, 0), true, |_| false);
-    assert!(!peers.is_gone(&name(), 8, 1));
+    assert!(!peers.is_replaced(&name(), 8, 1));
 }
 
 #[test]
@@ -42,10 +42,10 @@ fn verified_incarnation_ends_the_former() {
     let (challenge, _) = peers.words(&name(), 8, false);
     let later = now.after(RIVAL_PATIENCE);
     peers.presence(later, &name(), 8, &presence(2, 0, challenge), true, |_| false);
-    assert!(peers.is_gone(&name(), 7, 1));
+    assert!(peers.is_replaced(&name(), 7, 1));
     let inside = Presence { standing: Standing::Member(1), ..presence(3, 0, 0) };
     peers.presence(now, &name(), 8, &inside, true, |_| false);
-    assert!(!peers.is_gone(&name(), 7, 1), "it has taken the old one's place");
+    assert!(!peers.is_replaced(&name(), 7, 1), "it has taken the old one's place");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn frames_keep_a_known_peer_fresh() {
     assert!(!fresh(&peers, 12), "a late frame of a former self");
     peers.record_frame(at(12), &name(), 7);
     assert!(fresh(&peers, 13));
-    // The group admits what it has admitted: no news.
+    // The group admits what it has admitted: no change.
     peers.presence(at(13), &name(), 7, &presence(5, 3, 0), true, |_| false);
     peers.admitted(at(13), &name(), 7);
     assert_eq!(peers.words(&name(), 7, false).1, 3, "its challenge is still to be echoed");

@@ -101,7 +101,7 @@ fn refused_message_of_the_engine_counts_once() {
     assert_eq!(reader.dropped(|_| {}, &beyond), 1, "it breaks a rule");
 }
 
-/// A sender under ever new ids costs bounded memory, and known senders are still heard.
+/// A sender under ever new ids costs bounded memory, and known senders are still served.
 #[test]
 fn senders_beyond_the_bound_are_not_heard() {
     let mut reader = Reader::new();
@@ -113,7 +113,7 @@ fn senders_beyond_the_bound_are_not_heard() {
     };
     let known = 2;
     let strangers: u64 = 1024 - known;
-    assert!((1..=strangers).all(|from| heard_from(&mut reader, from)), "there is room");
+    assert!((1..=strangers).all(|from| heard_from(&mut reader, from)), "there is capacity");
     assert!(!heard_from(&mut reader, strangers + 1));
     assert!(heard_from(&mut reader, header.from), "the leader is known");
     assert!(heard_from(&mut reader, 1));

@@ -232,7 +232,7 @@ fn grant_during_close_is_lost_or_freed() {
         block_on(alone.member.close());
         let taken = caller.join().unwrap();
         let left = alone.driving.join().unwrap();
-        // Who took it and began to watch it when the driver had gone leaves it to its lease.
+        // Who took it and began to watch it when the driver had ended leaves it to its lease.
         assert!(taken || left == Sizes::default(), "no process has it, and it stays locked");
     });
 }
@@ -288,8 +288,8 @@ fn extend_revives_no_unlocked_lock() {
 }
 
 #[test]
-fn an_unlock_finds_room_in_a_full_mailbox() {
-    explore_times(SCHEDULES, "an_unlock_finds_room_in_a_full_mailbox", || {
+fn an_unlock_fits_into_a_full_mailbox() {
+    explore_times(SCHEDULES, "an_unlock_fits_into_a_full_mailbox", || {
         let alone = Alone::with_mailbox(1);
         let callers = alone.beside(
             [|member| match lock(member) {

@@ -107,12 +107,12 @@ pub(in crate::testing) async fn a_cancelled_waiter_is_skipped(cx: &Context<'_>) 
     let ((first, second), third) = (cx.open_two().await, cx.open().await);
     let key = cx.key("k");
     let held = cx.take(&first, &key, LONG).await?;
-    let gone = cx.start(&second, &key, patient());
+    let withdrawn = cx.start(&second, &key, patient());
     cx.nap().await;
     let next = cx.start(&third, &key, patient());
     cx.nap().await;
-    ensure!(!gone.is_finished() && !next.is_finished(), "a lock of a held key did not wait");
-    gone.cancel(&second).await?;
+    ensure!(!withdrawn.is_finished() && !next.is_finished(), "a lock of a held key did not wait");
+    withdrawn.cancel(&second).await?;
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
     let next = next.granted(cx.slack(), "the waiter behind a cancelled one").await?;
     unlocked(third.unlock(&next).await, "unlock by the next holder")?;

@@ -82,7 +82,7 @@ pub enum Outcome {
 pub enum Refusal {
     /// A call that does not wait found another holder. No effect.
     Held,
-    /// `max_wait` ran out. A withdrawal was sent; the key may have been taken, or may be taken, in
+    /// `max_wait` is over. A withdrawal was sent; the key may have been taken, or may be taken, in
     /// the caller's name for at most one lease.
     TimedOut,
     /// A lock that ended for another reason, and was withdrawn (`Unavailable`, `Closed`,

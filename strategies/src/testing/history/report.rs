@@ -110,8 +110,8 @@ impl Report {
     /// Adds `found` violations, of which some are at hand.
     pub(super) fn add(&mut self, found: u64, kept: Vec<Violation>) {
         self.violations_found += found;
-        let room = VIOLATIONS_KEPT - self.violations.len();
-        self.violations.extend(kept.into_iter().take(room));
+        let left = VIOLATIONS_KEPT - self.violations.len();
+        self.violations.extend(kept.into_iter().take(left));
     }
 
     /// Whether everything was decided, and legal.

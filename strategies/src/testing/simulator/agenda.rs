@@ -54,7 +54,7 @@ impl Agenda {
         self.wakes[slot] = Some(self.when(at));
     }
 
-    /// The process of `slot` is gone.
+    /// The process of `slot` has ended.
     pub(super) fn unset_wake(&mut self, slot: usize) {
         self.wakes[slot] = None;
     }

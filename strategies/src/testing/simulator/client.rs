@@ -35,7 +35,7 @@ pub(super) struct Client {
     pub(super) handed: Arc<Handed>,
     /// Its lock was granted to another client.
     pub(super) adopting: bool,
-    /// It holds its locks outside the members: no news of a loss reaches it.
+    /// It holds its locks outside the members: no notice of a loss reaches it.
     pub(super) outside: bool,
     /// How often the granting side had lost its memory when this client last took a lock.
     pub(super) forgotten: u64,
@@ -141,7 +141,7 @@ impl Client {
         match self.lock(op, &key, &options).await {
             Some(Ok(lock)) => self.hold(op, lock, duration).await,
             Some(Err(Error::Closed)) => self.sleep(Duration::from_millis(50)).await,
-            // Until others have gone, the next would be refused as well.
+            // Until others have ended, the next would be refused as well.
             Some(Err(Error::Limit { .. })) => self.sleep(Duration::from_millis(100)).await,
             Some(Err(_)) | None => {}
         }
@@ -189,7 +189,7 @@ impl Client {
             self.note(Observation::Reached("a lock is lost before its caller has it"));
         }
         let lease = crate::whole_ms(duration);
-        let mut gone = false;
+        let mut lost = false;
         for _ in 0..3 {
             // Some stay past their lease: nothing may be theirs then.
             let stay = if self.draw.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
@@ -202,7 +202,7 @@ impl Client {
             match self.extend(op, &lock, duration).await {
                 Some(Ok(extended)) => lock = extended,
                 Some(Err(Error::Expired | Error::NotHolder)) => {
-                    gone = true;
+                    lost = true;
                     break;
                 }
                 _ => {}
@@ -210,7 +210,7 @@ impl Client {
         }
         // A client transfers no lock that it knows to be lost; it may read that late.
         let hands_on = self.draw.chance(self.work.hand_on);
-        let hands_on = hands_on && !gone && !own.is_lost();
+        let hands_on = hands_on && !lost && !own.is_lost();
         if hands_on || self.draw.chance(self.work.abandon) {
             // Leaves without an unlock: the lease frees the key, unless another client adopts the
             // lock.
@@ -218,7 +218,7 @@ impl Client {
             self.called(op, lock.key(), Call::Unlock);
             if hands_on {
                 self.handed.put(op, &lock);
-                return self.answered(Answered::Unheard);
+                return self.answered(Answered::Unknown);
             }
             return self.answered(Answered::Cancelled);
         }
@@ -239,11 +239,11 @@ impl Client {
         for _ in 0..3 {
             match self.extend(op, lock, duration).await {
                 Some(Ok(lock)) => {
-                    self.note(Observation::Reached("handed lock adopted"));
+                    self.note(Observation::Reached("transferred lock adopted"));
                     return self.hold(op, lock, duration).await;
                 }
                 Some(Err(Error::Expired | Error::NotHolder)) => {
-                    return self.note(Observation::Reached("handed lock gone"));
+                    return self.note(Observation::Reached("transferred lock ended"));
                 }
                 Some(Err(_)) | None => {}
             }
@@ -265,10 +265,10 @@ impl Client {
         let answered = match &outcome {
             None => Answered::Cancelled,
             // By its own deadline, before it asked: the lease that it was handed may be longer than
-            // what it asked for, and is no news about who holds.
-            Some(Err(Error::Expired)) if self.adopting => Answered::Unheard,
+            // what it asked for, and says nothing about who holds.
+            Some(Err(Error::Expired)) if self.adopting => Answered::Unknown,
             // Its group was lost without notice; its lock keeps its lease.
-            Some(Err(Error::NotHolder)) if self.outside => Answered::Unheard,
+            Some(Err(Error::NotHolder)) if self.outside => Answered::Unknown,
             Some(Err(error)) => Answered::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
                 let until = extended.deadline().expect("an extended lock has its deadline");
@@ -290,7 +290,7 @@ impl Client {
         if let Some(Err(Error::NotHolder)) = &outcome
             && !ended
         {
-            self.gone_while_valid(lock);
+            self.lost_while_valid(lock);
         }
         self.answered(match &outcome {
             None => Answered::Cancelled,
@@ -304,7 +304,7 @@ impl Client {
     }
 
     /// The granting side no longer knew a holder that could rely on its lock.
-    fn gone_while_valid(&self, lock: &Lock) {
+    fn lost_while_valid(&self, lock: &Lock) {
         let valid = lock.deadline().is_some_and(|deadline| self.clock.now() < deadline);
         if valid {
             self.broken(format!("unlock says not holder before the deadline of {lock:?}"));
@@ -346,7 +346,7 @@ impl Client {
         outcome
     }
 
-    /// For how long this caller does not look at the first news of its call, if it does not.
+    /// For how long this caller does not look at the first event of its call, if it does not.
     fn late(&mut self) -> Option<Duration> {
         if !self.draw.chance(self.work.late) {
             return None;

@@ -26,7 +26,7 @@ pub(super) const TRUE_RATE: u64 = 1_000_000;
 pub(super) struct VirtualTime {
     now: AtomicU64,
     sleepers: Mutex<Vec<(u64, Waker)>>,
-    /// Whether a task has gone to sleep since the last call.
+    /// Whether a task has begun to sleep since the last call.
     any: AtomicBool,
 }
 

@@ -108,10 +108,10 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "entry of several commands",
     "limit reached",
     "lock lost before its deadline",
-    "lock passed on after its caller had gone",
+    "lock released after its caller had ended",
     "table compared whole",
-    "handed lock adopted",
-    "handed lock gone",
+    "transferred lock adopted",
+    "transferred lock ended",
     "answer looked at late",
 ];
 

@@ -189,7 +189,7 @@ impl Invariants {
             Effect::Queued { nonce, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, true)));
             }
-            // A turn that ran out before its waiter heard of it was its turn.
+            // A turn that expired before its waiter learned of it was its turn.
             Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }
@@ -225,12 +225,12 @@ impl Invariants {
             group.table.apply(stamp, command, &mut of_command);
             let of_key = |key: &str| heads.iter().find(|(other, _)| **other == *key);
             let head = |key: &str| of_key(key).map(|(_, nonce)| *nonce);
-            let passed_on = |effect: &Effect| {
+            let released_late = |effect: &Effect| {
                 matches!(effect, Effect::Unlocked { nonce, was: Ended::Held, .. }
                     if !believed.contains(nonce))
             };
-            if of_command.iter().any(passed_on) {
-                coverage.reach("lock passed on after its caller had gone");
+            if of_command.iter().any(released_late) {
+                coverage.reach("lock released after its caller had ended");
             }
             let stamped = (stamp, command);
             group.ledger.check(entry.term, stamped, &of_command, last_tokens, head, coverage);
@@ -288,12 +288,12 @@ impl Invariants {
     }
 
     /// The client is no more. Returns the locks that it held.
-    pub(super) fn client_gone(&mut self, client: u32) -> Vec<(Op, Arc<str>)> {
+    pub(super) fn client_dropped(&mut self, client: u32) -> Vec<(Op, Arc<str>)> {
         self.beliefs.forget(|belief| belief.client == client)
     }
 
     /// The process is no more. Returns the locks that it held.
-    pub(super) fn process_gone(&mut self, slot: usize) -> Vec<(Op, Arc<str>)> {
+    pub(super) fn process_killed(&mut self, slot: usize) -> Vec<(Op, Arc<str>)> {
         self.members.remove(&slot);
         self.released.retain(|(other, ..)| *other != slot);
         (0..self.beliefs.outside(Some(slot)))

@@ -125,7 +125,7 @@ impl World {
         task
     }
 
-    /// A process is gone from one moment to the next: nothing of it is polled again.
+    /// A process ends from one moment to the next: nothing of it is polled again.
     pub(super) fn kill(&mut self, slot: usize) {
         let now = self.now();
         let Some(process) = self.slots[slot].process.take() else { return };
@@ -134,7 +134,7 @@ impl World {
         }
         self.agenda.unset_wake(slot);
         self.trace.note(now, &[7, slot as u64], format_args!("end of {slot}"));
-        let held = self.invariants.process_gone(slot);
+        let held = self.invariants.process_killed(slot);
         self.calls.gave_up(now, &held);
         for task in &process.tasks {
             self.executor.kill(*task);
@@ -158,7 +158,7 @@ impl World {
             process.tasks.remove(&task);
         }
         self.executor.kill(task);
-        let held = self.invariants.client_gone(client);
+        let held = self.invariants.client_dropped(client);
         self.calls.gave_up(self.now(), &held);
         self.calls.forget(client);
         self.recorder.take();

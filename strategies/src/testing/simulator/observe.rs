@@ -94,7 +94,7 @@ impl World {
                 self.invariants.coverage.reach("call cancelled");
                 Outcome::Unknown
             }
-            Answered::Unheard => Outcome::Unknown,
+            Answered::Unknown => Outcome::Unknown,
         }
     }
 

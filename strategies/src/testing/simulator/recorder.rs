@@ -98,7 +98,7 @@ pub(super) enum Answered {
     /// The caller did not wait for the end.
     Cancelled,
     /// As little is known of it, and yet nothing was given up.
-    Unheard,
+    Unknown,
 }
 
 impl Recorder {

@@ -127,17 +127,17 @@ impl Beliefs {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
     }
 
-    /// Forgets the beliefs for which `gone` holds. Returns their locks.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Belief) -> bool) -> Vec<(Op, Arc<str>)> {
-        self.lapsed.retain(|belief| !gone(belief));
+    /// Forgets the beliefs for which `ended` holds. Returns their locks.
+    pub(super) fn forget(&mut self, ended: impl Fn(&Belief) -> bool) -> Vec<(Op, Arc<str>)> {
+        self.lapsed.retain(|belief| !ended(belief));
         let mut locks = Vec::new();
         for all in self.keys.values_mut() {
             all.retain(|belief| {
-                let gone = gone(belief);
-                if gone {
+                let ended = ended(belief);
+                if ended {
                     locks.push((belief.op, belief.lock.key().clone()));
                 }
-                !gone
+                !ended
             });
         }
         locks
