@@ -85,7 +85,7 @@ pub(super) struct Settings {
     pub(super) command: Vec<OsString>,
     /// Without the wait, of which connecting may take a part.
     pub(super) lock: LockOptions,
-    /// Zero for `--try`; `None` waits for ever.
+    /// Zero for `--try`; `None` has no bound.
     pub(super) max_wait: Option<Duration>,
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,
