@@ -28,7 +28,8 @@ use crate::{Instant, lock_table::TableConfig};
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);
 /// A forming that does not complete is abandoned after this long without its coordinator.
 const PLEDGE_TTL: Duration = Duration::from_secs(1);
-/// How long a process is without a group before it reports why, and how often it looks again.
+/// How long a process is without a group or a leader before it reports why, and how often it looks
+/// again.
 pub(super) const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How much of another cluster's name is shown.
 const SHOWN_CHARS: usize = 64;
