@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 //! Goal: within stated bounds, no order of leader changes, late, lost and repeated requests, slow
 //! clocks, deaths and expiry breaks the contract (rules 1 to 6).
 //!
@@ -9,6 +8,7 @@
 //!
 //! The plain `cargo test` runs one search. All run with `cargo test --release -p gaggle-strategies
 //! --test model_checking -- --nocapture`, which shows their sizes.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "model_checking/client.rs"]
 mod client;
