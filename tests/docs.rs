@@ -13,7 +13,7 @@ const WORDS_MAX: usize = 1_500;
 const COLUMNS_MAX: usize = 100;
 const README_LINES_MAX: usize = 130;
 
-const BEGIN_OF_TABLES: &str = "<!-- Written by benches/peers/run from here on -->\n";
+const BEGIN_OF_TABLES: &str = "<!-- Written by benches/competitors/run from here on -->\n";
 const END_OF_TABLES: &str = "<!-- to here -->\n";
 
 fn root() -> &'static Path {
@@ -144,7 +144,7 @@ fn benchmark_tables_are_those_of_the_harness() {
     assert!(written.lines().count() > 20, "{written}");
     let (_, rest) = page.split_once(BEGIN_OF_TABLES).unwrap();
     let (shown, _) = rest.split_once(END_OF_TABLES).unwrap();
-    assert_eq!(shown, written, "renew it: gaggle-peers redraw docs/benchmarks");
+    assert_eq!(shown, written, "renew it: gaggle-competitors redraw docs/benchmarks");
 }
 
 /// The text of all Rust files below.

@@ -33,7 +33,7 @@ pub(crate) fn describe() -> Vec<(String, String)> {
     all.map(|(what, value)| (what.to_owned(), value)).to_vec()
 }
 
-/// The peers' versions, from the lock file that was built with.
+/// The competitors' versions, from the lock file that was built with.
 fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
     // Where a dependency uses an older one too, ours comes last.

@@ -25,7 +25,7 @@ const ETCD: &str = "etcd, 3 nodes";
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.
 pub(crate) const SCRIPTS: &str = "Two scripts with a token";
-/// A token that Redis grants in turn: a peer with next to nothing of a lock.
+/// A token that Redis grants in turn: a competitor with next to nothing of a lock.
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH";
 
 /// All targets that the measured data allow.
@@ -86,7 +86,7 @@ impl Table<'_> {
         Some(self.rate(workload, lock)? / self.rate(workload, peer)?)
     }
 
-    /// A peer's figure, to stand behind ours, if it was measured.
+    /// A competitor's figure, to stand behind ours, if it was measured.
     fn beside(&self, peer: &str, value: Option<f64>) -> String {
         value.map_or(String::new(), |value| format!(" ({peer}: {})", number(value)))
     }

@@ -1,4 +1,4 @@
-//! The peers as contenders: each as its own documents say that it is used.
+//! The competitors as contenders: each as its own documents say that it is used.
 
 use std::{
     collections::BTreeSet,
@@ -155,7 +155,7 @@ impl Contender for BareRedis {
             }
             Some(set) => {
                 let mut set = set.key(key);
-                set.key("peers/tokens").arg(value).arg(lease);
+                set.key("competitors/tokens").arg(value).arg(lease);
                 let token = set.invoke_async::<u64>(&mut connection).await?;
                 (token > 0).then_some(Some(token))
             }

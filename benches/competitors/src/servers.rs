@@ -29,7 +29,7 @@ pub(crate) struct Directory(PathBuf);
 impl Directory {
     pub(crate) fn new(what: &str) -> Result<Self, Failed> {
         let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("gaggle-peers-{what}-{}-{number}", std::process::id());
+        let name = format!("gaggle-competitors-{what}-{}-{number}", std::process::id());
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let path = base.join(name);

@@ -7,7 +7,7 @@ use gaggle_cli::workloads::Figures;
 
 use crate::{contenders::Failed, data::Data, targets::number};
 
-const BEGIN: &str = "<!-- Written by benches/peers/run from here on -->\n";
+const BEGIN: &str = "<!-- Written by benches/competitors/run from here on -->\n";
 const END: &str = "<!-- to here -->\n";
 
 pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {

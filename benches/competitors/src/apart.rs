@@ -1,4 +1,4 @@
-//! Peers in processes of their own, one task in each: what people run is rarely one process.
+//! Competitors in processes of their own, one task in each: what people run is rarely one process.
 
 use std::{
     io::{BufRead, Write},
@@ -101,13 +101,13 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
 
 async fn contend<C: Contender>(lock: C, task: u32, workload: &Workload) -> Result<(), Failed> {
     // Opens what opens lazily.
-    let hold = lock.lock(&format!("peers/warm-up/{task}")).await?;
+    let hold = lock.lock(&format!("competitors/warm-up/{task}")).await?;
     lock.unlock(hold).await?;
     println!("ready");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let begin = line.trim().parse()?;
-    let spans = record(&Arc::new(lock), workload, &[task], begin, "peers/apart").await?;
+    let spans = record(&Arc::new(lock), workload, &[task], begin, "competitors/apart").await?;
     let mut output = std::io::stdout().lock();
     writeln!(output, "{}", serde_json::to_string(&spans)?)?;
     Ok(output.flush()?)

@@ -2,8 +2,8 @@
 //! round, so that what disturbs the machine disturbs all. Every ratio of the documents is taken
 //! within one such run.
 //!
-//! Started by `benches/peers/run`, which installs the servers. Each server that is started here has
-//! a free loopback port and a directory of its own, and ends with this program.
+//! Started by `benches/competitors/run`, which installs the servers. Each server that is started here
+//! has a free loopback port and a directory of its own, and ends with this program.
 
 // It measures, and holds no lease by these clocks.
 #![allow(clippy::disallowed_methods)]
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("peers: {error}");
+            eprintln!("competitors: {error}");
             ExitCode::FAILURE
         }
     }
@@ -77,7 +77,7 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
             };
             if singles.is_err() {
                 // The rows took most of the time: they are kept, and not shown in the documents.
-                settings.out = "target/peers".into();
+                settings.out = "target/competitors".into();
             }
             report::write(&settings, &data)?;
             singles

@@ -67,7 +67,7 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
 
 /// A page of the book: its title, and under it what wrote it.
 fn page(title: &str) -> String {
-    format!("# {title}\n\nWritten by `benches/peers/run`; not edited.\n")
+    format!("# {title}\n\nWritten by `benches/competitors/run`; not edited.\n")
 }
 
 fn results(data: &Data, targets: &[Target]) -> String {

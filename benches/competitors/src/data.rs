@@ -40,7 +40,10 @@ impl Data {
             "{quick}median of {rounds} rounds of {window:?}; worst waits and longest streaks of all rounds"
         );
         let mut about = machine::describe();
-        about.insert(1, ("command".into(), format!("benches/peers/run {words}").trim().to_owned()));
+        about.insert(
+            1,
+            ("command".into(), format!("benches/competitors/run {words}").trim().to_owned()),
+        );
         Self { about, settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 

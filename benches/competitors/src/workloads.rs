@@ -83,7 +83,8 @@ impl Round<'_> {
                 continue;
             }
             let workload = self.workload(name);
-            let figures = workloads::run(contenders, &workload, &format!("peers/{name}")).await?;
+            let figures =
+                workloads::run(contenders, &workload, &format!("competitors/{name}")).await?;
             let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
             self.data.note(name, lock, ours, figures);
         }
@@ -139,7 +140,7 @@ impl Round<'_> {
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let queued = Arc::new(Queued::new(contender));
-            runtime.block_on(workloads::run(&[queued], &workload, "peers/hot8"))
+            runtime.block_on(workloads::run(&[queued], &workload, "competitors/hot8"))
         };
         let figures = tokio::task::spawn_blocking(run).await??;
         let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
