@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::command::{ClusterTime, LockRequest, ProcessId, Wait, shared_owner};
 use crate::{DURATION_MAX, Nonce, Owner};
 
-/// What a waiter and the holder it becomes have in common.
+/// The fields that a waiter and the holder it becomes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Acquisition {
     /// Counts the LOCKs that the table accepted: unique, and the order of arrival.

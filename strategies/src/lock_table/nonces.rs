@@ -20,7 +20,7 @@ pub(super) struct Nonces {
     pub(super) floor: Option<ClusterTime>,
 }
 
-/// What a table knows of a nonce.
+/// A table's knowledge of a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It holds its key.

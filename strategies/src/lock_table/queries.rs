@@ -86,7 +86,7 @@ impl LockTable {
         Some((head.acquisition.nonce, row.holder.expires_at))
     }
 
-    /// What the table knows of a nonce.
+    /// The table's knowledge of a nonce.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {

@@ -29,7 +29,7 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// not ask in step.
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
-/// What a strategy of the Raft family does with a key that is held.
+/// How a strategy of the Raft family treats a key that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Policy {
     /// Waiters queue in the replicated table.
@@ -207,7 +207,7 @@ impl client::backend::Backend for Backend {
     }
 }
 
-/// What the client core must know of a member.
+/// The properties of a member that the client core needs.
 pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
     let (strategy, order) = match policy {
         Policy::Queue => ("gaggle", Order::Fifo),

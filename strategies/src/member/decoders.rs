@@ -26,7 +26,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
         examples.push(postcard::to_allocvec(&message).expect("a message serialises"));
         let message = message.into_message();
         let entries = message.entries.iter();
-        // What a change of members says stands in the context; its data are the engine's own.
+        // The context holds the change of members; its data are the engine's own.
         let ours = |entry: &Entry| {
             if entry.context.is_empty() { entry.data.to_vec() } else { entry.context.to_vec() }
         };

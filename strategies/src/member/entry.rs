@@ -1,4 +1,4 @@
-//! What a log entry holds, versioned.
+//! The content of a log entry, versioned.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -117,7 +117,7 @@ impl Formation {
         }
     }
 
-    /// Who the members are: in a nameless cluster those of its first group, from then on.
+    /// The members; in a nameless cluster those of its first group, from then on.
     pub(super) fn members(&self) -> &Members {
         &self.members
     }
@@ -250,7 +250,7 @@ impl Formation {
         Some(Body::Pledge { forming: id })
     }
 
-    /// What is missing, and the members that are awaited, if it has changed since the last report.
+    /// Describes the missing members, if they have changed since the last report.
     pub(super) fn report(&mut self, now: Instant, what: &str, peers: &Peers) -> Option<String> {
         let reason = format!("{what}: waiting for {}", self.missing(now, peers));
         let has_changed = self.reported.as_ref() != Some(&reason);

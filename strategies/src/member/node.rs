@@ -54,10 +54,10 @@ pub(crate) struct Node {
     frames_dropped: u64,
 }
 
-/// What one turn has gathered so far.
+/// The output of one turn so far.
 #[derive(Debug, Default)]
 struct Turn {
-    /// What the next flush reports.
+    /// The events that the next flush reports.
     events: Vec<Event>,
     /// The turn has had its first flush.
     is_flushed: bool,

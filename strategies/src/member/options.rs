@@ -28,7 +28,7 @@ const INVITATION_BYTES_MAX: usize = 160 + 100;
 /// Its bytes for a member besides the name: the name's length, the incarnation.
 const INVITED_BYTES_MAX: usize = 2 + 10;
 
-/// Who the members of a cluster are.
+/// The members of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
     /// Exactly these names; each runs once at a time, and a restarted one replaces its old

@@ -18,7 +18,7 @@ pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// For this long the known incarnation of a name can answer, before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
-/// What this process knows of the others, by name.
+/// The other processes, by name, as this one knows them.
 ///
 /// Only a fresh incarnation proves that an old one has ended, and frames may come late, so an
 /// incarnation counts only once it has answered a challenge of ours: then it runs now.
@@ -62,7 +62,7 @@ struct Suspect {
     rival_challenge: u64,
 }
 
-/// What becomes of a second process that claims a name.
+/// The outcome for a second process that claims a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     /// The known incarnation, `rival`, is asked whether it still runs.
@@ -73,7 +73,7 @@ pub(super) enum Claim {
     Granted { rival: u64, of: Process },
 }
 
-/// What to do about a presence.
+/// The reaction to a presence.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     /// Whether the sender asked, or must be asked.
@@ -271,7 +271,7 @@ impl Peer {
         Reply { answer, verified, claim }
     }
 
-    /// What becomes of the claim of a suspect that has answered, if another process had the name.
+    /// Decides the claim of a suspect that has answered, if another process had the name.
     fn claim(
         &mut self,
         now: Instant,

@@ -28,7 +28,7 @@ macro_rules! member_strategy {
                 Self { member }
             }
 
-            /// What this member knows of its group now.
+            /// The state of the group, as far as this member knows it.
             #[must_use]
             pub fn status(&self) -> $crate::MemberStatus {
                 self.member.status().borrow().0.clone()

@@ -2,7 +2,7 @@
 
 use crate::Instant;
 
-/// What a node does by time.
+/// The timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     /// The next presence is sent.

@@ -30,7 +30,7 @@ pub(super) struct Header<'a> {
     pub(super) group: u128,
 }
 
-/// What a frame carries, any number of times.
+/// A message within a frame, which carries any number of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Body {
     /// "I run, and this is my state."
@@ -112,8 +112,8 @@ pub(super) struct Forming {
     pub(super) id: u128,
     /// The members' names and incarnations, ordered by name.
     pub(super) members: Vec<(String, u64)>,
-    /// What the group's lock table begins with: the coordinator's bounds are everybody's, since
-    /// tables that differ in them would come to differ in what they grant.
+    /// The bounds of the group's lock table: the coordinator's bounds apply to all members, because
+    /// tables with different bounds would grant differently.
     pub(super) table: TableConfig,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct World {
     pub(super) drop_one_in: Option<u64>,
     /// How long a frame travels.
     pub(super) latency: Duration,
-    /// What all wall clocks show in nanoseconds; virtual time, if not set.
+    /// The time of all wall clocks in nanoseconds; virtual time, if not set.
     pub(super) wall: Option<u64>,
     sent: u64,
     pub(super) answers: BTreeMap<CallId, Answer>,
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// What `from` sends to `to` is lost; the other way stays open.
+    /// Loses all frames from `from` to `to`; the other way stays open.
     pub(super) fn cut_one_way(&mut self, from: &str, to: &str) {
         self.cut.insert((from.into(), to.into()));
     }
@@ -179,7 +179,7 @@ impl World {
         self.nodes.iter().map(|(name, process)| (name, &process.node))
     }
 
-    /// What a member's own table and log hold.
+    /// A member's own table and log.
     pub(super) fn group(&self, name: &str) -> &Group {
         self.nodes[name].node.group().expect("it is in a group")
     }
@@ -358,7 +358,7 @@ impl World {
         frames.flat_map(|(.., frame)| bodies(frame)).collect()
     }
 
-    /// What `to` answers at once to a frame that it receives from `from`, who gets nothing of it.
+    /// The immediate replies of `to` to a frame from `from`; they are not delivered.
     pub(super) fn answer_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
         let now = self.now;
         self.node(to).receive(now, &name_of(from), frame);

@@ -1,4 +1,4 @@
-//! Who pledges to what, and which pledges count: one process, invited in every wrong way.
+//! Pledges of one process, and which of them count, when it is invited in every wrong way.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What a leader puts into the log: the commands of one turn with one stamp, in as few entries as
-//! have capacity for them.
+//! The entries that a leader appends: the commands of one turn with one stamp, in as few entries
+//! as hold them.
 
 use std::{mem, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a leader knows of its followers, and what it does about unreachable and slow ones.
+//! The followers as a leader knows them, and its treatment of unreachable and slow ones.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a simulation sees of a group between turns.
+//! The view of a group that a simulation has between turns.
 
 use raft::{Storage, eraftpb::EntryType};
 
@@ -8,7 +8,7 @@ use crate::{
     member::entry::Stamped,
 };
 
-/// What a member's group looks like between two turns.
+/// A member's group between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupView {
     pub(crate) id: u128,
@@ -31,7 +31,7 @@ pub(crate) struct EntryView {
     pub(crate) term: u64,
     /// Whether it puts one incarnation in another's place.
     pub(crate) replaces: bool,
-    /// What it does to the lock table; `None` for the engine's own entries.
+    /// Its commands to the lock table; `None` for the engine's own entries.
     pub(crate) commands: Option<(ClusterTime, Vec<Command>)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a member does by time: ticks of the engine, and a leader's duties.
+//! The periodic work of a member: ticks of the engine, and a leader's duties.
 
 use std::time::Duration;
 

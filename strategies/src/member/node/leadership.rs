@@ -1,4 +1,4 @@
-//! What a node knows of its leader, and to which peers a leader must advertise its commits.
+//! The leader as a node knows it, and the peers to which a leader must advertise its commits.
 
 use std::{collections::BTreeSet, mem, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) struct Leadership {
     since: Instant,
     /// The incarnations that wait for a commit of this turn, or lost a lock by it.
     commit_recipients: BTreeSet<u64>,
-    /// What this member, as the leader, unlocks for another process.
+    /// Locks that this member, as the leader, unlocks for another process.
     foreign_unlocks: BTreeSet<Nonce>,
 }
 

@@ -1,4 +1,4 @@
-//! What the client core of this process requests of its group, and the events it gets.
+//! Requests of this process' client core to its group, and the events that it gets.
 
 use std::time::Duration;
 
@@ -91,8 +91,8 @@ fn wait(now: Instant, until: Until) -> Wait {
     }
 }
 
-/// What an effect means for `process`. The end of an acquisition is reported to every process: the
-/// lock may have been handed to any.
+/// The event of an effect for `process`. The end of an acquisition is reported to every process:
+/// the lock may have been transferred to any.
 fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
     match effect {
         Effect::Granted(grant) if grant.process == process => Some(granted(grant)),

@@ -1,4 +1,4 @@
-//! What a node says about itself, to users and to other processes.
+//! The status of a node, as users and other processes see it.
 
 use std::time::Duration;
 

@@ -232,7 +232,7 @@ fn grant_during_close_is_lost_or_freed() {
         block_on(alone.member.close());
         let taken = caller.join().unwrap();
         let left = alone.driving.join().unwrap();
-        // Who took it and began to watch it when the driver had ended leaves it to its lease.
+        // A task that watches it only after the driver has ended leaves it to its lease.
         assert!(taken || left == Sizes::default(), "no process has it, and it stays locked");
     });
 }

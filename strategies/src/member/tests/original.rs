@@ -120,7 +120,7 @@ impl Trio {
     }
 
     fn message(&mut self, kind: MessageType, from: u64, to: u64, term: u64) -> Message {
-        // What the sender would say of its log: it has what the receiver has.
+        // The sender's claim about its log: it has the entries of the receiver.
         let (index, log_term) = (1 + self.group(to).log_len() as u64, self.group(to).term());
         Message { msg_type: kind, from, to, term, index, log_term, ..Message::default() }
     }

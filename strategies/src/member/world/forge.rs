@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What a forger knows of the member it writes to, and in whose name it writes.
+/// The member that a forger writes to, and the sender that it claims to be.
 pub(super) struct Victim<'a> {
     pub(super) me: u64,
     pub(super) from: u64,

@@ -7,14 +7,14 @@ use crate::member::{
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// What one run does at most.
+/// The most actions of one run.
 const ACTS_MAX: usize = 64;
 /// Virtual time that one run takes at most, besides forming.
 const MILLISECONDS_MAX: u64 = 3_000;
 /// Frames kept, to be sent again.
 const KEPT: usize = 64;
 
-/// What a run has done: a fuzzer that never gets anywhere looks like a pass.
+/// The actions of a run: a fuzzer that never gets anywhere looks like a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hostilities {
     /// Frames that were forged, altered or sent again.
