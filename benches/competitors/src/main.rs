@@ -2,8 +2,8 @@
 //! round, so that what disturbs the machine disturbs all. Every ratio of the documents is taken
 //! within one such run.
 //!
-//! Started by `benches/competitors/run`, which installs the servers. Each server that is started here
-//! has a free loopback port and a directory of its own, and ends with this program.
+//! Started by `benches/competitors/run`, which installs the servers. Each server that is started
+//! here has a free loopback port and a directory of its own, and ends with this program.
 
 // It measures, and holds no lease by these clocks.
 #![allow(clippy::disallowed_methods)]
