@@ -131,7 +131,41 @@ pub struct Counters {
     pub refused_before_authentication: u64,
 }
 
-/// Moves frames between named nodes, best effort. [`Hub`] has an example.
+/// Moves frames between named nodes, best effort.
+///
+/// # Examples
+///
+/// A function over any channel: it echoes each frame to its sender.
+///
+/// ```
+/// use gaggle_channels::{Channel, ChannelError, Hub, NodeName, Received};
+///
+/// async fn echo(channel: &dyn Channel) -> Result<(), ChannelError> {
+///     while let Some(received) = channel.receive().await {
+///         if let Received::Frame { from, frame } = received {
+///             channel.send(&from, frame)?;
+///         }
+///     }
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ChannelError> {
+/// let hub = Hub::new();
+/// let (a, b) = (hub.channel(NodeName::new("a")?), hub.channel(NodeName::new("b")?));
+/// a.connect().await?;
+/// b.connect().await?;
+/// a.send(b.name(), "hello".into())?;
+/// tokio::select! {
+///     ended = echo(&b) => ended?,
+///     echoed = a.receive() => {
+///         let (from, frame) = (b.name().clone(), "hello".into());
+///         assert_eq!(echoed, Some(Received::Frame { from, frame }));
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # For implementors
 ///

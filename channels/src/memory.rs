@@ -46,7 +46,21 @@ struct State {
     isolated: BTreeSet<NodeName>,
 }
 
-/// A node's end of a [`Hub`], which has an example.
+/// A node's end of a [`Hub`].
+///
+/// ```
+/// use gaggle_channels::{Channel, Hub, NodeName, Received};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_channels::ChannelError> {
+/// let memory = Hub::shared("orders").channel(NodeName::new("a")?);
+/// memory.connect().await?;
+/// memory.broadcast("hello".into())?; // reaches its sender, too
+/// let (from, frame) = (memory.name().clone(), "hello".into());
+/// assert_eq!(memory.receive().await, Some(Received::Frame { from, frame }));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Memory {
     name: NodeName,
     hub: Hub,

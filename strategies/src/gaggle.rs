@@ -6,6 +6,32 @@ use crate::member::{Member, member_strategy};
 /// nonce. Waiters queue in the replicated table, and the entry that frees a key also grants it to
 /// the next waiter (gaggle-js, *The Gaggle Algorithm*).
 ///
+/// # Guarantees
+///
+/// - At most one live lease per key, always, while clock rates differ by no more than the drift
+///   bound; fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
+/// - Waiters are granted in the order in which they queued, also across a change of leader.
+/// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
+///   restarts replaces its old incarnation by itself.
+/// - Volatile: no disk. When fresh incarnations show that a majority has restarted, the survivors
+///   mark their locks lost, and all form a new group with an empty table and greater tokens.
+/// - Calls made before a leader exists wait within `max_wait`.
+///
+/// # Options
+///
+/// [`MemberOptions`](crate::MemberOptions) has them, with their defaults and limits. Needed are the
+/// cluster's name and the names of all members, the same at each member.
+///
+/// # Limits
+///
+/// A group has 31 members at most. One name is run by one process at a time. A majority must run
+/// and be connected: without it no lock is granted, and holders lose theirs with their leases.
+/// A nameless cluster ([`sized`](crate::MemberOptions::sized)) is for demonstrations: sets of
+/// processes that do not see each other form several groups; see
+/// [`capabilities`](crate::KeyedMutex::capabilities).
+///
+/// # Examples
+///
 /// ```
 /// # use std::sync::Arc;
 /// # use gaggle_channels::{Hub, NodeName};
@@ -20,21 +46,6 @@ use crate::member::{Member, member_strategy};
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Guarantees
-///
-/// - At most one live lease per key, always, while clock rates differ by no more than the drift
-///   bound; fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
-/// - Waiters are granted in the order in which they queued, also across a change of leader.
-/// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
-///   restarts replaces its old incarnation by itself.
-/// - Volatile: no disk. When fresh incarnations show that a majority has restarted, the survivors
-///   mark their locks lost, and all form a new group with an empty table and greater tokens.
-/// - Calls made before a leader exists wait within `max_wait`.
-///
-/// A nameless cluster ([`sized`](crate::MemberOptions::sized)) is for demonstrations: sets of
-/// processes that do not see each other form several groups; see
-/// [`capabilities`](crate::KeyedMutex::capabilities).
 #[derive(Debug)]
 pub struct Gaggle {
     member: Member,
