@@ -66,6 +66,16 @@ async fn free_key_is_taken_by_one_command() {
 }
 
 #[tokio::test]
+async fn handle_opens_from_the_users_client() {
+    let server = Server::start().await;
+    let client = redis::Client::open(format!("{}3", server.url())).unwrap();
+    let redis = Redis::open(RedisOptions::from(&client)).await.unwrap();
+    take(&redis, "k", secs(10)).await;
+    let keyspace: String = server.command(&["INFO", "keyspace"]).await;
+    assert!(keyspace.contains("db3:"), "{keyspace}");
+}
+
+#[tokio::test]
 async fn shortest_and_longest_leases_are_kept() {
     let server = Server::start().await;
     let (first, second) = (server.open().await, server.open().await);

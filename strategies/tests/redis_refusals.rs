@@ -8,8 +8,13 @@ mod redis_support;
 
 use std::{sync::Arc, time::Instant};
 
+#[cfg(feature = "tls")]
+use gaggle_channels::testing::Certificates;
+use gaggle_channels::testing::free_port;
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
 use redis::Value;
+#[cfg(feature = "tls")]
+use redis_support::tls_server;
 use redis_support::{Server, ms, secs, take};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -32,7 +37,7 @@ async fn cut(server: &Server) {
 
 #[tokio::test]
 async fn unreachable_server_and_cause_are_named() {
-    let port = gaggle_channels::testing::free_port();
+    let port = free_port();
     let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
     let (kind, cause) = unavailable(opened);
     let expected = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
@@ -54,6 +59,34 @@ async fn server_that_is_no_redis_is_named() {
         unavailable(Redis::open(RedisOptions::new(format!("redis://{address}"))).await);
     let expected = format!("the server at {address} is no Redis: its reply does not parse");
     assert_eq!((kind, cause), (UnavailableKind::Misconfigured, expected));
+}
+
+/// The cause that a server with these arguments is refused with.
+async fn refused_with(arguments: &[&str]) -> String {
+    let server = Server::start_with(arguments);
+    let (_, cause) = unavailable(Redis::open(server.options()).await);
+    cause.replace(&server.port().to_string(), "PORT")
+}
+
+#[tokio::test]
+async fn cluster_and_replica_are_named() {
+    let cause = refused_with(&["--cluster-enabled", "yes"]).await;
+    assert!(cause.starts_with("Redis at 127.0.0.1:PORT is a node of a Cluster"), "{cause}");
+    let master = Server::start().await;
+    let cause = refused_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]).await;
+    assert!(cause.starts_with("Redis at 127.0.0.1:PORT is a replica"), "{cause}");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_port_is_named() {
+    let (certificates, port) = (Certificates::new(), free_port());
+    let _server = tls_server(&certificates, "localhost", port);
+    let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
+    let (kind, cause) = unavailable(opened);
+    assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+    let expected = format!("the server at 127.0.0.1:{port} speaks TLS: ");
+    assert!(cause.starts_with(&expected), "{cause}");
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ static SERVERS: AtomicU32 = AtomicU32::new(0);
 pub struct RedisServer {
     port: u16,
     directory: PathBuf,
+    /// Of its command line, beside the usual ones.
+    arguments: Vec<String>,
     process: Option<Child>,
 }
 
@@ -40,14 +42,28 @@ impl RedisServer {
     /// If `redis-server` is not installed or does not start: a test that needs it fails.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`start`](Self::start), with more arguments.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with(arguments: &[&str]) -> Self {
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let own = format!("gaggle-redis-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(own);
         fs::create_dir_all(&directory).expect("the temporary directory can be written");
         // Another process may take a free port before redis does: then the next one.
         for _ in 0..20 {
-            let mut server =
-                Self { port: free_port(), directory: directory.clone(), process: None };
+            let mut server = Self {
+                port: free_port(),
+                directory: directory.clone(),
+                arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+                process: None,
+            };
             if server.try_restart() {
                 return server;
             }
@@ -111,7 +127,8 @@ impl RedisServer {
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--dir", &directory];
         let volatile = ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"];
         let mut command = Command::new(redis_program());
-        command.args(arguments).args(["--unixsocket", &socket]).args(volatile).stdin(Stdio::null());
+        command.args(arguments).args(["--unixsocket", &socket]).args(volatile);
+        command.args(&self.arguments).stdin(Stdio::null());
         let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
             return false;
         };

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{IntoConnectionInfo, RedisError, ServerError, Value};
+use redis::{ServerError, Value};
 
 use super::{
     connection::{Change, Connection, Settings},
@@ -67,13 +67,7 @@ impl Backend {
         now: Instant,
     ) -> Result<Self, Error> {
         options.check()?;
-        let wrong = |error: RedisError| Error::InvalidOptions {
-            field: "url",
-            // Never the URL itself: it may hold a password.
-            value: error.to_string(),
-            limit: "redis://[user:password@]host[:port][/db]".into(),
-        };
-        let info = options.url.0.as_str().into_connection_info().map_err(wrong)?;
+        let info = options.info()?;
         let dial = dial.unwrap_or_else(|| Box::new(info.addr().clone()));
         let mut draws = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));

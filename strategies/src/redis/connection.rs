@@ -15,7 +15,7 @@ use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
 use super::{
-    dial::Dial,
+    dial::{Dial, speaks_tls},
     error::{ConnectionError, io_reason},
     handshake::Handshake,
     options::RedisOptions,
@@ -249,13 +249,22 @@ fn connecting(
     handshake: Handshake,
     now: Instant,
 ) -> State {
-    let (dialing, login) = (dial.dial(), settings.login.clone());
+    let (dialing, again, login) = (dial.dial(), dial.again(), settings.login.clone());
     let attempt = Box::pin(async move {
+        let address = || handshake.address.clone();
         let stream = dialing.await.map_err(|error| ConnectionError::Unreachable {
-            address: handshake.address.clone(),
+            address: address(),
             reason: io_reason(&error),
         })?;
-        let (pipeline, time) = Pipeline::open(&login, &handshake, stream).await?;
+        let opened = Pipeline::open(&login, &handshake, stream).await;
+        if let Err(ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. }) = opened
+            && let Some(again) = again
+            && let Ok(stream) = again.await
+            && speaks_tls(stream).await
+        {
+            return Err(ConnectionError::Tls { address: address() });
+        }
+        let (pipeline, time) = opened?;
         Ok((Box::new(pipeline), time))
     });
     State::Connecting { attempt, until: now.after(settings.options.connect_timeout), outcome: None }

@@ -4,7 +4,7 @@ use std::{future::Future, io, pin::Pin};
 
 use redis::ConnectionAddr;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
 
@@ -19,6 +19,11 @@ pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>
 /// Opens streams to one server. Tests and the simulator have their own.
 pub(crate) trait Dial: Send + 'static {
     fn dial(&mut self) -> Dialing;
+
+    /// Opens one more stream to a server that ended a plain one before it answered.
+    fn again(&mut self) -> Option<Dialing> {
+        None
+    }
 
     /// The server's name in errors; never a password.
     fn address(&self) -> String;
@@ -46,7 +51,24 @@ impl Dial for ConnectionAddr {
         })
     }
 
+    fn again(&mut self) -> Option<Dialing> {
+        matches!(self, Self::Tcp(..)).then(|| self.dial())
+    }
+
     fn address(&self) -> String {
         self.to_string()
     }
+}
+
+/// Begins a TLS handshake by a malformed message, which every TLS server answers by an alert and no
+/// Redis by anything.
+pub(super) async fn speaks_tls(mut stream: Box<dyn Stream>) -> bool {
+    const HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
+    const ALERT: u8 = 21;
+    let mut answer = [0; 2];
+    stream.write_all(&HELLO).await.is_ok()
+        // A Redis ends the connection at its end.
+        && stream.shutdown().await.is_ok()
+        && stream.read_exact(&mut answer).await.is_ok()
+        && answer == [ALERT, 3]
 }

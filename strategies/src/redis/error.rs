@@ -6,6 +6,9 @@ use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::{UnavailableKind, client::command::Cause};
 
+const SENTINEL_REMEDY: &str = "give the URL of the master, redis://HOST:PORT";
+const TLS_REMEDY: &str = "TLS is not supported, give the URL of a plain port, redis://HOST:PORT";
+
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
@@ -29,6 +32,17 @@ pub(crate) enum ConnectionError {
          accept lost locks by allow_eviction=true"
     )]
     Evicts { address: String, policy: String },
+    #[error(
+        "Redis at {address} is a node of a Cluster, which cannot hold all keys: give the URL of a \
+         Redis without cluster-enabled, redis://HOST:PORT"
+    )]
+    Cluster { address: String },
+    #[error("the server at {address} is a Sentinel, which holds no keys: {SENTINEL_REMEDY}")]
+    Sentinel { address: String },
+    #[error("the server at {address} speaks TLS: {TLS_REMEDY}")]
+    Tls { address: String },
+    #[error("Redis at {address} is a replica, which grants nothing: give the URL of its master")]
+    Replica { address: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
     #[error("Redis at {address} has not answered for {timeout:?}")]
@@ -38,7 +52,10 @@ pub(crate) enum ConnectionError {
 impl ConnectionError {
     pub(super) fn cause(&self) -> Cause {
         let kind = match self {
-            Self::Refused { permanent: false, .. } => UnavailableKind::Refused,
+            // A failover can make it a master.
+            Self::Refused { permanent: false, .. } | Self::Replica { .. } => {
+                UnavailableKind::Refused
+            }
             Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::Lost { .. }

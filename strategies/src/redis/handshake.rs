@@ -33,6 +33,7 @@ impl Handshake {
         let mut commands: Vec<(&str, Cmd)> = vec![
             ("INFO", command(&["INFO", "server"])),
             ("INFO", command(&["INFO", "memory"])),
+            ("INFO", command(&["INFO", "replication"])),
             ("TIME", command(&["TIME"])),
         ];
         if let Some(topic) = &self.topic {
@@ -49,8 +50,11 @@ impl Handshake {
         };
         let mut answers = join_all(commands.iter().map(ask)).await.into_iter();
         let mut answer = || answers.next().expect("an answer to each command");
-        self.check_version(&protocol::text(answer()?))?;
+        let server = protocol::text(answer()?);
+        self.check_version(&server)?;
+        self.check_mode(&server)?;
         self.check_policy(&protocol::text(answer()?))?;
+        self.check_role(&protocol::text(answer()?))?;
         let time = protocol::time(&answer()?);
         answers.try_for_each(|answer| answer.map(drop))?;
         time.ok_or_else(|| self.refused("TIME", "no time".into(), true))
@@ -88,6 +92,22 @@ impl Handshake {
                 found: found.to_owned(),
                 oldest: VERSION_MIN,
             }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_mode(&self, info: &str) -> Result<(), ConnectionError> {
+        let address = || self.address.clone();
+        match field(info, "redis_mode") {
+            Some("cluster") => Err(ConnectionError::Cluster { address: address() }),
+            Some("sentinel") => Err(ConnectionError::Sentinel { address: address() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_role(&self, info: &str) -> Result<(), ConnectionError> {
+        match field(info, "role") {
+            Some("slave") => Err(ConnectionError::Replica { address: self.address.clone() }),
             _ => Ok(()),
         }
     }
@@ -137,5 +157,9 @@ mod tests {
         handshake.check_version("redis_version:7.0.15\r\n").unwrap();
         handshake.check_version("redis_version:7.2.4\r\nserver_name:valkey\r\n").unwrap();
         handshake.check_version("redis_version:6.2.14\r\n").unwrap_err();
+        handshake.check_mode("redis_mode:standalone\r\n").unwrap();
+        handshake.check_mode("redis_mode:cluster\r\n").unwrap_err();
+        handshake.check_role("role:master\r\n").unwrap();
+        handshake.check_role("role:slave\r\n").unwrap_err();
     }
 }

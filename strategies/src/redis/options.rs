@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use redis::{Client, ConnectionInfo, IntoConnectionInfo as _, RedisError};
+
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
@@ -44,16 +46,42 @@ pub struct RedisOptions {
     pub(super) nonces_max: u64,
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) url: Url,
+    pub(super) server: Server,
+}
+
+/// The server and the login, as they were given.
+#[derive(Clone)]
+pub(super) enum Server {
+    Url(String),
+    Info(Box<ConnectionInfo>),
 }
 
 /// Not shown: any part of an invalid URL may be a part of a password.
-#[derive(Clone)]
-pub(super) struct Url(pub(super) String);
-
-impl fmt::Debug for Url {
+impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")
+    }
+}
+
+/// The server, user, password and database of a connection that the program has configured already.
+/// Its other settings are the library's own.
+///
+/// ```
+/// # use gaggle_strategies::RedisOptions;
+/// let client = redis::Client::open("redis://127.0.0.1:6379/1")?;
+/// let options = RedisOptions::from(client.get_connection_info().clone()).namespace("orders");
+/// # Ok::<(), redis::RedisError>(())
+/// ```
+impl From<ConnectionInfo> for RedisOptions {
+    fn from(info: ConnectionInfo) -> Self {
+        Self::at(Server::Info(Box::new(info)))
+    }
+}
+
+/// As from the [`ConnectionInfo`] of the client; no connection of it is used.
+impl From<&Client> for RedisOptions {
+    fn from(client: &Client) -> Self {
+        client.get_connection_info().clone().into()
     }
 }
 
@@ -62,6 +90,10 @@ impl RedisOptions {
     /// socket `redis+unix:///path[?db=0]`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
+        Self::at(Server::Url(url.into()))
+    }
+
+    fn at(server: Server) -> Self {
         Self {
             namespace: "gaggle".into(),
             queue: Queue::default(),
@@ -75,7 +107,7 @@ impl RedisOptions {
             nonces_max: 65_536,
             busy_poll: BUSY_POLL,
             clock: Arc::new(BootClock),
-            url: Url(url.into()),
+            server,
         }
     }
 
@@ -172,6 +204,20 @@ impl RedisOptions {
         self
     }
 
+    /// The address and the login.
+    pub(super) fn info(&self) -> Result<ConnectionInfo, Error> {
+        let wrong = |error: RedisError| Error::InvalidOptions {
+            field: "url",
+            // Never the URL itself: it may hold a password.
+            value: error.to_string(),
+            limit: "redis://[user:password@]host[:port][/db]".into(),
+        };
+        match &self.server {
+            Server::Url(url) => url.as_str().into_connection_info().map_err(wrong),
+            Server::Info(info) => Ok((**info).clone()),
+        }
+    }
+
     /// Checks everything that needs no I/O.
     pub(super) fn check(&self) -> Result<(), Error> {
         let braces = self.namespace.contains(['{', '}']);
@@ -234,5 +280,8 @@ mod tests {
             let shown = format!("{:?}", RedisOptions::new(url));
             assert!(!shown.contains("secret") && shown.contains("namespace"), "{shown}");
         }
+        let client = Client::open("redis://me:secret@h").unwrap();
+        let shown = format!("{:?}", RedisOptions::from(&client));
+        assert!(!shown.contains("secret") && shown.contains("namespace"), "{shown}");
     }
 }

@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "tls")]
+use gaggle_channels::testing::Certificates;
 use gaggle_channels::testing::RedisServer;
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{AsyncConnectionConfig, FromRedisValue, Value, aio::MultiplexedConnection};
@@ -21,7 +23,11 @@ pub(crate) struct Server(Mutex<RedisServer>);
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        Self(Mutex::new(RedisServer::start()))
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self(Mutex::new(RedisServer::start_with(arguments)))
     }
 
     fn server(&self) -> std::sync::MutexGuard<'_, RedisServer> {
@@ -135,6 +141,17 @@ impl Server {
     pub(crate) async fn kill(&self, kind: &str) {
         self.command::<Value>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
+}
+
+/// A server that also listens over TLS on `port`, with a new certificate for `name`.
+#[cfg(feature = "tls")]
+pub(crate) fn tls_server(certificates: &Certificates, name: &str, port: u16) -> Server {
+    certificates.issue("server", name);
+    let path = |file| certificates.path(file).to_str().unwrap().to_owned();
+    let [cert, key, ca] = [path("server.pem"), path("server-key.pem"), path("ca.pem")];
+    let port = port.to_string();
+    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    Server::start_with(&[&["--tls-port", &port, "--tls-auth-clients", "no"], &files[..]].concat())
 }
 
 pub(crate) const fn ms(ms: u64) -> Duration {

@@ -123,6 +123,7 @@ impl Lab {
         match words[..] {
             ["HELLO", "3"] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
             ["INFO", "server"] => bulk("redis_version:7.2.0\r\n"),
+            ["INFO", "replication"] => bulk("role:master\r\n"),
             ["INFO", "memory"] => bulk(&format!("maxmemory_policy:{}\r\n", self.policy)),
             ["TIME"] => "*2\r\n$1\r\n5\r\n$1\r\n0\r\n".into(),
             ["SUBSCRIBE", topic] => format!(">3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(topic)),
