@@ -8,7 +8,10 @@ use gaggle_strategies::{
 };
 use tokio::runtime::Handle;
 
-use crate::{Guard, SectionError};
+use crate::{
+    Guard, SectionError,
+    metrics::{self, Stopwatch},
+};
 
 /// How long an error waits for the name of the key's holder.
 const HOLDER_TIMEOUT: Duration = Duration::from_millis(100);
@@ -129,11 +132,17 @@ impl Acquire {
         // yield.
         tokio::task::consume_budget().await;
         let max_wait = options.get_max_wait();
+        let clock = mutex.clock();
+        let wait = Stopwatch::start(&*clock);
         let lock = match mutex.lock(&key, options).await {
             Ok(lock) => lock,
             // Boxed: it would make the future of every lock longer.
-            Err(error) => return Err(Box::pin(name_holder(error, &*mutex, key, max_wait)).await),
+            Err(error) => {
+                metrics::refused(&error);
+                return Err(Box::pin(name_holder(error, &*mutex, key, max_wait)).await);
+            }
         };
+        wait.granted(&*clock);
         let guard = Guard::new(mutex, lock);
         Ok(match max_hold {
             Some(max_hold) => guard.keep_alive(duration, max_hold),

@@ -8,11 +8,14 @@ use std::{
 use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock};
 use tokio::sync::Notify;
 
+use crate::metrics::{self, Stopwatch};
+
 /// The lease of a guard, shared with its keep-alive.
 pub(crate) struct Hold {
     pub(crate) mutex: Arc<dyn KeyedMutex>,
     pub(crate) clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    held: Stopwatch,
     /// Notified of a loss and of a later deadline.
     changed: Notify,
 }
@@ -29,7 +32,8 @@ impl Hold {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let clock = mutex.clock();
         let state = Mutex::new(State { lock, lost: false, ended: false });
-        Self { mutex, clock, state, changed: Notify::new() }
+        let held = Stopwatch::start(&*clock);
+        Self { mutex, clock, state, held, changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -55,6 +59,9 @@ impl Hold {
             _ => Duration::ZERO,
         };
         if remaining.is_zero() && !std::mem::replace(&mut state.lost, true) {
+            if !state.ended {
+                metrics::lost(true);
+            }
             drop(state);
             self.changed.notify_waiters();
         }
@@ -94,7 +101,9 @@ impl Hold {
         let mut state = self.state();
         let outcome = if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline)
         {
-            state.lost = true;
+            if !std::mem::replace(&mut state.lost, true) && !state.ended {
+                metrics::lost(true);
+            }
             Err(Error::Expired)
         } else {
             if extended.deadline() > state.lock.deadline() {
@@ -116,13 +125,16 @@ impl Hold {
         drop(state);
         self.changed.notify_waiters();
         if let Some(lock) = lock {
+            metrics::lost(lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()));
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }
     }
 
     /// Records that the guard has released the lock: a loss is no longer reported.
     pub(crate) fn end(&self) {
-        self.state().ended = true;
+        if !std::mem::replace(&mut self.state().ended, true) {
+            self.held.released(&*self.clock);
+        }
     }
 
     /// Completes once the deadline has passed or the lock was marked lost.

@@ -185,6 +185,29 @@ fn events_in_the_docs_are_those_of_the_code() {
     assert!(events > 25, "{events}");
 }
 
+/// The metrics of the page, of the dashboard and of the code are the same.
+#[test]
+fn metrics_in_the_docs_are_those_of_the_code() {
+    let code: String =
+        ["src", "strategies/src", "channels/src"].map(|it| sources(&root().join(it))).concat();
+    let names = |text: &str, open: &str| -> std::collections::BTreeSet<String> {
+        let name = |rest: &str| {
+            rest.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap().to_owned()
+        };
+        text.split(&format!("{open}gaggle_")).skip(1).map(name).collect()
+    };
+    let mut counted = names(&code, "\"");
+    counted.retain(|name| ["_total", "_seconds"].iter().any(|end| name.ends_with(end)));
+    assert!(counted.len() > 7, "{counted:?}");
+    let page = read(&root().join("docs/metrics.md"));
+    assert_eq!(names(&page, "`"), counted, "the table");
+    let dashboard = read(&root().join("docs/metrics/dashboard.json"));
+    for text in [&page, &dashboard] {
+        let unknown: Vec<_> = names(text, "").difference(&counted).cloned().collect();
+        assert!(unknown.iter().all(|name| name.ends_with("_count")), "{unknown:?}");
+    }
+}
+
 /// The newcomer's crate of `./test` is made of these two blocks.
 #[test]
 fn readme_begins_with_dependency_and_example() {

@@ -53,6 +53,7 @@ impl Inbox {
             counters.sent += 1;
         } else {
             counters.dropped_outgoing += 1;
+            count!("gaggle_frames_dropped_total", "direction" => "outgoing");
         }
     }
 
@@ -81,6 +82,7 @@ impl Inbox {
         let bytes = queue.bytes.saturating_add(received.bytes());
         if queue.received.len() >= self.frames_max || bytes > self.bytes_max {
             self.counters().dropped_incoming += 1;
+            count!("gaggle_frames_dropped_total", "direction" => "incoming");
             tracing::debug!("incoming queue full, dropped a frame");
             return;
         }

@@ -12,6 +12,14 @@
 //!
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
 
+/// Adds one to a counter of the `metrics` facade; without that feature nothing.
+macro_rules! count {
+    ($name:literal $(, $label:literal => $value:expr)?) => {
+        #[cfg(feature = "metrics")]
+        metrics::counter!($name $(, $label => $value)?).increment(1)
+    };
+}
+
 mod inbox;
 mod memory;
 #[cfg(feature = "redis")]

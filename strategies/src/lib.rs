@@ -37,6 +37,14 @@ macro_rules! planted {
     };
 }
 
+/// Adds one to a counter of the `metrics` facade; without that feature nothing.
+macro_rules! count {
+    ($name:literal $(, $label:literal => $value:expr)?) => {
+        #[cfg(feature = "metrics")]
+        metrics::counter!($name $(, $label => $value)?).increment(1)
+    };
+}
+
 mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
 #[cfg_attr(

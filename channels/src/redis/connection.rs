@@ -79,6 +79,7 @@ impl Server {
         let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
         let connected = connected.unwrap_or(Err(Problem::Timeout(CONNECT_TIMEOUT)));
         let (redis, closed) = connected.map_err(|problem| self.error(problem))?;
+        count!("gaggle_connections_total", "to" => "redis");
         let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
         let queued_bytes = Arc::<AtomicUsize>::default();
         let outgoing = Outgoing { frames: sender, queued_bytes: queued_bytes.clone() };

@@ -154,6 +154,9 @@ impl Requests {
         submit: &mut impl FnMut(Command) -> Copies,
     ) {
         let request = self.pending.get_mut(&of).expect(PENDING);
+        if request.attempts.sends() > 0 {
+            count!("gaggle_requests_retransmitted_total");
+        }
         let copies = submit(request.command());
         request.attempts.submitted(now, copies);
         match resend {

@@ -243,6 +243,7 @@ impl Node {
         match (leader, &self.group) {
             (Some(id), Some(group)) if changed => {
                 let name = group.name_of(id).map_or("?", NodeName::as_str);
+                count!("gaggle_leader_changes_total");
                 tracing::info!(leader = name, term = group.term(), "leader changed");
             }
             (None, _) if changed => self.turn.events.push(Event::Down { cause: None }),

@@ -240,6 +240,7 @@ impl Backend {
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(address = self.connection.address(), "redis available again");
                 }
+                count!("gaggle_connections_total", "to" => "redis");
                 let memory = if first { Memory::Kept } else { Memory::Perhaps };
                 events.push(Event::Up { memory });
             }

@@ -1,0 +1,75 @@
+//! The figures of guards, given to the `metrics` facade; without that feature nothing.
+
+#[cfg(feature = "metrics")]
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+use gaggle_strategies::Instant;
+use gaggle_strategies::{Clock, Error};
+
+/// A time that is measured with the feature `metrics` alone: it reads the clock.
+pub(crate) struct Stopwatch {
+    #[cfg(feature = "metrics")]
+    started: Instant,
+}
+
+#[cfg(feature = "metrics")]
+impl Stopwatch {
+    pub(crate) fn start(clock: &dyn Clock) -> Self {
+        Self { started: clock.now() }
+    }
+
+    fn elapsed(&self, clock: &dyn Clock) -> Duration {
+        clock.now().since(self.started)
+    }
+
+    /// A lock was granted after this wait.
+    pub(crate) fn granted(&self, clock: &dyn Clock) {
+        metrics::counter!("gaggle_locks_granted_total").increment(1);
+        metrics::histogram!("gaggle_lock_wait_seconds").record(self.elapsed(clock));
+    }
+
+    /// A guard has held its lock for this long.
+    pub(crate) fn released(&self, clock: &dyn Clock) {
+        metrics::histogram!("gaggle_lock_hold_seconds").record(self.elapsed(clock));
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+impl Stopwatch {
+    pub(crate) fn start(_: &dyn Clock) -> Self {
+        Self {}
+    }
+
+    pub(crate) fn granted(&self, _: &dyn Clock) {}
+
+    pub(crate) fn released(&self, _: &dyn Clock) {}
+}
+
+/// Counts a lock call that was not granted.
+pub(crate) fn refused(error: &Error) {
+    let reason = match error {
+        Error::TimedOut(_) => "timed_out",
+        Error::Held(_) => "held",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Unknown => "unknown",
+        Error::Closed => "closed",
+        Error::Failed { .. } => "failed",
+        _ => "invalid",
+    };
+    count("gaggle_locks_refused_total", ("reason", reason));
+}
+
+/// Counts a lock that its guard lost: by the deadline, or earlier by what the strategy reported.
+pub(crate) fn lost(by_deadline: bool) {
+    let cause = if by_deadline { "deadline" } else { "reported" };
+    count("gaggle_locks_lost_total", ("cause", cause));
+}
+
+#[cfg(feature = "metrics")]
+fn count(name: &'static str, (label, value): (&'static str, &'static str)) {
+    metrics::counter!(name, label => value).increment(1);
+}
+
+#[cfg(not(feature = "metrics"))]
+fn count(_: &'static str, _: (&'static str, &'static str)) {}

@@ -1,0 +1,73 @@
+//! Goal: the feature `metrics` counts grants, refusals and losses, measures waits and holds, and
+//! puts no key in a label. Method: a recorder of the thread, and each event once.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::time::Duration;
+
+use gaggle::{LockOptions, Locker};
+use gaggle_strategies::{Local, TokioClock};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+/// The name, the label and the value of each figure; of a histogram, the sum of its seconds.
+fn figures(body: impl AsyncFnOnce(Locker)) -> Vec<(String, String, f64)> {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.unwrap().block_on(async {
+            let clock = std::sync::Arc::new(TokioClock::new());
+            body(Locker::new(Local::with_clock(clock))).await;
+        });
+    });
+    let figure = |(key, _, _, value): (metrics_util::CompositeKey, _, _, DebugValue)| {
+        let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(value) => value.0,
+            DebugValue::Histogram(values) => values.iter().map(|value| value.0).sum(),
+        };
+        (key.key().name().to_owned(), labels.concat(), value)
+    };
+    let mut figures: Vec<_> = snapshotter.snapshot().into_vec().into_iter().map(figure).collect();
+    figures.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    figures
+}
+
+#[test]
+fn each_event_is_counted_once() {
+    let figures = figures(async |locker| {
+        let options = LockOptions::default().duration(Duration::from_secs(2));
+        // Held for 1 s and unlocked.
+        let guard = locker.lock_with("a key", options.clone()).await.unwrap();
+        let refused = locker.lock_with("a key", options.clone()).try_now().await;
+        assert!(refused.is_err());
+        let wait = options.clone().max_wait(Duration::from_millis(500));
+        assert!(locker.lock_with("a key", wait).await.is_err());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        guard.unlock().await.unwrap();
+        // Lost at its deadline, and dropped a second later.
+        let guard = locker.lock_with("a key", options.clone()).await.unwrap();
+        guard.lost().await;
+        assert!(!guard.is_valid());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(guard);
+        // Granted after a wait of 2 s.
+        let first = locker.lock_with("a key", options.clone()).await.unwrap();
+        let _lock = first.into_lock();
+        locker.lock_with("a key", options).await.unwrap().unlock().await.unwrap();
+        locker.close().await;
+    });
+    let find = |name: &str, label: &str| {
+        let found = figures.iter().find(|figure| figure.0 == name && figure.1 == label);
+        found.unwrap_or_else(|| panic!("no {name} {label}: {figures:?}")).2
+    };
+    assert_eq!(find("gaggle_locks_granted_total", ""), 4.0);
+    assert_eq!(find("gaggle_locks_refused_total", "held"), 1.0);
+    assert_eq!(find("gaggle_locks_refused_total", "timed_out"), 1.0);
+    assert_eq!(find("gaggle_locks_lost_total", "deadline"), 1.0);
+    let near = |found: f64, wanted: f64| (found - wanted).abs() < 0.05;
+    assert!(near(find("gaggle_lock_wait_seconds", ""), 2.0), "{figures:?}");
+    assert!(near(find("gaggle_lock_hold_seconds", ""), 1.0 + 3.0), "{figures:?}");
+    assert!(figures.iter().all(|figure| !figure.1.contains("key")), "{figures:?}");
+}
