@@ -68,7 +68,7 @@ use crate::Locker;
 /// | `size` | this or `members`, not with `+tcp` | so large a group forms; for demonstrations |
 /// | `peers` | needed with `+tcp` | names and addresses of all members, `a@127.0.0.1:7001,b@…` |
 /// | `tls_ca`, `tls_cert`, `tls_key` | none | `+tcp`: PEM files for TLS 1.3 between the members |
-/// | `secret_file` | none | `+tcp`: a file with a shared secret, from which certificates are derived |
+/// | `secret_file` | none | `+tcp`: a file with a secret that all members share |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
 /// | `heartbeat` | `50ms` | how often a leader sends a heartbeat |
 /// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
@@ -105,8 +105,8 @@ use crate::Locker;
 /// # Errors
 ///
 /// [`OpenError`]: why the URL is invalid, with a valid example and without any text of the URL
-/// but paths of files, because it may be a part of a password; or why the strategy did not open, as with
-/// [`Error::Unavailable`] outside a tokio runtime.
+/// but paths of files, because it may be a part of a password; or why the strategy did not open, as
+/// with [`Error::Unavailable`] outside a tokio runtime.
 ///
 /// # Cancel safety
 ///

@@ -33,10 +33,10 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
 /// A node accepts connections of its peers only; a restarted peer's new connection replaces its old
-/// one. With the feature `tls` and [`TcpOptions::tls`], both sides of a connection prove their names
-/// by TLS 1.3. Files of keys are read again every 10 s: new connections use the new keys, and keys
-/// that do not fit are logged and ignored. Without TLS, names are not authenticated and frames travel
-/// in plain text: a node refuses to listen beyond loopback unless
+/// one. With the feature `tls` and [`TcpOptions::tls`], both sides of a connection prove their
+/// names by TLS 1.3. Files of keys are read again every 10 s: new connections use the new keys, and
+/// keys that do not fit are logged and ignored. Without TLS, names are not authenticated and frames
+/// travel in plain text: a node refuses to listen beyond loopback unless
 /// [`insecure`](TcpOptions::insecure) is set.
 ///
 /// ```
@@ -58,8 +58,8 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 /// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs memory |
 /// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
 /// | handshake and hello | 2 s, 64 KiB | a stranger costs little |
-/// | connections before the hello | 8 of an address; 128 of all that are no peer's | the oldest is closed |
-/// | silence | 3 s | a half-open connection is closed; sign of life each second |
+/// | connections before the hello | 8 an address, 128 in all, peers apart | the oldest is closed |
+/// | silence | 3 s | a half-open connection is closed; a sign each second |
 /// | stalled write | 3 s | a peer that does not read is disconnected |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
 pub struct Tcp {

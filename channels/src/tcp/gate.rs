@@ -15,7 +15,7 @@ const UNKNOWN_MAX: usize = 128;
 const PER_ADDRESS_MAX: usize = 8;
 /// How often one reason is logged.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// How many reasons are told apart in that time: some contain text of a stranger.
+/// How many different reasons are kept: some contain text of a stranger.
 const REASONS_MAX: usize = 32;
 
 /// The places of connections before authentication. A full gate evicts the oldest connection, so
