@@ -13,6 +13,7 @@
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
 
 /// Adds one to a counter of the `metrics` facade; without that feature nothing.
+#[allow(unused_macros, reason = "`Local` alone counts nothing")]
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)?) => {
         #[cfg(feature = "metrics")]

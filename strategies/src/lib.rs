@@ -38,6 +38,7 @@ macro_rules! planted {
 }
 
 /// Adds one to a counter of the `metrics` facade; without that feature nothing.
+#[allow(unused_macros, reason = "`Local` alone counts nothing")]
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)?) => {
         #[cfg(feature = "metrics")]
