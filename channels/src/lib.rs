@@ -31,6 +31,7 @@ mod tcp;
 pub mod testing;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod url;
 
 use std::{fmt, sync::Arc};
 

@@ -35,6 +35,7 @@ pub mod decoders;
 mod free_port;
 mod proxy;
 mod redis_server;
+mod secret_urls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,6 +49,7 @@ pub use self::{
     free_port::free_port,
     proxy::Proxy,
     redis_server::{RedisServer, redis_program},
+    secret_urls::{SECRET_PARTS, secret_urls},
 };
 use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use gaggle::{LockOptions, Locker};
+use gaggle::{LockOptions, Locker, channels::url::check_login};
 use url::Url;
 
 use crate::failure::Failure;
@@ -84,20 +84,11 @@ impl ChannelName {
 
 impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
-        let (full, mut server, mut problem) = (text.to_owned(), text.to_owned(), None);
-        match Url::parse(text) {
-            Ok(mut url) if url.scheme() == "redis" => {
-                url.set_query(None);
-                url.set_fragment(None);
-                server = url.into();
-            }
-            Ok(url) if url.scheme() == "rediss" => {
-                problem = Some("TLS is not supported".to_owned());
-            }
-            Ok(_) => problem = Some("its scheme is not redis".to_owned()),
-            Err(error) => problem = Some(error.to_string()),
-        }
-        Ok(Self { server, full, problem })
+        let (server, problem) = match server_of(text) {
+            Ok(server) => (server, None),
+            Err(problem) => (String::new(), Some(problem)),
+        };
+        Ok(Self { server, full: text.to_owned(), problem })
     }
 
     /// The URL without its query, which holds options of the strategy.
@@ -243,11 +234,36 @@ pub(super) fn urls(
     })
 }
 
-/// Host, port and database of a URL, without its password.
+/// The URL without its options, or why it is no URL of a Redis.
+fn server_of(text: &str) -> Result<String, String> {
+    check_login(text)?;
+    let mut url = Url::parse(text).map_err(|error| error.to_string())?;
+    match url.scheme() {
+        "redis" => {}
+        "rediss" => return Err("TLS is not supported".into()),
+        _ => return Err("its scheme is not redis".into()),
+    }
+    if url.host_str().unwrap_or_default().is_empty() {
+        return Err("the host is missing".into());
+    }
+    if !matches!(url.path(), "" | "/") && database(&url).is_none() {
+        return Err("the path is no number of a database".into());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url.into())
+}
+
+fn database(url: &Url) -> Option<u16> {
+    url.path().strip_prefix('/')?.parse().ok()
+}
+
+/// Host, port and database of a URL that [`check_login`] accepts, and nothing else of it.
 pub(super) fn redis_address(url: &str) -> String {
     let Ok(url) = Url::parse(url) else { return String::new() };
     let (host, port) = (url.host_str().unwrap_or_default(), url.port().unwrap_or(6379));
-    format!("{host}:{port}{}", url.path().trim_end_matches('/'))
+    let database = database(&url).map(|database| format!("/{database}")).unwrap_or_default();
+    format!("{host}:{port}{database}")
 }
 
 /// How long a member may take until it votes.
@@ -272,4 +288,24 @@ fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
         listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
     });
     ports.map_err(|error| Failure::new("no free ports on loopback").because(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
+
+    use super::*;
+
+    #[test]
+    fn redis_option_shows_no_secret() {
+        for text in secret_urls() {
+            let Ok(url) = RedisUrl::parse(&text);
+            let shown = format!("{url:?} {:?} {}", url.problem, url.address());
+            assert!(!SECRET_PARTS.iter().any(|part| shown.contains(part)), "{text:?}: {shown}");
+        }
+        let Ok(url) = RedisUrl::parse("redis://u:hun?ter2@h");
+        assert!(url.problem.is_some_and(|problem| problem.contains("? as %3F")));
+        let Ok(url) = RedisUrl::parse("redis://u:hunter%3F2@h:7/2?queue=none");
+        assert_eq!((url.problem.as_deref(), url.address().as_str()), (None, "h:7/2"));
+    }
 }

@@ -1,5 +1,6 @@
 //! From the text of a URL to the options of the strategy that it names. Nothing is opened here.
 
+use gaggle_channels::url::check_login;
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
 use url::{ParseError, Url};
@@ -27,11 +28,8 @@ pub(crate) enum Target {
 
 pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     let meant = Scheme::meant(text);
-    if meant.has_user() && has_late_at_sign(text) {
-        return Err(meant.invalid_url(
-            "an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, # as %23 and @ as \
-             %40 in a user, a password or an option",
-        ));
+    if meant.has_user() {
+        check_login(text).map_err(|problem| meant.invalid_url(problem))?;
     }
     // The parser's errors do not quote the text.
     let url = Url::parse(text).map_err(|error| match error {
@@ -72,13 +70,6 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
             Err(OpenError::FeatureOff { scheme: "raft and gaggle", feature: "raft" })
         }
     }
-}
-
-/// Whether user and password, which end with an `@`, contain an unescaped character that ends them
-/// earlier.
-fn has_late_at_sign(text: &str) -> bool {
-    let after = text.split_once("//").map_or("", |(_, after)| after);
-    after.find(['/', '?', '#']).is_some_and(|end| after[end..].contains('@'))
 }
 
 pub(super) fn has_user(url: &Url) -> bool {

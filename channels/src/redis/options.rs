@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use crate::{ChannelError, NodeName};
+use crate::{ChannelError, NodeName, url::check_login};
 
 /// The longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 64;
@@ -32,6 +32,7 @@ impl RedisOptions {
                 format!("{} bytes, the limit is 1 to {CLUSTER_BYTES_MAX}", self.cluster.len());
             return Err(invalid("cluster", problem));
         }
+        check_login(&self.url).map_err(|problem| invalid("url", problem.into()))?;
         // Not the parser's error: any part of the URL may be a part of a password.
         let expected = "not of the form redis://[user:password@]host[:port][/db]";
         self.url.as_str().into_connection_info().map_err(|_| invalid("url", expected.into()))
@@ -59,6 +60,7 @@ mod tests {
         assert!(options("redis://127.0.0.1", "c").check().is_ok());
         for (wrong, option) in [
             (options("http://127.0.0.1", "c"), "url"),
+            (options("redis://u:pass?word@127.0.0.1", "c"), "url"),
             (options("redis://127.0.0.1", ""), "cluster"),
         ] {
             match wrong.check() {

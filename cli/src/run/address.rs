@@ -2,6 +2,7 @@
 
 use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
+use gaggle::channels::url::check_login;
 use url::Url;
 
 use super::{WRONG_USE, args::Args, notice};
@@ -71,11 +72,9 @@ impl Address {
             let problem = format!("{scheme}: excludes no other process: give the URL of a Redis");
             return Err(wrong(&problem));
         }
-        let mut public = match Url::parse(text) {
-            Ok(url) => url,
-            // `open` finds the same problem, and explains it.
-            Err(error) => return Err(wrong(&format!("invalid URL: {error}"))),
-        };
+        check_login(text).map_err(wrong)?;
+        let mut public =
+            Url::parse(text).map_err(|error| wrong(&format!("invalid URL: {error}")))?;
         // A URL without a host has no password.
         let _ = public.set_password(None);
         let kept: Vec<_> =
@@ -118,7 +117,22 @@ fn is_open_to_others(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
+
     use super::*;
+
+    #[test]
+    fn address_of_a_run_shows_no_secret() {
+        for url in secret_urls() {
+            let shown = match Address::parse(&url) {
+                Ok(address) => address.shown,
+                Err(failure) => failure.to_string(),
+            };
+            assert!(!SECRET_PARTS.iter().any(|part| shown.contains(part)), "{url:?}: {shown}");
+        }
+        let failure = Address::parse("redis://u:hun?ter2@h").err().unwrap().to_string();
+        assert!(failure.contains("? as %3F"), "{failure}");
+    }
 
     #[test]
     fn public_url_has_no_password() {

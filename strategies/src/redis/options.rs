@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo as _, RedisError};
+use gaggle_channels::url::check_login;
+use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
 
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
@@ -206,14 +207,18 @@ impl RedisOptions {
 
     /// The address and the login.
     pub(super) fn info(&self) -> Result<ConnectionInfo, Error> {
-        let wrong = |error: RedisError| Error::InvalidOptions {
+        // Never the URL itself: it may hold a password.
+        let wrong = |value| Error::InvalidOptions {
             field: "url",
-            // Never the URL itself: it may hold a password.
-            value: error.to_string(),
+            value,
             limit: "redis://[user:password@]host[:port][/db]".into(),
         };
         match &self.server {
-            Server::Url(url) => url.as_str().into_connection_info().map_err(wrong),
+            Server::Url(url) => {
+                check_login(url).map_err(|problem| wrong(problem.to_owned()))?;
+                let info = url.as_str().into_connection_info();
+                info.map_err(|error| wrong(error.to_string()))
+            }
             Server::Info(info) => Ok((**info).clone()),
         }
     }
