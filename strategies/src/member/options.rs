@@ -147,7 +147,7 @@ impl MemberOptions {
         self
     }
 
-    /// How long unlock, extend and try_lock wait for an answer; 1 s by default.
+    /// How long unlock, extend and try_lock wait for an answer, 1 ms to 1 h; 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
@@ -219,6 +219,7 @@ impl MemberOptions {
         let beats = (ms(5)..=ms(10_000)).contains(&heartbeat);
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
         let election = "at least three heartbeats, and a span of at least one";
+        let answers = (ms(1)..=ms(3_600_000)).contains(&timeout);
         let admits = (ms(1)..=DURATION_MAX).contains(&outside);
         // A field, whether it keeps to its limit, its value, and the limit.
         let rules = [
@@ -235,7 +236,7 @@ impl MemberOptions {
             ("election_timeout", elects, format!("{min:?} to {max:?}"), election),
             ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
             ("outside_max", admits, format!("{outside:?}"), "1ms to 24h"),
-            ("request_timeout", timeout >= ms(1), format!("{timeout:?}"), "1ms or more"),
+            ("request_timeout", answers, format!("{timeout:?}"), "1ms to 1h"),
             ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];
         match rules.into_iter().find(|(_, holds, ..)| !holds) {
