@@ -205,6 +205,8 @@ async fn tcp_beyond_loopback_needs_insecure() {
 
 #[tokio::test]
 async fn option_refused_by_the_strategy_is_named() {
+    let error = open("gaggle+memory://d?name=a&members=a&heartbeat=10s").await.unwrap_err();
+    assert!(matches!(error, OpenError::InvalidOption { option: "heartbeat", .. }), "{error}");
     let url = "gaggle+memory://d?size=1&heartbeat=1s&election_timeout=1s..2s";
     match open(url).await {
         Err(error @ OpenError::InvalidOption { option: "election_timeout", .. }) => {

@@ -18,6 +18,8 @@ use crate::{
 /// The longest name of a cluster, in bytes: it travels in every frame.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
+const ELECTION_TIMEOUT: (Duration, Duration) =
+    (Duration::from_millis(150), Duration::from_millis(300));
 /// A tick of the engine is this part of a heartbeat.
 pub(super) const HEARTBEAT_TICKS: u32 = 5;
 /// Members are heard with the leader's heartbeats: none is silent before this many of them.
@@ -108,7 +110,7 @@ impl MemberOptions {
             cluster,
             members,
             clock: Arc::new(BootClock),
-            election_timeout: (Duration::from_millis(150), Duration::from_millis(300)),
+            election_timeout: ELECTION_TIMEOUT,
             heartbeat: Duration::from_millis(50),
             request_timeout: REQUEST_TIMEOUT,
             drift: Drift::default(),
@@ -218,7 +220,14 @@ impl MemberOptions {
         let has_name = (1..=CLUSTER_NAME_BYTES_MAX).contains(&cluster);
         let beats = (ms(5)..=ms(10_000)).contains(&heartbeat);
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
-        let election = "at least three heartbeats, and a span of at least one";
+        // The default is not an option that the caller has set: the heartbeat alone is too long.
+        let election = if self.election_timeout == ELECTION_TIMEOUT {
+            let limit = "5ms to 50ms, or more with a longer election_timeout";
+            ("heartbeat", elects, format!("{heartbeat:?}"), limit)
+        } else {
+            let limit = "at least three heartbeats, and a span of at least one";
+            ("election_timeout", elects, format!("{min:?} to {max:?}"), limit)
+        };
         let answers = (ms(1)..=ms(3_600_000)).contains(&timeout);
         let admits = (ms(1)..=DURATION_MAX).contains(&outside);
         // A field, whether it keeps to its limit, its value, and the limit.
@@ -233,7 +242,7 @@ impl MemberOptions {
                 limit.as_str(),
             ),
             ("heartbeat", beats, format!("{heartbeat:?}"), "5ms to 10s"),
-            ("election_timeout", elects, format!("{min:?} to {max:?}"), election),
+            election,
             ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
             ("outside_max", admits, format!("{outside:?}"), "1ms to 24h"),
             ("request_timeout", answers, format!("{timeout:?}"), "1ms to 1h"),

@@ -105,6 +105,12 @@ fn election_timeout_has_minimum_and_spread() {
 }
 
 #[test]
+fn heartbeat_alone_is_named_if_it_is_too_long() {
+    let heartbeat = |heartbeat| refused(&abc().heartbeat(ms(heartbeat)));
+    assert_eq!((heartbeat(50), heartbeat(51)), (None, Some("heartbeat")));
+}
+
+#[test]
 fn remaining_options_have_limits() {
     assert_eq!(refused(&abc().compaction(10, 9)), None);
     assert_eq!(refused(&abc().compaction(10, 10)), Some("compaction"));
