@@ -26,6 +26,7 @@ mod figures;
 mod ledger;
 mod recorder;
 mod run;
+mod span;
 mod tally;
 mod workload;
 
@@ -33,8 +34,9 @@ pub use self::{
     chart::{Bar, BarChart, Series},
     contender::{Bare, Contender, Failed, NoLock},
     figures::{Broken, Figures, Spread},
-    recorder::{SPANS_MAX, Span},
+    recorder::SPANS_MAX,
     run::{record, replay, run},
+    span::Span,
     tally::Latency,
     workload::{Keys, Until, Window, Workload, now},
 };

@@ -15,8 +15,7 @@ use url::Url;
 use super::redis;
 use super::{
     options::{Options, decode},
-    scheme::{Policy, Scheme, Transport},
-    target::has_user,
+    scheme::{Policy, Scheme, Transport, has_user},
 };
 use crate::{Locker, OpenError};
 

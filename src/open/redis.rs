@@ -5,8 +5,7 @@ use url::Url;
 
 use super::{
     options::Options,
-    scheme::{Kind, Scheme},
-    target::has_user,
+    scheme::{Kind, Scheme, has_user},
 };
 use crate::OpenError;
 

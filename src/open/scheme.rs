@@ -1,5 +1,7 @@
 //! The schemes of URLs: kind, options and example of each.
 
+use url::Url;
+
 use crate::OpenError;
 
 /// A scheme with its options and a valid example.
@@ -176,6 +178,15 @@ impl Scheme {
             example: self.example,
         }
     }
+}
+
+/// Whether a URL has a user or a password.
+#[cfg_attr(
+    not(any(feature = "redis", feature = "raft")),
+    allow(dead_code, reason = "other URLs have no host")
+)]
+pub(super) fn has_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
 }
 
 #[cfg(test)]

@@ -72,9 +72,5 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     }
 }
 
-pub(super) fn has_user(url: &Url) -> bool {
-    !url.username().is_empty() || url.password().is_some()
-}
-
 #[cfg(test)]
 mod tests;

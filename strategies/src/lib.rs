@@ -69,6 +69,7 @@ pub mod lock_table;
 #[allow(unreachable_pub, unused_imports, reason = "it is public with `testing`")]
 #[cfg_attr(not(feature = "raft"), allow(dead_code, reason = "some of it is for members"))]
 mod lock_table;
+mod max_wait;
 #[cfg(feature = "raft")]
 #[cfg_attr(
     all(feature = "testing", not(feature = "simulator")),
@@ -104,9 +105,10 @@ pub use crate::{
     error::{Contention, Error, UnavailableKind},
     local::Local,
     lock::{Inspection, Lock, Nonce, Owner},
+    max_wait::MaxWait,
     mutex::KeyedMutex,
     noop::Noop,
-    options::{LockOptions, MaxWait},
+    options::LockOptions,
     status::MemberStatus,
 };
 #[cfg(feature = "raft")]

@@ -41,5 +41,5 @@ pub(crate) mod world;
 pub(crate) use self::{backend::Policy, handle::Member, strategy::member_strategy};
 pub use self::{
     node::MemberSizes,
-    options::{CLUSTER_NAME_BYTES_MAX, MemberOptions, Members},
+    options::{MemberOptions, Members},
 };

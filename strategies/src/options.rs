@@ -1,39 +1,10 @@
-//! The options of a lock request, and the limits of keys and requests.
+//! The options of a lock request, and the checks of keys and requests.
 
 use std::time::Duration;
 
-use crate::Error;
-
-/// The longest key, in bytes of UTF-8. It bounds an entry, a frame and a table row.
-pub const KEY_BYTES_MAX: usize = 1024;
-/// The shortest lease. Leases are kept in whole milliseconds.
-pub const DURATION_MIN: Duration = Duration::from_millis(1);
-/// The longest lease: a day, so that no lost unlock keeps a key indefinitely.
-pub const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest bounded wait; longer is [`MaxWait::Forever`].
-pub const MAX_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest owner label, in bytes.
-pub const LABEL_BYTES_MAX: usize = 256;
-/// The longest host name in bytes, as DNS has it.
-#[cfg(feature = "raft")]
-pub(crate) const HOST_BYTES_MAX: usize = 255;
-/// How long `unlock`, `extend` and `try_lock` wait for an answer, unless configured otherwise.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long `lock` waits for a key that another acquisition holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxWait {
-    /// At most this long, 0 to 24 h; zero is one attempt.
-    AtMost(Duration),
-    /// Until granted or closed. Other errors end the call as well.
-    Forever,
-}
-
-impl From<Duration> for MaxWait {
-    fn from(wait: Duration) -> Self {
-        Self::AtMost(wait)
-    }
-}
+use crate::{
+    DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
+};
 
 /// The lease, wait and label of a lock request.
 ///

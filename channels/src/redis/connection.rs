@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Shared, Topics,
-    error::{ConnectionError, Problem},
+    error::{ConnectionError, Problem, SILENCE_MAX},
     topics,
 };
 use crate::{QUEUE_BYTES, Received};
@@ -35,8 +35,6 @@ const HELD: Duration = Duration::from_secs(3);
 /// After this long without a frame an empty publication to the node's own topic shows that the
 /// connection works, and that the server still lets this node publish.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// A server that does not reply for this long is dropped.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The server, as one node uses it.
 pub(super) struct Server {

@@ -4,8 +4,10 @@ use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 
-use super::connection::SILENCE_MAX;
 use crate::ChannelError;
+
+/// A server that does not reply for this long is dropped.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 type DynError = dyn Error + Send + Sync;
 

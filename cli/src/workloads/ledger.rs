@@ -1,6 +1,6 @@
 //! The ledger of one key, which checks its grants.
 
-use super::{recorder::Span, tally::Latency, workload::Window};
+use super::{span::Span, tally::Latency, workload::Window};
 
 /// The grants of one key, in the order of time.
 ///

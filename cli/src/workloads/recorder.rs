@@ -2,30 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
-use super::{ledger::KeyLedger, tally::Latency, workload::Window};
+use super::{ledger::KeyLedger, span::Span, tally::Latency, workload::Window};
 
 /// The most spans that one task records, at 48 bytes each. A task that reaches the limit stops, and
 /// the run fails: use a shorter one.
 pub const SPANS_MAX: usize = 1 << 21;
-
-/// One lock and its unlock, in nanoseconds of [`now`](super::now).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
-    /// The number of the task, unique over all processes.
-    pub task: u32,
-    /// Before the call of `lock`.
-    pub lock_called_at: u64,
-    /// After `lock` has returned.
-    pub granted_at: u64,
-    /// Before the call of `unlock`.
-    pub unlock_called_at: u64,
-    /// After `unlock` has returned.
-    pub unlocked_at: u64,
-    /// The fencing token, if the lock has one.
-    pub token: Option<u64>,
-}
 
 /// Takes the locks of one task. A span is complete only at `on_unlocked`.
 pub(crate) trait Recorder: Send + 'static {

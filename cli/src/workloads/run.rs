@@ -14,7 +14,8 @@ use super::{
     contender::{Contender, Failed},
     figures::Figures,
     ledger::KeyLedger,
-    recorder::{Live, Recorder, SPANS_MAX, Span, Spans, Tally},
+    recorder::{Live, Recorder, SPANS_MAX, Spans, Tally},
+    span::Span,
     workload::{Keys, Until, Window, Workload, now},
 };
 

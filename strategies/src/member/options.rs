@@ -8,15 +8,13 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use crate::{
-    BootClock, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner, REQUEST_TIMEOUT,
+    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
+    REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
     lock_table::TableConfig,
     options::check_span,
     wait::whole_ms,
 };
-
-/// The longest name of a cluster, in bytes: it travels in every frame.
-pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
 const ELECTION_TIMEOUT: (Duration, Duration) =
     (Duration::from_millis(150), Duration::from_millis(300));

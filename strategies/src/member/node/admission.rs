@@ -2,8 +2,8 @@
 
 use crate::{
     KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
+    limits::HOST_BYTES_MAX,
     lock_table::{Command, Wait},
-    options::HOST_BYTES_MAX,
 };
 
 /// Whether a command that `process` sent may be appended: a peer is no more trusted than a caller.

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     client::command::{Event, Subject},
+    limits::HOST_BYTES_MAX,
     member::peers::{Claim, FRESH},
-    options::HOST_BYTES_MAX,
 };
 
 impl Node {

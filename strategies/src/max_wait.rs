@@ -1,0 +1,18 @@
+//! How long a lock request waits.
+
+use std::time::Duration;
+
+/// How long `lock` waits for a key that another acquisition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxWait {
+    /// At most this long, 0 to 24 h; zero is one attempt.
+    AtMost(Duration),
+    /// Until granted or closed. Other errors end the call as well.
+    Forever,
+}
+
+impl From<Duration> for MaxWait {
+    fn from(wait: Duration) -> Self {
+        Self::AtMost(wait)
+    }
+}
