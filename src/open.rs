@@ -85,7 +85,9 @@ use crate::Locker;
 ///
 /// The task of a Redis handle or a member runs on the tokio runtime on which `open` is polled,
 /// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
-/// as that one runs. `local:` and `noop:` have no task, and need no runtime.
+/// as that one runs. `local:` and `noop:` have no task and need no runtime to open. What waits for
+/// time needs a tokio runtime with time: a lock of a key that is held, `auto_extend`, a critical
+/// section.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -107,6 +109,11 @@ use crate::Locker;
 /// [`OpenError`]: why the URL is invalid, with a valid example and without any text of the URL
 /// but paths of files, because it may be a part of a password; or why the strategy did not open, as
 /// with [`Error::Unavailable`] outside a tokio runtime.
+///
+/// # Panics
+///
+/// Within a tokio runtime that was built without I/O (`redis:`, `redis+unix:`, `+redis`, `+tcp`) or
+/// without time (these and `+memory`): build it with `enable_all`.
 ///
 /// # Cancel safety
 ///
