@@ -54,7 +54,7 @@
 //! - Not a lock without an end: every lease ends, by default after 10 s, unless it is
 //!   [extended](Guard::extend), by hand or by [`auto_extend`](Acquire::auto_extend).
 //! - Not durable: nothing is on disk. Tokens grow all the same.
-//! - Not secret: connections to peers and to Redis are plain text.
+//! - Not secret without the feature `tls`: members speak plain text.
 //!
 //! # Layout
 //!
@@ -65,8 +65,8 @@
 //!
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
-//! TCP, and `raft`. Without any there is [`Local`](strategies::Local), and none of their
-//! dependencies. `metrics` counts grants, losses and connections for the recorder of the crate
+//! TCP, and `raft`; `tls` adds TLS. Without any there is [`Local`](strategies::Local), and none of
+//! their dependencies. `metrics` counts grants, losses and connections for the recorder of the crate
 //! `metrics`. `testing` and `planted-bugs` serve our own tests; they are no stable API. The
 //! conformance suite is the feature `testing` of `gaggle-strategies`. The command line is the
 //! package `gaggle-cli`.

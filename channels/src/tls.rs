@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 pub use tokio_rustls::client::TlsStream;
 
 #[cfg(feature = "tcp")]
-pub use self::member::TlsKeys;
+pub use self::member::{TlsKeys, member_dns_name};
 pub use self::{
     authority::{Authority, Issued, Validity, generate_secret},
     reason::reason,

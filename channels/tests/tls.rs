@@ -1,19 +1,21 @@
 //! Goal: files that TLS cannot use are refused with the option, the file and the cure.
 //!
-//! Method: files made by `openssl`, in a directory of the test's own.
+//! Method: files made by `openssl` and by the authority of tests, in directories of a test's own.
 #![cfg(feature = "tls")]
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
     fs,
+    net::Ipv4Addr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use gaggle_channels::{
-    ChannelError,
-    tls::{TlsClient, TlsFiles},
+    ChannelError, NodeName, Tcp, TcpOptions,
+    testing::Certificates,
+    tls::{TlsClient, TlsFiles, TlsKeys, Validity},
 };
 
 /// A directory that is removed at the end.
@@ -111,4 +113,92 @@ fn unusable_files_are_refused_by_option_and_cure() {
 #[test]
 fn system_roots_are_found_without_a_file() {
     TlsClient::new(&TlsFiles::default()).unwrap();
+}
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn member(name: &str) -> String {
+    format!("{name}.member.c.gaggle")
+}
+
+fn files(certificates: &Certificates, name: &str) -> TlsKeys {
+    TlsKeys::Files {
+        ca: certificates.path("ca.pem"),
+        cert: certificates.path(&format!("{name}.pem")),
+        key: certificates.path(&format!("{name}-key.pem")),
+    }
+}
+
+/// The option and the problem.
+fn keys_refused(node: &str, cluster: &str, keys: TlsKeys) -> (&'static str, String) {
+    let options = TcpOptions::new(name(node), (Ipv4Addr::LOCALHOST, 0).into());
+    match Tcp::new(options.tls(cluster, keys)) {
+        Err(ChannelError::InvalidOptions { field, problem }) => (field, problem),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn unusable_keys_are_refused_by_option_and_cure() {
+    let (ours, foreign) = (Certificates::new(), Certificates::new());
+    for each in ["a", "b"] {
+        ours.issue(each, &member(each));
+    }
+    foreign.issue("a", &member("a"));
+    ours.issue_for("expired", &member("a"), Validity { from: 0, until: 1_700_000_000 });
+    ours.issue_for("early", &member("a"), Validity { from: 4_102_444_800, until: 4_202_444_800 });
+    let secret =
+        |bytes: usize| TlsKeys::Secret(ours.write(&format!("secret-{bytes}"), &"x".repeat(bytes)));
+    let mixed = |ca: PathBuf, cert: &str, key: &str| TlsKeys::Files {
+        ca,
+        cert: ours.path(cert),
+        key: ours.path(key),
+    };
+    let long = "x".repeat(64);
+    let ca = || ours.path("ca.pem");
+    for (node, cluster, keys, option, problem) in [
+        ("a", "c", secret(31), "secret_file", "31 bytes long, the limit is at least 32"),
+        ("a", "c", mixed(ca(), "a.pem", "b-key.pem"), "tls_key", "not that of tls_cert"),
+        (
+            "a",
+            "c",
+            mixed(foreign.path("ca.pem"), "a.pem", "a-key.pem"),
+            "tls_cert",
+            "not signed by",
+        ),
+        ("a", "other", files(&ours, "a"), "tls_cert", "is not for a.member.other.gaggle"),
+        ("b", "c", files(&ours, "a"), "tls_cert", "is not for b.member.c.gaggle"),
+        ("a", "c", mixed(ca(), "expired.pem", "expired-key.pem"), "tls_cert", "expired at 2023"),
+        ("a", "c", mixed(ca(), "early.pem", "early-key.pem"), "tls_cert", "this machine's clock?"),
+        ("a", "c", mixed(ca(), "ca.pem", "ca-key.pem"), "tls_cert", "used as one's own"),
+        ("a", "c", mixed(ours.path("a.pem"), "a.pem", "a-key.pem"), "tls_ca", "(CA)"),
+        ("A", "c", secret(32), "name", "a part of a DNS name"),
+        ("a-", "c", secret(32), "name", "a part of a DNS name"),
+        (&long, "c", secret(32), "name", "a part of a DNS name"),
+        ("a", "c.d", secret(32), "cluster", "a part of a DNS name"),
+        ("a", "", secret(32), "cluster", "a part of a DNS name"),
+    ] {
+        let (field, shown) = keys_refused(node, cluster, keys);
+        assert_eq!(field, option, "{shown}");
+        assert!(shown.contains(problem), "{problem}: {shown}");
+    }
+    let path = ours.write("secret", &"x".repeat(32));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let (field, shown) = keys_refused("a", "c", TlsKeys::Secret(path.clone()));
+    assert_eq!(field, "secret_file");
+    assert!(shown.contains(&format!("chmod 600 {}", path.display())), "{shown}");
+    let everywhere = |node| TcpOptions::new(name(node), "0.0.0.0:0".parse().unwrap());
+    assert!(Tcp::new(everywhere("a").tls("c", files(&ours, "a"))).is_ok());
+    for (options, option) in [
+        (everywhere("a").insecure(true), "insecure"),
+        (everywhere("a").peer(name("B"), "127.0.0.1:1"), "peers"),
+    ] {
+        let error = Tcp::new(options.tls("c", files(&ours, "a"))).unwrap_err();
+        assert!(
+            matches!(error, ChannelError::InvalidOptions { field, .. } if field == option),
+            "{error}"
+        );
+    }
 }

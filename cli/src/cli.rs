@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
-use crate::{bench, failure::Failure, increment, output, run};
+use crate::{bench, cert, failure::Failure, increment, output, run};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
@@ -56,6 +56,12 @@ enum Command {
     /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
     /// any other failure.
     Bench(bench::Args),
+    /// Make the certificates of a cluster whose members speak TLS: an authority, then its members.
+    ///
+    /// Every file is readable by this user alone, and none is overwritten.
+    Cert(cert::Args),
+    /// Generate a secret for the option `secret_file`, from which members derive certificates.
+    Secret(cert::SecretArgs),
 }
 
 /// Runs the command that the arguments name.
@@ -83,6 +89,8 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Increment(args) => block_on(increment::run(args)),
         Command::Run(args) => run::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
+        Command::Cert(args) => cert::run(&args),
+        Command::Secret(args) => cert::run_secret(&args),
         #[cfg(feature = "simulator")]
         Command::Simulate(args) => simulate::run(&args),
     }

@@ -1,6 +1,7 @@
 //! The binary `gaggle`: parses the arguments and runs one command.
 
 mod bench;
+mod cert;
 mod cli;
 mod cluster;
 mod failure;

@@ -68,9 +68,7 @@ impl Member {
         cluster: String,
         name: NodeName,
     ) -> Result<Self, ChannelError> {
-        for (field, label) in [("cluster", cluster.as_str()), ("name", name.as_str())] {
-            check_label(field, label)?;
-        }
+        member_dns_name(name.as_str(), &cluster)?;
         Ok(Self { keys, cluster, name })
     }
 
@@ -135,8 +133,7 @@ impl Member {
 
     /// The name that the certificate of a peer is for; `None` if it can be in no certificate.
     pub(crate) fn server_name(&self, peer: &NodeName) -> Option<ServerName<'static>> {
-        check_label("peers", peer.as_str()).ok()?;
-        ServerName::try_from(format!("{peer}.member.{}.gaggle", self.cluster)).ok()
+        ServerName::try_from(member_dns_name(peer.as_str(), &self.cluster).ok()?).ok()
     }
 
     /// Checks that a verified certificate is for this peer.
@@ -156,6 +153,17 @@ impl Member {
             .and_then(|certificate| verify_server_name(&certificate, &name))
             .map_err(|error| explained(&error))
     }
+}
+
+/// The DNS name in the certificate of a member.
+///
+/// # Errors
+///
+/// [`ChannelError::InvalidOptions`] of the field `cluster` or `name` that is no label of a DNS name.
+pub fn member_dns_name(name: &str, cluster: &str) -> Result<String, ChannelError> {
+    check_label("cluster", cluster)?;
+    check_label("name", name)?;
+    Ok(format!("{name}.member.{cluster}.gaggle"))
 }
 
 /// Names differ by case, and DNS names do not.

@@ -55,11 +55,16 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
             date(*not_before),
             date(*time)
         ),
-        CertificateError::NotValidForNameContext { expected, presented } => format!(
-            "certificate is not for {}, but for {}",
-            expected.to_str(),
-            if presented.is_empty() { "no name".into() } else { presented.join(", ") }
-        ),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            // `DnsName("a.b")`.
+            let plain = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
+            let presented: Vec<String> = presented.iter().map(plain).collect();
+            let presented = match &presented[..] {
+                [] => "no name".into(),
+                names => names.join(", "),
+            };
+            format!("certificate is not for {}, but for {presented}", expected.to_str())
+        }
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "certificate of an authority (CA) used as one's own".into()
         }

@@ -1,0 +1,400 @@
+//! Goal: over TLS a node takes connections of its peers alone, whatever strangers do to its port.
+//!
+//! Method: two nodes; `openssl s_client` and raw sockets as strangers; all events are recorded.
+#![cfg(feature = "tls")]
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::{
+    fmt::{self, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, Once, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use gaggle_channels::{
+    Channel, NodeName, Received, Tcp, TcpOptions,
+    testing::{Certificates, free_port},
+    tls::{TlsKeys, Validity, generate_secret},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpSocket, TcpStream},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// All events of the process, as text.
+static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static RECORDING: Once = Once::new();
+
+struct Events;
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn record_events() {
+    RECORDING.call_once(|| tracing::subscriber::set_global_default(Events).unwrap());
+}
+
+/// Waits for an event that contains the text.
+async fn event(text: &str) -> String {
+    for _ in 0..600 {
+        let found = EVENTS.lock().unwrap().iter().find(|event| event.contains(text)).cloned();
+        if let Some(event) = found {
+            return event;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    panic!("no event contains {text:?}: {:#?}", EVENTS.lock().unwrap());
+}
+
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn member(name: &str) -> String {
+    format!("{name}.member.c.gaggle")
+}
+
+fn files(certificates: &Certificates, name: &str) -> TlsKeys {
+    TlsKeys::Files {
+        ca: certificates.path("ca.pem"),
+        cert: certificates.path(&format!("{name}.pem")),
+        key: certificates.path(&format!("{name}-key.pem")),
+    }
+}
+
+/// A pair of nodes: `a` dials `b`.
+struct Pair {
+    a: Tcp,
+    b: Arc<Tcp>,
+    at: SocketAddr,
+}
+
+/// `a` dials `b` at the address of `through`, if there is one.
+async fn pair(keys: [TlsKeys; 2], through: Option<SocketAddr>, at: SocketAddr) -> Pair {
+    record_events();
+    let [a, b] = keys;
+    let options = TcpOptions::new(name("b"), at).peer(name("a"), "127.0.0.1:1");
+    let b = Arc::new(Tcp::new(options.tls("c", b)).unwrap());
+    b.connect().await.unwrap();
+    let dialled = through.unwrap_or(at).to_string();
+    let options = TcpOptions::new(name("a"), (Ipv4Addr::LOCALHOST, 0).into());
+    let a = Tcp::new(options.peer(name("b"), dialled).tls("c", a)).unwrap();
+    a.connect().await.unwrap();
+    Pair { a, b, at }
+}
+
+fn free_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
+}
+
+/// How long it took until a frame of `from` arrived.
+async fn frame_flows(from: &Tcp, to: &Tcp, text: &'static str) -> Duration {
+    let begun = Instant::now();
+    loop {
+        from.send(to.name(), Bytes::from_static(text.as_bytes())).unwrap();
+        if let Ok(Some(Received::Frame { frame, .. })) =
+            timeout(Duration::from_millis(20), to.receive()).await
+        {
+            assert_eq!(frame, text);
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "no frame arrives");
+    }
+}
+
+/// Runs `openssl s_client` until the node closes the connection. Returns how long that took.
+fn s_client(at: SocketAddr, arguments: &[&str]) -> Duration {
+    let begun = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-connect", &at.to_string()])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is installed");
+    // Its input stays open: it ends when the node ends the connection.
+    let input = client.stdin.take();
+    client.wait().unwrap();
+    drop(input);
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap() - begun
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openssl_clients_are_refused_with_the_reason() {
+    let (ours, foreign) = (Certificates::new(), Certificates::new());
+    for each in ["a", "b"] {
+        ours.issue(each, &member(each));
+    }
+    foreign.issue("a", &member("a"));
+    ours.issue("z", &member("z"));
+    ours.issue("cluster", "a.member.other.gaggle");
+    ours.issue_for("expired", &member("a"), Validity { from: 0, until: 1_700_000_000 });
+    ours.issue_for("early", &member("a"), Validity { from: 4_102_444_800, until: 4_202_444_800 });
+    let Pair { a, b, at } = pair(["a", "b"].map(|n| files(&ours, n)), None, free_address()).await;
+    let cases: [(Option<(&Certificates, &str)>, &str, &str); 8] = [
+        (None, "-tls1_3", "the other side has no certificate"),
+        (Some((&foreign, "a")), "-tls1_3", "not signed by one of tls_ca"),
+        (Some((&ours, "expired")), "-tls1_3", "certificate expired at 2023-11-14T22:13:20Z"),
+        (Some((&ours, "early")), "-tls1_3", "this machine's clock?"),
+        (Some((&ours, "z")), "-tls1_3", "but for z.member.c.gaggle"),
+        (Some((&ours, "cluster")), "-tls1_3", "but for a.member.other.gaggle"),
+        (Some((&ours, "a")), "-tls1_2", "no common version"),
+        // It sends no hello.
+        (Some((&ours, "a")), "-tls1_3", "no hello in time"),
+    ];
+    for (certificate, version, reason) in cases {
+        let refused = b.counters().refused_before_authentication;
+        let paths = certificate.map(|(certificates, name)| {
+            ["", "-key"].map(|part| certificates.path(&format!("{name}{part}.pem")))
+        });
+        let mut arguments = vec![version];
+        if let Some([cert, key]) = &paths {
+            arguments.extend(["-cert", cert.to_str().unwrap(), "-key", key.to_str().unwrap()]);
+        }
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let took = tokio::task::spawn_blocking(move || {
+            s_client(at, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+        let took = took.await.unwrap();
+        assert!(took < Duration::from_millis(2_500), "{reason}: {took:?}");
+        let logged = event(reason).await;
+        assert!(
+            logged.contains("refused a connection") && logged.contains("127.0.0.1"),
+            "{logged}"
+        );
+        assert_eq!(b.counters().refused_before_authentication, refused + 1, "{reason}");
+    }
+    // Plain bytes are no TLS.
+    TcpStream::connect(at).await.unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    event("does not speak TLS").await;
+    frame_flows(&a, &b, "the peer is served").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hello_of_another_name_than_the_certificate_is_refused() {
+    record_events();
+    let certificates = Certificates::new();
+    for each in ["a", "b", "c"] {
+        certificates.issue(each, &member(each));
+    }
+    let at = free_address();
+    let options = TcpOptions::new(name("c"), at).peer(name("a"), "127.0.0.1:1");
+    let options = options.peer(name("b"), "127.0.0.1:1");
+    let c = Tcp::new(options.tls("c", files(&certificates, "c"))).unwrap();
+    c.connect().await.unwrap();
+    let keys = ["b.pem", "b-key.pem"].map(|file| certificates.path(file));
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-tls1_3", "-connect", &at.to_string(), "-cert"])
+        .args([keys[0].as_path(), "-key".as_ref(), &keys[1]])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is installed");
+    std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"\0\0\0\x08gaggle\x01a").unwrap();
+    event("is not for a.member.c.gaggle, but for b.member.c.gaggle").await;
+    assert_eq!(c.counters().refused_before_authentication, 1);
+    client.wait().unwrap();
+}
+
+/// Connections that send nothing, or a byte now and then, from as many addresses, again and again.
+fn flood(at: SocketAddr) -> JoinSet<()> {
+    let mut strangers = JoinSet::new();
+    for number in 0..256_u32 {
+        let address = SocketAddr::from(([127, 0, 1 + (number / 8) as u8, 1], 0));
+        strangers.spawn(async move {
+            loop {
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.bind(address).unwrap();
+                let Ok(mut stream) = socket.connect(at).await else {
+                    sleep(Duration::from_millis(10)).await;
+                    continue;
+                };
+                if number % 2 == 0 {
+                    let _ = stream.read(&mut [0]).await;
+                    continue;
+                }
+                // The head of a ClientHello whose rest never comes.
+                for byte in [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3].into_iter().cycle() {
+                    let read = timeout(Duration::from_millis(100), stream.read(&mut [0])).await;
+                    if read.is_ok() || stream.write_all(&[byte]).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+    }
+    strangers
+}
+
+/// The memory of this process that is in no file, in KiB.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flooded_node_restarts_and_is_soon_reached() {
+    let certificates = Certificates::new();
+    for each in ["a", "b"] {
+        certificates.issue(each, &member(each));
+    }
+    let keys = || ["a", "b"].map(|name| files(&certificates, name));
+    let Pair { a, b, at } = pair(keys(), None, free_address()).await;
+    frame_flows(&a, &b, "before").await;
+    let before = memory();
+    let _strangers = flood(at);
+    sleep(Duration::from_secs(2)).await;
+    b.disconnect().await;
+    b.connect().await.unwrap();
+    let took = frame_flows(&a, &b, "after").await;
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    sleep(Duration::from_secs(3)).await;
+    let refused = b.counters().refused_before_authentication;
+    assert!(refused > 256, "{refused} refused");
+    let more = memory().saturating_sub(before);
+    assert!(more <= 16 << 10, "{more} KiB more");
+    // Each reason once in 10 s.
+    let logged = EVENTS.lock().unwrap();
+    let logged = logged.iter().filter(|event| event.contains("refused a connection")).count();
+    assert!(logged <= 10, "{logged} events for {refused} refusals");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_files_are_used_without_a_reconnect() {
+    let (old, new) = (Certificates::new(), Certificates::new());
+    for each in ["a", "b"] {
+        old.issue(each, &member(each));
+        new.issue(each, &member(each));
+    }
+    let Pair { a, b, .. } = pair(["a", "b"].map(|n| files(&old, n)), None, free_address()).await;
+    frame_flows(&a, &b, "before").await;
+    let copy = |file: &str| {
+        std::fs::copy(new.path(file), old.path(file)).unwrap();
+    };
+    // A key without its certificate stays out.
+    copy("b-key.pem");
+    event("new TLS keys do not fit").await;
+    frame_flows(&a, &b, "the old pair is used").await;
+    let dropped = a.counters().dropped_outgoing;
+    ["ca.pem", "a.pem", "a-key.pem", "b.pem"].into_iter().for_each(copy);
+    event("new connections name=a").await;
+    event("new connections name=b").await;
+    frame_flows(&a, &b, "the connection stays up").await;
+    assert_eq!(a.counters().dropped_outgoing, dropped);
+    b.disconnect().await;
+    b.connect().await.unwrap();
+    frame_flows(&a, &b, "after a reconnect").await;
+}
+
+/// Forwards both ways, and keeps what it has forwarded.
+async fn recorded(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (at, record) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
+    let capture = record.clone();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(to).await.unwrap();
+            let (near, far) = (near.into_split(), far.into_split());
+            for (mut from, mut to) in [(near.0, far.1), (far.0, near.1)] {
+                let capture = capture.clone();
+                tokio::spawn(async move {
+                    let mut buffer = vec![0; 65_536];
+                    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+                        capture.lock().unwrap().extend(&buffer[..read]);
+                        if to.write_all(&buffer[..read]).await.is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    (at, record)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_capture_contains_neither_secret_nor_frame() {
+    let (certificates, secret) = (Certificates::new(), generate_secret());
+    let keys = || TlsKeys::Secret(certificates.write("secret", &secret));
+    let at = free_address();
+    let (through, record) = recorded(at).await;
+    let Pair { a, b, .. } = pair([keys(), keys()], Some(through), at).await;
+    frame_flows(&a, &b, "the text of a frame").await;
+    frame_flows(&b, &a, "and of a reply").await;
+    let capture = record.lock().unwrap().clone();
+    assert!(capture.len() > 1_000, "{} bytes", capture.len());
+    let raw = openssl_base64(&secret);
+    assert_eq!(raw.len(), 32);
+    let texts: [&[u8]; 6] =
+        [secret.as_bytes(), &raw, b"the text", b"a reply", b"member.c.gaggle", b"gaggle\x01"];
+    for text in texts {
+        // The dialling side names its peer before there is a key: server name indication.
+        let sni = text == b"member.c.gaggle";
+        let found = capture.windows(text.len()).filter(|bytes| bytes == &text).count();
+        assert!(found == 0 || sni, "{text:?} is {found} times in the capture");
+    }
+}
+
+fn openssl_base64(text: &str) -> Vec<u8> {
+    let mut decoder = Command::new("openssl")
+        .args(["base64", "-d", "-A"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("openssl is installed");
+    std::io::Write::write_all(&mut decoder.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    decoder.wait_with_output().unwrap().stdout
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_two_secrets_do_not_meet() {
+    let certificates = Certificates::new();
+    let keys =
+        ["one", "two"].map(|file| TlsKeys::Secret(certificates.write(file, &generate_secret())));
+    let Pair { a, b, .. } = pair(keys, None, free_address()).await;
+    event("cannot connect to a peer").await;
+    let frame = Bytes::from_static(b"x");
+    a.send(b.name(), frame).unwrap();
+    assert_eq!((a.counters().sent, b.counters().received), (0, 0));
+}

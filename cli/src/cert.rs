@@ -1,0 +1,125 @@
+//! `gaggle cert` and `gaggle secret`: keys for members that speak TLS.
+
+use std::path::PathBuf;
+#[cfg(not(feature = "tls"))]
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+#[cfg(feature = "tls")]
+pub(crate) use self::with_tls::{run, run_secret};
+#[cfg(not(feature = "tls"))]
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make an authority: ca.pem for every member, and ca-key.pem, which stays at a safe place.
+    Ca {
+        /// The directory of the files.
+        #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+        dir: PathBuf,
+        /// How long it is valid.
+        #[arg(long, default_value_t = 3_650)]
+        days: u32,
+    },
+    /// Make the certificates of members, NAME.pem and NAME-key.pem, by the authority in the
+    /// directory.
+    Member {
+        /// The names of members, as in the option `name` of their URLs.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// The name of their cluster, as in the option `cluster` of their URLs.
+        #[arg(long)]
+        cluster: String,
+        /// The directory of the files.
+        #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+        dir: PathBuf,
+        /// How long they are valid.
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SecretArgs {
+    /// The file to write; printed if there is none.
+    file: Option<PathBuf>,
+}
+
+#[cfg(not(feature = "tls"))]
+fn built_without() -> Failure {
+    Failure::new("built without TLS: enable the feature tls of the package gaggle-cli")
+}
+
+#[cfg(not(feature = "tls"))]
+pub(crate) fn run(_: &Args) -> Result<ExitCode, Failure> {
+    Err(built_without())
+}
+
+#[cfg(not(feature = "tls"))]
+pub(crate) fn run_secret(_: &SecretArgs) -> Result<ExitCode, Failure> {
+    Err(built_without())
+}
+
+#[cfg(feature = "tls")]
+mod with_tls {
+    use std::{
+        fs::OpenOptions,
+        io::{self, Write as _},
+        os::unix::fs::OpenOptionsExt as _,
+        path::Path,
+        process::ExitCode,
+    };
+
+    use gaggle::channels::tls::{Authority, Issued, Validity, generate_secret, member_dns_name};
+
+    use super::{Args, SecretArgs, What};
+    use crate::{failure::Failure, output};
+
+    pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+        match &args.what {
+            What::Ca { dir, days } => {
+                write_pair(dir, "ca", &Authority::generate(Validity::days(*days)))?;
+            }
+            What::Member { names, cluster, dir, days } => {
+                // All are checked before the first is written.
+                let dns_names = names.iter().map(|name| member_dns_name(name, cluster));
+                let dns_names: Vec<String> =
+                    dns_names.collect::<Result<_, _>>().map_err(|error| Failure::of(&error))?;
+                let authority = Authority::from_key_file(&dir.join("ca-key.pem"))
+                    .map_err(|error| Failure::of(&error))?;
+                for (name, dns_name) in names.iter().zip(dns_names) {
+                    write_pair(dir, name, &authority.issue(&dns_name, Validity::days(*days)))?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    pub(crate) fn run_secret(args: &SecretArgs) -> Result<ExitCode, Failure> {
+        let secret = format!("{}\n", generate_secret());
+        match &args.file {
+            Some(file) => write_private(file, &secret)?,
+            None => output::written(io::stdout().write_all(secret.as_bytes()))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn write_pair(dir: &Path, name: &str, issued: &Issued) -> Result<(), Failure> {
+        write_private(&dir.join(format!("{name}-key.pem")), &issued.key_pem())?;
+        write_private(&dir.join(format!("{name}.pem")), &issued.certificate_pem())
+    }
+
+    /// Writes a file that is new, and readable by this user alone.
+    fn write_private(path: &Path, content: &str) -> Result<(), Failure> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        file.and_then(|mut file| file.write_all(content.as_bytes()))
+            .map_err(|error| Failure::new(path.display().to_string()).because(&error))
+    }
+}
