@@ -171,7 +171,10 @@ fn invalid_options_exit_2_and_say_why() {
         (&["--members", "0"], "0 is not in 1..=31"),
         (&["--strategy", "paxos"], "possible values"),
         (&["--redis", "http://h"], "redis://127.0.0.1"),
-        (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "cannot reach Redis at 127.0.0.1:1 "),
+        (
+            &["--redis", "redis://:hunter2@127.0.0.1:1/"],
+            "cannot reach Redis at 127.0.0.1:1: connection refused",
+        ),
     ];
     for (arguments, reason) in table {
         let output = small(arguments);

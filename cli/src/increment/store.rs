@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
 use crate::{cluster, failure::Failure};
@@ -15,7 +15,7 @@ pub(super) enum Store {
     /// In this process.
     Memory(Memory),
     /// A Redis, or a [`Server`](super::server::Server) with its protocol.
-    Redis(MultiplexedConnection),
+    Redis { connection: MultiplexedConnection, address: String },
 }
 
 /// Where a member finds the store.
@@ -40,12 +40,9 @@ impl Store {
                     let client = redis::Client::open(url.as_str())?;
                     client.get_multiplexed_async_connection().await
                 };
-                let failed = |error| {
-                    let address = cluster::redis_address(url);
-                    let problem = format!("cannot reach Redis at {address} for the counter");
-                    Failure::new(problem).because(&error)
-                };
-                connect.await.map(Self::Redis).map_err(failed)
+                let address = cluster::redis_address(url);
+                let connection = connect.await.map_err(|error| failed(&address, &error))?;
+                Ok(Self::Redis { connection, address })
             }
         }
     }
@@ -54,9 +51,9 @@ impl Store {
     pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
             Self::Memory(memory) => memory.get(key),
-            Self::Redis(redis) => {
-                let mut get = redis::cmd("GET");
-                get.arg(key).query_async(redis).await.map_err(failed)?
+            Self::Redis { connection, address } => {
+                let got = redis::cmd("GET").arg(key).query_async(connection).await;
+                got.map_err(|error| failed(address, &error))?
             }
         };
         let Some(text) = text else { return Ok(0) };
@@ -66,9 +63,9 @@ impl Store {
     pub(super) async fn set(&mut self, key: &str, value: u64) -> Result<(), Failure> {
         match self {
             Self::Memory(memory) => memory.set(key, &value.to_string()),
-            Self::Redis(redis) => {
-                let mut set = redis::cmd("SET");
-                set.arg(key).arg(value).exec_async(redis).await.map_err(failed)?;
+            Self::Redis { connection, address } => {
+                let set = redis::cmd("SET").arg(key).arg(value).exec_async(connection).await;
+                set.map_err(|error| failed(address, &error))?;
             }
         }
         Ok(())
@@ -78,18 +75,31 @@ impl Store {
     pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         match self {
             Self::Memory(memory) => memory.delete(key),
-            Self::Redis(redis) => {
-                redis::cmd("DEL").arg(key).exec_async(redis).await.map_err(failed)?;
+            Self::Redis { connection, address } => {
+                let deleted = redis::cmd("DEL").arg(key).exec_async(connection).await;
+                deleted.map_err(|error| failed(address, &error))?;
             }
         }
         Ok(())
     }
 }
 
-fn failed(error: redis::RedisError) -> Failure {
-    match error.code() {
-        Some("NOAUTH") => Failure::new("Redis requires a password: redis://:PASSWORD@host"),
-        _ => Failure::new("the counter").because(&error),
+/// The sentences of the library.
+fn failed(address: &str, error: &RedisError) -> Failure {
+    match (error.code(), error.kind()) {
+        (Some("NOAUTH"), _) => {
+            Failure::new(format!("Redis at {address} requires a password: redis://:PASSWORD@host"))
+        }
+        (Some("WRONGPASS"), _) | (None, ErrorKind::AuthenticationFailed) => {
+            Failure::new(format!("Redis at {address} refused the user name or the password"))
+        }
+        _ if error.is_connection_refusal() => {
+            Failure::new(format!("cannot reach Redis at {address}: connection refused"))
+        }
+        (None, ErrorKind::Io) => {
+            Failure::new(format!("cannot reach Redis at {address}")).because(error)
+        }
+        _ => Failure::new(format!("the counter in Redis at {address}")).because(error),
     }
 }
 
