@@ -1,6 +1,6 @@
 //! The one public error: variants by what a caller can do.
 
-use std::{error::Error as StdError, fmt, sync::Arc};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use crate::{MaxWait, Owner};
 
@@ -117,7 +117,7 @@ pub enum Error {
 /// let max_wait = MaxWait::AtMost(Duration::from_secs(5));
 /// let contention = Contention { key: "orders/42".into(), max_wait, holder };
 /// let error = Error::TimedOut(Some(Box::new(contention)));
-/// let text = "timed out after 5s waiting for \"orders/42\", held by web-3, pid 711";
+/// let text = "timed out after 5 s waiting for \"orders/42\", held by web-3, pid 711";
 /// assert_eq!(error.to_string(), text);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +136,18 @@ fn timed_out(contention: Option<&Contention>) -> String {
         return "timed out before the lock was granted".into();
     };
     let after = match max_wait {
-        MaxWait::AtMost(wait) => format!(" after {wait:?}"),
+        MaxWait::AtMost(wait) => format!(" after {}", in_prose(*wait)),
         MaxWait::Forever => String::new(),
     };
     let held = holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default();
     format!("timed out{after} waiting for {key:?}{held}")
+}
+
+/// With a space before the unit, as in `5 s`.
+fn in_prose(duration: Duration) -> String {
+    let text = format!("{duration:?}");
+    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
+    format!("{number} {}", &text[number.len()..])
 }
 
 /// The text of [`Error::Held`].

@@ -37,7 +37,8 @@ impl Data {
         let (rounds, window, words) = (settings.rounds, settings.window, &settings.words);
         let quick = if settings.quick { "a quick run, from which nothing follows: " } else { "" };
         let settings = format!(
-            "{quick}median of {rounds} rounds of {window:?}; worst waits and longest streaks of all rounds"
+            "{quick}median of {rounds} rounds of {} s; worst waits and longest streaks of all rounds",
+            window.as_secs_f64()
         );
         let mut about = machine::describe();
         about.insert(

@@ -87,7 +87,11 @@ impl fmt::Display for ConnectionError {
         match problem {
             Problem::Unreachable(reason) => write!(f, "cannot reach Redis at {address}: {reason}"),
             Problem::Timeout(timeout) => {
-                write!(f, "cannot reach Redis at {address}: no connection within {timeout:?}")
+                write!(
+                    f,
+                    "cannot reach Redis at {address}: no connection within {} s",
+                    timeout.as_secs()
+                )
             }
             Problem::NotRedis => {
                 write!(f, "the server at {address} is no Redis: its reply does not parse")
@@ -102,7 +106,9 @@ impl fmt::Display for ConnectionError {
                 write!(f, "Redis at {address} refused a command of the channel: {reason}")
             }
             Problem::Closed => write!(f, "Redis at {address} closed the connection"),
-            Problem::Silent => write!(f, "Redis at {address} has not replied for {SILENCE_MAX:?}"),
+            Problem::Silent => {
+                write!(f, "Redis at {address} has not replied for {} s", SILENCE_MAX.as_secs())
+            }
         }
     }
 }

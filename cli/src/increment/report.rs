@@ -121,8 +121,8 @@ fn setting(args: &Args) -> String {
         Keys::Same => "under one key",
         Keys::Distinct => "under a key each",
     };
-    let (increments, work) = (count(args.increments, "increment"), args.work);
-    format!("{who} × {increments} {keys}, {work:?} of work in each")
+    let (increments, work) = (count(args.increments, "increment"), output::in_prose(args.work));
+    format!("{who} × {increments} {keys}, {work} of work in each")
 }
 
 /// Where the counter is, which is not where the lock is.
