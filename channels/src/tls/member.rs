@@ -159,7 +159,7 @@ impl Member {
 ///
 /// # Errors
 ///
-/// [`ChannelError::InvalidOptions`] of the field `cluster` or `name` that is no label of a DNS name.
+/// [`ChannelError::InvalidOptions`] of the field `cluster` or `name` that is no DNS label.
 pub fn member_dns_name(name: &str, cluster: &str) -> Result<String, ChannelError> {
     check_label("cluster", cluster)?;
     check_label("name", name)?;
