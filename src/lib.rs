@@ -66,9 +66,9 @@
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
 //! TCP, and `raft`; `tls` adds TLS. Without any there is [`Local`](strategies::Local), and none of
-//! their dependencies. `metrics` counts grants, losses and connections for the crate `metrics`. `testing`
-//! and `planted-bugs` serve our own tests; they are no stable API. The conformance suite is the
-//! feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
+//! their dependencies. `metrics` counts grants, losses and connections for the crate `metrics`.
+//! `testing` and `planted-bugs` serve our own tests; they are no stable API. The conformance suite
+//! is the feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
 
 mod acquire;
 mod guard;
