@@ -6,7 +6,8 @@
 //!   place that knows the argument order. `protocol`: the only place that reads replies and
 //!   publications. `waiters`: the waiters of this process, and when each is checked.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
-//!   `pipeline`: the requests on it. `dial`: the byte stream below it. `handshake`: whether the
+//!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `sentinel`:
+//!   the way to a master that Sentinels watch. `server`: which of them. `handshake`: whether the
 //!   server can hold locks.
 //!
 //! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
@@ -28,6 +29,8 @@ mod pipeline;
 mod protocol;
 mod request;
 mod script;
+mod sentinel;
+mod server;
 mod waiters;
 
 use self::backend::Backend;

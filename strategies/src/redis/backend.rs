@@ -21,6 +21,7 @@ use super::{
     options::{Queue, RedisOptions},
     protocol::{self, Locked, Malformed, Reply},
     request::{Encoder, Request},
+    server,
     waiters::Waiters,
 };
 use crate::{
@@ -67,8 +68,8 @@ impl Backend {
         now: Instant,
     ) -> Result<Self, Error> {
         options.check()?;
-        let info = options.info()?;
-        let dial = dial.unwrap_or_else(|| Box::new(info.addr().clone()));
+        let (info, tls) = options.server.info()?;
+        let dial = dial.map_or_else(|| server::dial(&options, &info, tls), Ok)?;
         let mut draws = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));
         let handshake = Handshake {

@@ -15,8 +15,8 @@ use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
 use super::{
-    dial::{Dial, speaks_tls},
-    error::{ConnectionError, io_reason},
+    dial::{Dial, Dialing, speaks_tls, unopened},
+    error::ConnectionError,
     handshake::Handshake,
     options::RedisOptions,
     pipeline::{Pipeline, Replied},
@@ -249,25 +249,36 @@ fn connecting(
     handshake: Handshake,
     now: Instant,
 ) -> State {
-    let (dialing, again, login) = (dial.dial(), dial.again(), settings.login.clone());
+    let (ways, again, login) = (dial.dial(), dial.again(), settings.login.clone());
     let attempt = Box::pin(async move {
-        let address = || handshake.address.clone();
-        let stream = dialing.await.map_err(|error| ConnectionError::Unreachable {
-            address: address(),
-            reason: io_reason(&error),
-        })?;
-        let opened = Pipeline::open(&login, &handshake, stream).await;
-        if let Err(ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. }) = opened
+        let mut failed = None;
+        for way in ways {
+            match open(way, &login, &handshake).await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => failed = Some(error.or_worse(failed)),
+            }
+        }
+        let error = failed.expect("a server has a way to it");
+        if let ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. } = error
             && let Some(again) = again
             && let Ok(stream) = again.await
             && speaks_tls(stream).await
         {
-            return Err(ConnectionError::Tls { address: address() });
+            return Err(ConnectionError::Tls { address: handshake.address });
         }
-        let (pipeline, time) = opened?;
-        Ok((Box::new(pipeline), time))
+        Err(error)
     });
     State::Connecting { attempt, until: now.after(settings.options.connect_timeout), outcome: None }
+}
+
+async fn open(
+    way: Dialing,
+    login: &RedisConnectionInfo,
+    handshake: &Handshake,
+) -> Result<Opened, ConnectionError> {
+    let stream = way.await.map_err(|error| unopened(handshake.address.clone(), error))?;
+    let (pipeline, time) = Pipeline::open(login, handshake, stream).await?;
+    Ok((Box::new(pipeline), time))
 }
 
 impl State {

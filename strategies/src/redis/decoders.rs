@@ -16,6 +16,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         protocol::extended(value.clone()).is_ok(),
         protocol::found(value.clone(), &groups).is_ok(),
         protocol::time(&value).is_some(),
+        protocol::master(value.clone()).is_some(),
         protocol::inspected(value).is_ok(),
     ];
     taken.into_iter().map(u32::from).sum()

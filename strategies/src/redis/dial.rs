@@ -1,12 +1,18 @@
-//! How a byte stream to the server is opened.
+//! How a byte stream to the server is opened: over TCP or a Unix socket, with or without TLS.
 
+#[cfg(feature = "tls")]
+use std::time::Duration;
 use std::{future::Future, io, pin::Pin};
 
+#[cfg(feature = "tls")]
+use gaggle_channels::tls::TlsClient;
 use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
+
+use super::error::{ConnectionError, io_reason};
 
 /// A stream of bytes to and from a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -18,7 +24,9 @@ pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>
 
 /// Opens streams to one server. Tests and the simulator have their own.
 pub(crate) trait Dial: Send + 'static {
-    fn dial(&mut self) -> Dialing;
+    /// The ways to the server: if what one leads to cannot be used, the next is tried. An error
+    /// may be a [`ConnectionError`].
+    fn dial(&mut self) -> Vec<Dialing>;
 
     /// Opens one more stream to a server that ended a plain one before it answered.
     fn again(&mut self) -> Option<Dialing> {
@@ -29,34 +37,112 @@ pub(crate) trait Dial: Send + 'static {
     fn address(&self) -> String;
 }
 
-impl Dial for ConnectionAddr {
-    fn dial(&mut self) -> Dialing {
-        let address = self.clone();
-        Box::pin(async move {
-            match address {
-                Self::Tcp(host, port) => {
-                    let stream = TcpStream::connect((host.as_str(), port)).await?;
-                    stream.set_nodelay(true)?;
-                    Ok(Box::new(stream) as Box<dyn Stream>)
+/// What lies between a socket and the protocol: nothing, or TLS.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Transport {
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<TlsWay>,
+}
+
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug)]
+pub(super) struct TlsWay {
+    pub(super) client: TlsClient,
+    /// In the server's certificate, if it is not the host.
+    pub(super) name: Option<String>,
+    /// How long the handshake may take.
+    pub(super) patience: Duration,
+}
+
+impl Transport {
+    fn is_plain(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_none();
+        #[cfg(not(feature = "tls"))]
+        true
+    }
+
+    /// Opens a stream. A failure of TLS is a [`ConnectionError`].
+    pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Box<dyn Stream>> {
+        match address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                #[cfg(feature = "tls")]
+                if let Some(TlsWay { client, name, patience }) = &self.tls {
+                    let name = name.as_ref().unwrap_or(host);
+                    let shaken = tokio::time::timeout(*patience, client.connect(name, stream));
+                    return match shaken.await {
+                        Ok(Ok(stream)) => Ok(Box::new(stream)),
+                        Ok(Err(error)) => Err(tls_failed(address, &error)),
+                        // A Redis may wait for the end of what it takes for a command.
+                        Err(_) => {
+                            let address = address.to_string();
+                            Err(io::Error::other(ConnectionError::NoTls { address }))
+                        }
+                    };
                 }
-                #[cfg(unix)]
-                Self::Unix(path) => {
-                    Ok(Box::new(tokio::net::UnixStream::connect(path).await?) as Box<dyn Stream>)
-                }
-                _ => {
-                    let problem = "only plain TCP and Unix sockets are supported";
-                    Err(io::Error::new(io::ErrorKind::Unsupported, problem))
-                }
+                Ok(Box::new(stream))
             }
-        })
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+            }
+            _ => {
+                let problem = "only TCP and Unix sockets are supported";
+                Err(io::Error::new(io::ErrorKind::Unsupported, problem))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls_failed(address: &ConnectionAddr, error: &io::Error) -> io::Error {
+    let (address, reason) = (address.to_string(), error.to_string());
+    io::Error::other(match error.kind() {
+        io::ErrorKind::InvalidData if reason.ends_with("does not speak TLS") => {
+            ConnectionError::NoTls { address }
+        }
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            ConnectionError::TlsRefused { address, reason }
+        }
+        _ => ConnectionError::Unreachable { address, reason },
+    })
+}
+
+/// Opens streams to the server at one address.
+pub(super) struct Direct {
+    pub(super) address: ConnectionAddr,
+    pub(super) transport: Transport,
+}
+
+impl Direct {
+    fn open(&self) -> Dialing {
+        let (address, transport) = (self.address.clone(), self.transport.clone());
+        Box::pin(async move { transport.open(&address).await })
+    }
+}
+
+impl Dial for Direct {
+    fn dial(&mut self) -> Vec<Dialing> {
+        vec![self.open()]
     }
 
     fn again(&mut self) -> Option<Dialing> {
-        matches!(self, Self::Tcp(..)).then(|| self.dial())
+        let is_tcp = matches!(self.address, ConnectionAddr::Tcp(..));
+        (is_tcp && self.transport.is_plain()).then(|| self.open())
     }
 
     fn address(&self) -> String {
-        self.to_string()
+        self.address.to_string()
+    }
+}
+
+/// The cause of an attempt that opened no stream.
+pub(super) fn unopened(address: String, error: io::Error) -> ConnectionError {
+    match error.downcast::<ConnectionError>() {
+        Ok(error) => error,
+        Err(error) => ConnectionError::Unreachable { address, reason: io_reason(&error) },
     }
 }
 

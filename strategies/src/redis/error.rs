@@ -6,9 +6,6 @@ use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::{UnavailableKind, client::command::Cause};
 
-const SENTINEL_REMEDY: &str = "give the URL of the master, redis://HOST:PORT";
-const TLS_REMEDY: &str = "TLS is not supported, give the URL of a plain port, redis://HOST:PORT";
-
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
@@ -37,12 +34,32 @@ pub(crate) enum ConnectionError {
          Redis without cluster-enabled, redis://HOST:PORT"
     )]
     Cluster { address: String },
-    #[error("the server at {address} is a Sentinel, which holds no keys: {SENTINEL_REMEDY}")]
+    #[error(
+        "the server at {address} is a Sentinel, which holds no keys: write redis+sentinel://{address}/MASTER"
+    )]
     Sentinel { address: String },
-    #[error("the server at {address} speaks TLS: {TLS_REMEDY}")]
+    #[error("the server at {address} speaks TLS: write rediss://{address}")]
     Tls { address: String },
+    #[cfg(feature = "tls")]
+    #[error(
+        "the server at {address} does not speak TLS, or not in time: write redis: in place of \
+         rediss:"
+    )]
+    NoTls { address: String },
+    #[cfg(feature = "tls")]
+    #[error("TLS to Redis at {address} failed: {reason}; tls_ca, tls_cert and tls_name decide")]
+    TlsRefused { address: String, reason: String },
     #[error("Redis at {address} is a replica, which grants nothing: give the URL of its master")]
     Replica { address: String },
+    #[error("cannot reach the Sentinel at {address}: {reason}")]
+    NoSentinel { address: String, reason: String },
+    #[error(
+        "the Sentinel at {address} did not name the master: {reason}; sentinel_user and \
+         sentinel_password log in there"
+    )]
+    SentinelRefused { address: String, reason: String },
+    #[error("the Sentinel at {address} knows no master {name:?}: see its sentinel.conf")]
+    UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
     #[error("Redis at {address} has not answered for {timeout:?}")]
@@ -51,18 +68,35 @@ pub(crate) enum ConnectionError {
 
 impl ConnectionError {
     pub(super) fn cause(&self) -> Cause {
-        let kind = match self {
+        Cause::new(self.kind(), self.to_string())
+    }
+
+    /// Of the errors on several ways the one that most needs an operator; else this, the latest.
+    pub(super) fn or_worse(self, before: Option<Self>) -> Self {
+        before.filter(|before| before.rank() > self.rank()).unwrap_or(self)
+    }
+
+    fn rank(&self) -> u8 {
+        match self.kind() {
+            UnavailableKind::Misconfigured => 2,
+            UnavailableKind::Refused => 1,
+            _ => 0,
+        }
+    }
+
+    fn kind(&self) -> UnavailableKind {
+        match self {
             // A failover can make it a master.
             Self::Refused { permanent: false, .. } | Self::Replica { .. } => {
                 UnavailableKind::Refused
             }
             Self::Unreachable { .. }
+            | Self::NoSentinel { .. }
             | Self::Timeout { .. }
             | Self::Lost { .. }
             | Self::Silent { .. } => UnavailableKind::Unreachable,
             _ => UnavailableKind::Misconfigured,
-        };
-        Cause::new(kind, self.to_string())
+        }
     }
 }
 

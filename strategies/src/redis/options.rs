@@ -1,10 +1,12 @@
 //! The options of a handle on Redis.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::url::check_login;
-use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
+use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 
+#[cfg(feature = "tls")]
+use super::server::Tls;
+use super::{sentinel::Sentinels, server::Server};
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
@@ -48,20 +50,8 @@ pub struct RedisOptions {
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) server: Server,
-}
-
-/// The server and the login, as they were given.
-#[derive(Clone)]
-pub(super) enum Server {
-    Url(String),
-    Info(Box<ConnectionInfo>),
-}
-
-/// Not shown: any part of an invalid URL may be a part of a password.
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("..")
-    }
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
 }
 
 /// The server, user, password and database of a connection that the program has configured already.
@@ -75,7 +65,7 @@ impl fmt::Debug for Server {
 /// ```
 impl From<ConnectionInfo> for RedisOptions {
     fn from(info: ConnectionInfo) -> Self {
-        Self::at(Server::Info(Box::new(info)))
+        Self::at(Server::of(info))
     }
 }
 
@@ -87,11 +77,11 @@ impl From<&Client> for RedisOptions {
 }
 
 impl RedisOptions {
-    /// The defaults for the server at `redis://[user:password@]host[:port][/db]`, or on the Unix
-    /// socket `redis+unix:///path[?db=0]`.
+    /// The defaults for the server at `redis://[user:password@]host[:port][/db]`, over TLS at
+    /// `rediss://…` with the feature `tls`, or on the Unix socket `redis+unix:///path[?db=0]`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self::at(Server::Url(url.into()))
+        Self::at(Server::at_url(url.into()))
     }
 
     fn at(server: Server) -> Self {
@@ -109,7 +99,65 @@ impl RedisOptions {
             busy_poll: BUSY_POLL,
             clock: Arc::new(BootClock),
             server,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
+    }
+
+    /// Sets the Sentinels, as `host[:port]`, that know where the server is: the master of the name
+    /// `master`. In each attempt to connect they are asked in turn for its address, in place of the
+    /// address that the options were made from; user, password, database and TLS are as there.
+    /// `docs/redis.md` says what a failover can lose.
+    ///
+    /// ```
+    /// # use gaggle_strategies::RedisOptions;
+    /// let options = RedisOptions::new("redis://user:password@master/0")
+    ///     .sentinels("mymaster", ["10.0.0.1", "10.0.0.2", "10.0.0.3:26380"]);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn sentinels(
+        mut self,
+        master: impl Into<String>,
+        addresses: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.server.sentinels = Some(Sentinels {
+            master: master.into(),
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            login: RedisConnectionInfo::default().set_skip_set_lib_name(),
+        });
+        self
+    }
+
+    /// Sets the login at the Sentinels, none by default. It has no effect before
+    /// [`sentinels`](Self::sentinels).
+    #[must_use]
+    pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        if let Some(sentinels) = &mut self.server.sentinels {
+            let login = sentinels.login.clone().set_password(password);
+            sentinels.login = match user {
+                Some(user) => login.set_username(user),
+                None => login,
+            };
+        }
+        self
+    }
+
+    /// Uses TLS with these files: the authorities that sign the server's certificate, by default
+    /// those of the system, and a certificate of one's own, by default none.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, files: gaggle_channels::tls::TlsFiles) -> Self {
+        self.tls.get_or_insert_default().files = files;
+        self
+    }
+
+    /// Uses TLS, and sets the name in the server's certificate: by default the host.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.get_or_insert_default().name = Some(name.into());
+        self
     }
 
     /// Sets the first part of every key and topic, `gaggle` by default: 1 to 128 bytes without
@@ -205,24 +253,6 @@ impl RedisOptions {
         self
     }
 
-    /// The address and the login.
-    pub(super) fn info(&self) -> Result<ConnectionInfo, Error> {
-        // Never the URL itself: it may hold a password.
-        let wrong = |value| Error::InvalidOptions {
-            field: "url",
-            value,
-            limit: "redis://[user:password@]host[:port][/db]".into(),
-        };
-        match &self.server {
-            Server::Url(url) => {
-                check_login(url).map_err(|problem| wrong(problem.to_owned()))?;
-                let info = url.as_str().into_connection_info();
-                info.map_err(|error| wrong(error.to_string()))
-            }
-            Server::Info(info) => Ok((**info).clone()),
-        }
-    }
-
     /// Checks everything that needs no I/O.
     pub(super) fn check(&self) -> Result<(), Error> {
         let braces = self.namespace.contains(['{', '}']);
@@ -239,6 +269,13 @@ impl RedisOptions {
         check_span("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
         check_span("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
+        if self.server.sentinels.as_ref().is_some_and(|it| it.addresses.is_empty()) {
+            return Err(Error::InvalidOptions {
+                field: "sentinels",
+                value: "none".into(),
+                limit: "at least one address".into(),
+            });
+        }
         count("waiters_max", self.waiters_max)?;
         count("nonces_max", self.nonces_max)
     }

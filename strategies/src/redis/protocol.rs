@@ -238,6 +238,14 @@ pub(super) fn text(value: Value) -> String {
     }
 }
 
+/// Reads where a Sentinel says that a master is: host and port.
+pub(super) fn master(value: Value) -> Option<(String, u16)> {
+    let mut parts = array(Some(value)).ok()?.into_iter();
+    let host = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
+    let port = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
+    Some((host, port.parse().ok()?))
+}
+
 /// Reads "1 bucket nonce token enqueued granted lease", as published. The first number is the
 /// version.
 pub(super) fn published(payload: &[u8]) -> Option<Grant> {

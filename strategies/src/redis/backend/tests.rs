@@ -30,9 +30,9 @@ type Ends = Arc<Mutex<(Way, VecDeque<DuplexStream>)>>;
 struct FakeDial(Ends);
 
 impl Dial for FakeDial {
-    fn dial(&mut self) -> Dialing {
+    fn dial(&mut self) -> Vec<Dialing> {
         let mut ends = self.0.lock().unwrap();
-        match ends.0 {
+        let way: Dialing = match ends.0 {
             Way::Silent => Box::pin(std::future::pending()),
             Way::Refused => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
             Way::Open => {
@@ -40,7 +40,8 @@ impl Dial for FakeDial {
                 ends.1.push_back(theirs);
                 Box::pin(async { Ok(Box::new(ours) as Box<dyn Stream>) })
             }
-        }
+        };
+        vec![way]
     }
 
     fn address(&self) -> String {

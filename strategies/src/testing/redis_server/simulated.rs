@@ -139,9 +139,10 @@ impl State {
 struct DuplexDial(Arc<SimulatedRedis>);
 
 impl Dial for DuplexDial {
-    fn dial(&mut self) -> Dialing {
+    fn dial(&mut self) -> Vec<Dialing> {
         let stream = self.0.connect();
-        Box::pin(async { Ok(Box::new(stream) as Box<dyn Stream>) })
+        let way: Dialing = Box::pin(async { Ok(Box::new(stream) as Box<dyn Stream>) });
+        vec![way]
     }
 
     fn address(&self) -> String {

@@ -127,14 +127,14 @@ impl Streams {
 pub(super) struct SimDial(pub(super) Arc<Link>);
 
 impl Dial for SimDial {
-    fn dial(&mut self) -> Dialing {
+    fn dial(&mut self) -> Vec<Dialing> {
         let mut streams = self.0.streams();
         streams.latest += 1;
         let connection = streams.latest;
         streams.arrived.insert(connection, VecDeque::new());
         streams.sent.push((connection, Sent::Open));
         let stream = SimStream { link: self.0.clone(), connection };
-        Box::pin(async move {
+        let way: Dialing = Box::pin(async move {
             let accepted = poll_fn(|_| {
                 let mut streams = stream.link.streams();
                 match streams.front(connection) {
@@ -149,7 +149,8 @@ impl Dial for SimDial {
                 true => Ok(Box::new(stream) as Box<dyn Stream>),
                 false => Err(io::ErrorKind::ConnectionRefused.into()),
             }
-        })
+        });
+        vec![way]
     }
 
     fn address(&self) -> String {

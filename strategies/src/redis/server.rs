@@ -1,0 +1,129 @@
+//! Which server a handle uses, with which login, and the way there.
+
+use std::fmt;
+
+use gaggle_channels::url::check_login;
+#[cfg(feature = "tls")]
+use gaggle_channels::{
+    ChannelError,
+    tls::{TlsClient, TlsFiles},
+};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisError};
+
+#[cfg(feature = "tls")]
+use super::dial::TlsWay;
+use super::{
+    dial::{Dial, Direct, Transport},
+    options::RedisOptions,
+    sentinel::{SentinelDial, Sentinels},
+};
+use crate::Error;
+
+/// The server as it was given.
+#[derive(Clone)]
+pub(super) struct Server {
+    source: Source,
+    pub(super) sentinels: Option<Sentinels>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Url(String),
+    Info(Box<ConnectionInfo>),
+}
+
+/// How TLS to the server is made.
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tls {
+    pub(super) files: TlsFiles,
+    /// Of the server's certificate, if it is not the host.
+    pub(super) name: Option<String>,
+}
+
+impl Server {
+    pub(super) fn at_url(url: String) -> Self {
+        Self { source: Source::Url(url), sentinels: None }
+    }
+
+    pub(super) fn of(info: ConnectionInfo) -> Self {
+        Self { source: Source::Info(Box::new(info)), sentinels: None }
+    }
+
+    /// Address and login, and whether TLS is asked for.
+    pub(super) fn info(&self) -> Result<(ConnectionInfo, bool), Error> {
+        // Never the URL itself: it may hold a password.
+        let wrong = |error: RedisError| invalid(error.to_string(), URL);
+        let info = match &self.source {
+            Source::Url(url) => {
+                check_login(url).map_err(|problem| invalid(problem.to_owned(), URL))?;
+                match url.strip_prefix("rediss:") {
+                    Some(rest) => {
+                        let plain = format!("redis:{rest}").into_connection_info();
+                        return Ok((plain.map_err(wrong)?, true));
+                    }
+                    None => url.as_str().into_connection_info().map_err(wrong)?,
+                }
+            }
+            Source::Info(info) => (**info).clone(),
+        };
+        match info.addr() {
+            ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } => Ok((info, true)),
+            ConnectionAddr::TcpTls { .. } => {
+                let limit = "RedisOptions::tls with the files, and checked certificates";
+                Err(invalid("TLS parameters of a redis::Client".into(), limit))
+            }
+            _ => Ok((info, false)),
+        }
+    }
+}
+
+const URL: &str = "redis://[user:password@]host[:port][/db]";
+
+fn invalid(value: String, limit: &str) -> Error {
+    Error::InvalidOptions { field: "url", value, limit: limit.into() }
+}
+
+/// The way to the server of these options.
+pub(super) fn dial(
+    options: &RedisOptions,
+    info: &ConnectionInfo,
+    tls: bool,
+) -> Result<Box<dyn Dial>, Error> {
+    let transport = transport(options, tls)?;
+    Ok(match &options.server.sentinels {
+        None => Box::new(Direct { address: info.addr().clone(), transport }),
+        Some(sentinels) => {
+            Box::new(SentinelDial::new(sentinels.clone(), transport, options.connect_timeout))
+        }
+    })
+}
+
+#[cfg(feature = "tls")]
+fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+    let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
+        return Ok(Transport::default());
+    };
+    let client = TlsClient::new(&files).map_err(|error| match error {
+        ChannelError::InvalidOptions { field, problem } => {
+            Error::InvalidOptions { field, value: "a file".into(), limit: problem }
+        }
+        error => invalid(error.to_string(), URL),
+    })?;
+    Ok(Transport { tls: Some(TlsWay { client, name, patience: options.connect_timeout / 2 }) })
+}
+
+#[cfg(not(feature = "tls"))]
+fn transport(_: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+    match tls {
+        true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
+        false => Ok(Transport::default()),
+    }
+}
+
+/// Not shown: any part of an invalid URL may be a part of a password.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
