@@ -6,7 +6,7 @@ mod interleavings;
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Error, KeyedMutex, Lock, Nonce, implement::LossWatch, limits::DURATION_MIN,
+    Error, KeyedMutex, Lock, LossCause, Nonce, implement::LossWatch, limits::DURATION_MIN,
 };
 
 use crate::{keepalive::KeepAlive, lease::Hold};
@@ -117,6 +117,13 @@ impl Guard {
             () = self.watch.lost() => {}
             () = self.hold.run_out() => {}
         }
+    }
+
+    /// Why the lease can no longer be relied on; `None` while it can.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCause> {
+        let over = || self.hold.remaining().is_zero().then_some(LossCause::Deadline);
+        self.watch.cause().or_else(over)
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.

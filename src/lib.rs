@@ -84,8 +84,9 @@ pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
-    self as strategies, BootClock, Capabilities, Clock, Contention, Error, Exclusion, Inspection,
-    Instant, KeyedMutex, Lock, LockOptions, MaxWait, MemberStatus, Nonce, Order, Owner, Survives,
+    self as strategies, BootClock, Capabilities, Clock, Contention, Cursor, Entry, Error,
+    Exclusion, ForcedUnlock, Inspection, Instant, KeyedMutex, ListOptions, Lock, LockOptions,
+    LossCause, MaxWait, MemberStatus, Nonce, Operator, Order, Owner, Page, Survives,
     UnavailableKind,
 };
 
@@ -106,6 +107,8 @@ mod pages {
     struct QuickStart;
     #[doc = include_str!("../docs/fencing-tokens.md")]
     struct FencingTokens;
+    #[doc = include_str!("../docs/inspecting-locks.md")]
+    struct InspectingLocks;
     #[doc = include_str!("../docs/recipes.md")]
     struct Recipes;
     #[doc = include_str!("../docs/writing-a-strategy.md")]

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MemberStatus,
+    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MemberStatus, Operator,
 };
 
 use crate::{Acquire, Guard, SectionError};
@@ -214,6 +214,24 @@ impl Locker {
     #[must_use]
     pub fn group_status(&self) -> Option<MemberStatus> {
         self.mutex.group_status()
+    }
+
+    /// Lists held keys and ends the locks of other processes; `None` where the strategy cannot.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("local:").await?;
+    /// let _guard = locker.lock("orders/42").await?;
+    /// let operator = locker.operator().expect("this strategy has one");
+    /// let page = operator.list(gaggle::ListOptions::default()).await?;
+    /// assert_eq!(&*page.entries[0].key, "orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn operator(&self) -> Option<&dyn Operator> {
+        self.mutex.operator()
     }
 
     /// The guarantees of the strategy.

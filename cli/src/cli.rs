@@ -1,12 +1,18 @@
 //! The commands, and the runtime in which each of them runs.
 
-use std::{env, ffi::OsStr, future::Future, process::ExitCode};
+use std::{
+    env,
+    ffi::OsStr,
+    future::Future,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable};
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
-use crate::{bench, cert, failure::Failure, increment, output, run};
+use crate::{bench, cert, failure::Failure, increment, operate, output, run};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
@@ -48,6 +54,35 @@ enum Command {
     /// Redis cannot be used, 125 after wrong use, 126 if the command cannot be executed, 127 if it
     /// is not found, 128+n after signal n.
     Run(run::Args),
+    /// List the keys that are held: holder, age, rest of the lease, waiters, token.
+    ///
+    /// The list fits 80 columns and shortens long keys; --json prints one whole object a line.
+    /// Keys come in no order, and a list is no snapshot.
+    ///
+    /// Exit code: 2 after a failure.
+    List(operate::ListArgs),
+    /// Show who holds a key, since when, for how long, and how many wait for it.
+    ///
+    /// Exit code: 1 if the key is not held, 2 after a failure.
+    Inspect(operate::InspectArgs),
+    /// End the lock of another process.
+    ///
+    /// The next waiter is granted the key with a greater token. The former holder is notified, and
+    /// may write until it sees that: only a resource that checks fencing tokens refuses this.
+    ///
+    /// Exit code: 1 if nothing was unlocked, because the key is not held or has another token; 2
+    /// after a failure.
+    Unlock(operate::UnlockArgs),
+    /// Print the completions of a shell: `source <(gaggle completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of this program, or of one of its commands.
+    Man {
+        /// The command.
+        command: Option<String>,
+    },
     /// Measure locks on this machine, this network, this Redis.
     ///
     /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
@@ -88,12 +123,39 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Increment(args) => block_on(increment::run(args)),
         Command::Run(args) => run::run(args),
+        Command::List(args) => operate::list(args),
+        Command::Inspect(args) => operate::inspect(args),
+        Command::Unlock(args) => operate::unlock(args),
+        Command::Completions { shell } => completions(shell),
+        Command::Man { command } => man(command.as_deref()),
         Command::Bench(args) => block_on(bench::run(args)),
         Command::Cert(args) => cert::run(&args),
         Command::Secret(args) => cert::run_secret(&args),
         #[cfg(feature = "simulator")]
         Command::Simulate(args) => simulate::run(&args),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "gaggle", &mut script);
+    output::written(io::stdout().write_all(&script)).map(|()| ExitCode::SUCCESS)
+}
+
+fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
+    let mut all = command();
+    all.build();
+    let of = match name {
+        None => all,
+        Some(name) => {
+            let found = all.find_subcommand(name).cloned();
+            found.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?
+        }
+    };
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(of).render(&mut page);
+    output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The parser. An empty `GAGGLE_REDIS` counts as unset.

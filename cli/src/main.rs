@@ -6,6 +6,7 @@ mod cli;
 mod cluster;
 mod failure;
 mod increment;
+mod operate;
 mod output;
 mod run;
 #[cfg(feature = "simulator")]

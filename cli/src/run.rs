@@ -18,11 +18,12 @@ use std::{
 
 use gaggle::{BootClock, Clock as _, Guard, Instant};
 
-use self::{address::Address, args::Settings, job::End, signals::Signals};
+use self::{args::Settings, job::End, signals::Signals};
 use crate::{failure::Failure, verbosity::Verbosity};
 
 pub(crate) use self::{
-    args::Args,
+    address::Address,
+    args::{Args, UrlArgs, checked_key},
     command::{STARTER, run_starter},
     watchdog::{WATCHDOG, run_watchdog},
 };
@@ -33,7 +34,7 @@ pub(crate) const WRONG_USE: u8 = 125;
 /// Runs the command on this thread: its parent-death signal is bound to the thread that starts it.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Verbosity::default().start_if_chosen()?;
-    let address = Address::find(&args)?;
+    let address = Address::find(&args.server, args.quiet)?;
     let settings = Settings::try_from(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("no runtime", &error))?;
@@ -103,6 +104,6 @@ fn failed(what: &str, error: &io::Error) -> Failure {
 }
 
 /// Prints a line to standard error. One that is closed or full is no reason to fail.
-fn notice(text: &str) {
+pub(crate) fn notice(text: &str) {
     let _ = writeln!(io::stderr(), "gaggle: {text}");
 }

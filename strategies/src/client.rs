@@ -24,6 +24,7 @@ pub(crate) mod handle;
 mod held;
 mod lock;
 pub(crate) mod mailbox;
+mod operator;
 pub(crate) mod pace;
 mod pending;
 mod request;

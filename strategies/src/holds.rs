@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, btree_map},
     sync::{
         Arc, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
 };
 
@@ -51,17 +51,34 @@ struct Entry {
     watches: usize,
 }
 
+/// Why a lock can no longer be relied on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// The local deadline is reached.
+    Deadline,
+    /// The granting side no longer holds it, or the handle was closed.
+    Ended,
+    /// Another process unlocked it: an operator, or the process to which it was transferred.
+    Forced,
+}
+
 /// Raised once, when the lock is lost.
 #[derive(Debug, Default)]
 struct Signal {
-    lost: AtomicBool,
+    /// 0, or the first cause.
+    lost: AtomicU8,
     raised: Notify,
 }
 
+const ENDED: u8 = 1;
+const FORCED: u8 = 2;
+
 impl Signal {
     /// Returns whether it was not raised before.
-    fn raise(&self) -> bool {
-        let first = !self.lost.swap(true, Ordering::SeqCst);
+    fn raise(&self, cause: u8) -> bool {
+        let order = Ordering::SeqCst;
+        let first = self.lost.compare_exchange(0, cause, order, order).is_ok();
         if first {
             self.raised.notify_waiters();
         }
@@ -94,6 +111,15 @@ impl Holds {
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
     /// valid. Returns whether one was watched.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
+        self.raise(key, nonce, token, ENDED)
+    }
+
+    /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`].
+    pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
+        self.raise(key, nonce, token, FORCED)
+    }
+
+    fn raise(&self, key: &Arc<str>, nonce: Nonce, token: u64, cause: u8) -> bool {
         if !self.are_watched() {
             return false;
         }
@@ -104,7 +130,7 @@ impl Holds {
             .map(|(_, entry)| entry.signal.clone())
             .collect();
         // Without the mutex: wakers run foreign code.
-        losing.iter().filter(|signal| signal.raise()).count() > 0
+        losing.iter().filter(|signal| signal.raise(cause)).count() > 0
     }
 
     /// Whether any is watched. A watch that begins later is checked by its strategy.
@@ -116,7 +142,7 @@ impl Holds {
     pub fn lose_all(&self) -> Vec<Lock> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
         let losing: Vec<_> = self.lock().values().map(all).collect();
-        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise());
+        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(ENDED));
         fresh.map(|(_, lock)| lock).collect()
     }
 
@@ -142,7 +168,17 @@ impl LossWatch {
     /// Whether the lock was lost so far.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.signal.lost.load(Ordering::SeqCst)
+        self.cause().is_some()
+    }
+
+    /// Why the lock was lost, if it was; never [`LossCause::Deadline`].
+    #[must_use]
+    pub fn cause(&self) -> Option<LossCause> {
+        match self.signal.lost.load(Ordering::SeqCst) {
+            0 => None,
+            FORCED => Some(LossCause::Forced),
+            _ => Some(LossCause::Ended),
+        }
     }
 
     /// Completes when the lock is lost; never, if it is not.
@@ -184,7 +220,8 @@ mod tests {
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
         assert!(holds.lose(lock.key(), lock.nonce(), 1));
-        assert!(!holds.lose(lock.key(), lock.nonce(), 1), "a second loss changes nothing");
+        assert!(!holds.force(lock.key(), lock.nonce(), 1), "a second loss changes nothing");
+        assert_eq!(first.cause(), Some(LossCause::Ended), "the first cause stays");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);

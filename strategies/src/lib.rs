@@ -78,6 +78,7 @@ mod max_wait;
 mod member;
 mod mutex;
 mod noop;
+mod operator;
 mod options;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
@@ -103,11 +104,13 @@ pub use crate::{
     clock::{BootClock, Clock, Instant, TokioClock},
     deadline::Drift,
     error::{Contention, Error, UnavailableKind},
+    holds::LossCause,
     local::Local,
     lock::{Inspection, Lock, Nonce, Owner},
     max_wait::MaxWait,
     mutex::KeyedMutex,
     noop::Noop,
+    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
     options::LockOptions,
     status::MemberStatus,
 };

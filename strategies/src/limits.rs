@@ -17,6 +17,8 @@ pub const LABEL_BYTES_MAX: usize = 256;
 pub(crate) const HOST_BYTES_MAX: usize = 255;
 /// How long `unlock`, `extend` and `try_lock` wait for an answer, unless configured otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most entries that a page of a listing may be asked for.
+pub const PAGE_MAX: usize = 1_000;
 
 /// The most members of a cluster. More make no lock safer and every lock slower.
 pub const MEMBERS_MAX: usize = 31;

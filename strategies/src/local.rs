@@ -1,6 +1,7 @@
 //! [`Local`]: the lock table alone, in one process.
 
 mod call;
+mod operator;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,8 @@ use tokio::task::consume_budget;
 use self::{call::Call, shard::Shards};
 use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Inspection, KeyedMutex, Lock,
-    LockOptions, LossWatch, Order, Survives, check_duration, check_key, check_request, extended,
+    LockOptions, LossWatch, Operator, Order, Survives, check_duration, check_key, check_request,
+    extended,
     lock_table::{Command, Sizes, TableConfig},
     not_held,
     wait::whole_ms,
@@ -158,6 +160,10 @@ impl KeyedMutex for Local {
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
         yielding(self.holder(key)).await
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
     }
 
     async fn ready(&self) -> Result<(), Error> {

@@ -156,6 +156,8 @@ pub struct Inspection {
     pub nonce: Nonce,
     /// The holder's process.
     pub owner: Owner,
+    /// How long ago the key was granted to it.
+    pub held_for: Duration,
     /// How long the lease still lasts if it is not extended.
     pub remaining: Duration,
     /// How many waiters the key has.

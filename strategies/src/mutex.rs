@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch, MemberStatus};
+use crate::{
+    Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch, MemberStatus, Operator,
+};
 
 /// A keyed mutex: many processes, one key, one holder at a time, for a lease.
 ///
@@ -136,6 +138,11 @@ pub trait KeyedMutex: Send + Sync + 'static {
 
     /// The group's status as this process knows it; `None`, the default, without a group.
     fn group_status(&self) -> Option<MemberStatus> {
+        None
+    }
+
+    /// Listing and force-unlock; `None`, the default, where the strategy has neither.
+    fn operator(&self) -> Option<&dyn Operator> {
         None
     }
 

@@ -1,4 +1,4 @@
-//! The conformance suite: the contract of a strategy as 38 cases.
+//! The conformance suite: the contract of a strategy as 41 cases.
 //!
 //! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
 //! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for

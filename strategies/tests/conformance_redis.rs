@@ -1,5 +1,5 @@
 //! Goal: the Redis strategy passes the conformance suite.
-//! Method: the suite's 38 cases over a `redis-server` of the test's own; "down" is killed, and
+//! Method: the suite's 41 cases over a `redis-server` of the test's own; "down" is killed, and
 //! comes back empty.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -5,7 +5,7 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
 use gaggle::channels::url::check_login;
 use url::Url;
 
-use super::{WRONG_USE, args::Args, notice};
+use super::{WRONG_USE, args::UrlArgs, notice};
 use crate::{cluster::redis_address, failure::Failure};
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
@@ -13,7 +13,7 @@ const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
 const MODE_OF_OTHERS: u32 = 0o007;
 
 /// The Redis of a run.
-pub(super) struct Address {
+pub(crate) struct Address {
     url: String,
     /// Without its password.
     public: String,
@@ -23,11 +23,11 @@ pub(super) struct Address {
 
 impl Address {
     /// Finds the URL in the options or in `GAGGLE_URL`, before any request is sent.
-    pub(super) fn find(args: &Args) -> Result<Self, Failure> {
+    pub(crate) fn find(args: &UrlArgs, quiet: bool) -> Result<Self, Failure> {
         let wrong = |text: String| Failure::new(text).with_exit_code(WRONG_USE);
         if let Some(url) = &args.url {
             let address = Self::parse(&url.0)?;
-            if address.has_password() && !args.quiet {
+            if address.has_password() && !quiet {
                 notice(
                     "--url contains a password, which every user of this machine can see: set \
                      GAGGLE_URL, or give --url-file",
@@ -90,7 +90,7 @@ impl Address {
     }
 
     /// The URL to open, with its password.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
@@ -100,7 +100,7 @@ impl Address {
     }
 
     /// The server, for messages.
-    pub(super) fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 

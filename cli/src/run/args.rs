@@ -14,12 +14,8 @@ const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 /// The options of `gaggle run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The Redis, as redis://[user[:password]@]host[:port][/db] [env: GAGGLE_URL].
-    #[arg(long, value_name = "URL", conflicts_with = "url_file")]
-    pub(super) url: Option<HiddenUrl>,
-    /// A file that contains the URL: a password in an argument is visible to other users.
-    #[arg(long, value_name = "PATH")]
-    pub(super) url_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) server: UrlArgs,
     /// Wait this long for the Redis and the key, as 500ms, 5s or forever.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span::max_wait)]
     max_wait: MaxWait,
@@ -63,6 +59,17 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// The Redis of a command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UrlArgs {
+    /// The Redis, as redis://[user[:password]@]host[:port][/db] [env: GAGGLE_URL].
+    #[arg(long, value_name = "URL", conflicts_with = "url_file")]
+    pub(super) url: Option<HiddenUrl>,
+    /// A file that contains the URL: a password in an argument is visible to other users.
+    #[arg(long, value_name = "PATH")]
+    pub(super) url_file: Option<PathBuf>,
+}
+
 /// A URL that `Debug` does not show, because it may contain a password.
 #[derive(Clone)]
 pub(super) struct HiddenUrl(pub(super) String);
@@ -102,18 +109,25 @@ impl Settings {
     }
 }
 
+/// The key of an argument.
+pub(crate) fn checked_key(key: OsString) -> Result<String, Failure> {
+    let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
+    let Ok(key) = key.into_string() else {
+        return wrong("the key is not UTF-8: choose another".into());
+    };
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        let bytes = key.len();
+        return wrong(format!("the key has {bytes} bytes: give 1 to {KEY_BYTES_MAX}"));
+    }
+    Ok(key)
+}
+
 impl TryFrom<Args> for Settings {
     type Error = Failure;
 
     fn try_from(args: Args) -> Result<Self, Failure> {
         let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
-        let Ok(key) = args.key.into_string() else {
-            return wrong("the key is not UTF-8: choose another".into());
-        };
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            let bytes = key.len();
-            return wrong(format!("the key has {bytes} bytes: give 1 to {KEY_BYTES_MAX}"));
-        }
+        let key = checked_key(args.key)?;
         let label_bytes = args.label.as_ref().map_or(0, String::len);
         if label_bytes > LABEL_BYTES_MAX {
             return wrong(format!(

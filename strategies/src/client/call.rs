@@ -25,6 +25,14 @@ pub(crate) enum Call {
         lock: Lock,
         until: Instant,
     },
+    /// Frees the acquisition of another process for an operator, until `limit`.
+    Force {
+        id: CallId,
+        limit: Instant,
+        lock: Lock,
+        /// The process and the reason.
+        note: Arc<str>,
+    },
     /// Ends at `limit`, answered or not.
     Query {
         id: CallId,
@@ -65,8 +73,19 @@ pub(crate) struct LockCall {
 /// A request that is abandoned with its caller.
 #[derive(Debug)]
 pub(crate) enum Query {
-    Extend { lock: Lock, lease: Duration },
-    Inspect { key: Arc<str> },
+    Extend {
+        lock: Lock,
+        lease: Duration,
+    },
+    Inspect {
+        key: Arc<str>,
+    },
+    /// Held keys that begin with `prefix`, behind the key or place `after`.
+    Scan {
+        after: Option<Arc<str>>,
+        prefix: Arc<str>,
+        limit: usize,
+    },
 }
 
 /// How long a LOCK waits in the queue.
@@ -98,6 +117,10 @@ pub(crate) enum Answer {
     /// An unlock or extend found that the acquisition does not hold the key.
     NotHeld,
     Inspected(Option<Inspection>),
+    Scanned {
+        keys: Vec<Arc<str>>,
+        next: Option<Arc<str>>,
+    },
     Failed(Error),
 }
 
@@ -111,6 +134,8 @@ pub(crate) enum Output {
     /// An acquisition of this process can no longer be relied on.
     Lost {
         lock: Lock,
+        /// An operator or another process unlocked it: the process and the reason, as far as is known.
+        forced: Option<Arc<str>>,
     },
     /// An acquisition was unlocked by this process.
     Released {

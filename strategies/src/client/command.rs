@@ -24,6 +24,8 @@ pub(crate) enum Command {
         copies: bool,
         /// This process was granted the lock.
         ours: bool,
+        /// A force-unlock: the token that it ends, the process and the reason.
+        forced: Option<(u64, Arc<str>)>,
     },
     Extend {
         id: CallId,
@@ -47,6 +49,13 @@ pub(crate) enum Command {
         id: CallId,
         key: Arc<str>,
     },
+    /// Answered by `Scanned`.
+    Scan {
+        id: CallId,
+        after: Option<Arc<str>>,
+        prefix: Arc<str>,
+        limit: usize,
+    },
 }
 
 impl Command {
@@ -54,7 +63,9 @@ impl Command {
         match self {
             Self::Lock { nonce, .. } => Subject::Lock(*nonce),
             Self::Unlock { nonce, .. } => Subject::Unlock(*nonce),
-            Self::Extend { id, .. } | Self::Inspect { id, .. } => Subject::Query(*id),
+            Self::Extend { id, .. } | Self::Inspect { id, .. } | Self::Scan { id, .. } => {
+                Subject::Query(*id)
+            }
             Self::CheckWaiter { nonce, .. } | Self::CheckHold { nonce, .. } => {
                 Subject::Check(*nonce)
             }
@@ -118,6 +129,12 @@ pub(crate) enum Event {
         id: CallId,
         found: Option<Inspection>,
     },
+    /// Some held keys, and where to continue if there may be more.
+    Scanned {
+        id: CallId,
+        keys: Vec<Arc<str>>,
+        next: Option<Arc<str>>,
+    },
     /// A bound of the granting side is reached.
     Limit {
         of: Subject,
@@ -135,6 +152,8 @@ pub(crate) enum Event {
         nonce: Nonce,
         key: Arc<str>,
         token: u64,
+        /// An operator did: the process and the reason.
+        forced: Option<Arc<str>>,
     },
     /// Nothing can be sent until [`Event::Up`]. With a cause, calls that do not wait fail with it.
     Down {
@@ -150,7 +169,7 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Unlock(Nonce),
-    /// An EXTEND or INSPECT.
+    /// An EXTEND, INSPECT or scan.
     Query(CallId),
     Lock(Nonce),
     /// A `CheckWaiter` or `CheckHold`: repeated with the next one.

@@ -93,6 +93,14 @@ impl Core {
             Call::Query { id, limit, query } => {
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));
             }
+            Call::Force { id, limit, lock, note } => {
+                let (of, token) = (Subject::Unlock(lock.nonce()), lock.fencing_token());
+                self.release(now, lock, limit, true);
+                if let Some(request) = self.requests.get(of) {
+                    request.release_mut().forced = Some((token, note));
+                }
+                self.requests.add_caller(of, id, Some(limit));
+            }
             Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
             Call::Unlock { caller, lock, until } => {
                 let of = Subject::Unlock(lock.nonce());
@@ -160,7 +168,7 @@ impl Core {
         let copies = held.map_or(copies, |held| !held.sole);
         let held = held.is_some();
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {
-            Kind::Unlock(Release { lock, copies, ours, held, until })
+            Kind::Unlock(Release { lock, copies, ours, held, until, forced: None })
         });
         let release = request.release_mut();
         release.until = release.until.max(until);
@@ -173,7 +181,7 @@ impl Core {
             if matches!(self.link, Link::Up) {
                 self.hold_checks.push(lock);
             } else {
-                self.outputs.push(Output::Lost { lock });
+                self.outputs.push(Output::Lost { lock, forced: None });
             }
         }
     }

@@ -33,6 +33,10 @@ macro_rules! delegate_keyed_mutex {
                 self.$client.inspect(key).await
             }
 
+            fn operator(&self) -> Option<&dyn $crate::Operator> {
+                Some(&self.$client)
+            }
+
             async fn ready(&self) -> Result<(), $crate::Error> {
                 self.$client.ready().await
             }

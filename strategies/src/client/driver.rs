@@ -252,14 +252,14 @@ impl<B: Backend> Driver<B> {
                     reply(replies, id, answer);
                 }
                 Output::Answer { id, answer } => later.push((id, answer)),
-                Output::Lost { lock } => shared.lose(&lock),
+                Output::Lost { lock, forced } => shared.lose(&lock, forced.as_deref()),
                 Output::Released { lock } => {
                     shared.note_lost(lock.fencing_token());
                     shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 }
                 Output::LostAll { token } => {
                     shared.note_lost(token);
-                    shared.holds.lose_all().iter().for_each(warn_of);
+                    shared.holds.lose_all().iter().for_each(|lock| warn_of(lock, None));
                 }
             }
         }
@@ -331,10 +331,11 @@ impl<B: Backend> Driver<B> {
 const OPEN: &str = "the backend is closed after the last turn";
 
 impl Shared {
-    fn lose(&self, lock: &Lock) {
+    fn lose(&self, lock: &Lock, forced: Option<&str>) {
         self.note_lost(lock.fencing_token());
-        if self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token()) {
-            warn_of(lock);
+        let lose = if forced.is_some() { Holds::force } else { Holds::lose };
+        if lose(&self.holds, lock.key(), lock.nonce(), lock.fencing_token()) {
+            warn_of(lock, forced);
         }
     }
 
@@ -355,7 +356,7 @@ fn reply(replies: &mut BTreeMap<CallId, oneshot::Sender<Answer>>, id: CallId, an
 fn id_of(call: &Call) -> Option<CallId> {
     match call {
         Call::Lock(lock) => Some(lock.id),
-        Call::Query { id, .. } => Some(*id),
+        Call::Query { id, .. } | Call::Force { id, .. } => Some(*id),
         Call::Unlock { caller, .. } => caller.map(|(id, _)| id),
         Call::Withdraw { .. } | Call::Check { .. } | Call::Abandon { .. } | Call::Close { .. } => {
             None
@@ -369,8 +370,10 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("a panic without a message").into()
 }
 
-fn warn_of(lost: &Lock) {
-    tracing::warn!(nonce = %lost.nonce(), "lock lost");
+/// `forced`: the process and the reason, if it was force-unlocked.
+fn warn_of(lost: &Lock, forced: Option<&str>) {
+    let (key, token) = (lost.key(), lost.fencing_token());
+    tracing::warn!(%key, token, nonce = %lost.nonce(), forced, "lock lost");
 }
 
 /// Guards must not outlive the driver unnoticed, also if its task is dropped with its runtime.

@@ -16,6 +16,9 @@ use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 /// the backend knows must move on first.
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Where the log of a group does not say who unlocked a lock and why.
+const ELSEWHERE: &str = "another process";
+
 impl Core {
     /// Takes an event of the granting side.
     pub(crate) fn handle(&mut self, now: Instant, event: Event) {
@@ -35,6 +38,11 @@ impl Core {
                     self.answer(id, Answer::Inspected(found));
                 }
             }
+            Event::Scanned { id, keys, next } => {
+                if self.requests.take(Subject::Query(id)).is_some() {
+                    self.answer(id, Answer::Scanned { keys, next });
+                }
+            }
             Event::Limit { of: Subject::AllLocks, what, limit } => {
                 for of in self.requests.subjects(|request| matches!(request.kind, Kind::Lock(_))) {
                     self.refused(now, of, || Answer::Failed(Error::Limit { what, limit }));
@@ -44,11 +52,12 @@ impl Core {
                 self.refused(now, of, || Answer::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
-            Event::Lost { nonce, key, token } => {
+            Event::Lost { nonce, key, token, forced } => {
                 if let Some(held) = self.held.remove_up_to(nonce, token) {
                     held.revoke();
                 }
-                self.outputs.push(Output::Lost { lock: Lock::new(key, nonce, token, None) });
+                let lock = Lock::new(key, nonce, token, None);
+                self.outputs.push(Output::Lost { lock, forced });
             }
             Event::Down { cause } => self.went_down(now, cause),
             Event::Up { memory } => self.came_up(now, memory),
@@ -113,16 +122,21 @@ impl Core {
 
     fn unlocked(&mut self, now: Instant, nonce: Nonce, was_held: bool) {
         let held = self.held.remove(nonce);
-        let Some(request) = self.requests.take(Subject::Unlock(nonce)) else {
-            // Another process, to which the lock was transferred, has unlocked it.
+        let Some(mut request) = self.requests.take(Subject::Unlock(nonce)) else {
+            // An operator, or another process to which the lock was transferred, has unlocked it.
             if let Some(held) = held {
-                self.lose(nonce, &held);
+                self.lose(nonce, &held, Some(ELSEWHERE.into()));
             }
             return;
         };
         if let Some(held) = held {
-            held.revoke();
-            self.outputs.push(Output::Released { lock: held.lock(nonce) });
+            match request.release_mut().forced.take() {
+                Some((_, note)) => self.lose(nonce, &held, Some(note)),
+                None => {
+                    held.revoke();
+                    self.outputs.push(Output::Released { lock: held.lock(nonce) });
+                }
+            }
         }
         self.answer_all(&request, || request.unlocked(now, was_held));
     }
@@ -131,7 +145,7 @@ impl Core {
         let Some(request) = self.requests.take(Subject::Query(id)) else { return };
         let sent = request.attempts.first_sent().unwrap_or(now);
         let Kind::Query(Query::Extend { lock, lease }) = request.kind else {
-            unreachable!("an inspection is not answered as an extension")
+            unreachable!("another query is not answered as an extension")
         };
         // With another token it is a later acquisition, which this lock is not.
         let answer = if token == Some(lock.fencing_token()) {
@@ -141,7 +155,7 @@ impl Core {
             if let Some(held) = self.held.remove_up_to(lock.nonce(), lock.fencing_token()) {
                 held.revoke();
             }
-            self.outputs.push(Output::Lost { lock });
+            self.outputs.push(Output::Lost { lock, forced: None });
             Answer::NotHeld
         };
         self.answer(id, answer);
@@ -228,12 +242,12 @@ impl Core {
 
     fn lose_holds(&mut self) {
         for (nonce, held) in self.held.take_all() {
-            self.lose(nonce, &held);
+            self.lose(nonce, &held, None);
         }
     }
 
-    fn lose(&mut self, nonce: Nonce, held: &Held) {
+    fn lose(&mut self, nonce: Nonce, held: &Held, forced: Option<Arc<str>>) {
         held.revoke();
-        self.outputs.push(Output::Lost { lock: held.lock(nonce) });
+        self.outputs.push(Output::Lost { lock: held.lock(nonce), forced });
     }
 }

@@ -154,13 +154,13 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    async fn query(&self, limit: Instant, query: Query) -> Result<Answer, Error> {
+    pub(super) async fn query(&self, limit: Instant, query: Query) -> Result<Answer, Error> {
         let id = self.next_id();
         self.ask(Call::Query { id, limit, query }, Some(Call::Abandon { id })).await
     }
 
     /// Sends a call and waits for its answer. A future that is dropped sends `undo`.
-    async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Answer, Error> {
+    pub(super) async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Answer, Error> {
         let mut pending = self.send(call, undo)?;
         let answer = pending.answer().await.map_err(|_| self.end_error())?;
         pending.disarm();

@@ -1,6 +1,6 @@
 //! One request to the granting side, until it is answered, refused, withdrawn or expired.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -62,6 +62,8 @@ pub(super) struct Release {
     pub(super) held: bool,
     /// Until when it is repeated.
     pub(super) until: Instant,
+    /// A force-unlock: the token that it ends, the process and the reason.
+    pub(super) forced: Option<(u64, Arc<str>)>,
 }
 
 impl Request {
@@ -87,6 +89,7 @@ impl Request {
                 key: release.lock.key().clone(),
                 copies: release.copies || self.attempts.sends() > 0,
                 ours: release.ours,
+                forced: release.forced.clone(),
             },
             (Kind::Query(Query::Extend { lock, lease }), Subject::Query(id)) => {
                 let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
@@ -94,6 +97,9 @@ impl Request {
             }
             (Kind::Query(Query::Inspect { key }), Subject::Query(id)) => {
                 Command::Inspect { id, key: key.clone() }
+            }
+            (Kind::Query(Query::Scan { after, prefix, limit }), Subject::Query(id)) => {
+                Command::Scan { id, after: after.clone(), prefix: prefix.clone(), limit: *limit }
             }
             (Kind::Query(_), of) => unreachable!("{of:?} names no query"),
         }
@@ -134,11 +140,11 @@ impl Request {
     }
 
     /// Whether it fails at once while the granting side is unreachable: a call that does not wait,
-    /// and an inspection.
+    /// an inspection and a scan.
     pub(super) fn needs_connection(&self) -> bool {
         match &self.kind {
             Kind::Lock(lock) => lock.call.tries,
-            Kind::Query(query) => matches!(query, Query::Inspect { .. }),
+            Kind::Query(query) => !matches!(query, Query::Extend { .. }),
             Kind::Unlock(_) => false,
         }
     }

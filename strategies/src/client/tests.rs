@@ -269,7 +269,40 @@ fn unlock_by_another_process_is_a_loss() {
     let lock = take(&mut core, 0);
     core.handle(at(1), Event::Unlocked { nonce: nonce(1), held: true });
     let lost: Vec<Output> = core.outputs().collect();
-    assert!(matches!(&lost[..], [Output::Lost { lock: l }] if l == &lock));
+    assert!(matches!(&lost[..], [Output::Lost { lock: l, forced: Some(_) }] if l == &lock));
+}
+
+#[test]
+fn forced_unlock_carries_its_note_and_loses() {
+    let force = |core: &mut Core, lock: &Lock| {
+        let (lock, note) = (lock.clone(), "ops: it hangs".into());
+        core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+        let sent = sent(core, 1);
+        let [Command::Unlock { forced: Some((41, note)), copies: true, ours, .. }] = &sent[..]
+        else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(&**note, "ops: it hangs");
+        let ours = *ours;
+        core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
+        (ours, core.outputs().collect::<Vec<_>>())
+    };
+    let foreign = Lock::new("k", nonce(1), 41, None);
+    let (ours, outputs) = force(&mut core(true), &foreign);
+    assert!(!ours && matches!(outputs[..], [Output::Answer { id: 9, answer: Answer::Unlocked }]));
+    // A handle that ends its own grant loses it as well.
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    let (lock, note) = (lock, "ops: it hangs".into());
+    core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(
+        &outputs[..],
+        [Output::Lost { forced: Some(note), .. }, Output::Answer { answer: Answer::Unlocked, .. }]
+            if &**note == "ops: it hangs"
+    ));
 }
 
 #[test]
@@ -287,7 +320,7 @@ fn holds_and_waits_are_checked_after_outage() {
         [Command::CheckWaiter { .. }, Command::CheckHold { token: 41, .. }]
     ));
     let (nonce1, key) = (nonce(1), lock.key().clone());
-    core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41 });
+    core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41, forced: None });
     assert!(matches!(core.outputs().next(), Some(Output::Lost { .. })));
     core.handle(at(4), Event::Forgotten { nonce: nonce(2) });
     assert!(matches!(sent(&mut core, 4)[..], [Command::Lock { .. }]));

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// More shards gained nothing on machines of few cores.
-const SHARDS: usize = 16;
+pub(super) const SHARDS: usize = 16;
 
 /// All shards of a table.
 #[derive(Debug)]
@@ -50,9 +50,10 @@ impl Shards {
     ///
     /// [`Error::Closed`].
     pub(super) fn access(&self, key: &str) -> Result<Access<'_>, Error> {
-        // The upper bits of a product: similar keys have similar digests.
-        let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let index = usize::try_from(mixed % SHARDS as u64).expect("a small number");
+        self.open(shard_of(key))
+    }
+
+    pub(super) fn open(&self, index: usize) -> Result<Access<'_>, Error> {
         let access = self.lock(&self.shards[index]);
         if access.shard.closed { Err(Error::Closed) } else { Ok(access) }
     }
@@ -64,8 +65,12 @@ impl Shards {
 
     fn lock<'a>(&'a self, shard: &'a Mutex<Shard>) -> Access<'a> {
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let notifications =
-            Notifications { holds: &self.holds, woken: SmallVec::new(), lost: Vec::new() };
+        let notifications = Notifications {
+            holds: &self.holds,
+            woken: SmallVec::new(),
+            lost: Vec::new(),
+            forced: false,
+        };
         Access { shard, now: self.clock.now(), notifications }
     }
 
@@ -79,6 +84,12 @@ impl Shards {
             access.shard.table = LockTable::new(TableConfig::default());
         }
     }
+}
+
+/// The shard of a key, by the upper bits of a product: similar keys have similar digests.
+pub(super) fn shard_of(key: &str) -> usize {
+    let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    usize::try_from(mixed % SHARDS as u64).expect("a small number")
 }
 
 /// The limit of one shard. The eighth is for keys that spread unevenly.
@@ -160,6 +171,12 @@ impl Access<'_> {
         self.step(&Command::Unlock { key: key.clone(), nonce, forget: true });
     }
 
+    /// Ends a grant of another caller, after the table was advanced.
+    pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce) {
+        self.notifications.forced = true;
+        self.unlock(key, nonce);
+    }
+
     pub(super) fn extend(&mut self, key: &Arc<str>, nonce: Nonce, duration: Duration) {
         let (key, process, duration_ms) = (key.clone(), ProcessId(0), whole_ms(duration));
         self.step(&Command::Extend { key, nonce, process, request: 0, duration_ms });
@@ -195,12 +212,17 @@ struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
     lost: Vec<(Arc<str>, Nonce)>,
+    /// The losses are an operator's.
+    forced: bool,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
         for (key, nonce) in &self.lost {
-            self.holds.lose(key, *nonce, u64::MAX);
+            match self.forced {
+                true => self.holds.force(key, *nonce, u64::MAX),
+                false => self.holds.lose(key, *nonce, u64::MAX),
+            };
         }
         self.woken.iter().for_each(|call| call.notify_one());
     }

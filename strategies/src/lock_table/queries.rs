@@ -1,6 +1,6 @@
 //! Read-only queries on the lock table.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Bound, sync::Arc, time::Duration};
 
 use super::{
     command::{ClusterTime, Grant, ProcessId},
@@ -12,6 +12,9 @@ use super::{
     table::{LockTable, Sizes},
 };
 use crate::{Inspection, Nonce};
+
+/// How many rows one scan looks at: a member's turn must stay short.
+const ROWS_PER_SCAN: usize = 10_000;
 
 impl LockTable {
     /// The greatest stamp seen.
@@ -73,9 +76,35 @@ impl LockTable {
             fencing_token: row.holder.token,
             nonce: acquisition.nonce,
             owner: (*acquisition.owner).clone(),
+            held_for: Duration::from_millis(self.now.since(row.holder.granted_at)),
             remaining: Duration::from_millis(row.holder.expires_at.since(self.now)),
             waiters: row.queue.len() as u64,
         })
+    }
+
+    /// Up to `limit` held keys that begin with `prefix`, in the order of a snapshot, from behind the
+    /// key `after`; and behind which key to continue. It looks at a bounded number of rows.
+    #[must_use]
+    pub fn scan(
+        &self,
+        after: Option<&Arc<str>>,
+        prefix: &str,
+        limit: usize,
+    ) -> (Vec<Arc<str>>, Option<Arc<str>>) {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(Key::new(after)));
+        let mut rows = self.rows.range((from, Bound::Unbounded)).map(|(key, _)| &key.text);
+        let (mut keys, mut last) = (Vec::new(), None);
+        for key in rows.by_ref().take(ROWS_PER_SCAN) {
+            last = Some(key);
+            if key.starts_with(prefix) {
+                keys.push(key.clone());
+            }
+            if keys.len() == limit {
+                break;
+            }
+        }
+        let next = last.filter(|_| rows.next().is_some()).cloned();
+        (keys, next)
     }
 
     /// The head of the queue for `key`, and the end of the lease before it.

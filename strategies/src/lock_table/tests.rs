@@ -1,12 +1,13 @@
 //! Goal: the lock table does what the contract says, step by step.
 //!
-//! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `snapshot`), each with
-//! the number of its rule. [`LockTable::check`] runs after every step. The fuzz target `lock_table`
-//! compares random command sequences with `testing::reference_table`.
+//! Method: facts about single rules (`leases`, `queue`, `nonces`, `limits`, `queries`, `snapshot`),
+//! each with the number of its rule. [`LockTable::check`] runs after every step. The fuzz target
+//! `lock_table` compares random command sequences with `testing::reference_table`.
 
 mod leases;
 mod limits;
 mod nonces;
+mod queries;
 mod queue;
 mod snapshot;
 

@@ -295,7 +295,7 @@ impl World {
         for output in outputs {
             match output {
                 Output::Answer { id, answer } => self.take_answer(name, id, answer),
-                Output::Lost { lock } => {
+                Output::Lost { lock, .. } => {
                     if self.relied_on.remove(&(name.into(), lock.nonce())) {
                         self.lost.push((name.into(), lock.nonce()));
                     }

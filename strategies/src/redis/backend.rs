@@ -19,7 +19,7 @@ use super::{
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
-    protocol::{self, Locked, Malformed, Reply},
+    protocol::{self, Forced, Locked, Malformed, Reply},
     request::{Encoder, Request},
     server,
     waiters::Waiters,
@@ -75,6 +75,7 @@ impl Backend {
         let handshake = Handshake {
             address: dial.address(),
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
+            forced: encoder.forced_topic(),
             allow_eviction: options.allow_eviction,
         };
         let settings = Settings::new(&info, handshake, options.clone());
@@ -113,10 +114,12 @@ impl Backend {
     }
 
     fn published(&mut self, payload: &[u8], events: &mut Vec<Event>) {
-        match protocol::published(payload) {
-            Some(grant) => events.extend(self.waiters.granted(grant)),
-            None if payload == protocol::HELLO.as_bytes() => {}
-            None => tracing::warn!(bytes = payload.len(), "malformed publication from redis"),
+        if let Some(grant) = protocol::published(payload) {
+            events.extend(self.waiters.granted(grant));
+        } else if let Some(Forced { nonce, token, key, note }) = protocol::forced(payload) {
+            events.push(Event::Lost { nonce, key, token, forced: Some(note) });
+        } else if payload != protocol::HELLO.as_bytes() {
+            tracing::warn!(bytes = payload.len(), "malformed publication from redis");
         }
     }
 
@@ -161,6 +164,11 @@ impl Backend {
             Request::Command(Command::Inspect { id, .. }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
                 events.push(Event::Inspected { id: *id, found });
+            }
+            Request::Command(Command::Scan { id, .. }) => {
+                let (names, next) = protocol::scanned(value)?;
+                let keys = names.iter().filter_map(|name| Some(self.encoder.key_of(name)?.into()));
+                events.push(Event::Scanned { id: *id, keys: keys.collect(), next });
             }
             Request::Poll(poll) => {
                 let found = self.learn(protocol::found(value, &poll.nonces)?, events);

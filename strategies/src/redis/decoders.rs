@@ -6,7 +6,7 @@ use crate::Nonce;
 /// Feeds every decoder: publications, and replies as an answer to each verb, whatever they are.
 /// Returns how many took the bytes.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
-    let published = protocol::published(bytes).is_some();
+    let published = protocol::published(bytes).is_some() || protocol::forced(bytes).is_some();
     let Ok(value) = redis::parse_redis_value(bytes) else { return u32::from(published) };
     let groups = [vec![Nonce::from_u128(1), Nonce::from_u128(2)]];
     let taken = [
@@ -17,6 +17,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         protocol::found(value.clone(), &groups).is_ok(),
         protocol::time(&value).is_some(),
         protocol::master(value.clone()).is_some(),
+        protocol::scanned(value.clone()).is_ok(),
         protocol::inspected(value).is_ok(),
     ];
     taken.into_iter().map(u32::from).sum()

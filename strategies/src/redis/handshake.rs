@@ -17,6 +17,8 @@ pub(super) struct Handshake {
     pub(super) address: String,
     /// Where grants are published; `None` if no call of this handle queues.
     pub(super) topic: Option<String>,
+    /// Where force-unlocks are published, read together with `topic`.
+    pub(super) forced: String,
     pub(super) allow_eviction: bool,
 }
 
@@ -37,7 +39,9 @@ impl Handshake {
             ("TIME", command(&["TIME"])),
         ];
         if let Some(topic) = &self.topic {
-            commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
+            for topic in [topic, &self.forced] {
+                commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
+            }
             // A script that may not publish would fail after it has changed who holds the key.
             commands.push(("PUBLISH", command(&["PUBLISH", topic, protocol::HELLO])));
         }
@@ -140,7 +144,12 @@ mod tests {
 
     #[test]
     fn old_or_evicting_server_is_refused() {
-        let handshake = Handshake { address: "here".into(), topic: None, allow_eviction: false };
+        let handshake = Handshake {
+            address: "here".into(),
+            topic: None,
+            forced: String::new(),
+            allow_eviction: false,
+        };
         let policy = |policy: &str| {
             handshake.check_policy(&format!("used:1\r\nmaxmemory_policy:{policy}\r\n"))
         };

@@ -46,6 +46,23 @@ impl Names {
         format!("{}:p:", self.namespace)
     }
 
+    /// The topic of force-unlocks, which every process reads.
+    pub(super) fn forced(&self) -> String {
+        format!("{}:p:forced", self.namespace)
+    }
+
+    /// The pattern of `SCAN` for the locks of all keys that begin with `prefix`.
+    pub(super) fn pattern(&self, prefix: &str) -> String {
+        format!("{}:{{b*}}:l:{}*", escaped(&self.namespace), escaped(prefix))
+    }
+
+    /// The key whose lock has this name.
+    pub(super) fn key_of<'a>(&self, name: &'a [u8]) -> Option<&'a str> {
+        let name = std::str::from_utf8(name).ok()?.strip_prefix(&self.namespace)?;
+        let (bucket, key) = name.strip_prefix(":{b")?.split_once("}:l:")?;
+        (bucket.parse() == Ok(self::bucket(key))).then_some(key)
+    }
+
     /// Adds the names that a script needs for these keys of one bucket, and their number.
     pub(super) fn add<'a>(
         &self,
@@ -67,6 +84,12 @@ impl Names {
             }
         }
     }
+}
+
+/// The text as a pattern that matches it alone.
+fn escaped(text: &str) -> String {
+    let escape = |it: char| ['\\'].into_iter().filter(move |_| "*?[]\\^".contains(it)).chain([it]);
+    text.chars().flat_map(escape).collect()
 }
 
 #[cfg(test)]
@@ -112,6 +135,20 @@ mod tests {
         own.sort();
         own.dedup();
         assert_eq!(own.len(), all);
+    }
+
+    #[test]
+    fn lock_name_is_read_as_its_key() {
+        let names = Names::new("ns");
+        for key in ["k", "}:l:", "{b3}:l:t", "a b", "\u{1f512}"] {
+            let [_, _, lock, queue, ..] = &names_of(key)[..] else { panic!() };
+            assert_eq!(names.key_of(lock.as_bytes()), Some(key));
+            assert_eq!(names.key_of(queue.as_bytes()), None);
+            assert_eq!(Names::new("n").key_of(lock.as_bytes()), None);
+        }
+        assert_eq!(names.key_of(b"ns:{b99}:l:k"), None);
+        assert_eq!(names.key_of(b"ns:{b1}:l:\xff"), None);
+        assert_eq!(Names::new("n*").pattern("a[?"), r"n\*:{b*}:l:a\[\?*");
     }
 
     #[test]

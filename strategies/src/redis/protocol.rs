@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{time::Duration, vec};
+use std::{sync::Arc, time::Duration, vec};
 
 use redis::Value;
 
@@ -192,6 +192,10 @@ pub(super) fn found(value: Value, groups: &[Vec<Nonce>]) -> Read<Reply<Vec<Found
 
 /// Reads the reply to an INSPECT: who holds the key.
 pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
+    let now = match &value {
+        Value::Array(values) => number(values.first().cloned())?,
+        _ => return Err("array expected"),
+    };
     read(value, |rest| {
         let value = match rest.next() {
             Some(Value::Nil | Value::Boolean(false)) => return Ok(None),
@@ -203,7 +207,8 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
         // "nonce flag token enqueued granted owner", the owner being "pid host" and " +label" or
         // " -".
         let fields: Vec<&str> = text.splitn(8, ' ').collect();
-        let [nonce, _, token, _, _, pid, host, label] = fields[..] else { return Err(wrong) };
+        let [nonce, _, token, _, granted, pid, host, label] = fields[..] else { return Err(wrong) };
+        let granted = parse_number(granted.as_bytes()).ok_or(wrong)?;
         Ok(Some(Inspection {
             fencing_token: token.parse().map_err(|_| wrong)?,
             nonce: parse_nonce(nonce.as_bytes()).ok_or(wrong)?,
@@ -212,10 +217,19 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
                 pid: pid.parse().map_err(|_| wrong)?,
                 label: label.strip_prefix('+').map(str::to_owned),
             },
+            held_for: Duration::from_micros(now.saturating_sub(granted)),
             remaining,
             waiters,
         }))
     })
+}
+
+/// Reads the answer to `SCAN`: names, and where to continue if there may be more.
+pub(super) fn scanned(value: Value) -> Read<(Vec<Vec<u8>>, Option<Arc<str>>)> {
+    let mut parts = array(Some(value))?.into_iter();
+    let cursor = String::from_utf8(bytes(parts.next())?).map_err(|_| "cursor")?;
+    let names = array(parts.next())?.into_iter().map(|name| bytes(Some(name)));
+    Ok((names.collect::<Read<_>>()?, (cursor != "0").then(|| cursor.into())))
 }
 
 /// Reads the answer to `TIME`, in microseconds.
@@ -244,6 +258,34 @@ pub(super) fn master(value: Value) -> Option<(String, u16)> {
     let host = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
     let port = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
     Some((host, port.parse().ok()?))
+}
+
+/// A force-unlock, as published to all processes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Forced {
+    pub(super) nonce: Nonce,
+    pub(super) token: u64,
+    pub(super) key: Arc<str>,
+    /// The process and the reason.
+    pub(super) note: Arc<str>,
+}
+
+/// Writes "2 nonce token bytes key note", where `bytes` is the length of the key.
+pub(super) fn forced_payload(nonce: Nonce, token: u64, key: &str, note: &str) -> String {
+    format!("2 {nonce} {token} {} {key}{note}", key.len())
+}
+
+/// Reads what [`forced_payload`] writes.
+pub(super) fn forced(payload: &[u8]) -> Option<Forced> {
+    let mut fields = payload.splitn(5, |byte| *byte == b' ');
+    if fields.next()? != b"2" {
+        return None;
+    }
+    let nonce = parse_nonce(fields.next()?)?;
+    let (token, length) = (parse_number(fields.next()?)?, parse_number(fields.next()?)?);
+    let rest = std::str::from_utf8(fields.next()?).ok()?;
+    let (key, note) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    Some(Forced { nonce, token, key: key.into(), note: note.into() })
 }
 
 /// Reads "1 bucket nonce token enqueued granted lease", as published. The first number is the

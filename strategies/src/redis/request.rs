@@ -10,6 +10,7 @@ use redis::{Cmd, RedisWrite as _};
 use super::{
     keys::{self, BUCKETS, Names},
     options::RedisOptions,
+    protocol,
     script::{self, Script},
 };
 use crate::{
@@ -76,6 +77,16 @@ impl Encoder {
         format!("{}{}", self.names.topics(), self.process)
     }
 
+    /// The topic of force-unlocks, which every process reads.
+    pub(super) fn forced_topic(&self) -> String {
+        self.names.forced()
+    }
+
+    /// The key whose lock has this name in Redis.
+    pub(super) fn key_of<'a>(&self, name: &'a [u8]) -> Option<&'a str> {
+        self.names.key_of(name)
+    }
+
     /// `seen` is the newest time of the server that is known here, in microseconds.
     pub(super) fn encode(&self, request: &Request, now: Instant, seen: u64) -> Cmd {
         let mut cmd = Cmd::with_capacity(20, 512);
@@ -98,10 +109,14 @@ impl Encoder {
                     Some(label) => cmd.write_arg_fmt(format_args!("{} +{label}", self.owner)),
                 }
             }
-            Request::Command(Command::Unlock { nonce, key, copies, .. }) => {
+            Request::Command(Command::Unlock { nonce, key, copies, forced, .. }) => {
                 self.begin(&mut cmd, &script::UNLOCK, [&**key].into_iter());
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(flag(*copies));
+                if let Some((token, note)) = forced {
+                    let payload = protocol::forced_payload(*nonce, *token, key, note);
+                    cmd.arg(self.forced_topic()).arg(payload);
+                }
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
                 self.begin(&mut cmd, &script::EXTEND, [&**key].into_iter());
@@ -110,6 +125,10 @@ impl Encoder {
             }
             Request::Command(Command::Inspect { key, .. }) => {
                 self.begin(&mut cmd, &script::INSPECT, [&**key].into_iter());
+            }
+            Request::Command(Command::Scan { after, prefix, limit, .. }) => {
+                cmd.arg("SCAN").arg(after.as_deref().unwrap_or("0"));
+                cmd.arg("MATCH").arg(self.names.pattern(prefix)).arg("COUNT").arg(*limit);
             }
             Request::Command(Command::CheckWaiter { .. } | Command::CheckHold { .. }) => {
                 unreachable!("checks leave as polls")

@@ -3,6 +3,7 @@
 -- ARGV[3]  nonce
 -- ARGV[4]  "c" if a LOCK of this nonce may still be in flight: its end is remembered, so that the
 --          LOCK grants nothing when it arrives (else "-")
+-- ARGV[5]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[6]
 --
 -- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was. Or 1: it held, and
 -- no waiter is left. Or "held now", with the grant behind it if it is own: it held, and the key was
@@ -15,6 +16,10 @@ local value = call('GET', KEYS[3])
 local holds = holder == nonce
 local remembers = copies == 'c' or holds and flag == 'c'
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
+
+if holds and ARGV[5] then
+  redis.pcall('PUBLISH', ARGV[5], ARGV[6])
+end
 
 -- The fast path without waiters: it holds, and nothing is remembered of it.
 if holds and not head[1] and not remembers then

@@ -103,7 +103,9 @@ impl Waiters {
         for (((key, nonce), holds), found) in nonces.zip(&poll.holds).zip(found) {
             let event = match (*holds, *found) {
                 (Some(token), Found::Holds(grant)) if grant.token == token => None,
-                (Some(token), _) => Some(Event::Lost { nonce, key: key.clone(), token }),
+                (Some(token), _) => {
+                    Some(Event::Lost { nonce, key: key.clone(), token, forced: None })
+                }
                 (None, Found::Holds(grant)) => self.granted(grant),
                 (None, Found::Waiting { remaining }) => self.queued(nonce, remaining),
                 (None, Found::Ended) => {

@@ -5,6 +5,7 @@
 //! must be found.
 
 mod handle;
+mod operator;
 mod server;
 
 pub use self::{handle::Handle, server::Server};
@@ -95,4 +96,10 @@ faults! {
     CloseForgetsWaiters,
     /// Closing leaves a task behind.
     CloseLeavesTask,
+    /// A listing shows no waiters.
+    ListHidesWaiters,
+    /// A force-unlock does not notify the holder.
+    ForceIsSilent,
+    /// A force-unlock ends any grant, whatever its token.
+    ForceIgnoresToken,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Server {
 struct Connection {
     /// Bytes of requests that were not executed yet.
     input: Vec<u8>,
-    topic: Option<Vec<u8>>,
+    topics: Vec<Vec<u8>>,
 }
 
 /// One request, executed.
@@ -125,7 +125,7 @@ impl Server {
             [b"INFO", _] => resp::encoded(&Answer::Text(INFO.to_vec())),
             [b"TIME"] => resp::encoded(&self.look(now_us, |keys| keys.call("TIME", &[]))),
             [b"SUBSCRIBE", topic] => {
-                connection.topic = Some(topic.to_vec());
+                connection.topics.push(topic.to_vec());
                 resp::subscribed(topic)
             }
             [b"PUBLISH", topic, payload] => {
@@ -173,7 +173,8 @@ impl Server {
 
     fn pushes(&self, topic: &[u8], payload: &[u8]) -> Vec<(ConnectionId, Vec<u8>)> {
         let subscribed = self.connections.iter();
-        let subscribed = subscribed.filter(|(_, other)| other.topic.as_deref() == Some(topic));
+        let reads = |other: &Connection| other.topics.iter().any(|other| other == topic);
+        let subscribed = subscribed.filter(|(_, other)| reads(other));
         subscribed.map(|(id, _)| (*id, resp::message(topic, payload))).collect()
     }
 }

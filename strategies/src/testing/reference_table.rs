@@ -311,11 +311,12 @@ impl ReferenceTable {
     pub fn inspect(&self, key: &str) -> Option<Inspection> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
         let a = of_key.next()?;
-        let (token, _, end) = a.granted?;
+        let (token, at, end) = a.granted?;
         Some(Inspection {
             fencing_token: token,
             nonce: a.request.nonce,
             owner: (*a.request.owner).clone(),
+            held_for: Duration::from_millis(self.now - at),
             remaining: Duration::from_millis(end - self.now),
             waiters: of_key.count() as u64,
         })

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     CaseReport, Fixture, Outcome, Report,
-    cases::{basic, fences, identity, limits, queue, time},
+    cases::{basic, fences, identity, limits, operator, queue, time},
     context::{Context, Stop, Verdict},
     watchdog::Watchdog,
 };
@@ -18,7 +18,7 @@ pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
 /// A case of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Its number, 1 to 38.
+    /// Its number, 1 to 41.
     pub number: u8,
     /// The fact that must hold.
     pub name: &'static str,
@@ -37,7 +37,7 @@ macro_rules! case {
 }
 
 /// All cases, in the order of their numbers.
-const CASES: [(Case, Run); 38] = [
+const CASES: [(Case, Run); 41] = [
     case!(1, basic::a_free_key_is_granted_at_once, "trait: lock"),
     case!(2, basic::a_second_lock_waits, "trait: lock"),
     case!(3, basic::an_unlock_wakes_a_waiter, "trait: unlock"),
@@ -76,6 +76,9 @@ const CASES: [(Case, Run); 38] = [
     case!(36, limits::every_call_ends_while_the_backend_is_down, "rule 8"),
     case!(37, limits::the_client_recovers_with_its_backend, "rule 9"),
     case!(38, limits::closing_answers_every_waiter, "trait: close"),
+    case!(39, operator::a_listing_shows_held_keys_and_waiters, "operators"),
+    case!(40, operator::a_forced_unlock_notifies_and_passes_on, "operators"),
+    case!(41, operator::a_forced_unlock_spares_another_token, "operators"),
 ];
 
 /// The list of the cases.
@@ -91,8 +94,8 @@ pub fn cases() -> impl Iterator<Item = Case> {
 /// When [`CASE_VARIABLE`] is set and names no case. A panic inside a case fails that case only.
 pub async fn run(fixture: &dyn Fixture) -> Report {
     let chosen = std::env::var(CASE_VARIABLE).ok().map(|text| {
-        let number = text.parse().ok().filter(|number| (1..=38).contains(number));
-        number.expect("GAGGLE_CASE is the number of a case, 1 to 38")
+        let number = text.parse().ok().filter(|number| (1..=41).contains(number));
+        number.expect("GAGGLE_CASE is the number of a case, 1 to 41")
     });
     fixture.settle().await;
     let handle = fixture.open().await;
@@ -114,10 +117,10 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
 ///
 /// # Panics
 ///
-/// When there is no case of this number; they go from 1 to 38.
+/// When there is no case of this number; they go from 1 to 41.
 pub async fn run_case(fixture: &dyn Fixture, number: u8) -> CaseReport {
     let found = CASES.iter().find(|(case, _)| case.number == number);
-    let (case, run) = found.expect("cases are numbered 1 to 38");
+    let (case, run) = found.expect("cases are numbered 1 to 41");
     println!("conformance case {number} {}", case.name);
     let limit = fixture.time_limit();
     let _watchdog = Watchdog::start(format!("{number} {}", case.name), limit * 2);

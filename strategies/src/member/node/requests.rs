@@ -39,7 +39,7 @@ impl Node {
                     owner,
                 })
             }
-            Request::Unlock { nonce, key, copies, ours } => {
+            Request::Unlock { nonce, key, copies, ours, .. } => {
                 if !ours && !over_channel {
                     self.leadership.unlocks_foreign(nonce);
                 }
@@ -51,13 +51,18 @@ impl Node {
             Request::CheckHold { nonce, key, token } => {
                 let holder = group.table().holder(&key).map(|grant| (grant.nonce, grant.token));
                 if holder != Some((nonce, token)) {
-                    self.turn.events.push(Event::Lost { nonce, key, token });
+                    self.turn.events.push(Event::Lost { nonce, key, token, forced: None });
                 }
                 return Copies::One;
             }
             Request::CheckWaiter { nonce, .. } => {
                 // A repeated LOCK finds its position in the queue.
                 self.turn.events.push(Event::Forgotten { nonce });
+                return Copies::One;
+            }
+            Request::Scan { id, after, prefix, limit } => {
+                let (keys, next) = group.table().scan(after.as_ref(), &prefix, limit);
+                self.turn.events.push(Event::Scanned { id, keys, next });
                 return Copies::One;
             }
             Request::Inspect { id, key } => {
@@ -121,7 +126,8 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             Some(Event::Extended { id: *request, token: held.map(|(token, _)| token) })
         }
         Effect::Expired { key, nonce, token, .. } => {
-            Some(Event::Lost { nonce: *nonce, key: key.clone(), token: *token })
+            let (nonce, key, token) = (*nonce, key.clone(), *token);
+            Some(Event::Lost { nonce, key, token, forced: None })
         }
         _ => None,
     }

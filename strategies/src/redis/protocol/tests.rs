@@ -145,6 +145,32 @@ fn publication_of_another_version_is_not_read() {
 }
 
 #[test]
+fn forced_unlock_is_read_as_it_was_written() {
+    for (key, note) in [("k", "h, pid 1: it hangs"), ("a b\u{1f512}", ""), ("12 k", "12 k")] {
+        let payload = forced_payload(nonce(7), 41, key, note);
+        let read = forced(payload.as_bytes()).unwrap();
+        assert_eq!((read.nonce, read.token, &*read.key, &*read.note), (nonce(7), 41, key, note));
+        assert!(published(payload.as_bytes()).is_none());
+    }
+    let nonce = nonce(7);
+    for wrong in ["2 7 41 1 k", "3 NONCE 41 1 k", "2 NONCE x 1 k", "2 NONCE 41 9 k", "2 NONCE 41"] {
+        let wrong = wrong.replace("NONCE", &nonce.to_string());
+        assert_eq!(forced(wrong.as_bytes()), None, "{wrong}");
+    }
+    // The length ends within a character.
+    assert_eq!(forced(format!("2 {nonce} 41 1 \u{1f512}").as_bytes()), None);
+}
+
+#[test]
+fn scan_ends_at_the_cursor_zero() {
+    let names = || array(&[text("a"), text("b")]);
+    let (found, next) = scanned(array(&[text("17"), names()])).unwrap();
+    assert_eq!((found.len(), next.as_deref()), (2, Some("17")));
+    assert_eq!(scanned(array(&[text("0"), names()])).unwrap().1, None);
+    assert!(scanned(array(&[text("0")])).is_err() && scanned(Value::Nil).is_err());
+}
+
+#[test]
 fn label_with_spaces_is_shown_whole() {
     let value = format!("{} - 5 1 1 42 host + a\nb c", nonce(1));
     let shown = inspected(long(&[text(&value), Value::Int(700), Value::Int(2)])).unwrap();
@@ -187,6 +213,8 @@ proptest! {
         payload in proptest::collection::vec(any::<u8>(), 0..120),
     ) {
         let _ = published(&payload);
+        let _ = forced(&payload);
+        let _ = scanned(value.clone());
         let _ = locked(value.clone());
         let _ = unlocked(value.clone());
         let _ = extended(value.clone());

@@ -20,8 +20,8 @@ use tokio::{
 use super::{Fault, Server};
 use crate::{
     Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection,
-    Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Order,
-    REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, granted_deadline,
+    Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Operator,
+    Order, REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, granted_deadline,
     not_held, wait_until,
 };
 
@@ -37,7 +37,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// One process' use of a [`Server`].
 #[derive(Debug)]
 pub struct Handle {
-    server: Server,
+    pub(super) server: Server,
     holds: Holds,
     closed: watch::Sender<bool>,
     disconnected: AtomicBool,
@@ -47,30 +47,25 @@ pub struct Handle {
 
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
-        let (closed, _) = watch::channel(false);
-        Self {
-            server,
-            holds: Holds::default(),
-            closed,
-            disconnected: AtomicBool::new(false),
-            own: Mutex::default(),
-        }
+        let ((closed, _), holds) = (watch::channel(false), Holds::default());
+        server.watched().push(holds.clone());
+        Self { server, holds, closed, disconnected: AtomicBool::new(false), own: Mutex::default() }
     }
 
     fn now(&self) -> Instant {
         self.server.clock.now()
     }
 
-    fn is(&self, fault: Fault) -> bool {
+    pub(super) fn is(&self, fault: Fault) -> bool {
         self.server.is(fault)
     }
 
-    fn check_open(&self) -> Result<(), Error> {
+    pub(super) fn check_open(&self) -> Result<(), Error> {
         if *self.closed.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Waits until the server is up, at most for `limit`.
-    async fn served(&self, limit: Duration) -> Result<(), Error> {
+    pub(super) async fn served(&self, limit: Duration) -> Result<(), Error> {
         let mut up = self.server.up.subscribe();
         if *up.borrow() && !self.disconnected.load(Ordering::Relaxed) {
             return Ok(());
@@ -317,6 +312,10 @@ impl KeyedMutex for Handle {
             waiters: holder.waiters + self.server.polling(&row),
             ..holder
         }))
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{Fault, Handle};
-use crate::{Clock, Inspection, KeyedMutex, Local, TokioClock};
+use crate::{Clock, Holds, Inspection, KeyedMutex, Local, TokioClock};
 
 /// The granting side: a [`Local`] that can be stopped and lose its memory.
 ///
@@ -24,6 +24,8 @@ pub struct Server {
     pub(super) up: watch::Sender<bool>,
     /// [`Fault::GrantsTwo`] lets a waiter in beside the holder.
     pub(super) intrusions: Arc<Notify>,
+    /// The watched locks of every handle.
+    watched: Arc<Mutex<Vec<Holds>>>,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -64,13 +66,18 @@ impl Server {
             polls: 0,
         };
         let memory = Arc::new(Mutex::new(memory));
-        Self { fault, clock, up, intrusions: Arc::default(), memory }
+        let (intrusions, watched) = (Arc::default(), Arc::default());
+        Self { fault, clock, up, intrusions, watched, memory }
     }
 
     /// Another process' handle.
     #[must_use]
     pub fn open(&self) -> Handle {
         Handle::new(self.clone())
+    }
+
+    pub(super) fn watched(&self) -> MutexGuard<'_, Vec<Holds>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No call is answered from now on.

@@ -1,0 +1,215 @@
+//! `gaggle list`, `gaggle inspect` and `gaggle unlock`: who holds what, and the end of a lock.
+
+mod text;
+
+use std::{env, ffi::OsString, process::ExitCode};
+
+use gaggle::{Entry, ForcedUnlock, Inspection, ListOptions, Locker, Operator};
+use gaggle_strategies::limits::PAGE_MAX;
+use serde_json::{Value, json};
+
+use self::text::{details, table};
+use crate::{
+    failure::Failure,
+    output::say,
+    run::{Address, UrlArgs, checked_key, notice},
+    verbosity::Verbosity,
+};
+
+/// The exit code if nothing holds the key.
+const NOT_HELD: u8 = 1;
+const WRONG_USE: u8 = 2;
+
+/// The options of `gaggle list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    server: UrlArgs,
+    /// Only keys that begin with this text.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+    /// At most this many keys.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    limit: usize,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `gaggle inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    server: UrlArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The key.
+    key: OsString,
+}
+
+/// The options of `gaggle unlock`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UnlockArgs {
+    #[command(flatten)]
+    server: UrlArgs,
+    /// End the lock although its holder may still rely on it.
+    #[arg(long)]
+    force: bool,
+    /// End only the grant with this fencing token.
+    #[arg(long, value_name = "T")]
+    token: Option<u64>,
+    /// Why, for the logs.
+    #[arg(long, value_name = "TEXT", default_value = "no reason given")]
+    reason: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The key.
+    key: OsString,
+}
+
+/// `gaggle list`.
+pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
+    run(&args.server, async |locker| {
+        let (entries, is_cut) = entries(operator(locker), &args.prefix, args.limit).await?;
+        if args.json {
+            entries.iter().try_for_each(|entry| say(object(&entry.key, &entry.holder)))?;
+        } else if entries.is_empty() && !is_cut {
+            say("no key is held")?;
+        } else {
+            say(table(&entries))?;
+        }
+        if is_cut {
+            notice(&format!("there may be more than {} keys: give --limit", args.limit));
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// At most `limit` entries, and whether there may be more.
+async fn entries(
+    operator: &dyn Operator,
+    prefix: &str,
+    limit: usize,
+) -> Result<(Vec<Entry>, bool), Failure> {
+    let mut options = ListOptions::default().prefix(prefix).limit(limit.clamp(1, PAGE_MAX));
+    let mut entries: Vec<Entry> = Vec::new();
+    loop {
+        let page = operator.list(options.clone()).await.map_err(|error| Failure::of(&error))?;
+        entries.extend(page.entries);
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        // Two pages can have one key.
+        entries.dedup_by(|a, b| a.key == b.key);
+        let is_cut = entries.len() > limit || entries.len() == limit && page.next.is_some();
+        match page.next {
+            Some(next) if !is_cut => options = options.after(next),
+            _ => {
+                entries.truncate(limit);
+                return Ok((entries, is_cut));
+            }
+        }
+    }
+}
+
+/// `gaggle inspect`.
+pub(crate) fn inspect(args: InspectArgs) -> Result<ExitCode, Failure> {
+    let key = key(args.key)?;
+    run(&args.server, async |locker| {
+        let found = locker.inspect(&key).await.map_err(|error| Failure::of(&error))?;
+        let Some(holder) = found else {
+            if args.json {
+                say(json!({ "key": key, "held": false }))?;
+            } else {
+                say(format!("{key:?} is not held"))?;
+            }
+            return Ok(ExitCode::from(NOT_HELD));
+        };
+        if args.json {
+            say(object(&key, &holder))?
+        } else {
+            say(details(&key, &holder))?
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// `gaggle unlock`.
+pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
+    if !args.force {
+        return Err(Failure::new(
+            "unlock ends the lock of another process, which may write on until it is notified: add \
+             --force, and --token T to end one grant only",
+        ));
+    }
+    let key = key(args.key)?;
+    let user = env::var("USER").or_else(|_| env::var("LOGNAME")).unwrap_or_default();
+    let by = if user.is_empty() { String::new() } else { format!("{user}: ") };
+    let reason = format!("{by}{}", args.reason);
+    run(&args.server, async |locker| {
+        let forced = operator(locker).force_unlock(&key, args.token, &reason).await;
+        let forced = forced.map_err(|error| Failure::of(&error))?;
+        let (outcome, holder) = match &forced {
+            ForcedUnlock::Unlocked(holder) => ("unlocked", Some(holder)),
+            ForcedUnlock::NotHeld => ("not held", None),
+            ForcedUnlock::OtherToken(holder) => ("other token", Some(holder)),
+        };
+        let is_unlocked = outcome == "unlocked";
+        if args.json {
+            let mut object = holder.map_or_else(|| json!({ "key": key }), |it| object(&key, it));
+            object["outcome"] = outcome.into();
+            say(object)?;
+        } else if let Some(holder) = holder.filter(|_| is_unlocked) {
+            say(format!("{key:?} is unlocked, which was held:\n{}", details(&key, holder)))?;
+        } else if let Some(holder) = holder {
+            let text = details(&key, holder);
+            say(format!("{key:?} is held with another token, and nothing changed:\n{text}"))?;
+        } else {
+            say(format!("{key:?} is not held"))?;
+        }
+        Ok(ExitCode::from(if is_unlocked { 0 } else { NOT_HELD }))
+    })
+}
+
+fn key(argument: OsString) -> Result<String, Failure> {
+    checked_key(argument).map_err(|failure| failure.with_exit_code(WRONG_USE))
+}
+
+fn operator(locker: &Locker) -> &dyn Operator {
+    locker.operator().expect("every URL that is not refused is of a Redis, which has one")
+}
+
+/// Opens the Redis, runs a command on it, and closes it.
+fn run(
+    server: &UrlArgs,
+    command: impl AsyncFnOnce(&Locker) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    Verbosity::default().start_if_chosen()?;
+    let address = Address::find(server, false);
+    let address = address.map_err(|failure| failure.with_exit_code(WRONG_USE))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new("no runtime").because(&error))?;
+    runtime.block_on(async {
+        let locker = gaggle::open(address.url()).await.map_err(|error| Failure::of(&error))?;
+        let outcome = command(&locker).await;
+        locker.close().await;
+        outcome
+    })
+}
+
+/// A holder as JSON.
+fn object(key: &str, holder: &Inspection) -> Value {
+    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "key": key,
+        "held": true,
+        "token": holder.fencing_token,
+        "nonce": holder.nonce.to_string(),
+        "host": holder.owner.host,
+        "pid": holder.owner.pid,
+        "label": holder.owner.label,
+        "held_for_ms": ms(holder.held_for),
+        "remaining_ms": ms(holder.remaining),
+        "waiters": holder.waiters,
+    })
+}

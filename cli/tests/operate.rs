@@ -1,0 +1,146 @@
+//! Goal: `gaggle list`, `inspect` and `unlock` show and end the locks of other processes.
+//! Method: the built binary, a `redis-server` of the test's own, and jobs of `gaggle run` as
+//! holders.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+};
+
+use gaggle_channels::testing::RedisServer;
+use serde_json::Value;
+
+fn gaggle(url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(arguments).stdin(Stdio::null()).env("GAGGLE_URL", url);
+    command.env_remove("RUST_LOG").env("USER", "alice");
+    command
+}
+
+/// The exit code, the standard output and the standard error.
+fn finish(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = gaggle(url, arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A job that holds its key; its first line is its fencing token.
+fn hold(url: &str, key: &str) -> (Child, BufReader<ChildStdout>, u64) {
+    let job = ["--label", "nightly", key, "--", "sh", "-c", "echo $GAGGLE_FENCING_TOKEN; sleep 60"];
+    let mut command = gaggle(url, &[&["run"], &job[..]].concat());
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (process, output, line.trim().parse().unwrap())
+}
+
+fn end(mut job: Child) {
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&job),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    job.wait().unwrap();
+}
+
+#[test]
+fn list_and_inspect_show_the_holder() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let (code, out, _) = finish(&url, &["list"]);
+    assert_eq!((code, out.as_str()), (Some(0), "no key is held\n"));
+    let (code, out, _) = finish(&url, &["inspect", "jobs/1"]);
+    assert_eq!((code, out.as_str()), (Some(1), "\"jobs/1\" is not held\n"));
+
+    let long = format!("jobs/{}", "l".repeat(500));
+    let jobs = [hold(&url, "jobs/1"), hold(&url, &long), hold(&url, "other")];
+    let (code, out, err) = finish(&url, &["list", "--prefix", "jobs/"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{out}");
+    assert!(lines[0].starts_with("KEY ") && lines[1].starts_with("jobs/1 "), "{out}");
+    assert!(lines[1].ends_with(&jobs[0].2.to_string()), "{out}");
+
+    let (_, out, _) = finish(&url, &["list", "--json"]);
+    let objects: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let keys: Vec<&str> = objects.iter().map(|it| it["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["jobs/1", &long, "other"]);
+    assert_eq!(objects[0]["label"], "nightly");
+    assert_eq!(objects[0]["token"], jobs[0].2);
+    assert!(objects[0]["remaining_ms"].as_u64().unwrap() <= 10_000, "{out}");
+    let (_, out, err) = finish(&url, &["list", "--limit", "2"]);
+    assert!(out.lines().count() == 3 && err.contains("--limit"), "{out}{err}");
+
+    let (code, out, _) = finish(&url, &["inspect", &long]);
+    assert!(code == Some(0) && out.contains(&long) && out.contains("(nightly)"), "{out}");
+    let (_, out, _) = finish(&url, &["inspect", "other", "--json"]);
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((object["token"].as_u64(), object["waiters"].as_u64()), (Some(jobs[2].2), Some(0)));
+    jobs.into_iter().for_each(|(job, ..)| end(job));
+}
+
+#[test]
+fn forced_unlock_ends_the_job_of_the_holder() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let (holder, _output, token) = hold(&url, "k");
+    let (code, _, err) = finish(&url, &["unlock", "k"]);
+    assert!(code == Some(2) && err.contains("add --force"), "{err}");
+    let wrong = (token + 1).to_string();
+    let (code, out, _) = finish(&url, &["unlock", "k", "--force", "--token", &wrong]);
+    assert!(code == Some(1) && out.contains(&token.to_string()), "{out}");
+
+    let waiter = ["run", "--max-wait", "30s", "k", "--", "sh", "-c", "echo $GAGGLE_FENCING_TOKEN"];
+    let waiter = gaggle(&url, &waiter).stdout(Stdio::piped()).spawn().unwrap();
+    while !finish(&url, &["inspect", "k"]).1.contains("waiters  1") {}
+    let (correct, reason) = (token.to_string(), ["--reason", "it hangs"]);
+    let force = [&["unlock", "k", "--force", "--json", "--token", &correct], &reason[..]].concat();
+    let (code, out, err) = finish(&url, &force);
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, object["outcome"].as_str()), (Some(0), Some("unlocked")), "{out}{err}");
+    // The holder's command is ended by its loss, long before its lease could be.
+    let ended = holder.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(123), "{}", String::from_utf8_lossy(&ended.stderr));
+    let next = waiter.wait_with_output().unwrap().stdout;
+    let next: u64 = String::from_utf8(next).unwrap().trim().parse().unwrap();
+    assert!(next > token);
+    let (code, out, _) = finish(&url, &["unlock", "k", "--force"]);
+    assert_eq!((code, out.as_str()), (Some(1), "\"k\" is not held\n"));
+    let (code, out, _) = finish(&url, &["unlock", "k", "--force", "--json"]);
+    assert!(code == Some(1) && out.contains("not held"), "{out}");
+}
+
+#[test]
+fn wrong_use_is_refused_with_2() {
+    let member = "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@127.0.0.1:1";
+    for (url, arguments, part) in [
+        ("", &["list"] as &[&str], "set GAGGLE_URL"),
+        (member, &["list"], "voting member"),
+        ("local:", &["inspect", "k"], "excludes no other process"),
+        ("redis://127.0.0.1:1", &["list"], "127.0.0.1:1"),
+        ("redis://127.0.0.1:1", &["inspect", ""], "0 bytes"),
+        ("redis://127.0.0.1:1", &["inspect"], "<KEY>"),
+        ("redis://127.0.0.1:1", &["unlock", "k", "--force", "--token", "x"], "invalid value"),
+        ("redis://127.0.0.1:1", &["completions", "tcl"], "invalid value"),
+        ("redis://127.0.0.1:1", &["man", "nothing"], "no command"),
+    ] {
+        let (code, out, err) = finish(url, arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
+        assert!(err.contains(part), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn completions_and_manual_name_every_command() {
+    for arguments in [&["completions", "bash"] as &[&str], &["completions", "zsh"], &["man"]] {
+        let (code, out, err) = finish("", arguments);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        for command in ["run", "list", "inspect", "unlock", "bench"] {
+            assert!(out.contains(command), "{arguments:?}: {command}");
+        }
+    }
+    let (_, out, _) = finish("", &["man", "unlock"]);
+    assert!(out.starts_with(".ie") && out.contains("token") && out.contains("force"), "{out}");
+}

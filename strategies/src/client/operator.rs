@@ -1,0 +1,137 @@
+//! Listing and force-unlock, over any backend.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+
+use super::{
+    backend::Backend,
+    call::{Answer, Call, Query},
+    handle::Client,
+    pending::Pending,
+};
+use crate::{
+    Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Inspection, Instant, ListOptions, Lock,
+    Operator, Page, check_key,
+    operator::{check_reason, log_forced},
+};
+
+/// A page scans at most this often for its entries: few of many keys may be locks.
+const SCANS_PER_PAGE: usize = 16;
+
+#[async_trait]
+impl<B: Backend> Operator for Client<B> {
+    async fn list(&self, options: ListOptions) -> Result<Page, Error> {
+        options.check()?;
+        self.check_open()?;
+        let ListOptions { prefix, limit, after } = options;
+        // One scan can find a key twice.
+        let mut keys = BTreeSet::new();
+        let mut next = after.map(|cursor| cursor.0);
+        for _ in 0..SCANS_PER_PAGE {
+            let (found, rest) = self.scan(next, prefix.clone(), limit).await?;
+            keys.extend(found);
+            next = rest;
+            if keys.len() >= limit || next.is_none() {
+                break;
+            }
+        }
+        Ok(Page { entries: self.inspect_all(keys).await?, next: next.map(Cursor) })
+    }
+
+    async fn force_unlock(
+        &self,
+        key: &str,
+        token: Option<u64>,
+        reason: &str,
+    ) -> Result<ForcedUnlock, Error> {
+        check_key(key)?;
+        check_reason(reason)?;
+        let limit = self.clock.now().after(self.profile().request_timeout);
+        while self.clock.now() < limit {
+            self.catch_up(key, limit).await?;
+            let Some(found) = self.inspect(key).await? else { return Ok(ForcedUnlock::NotHeld) };
+            if token.is_some_and(|token| token != found.fencing_token) {
+                return Ok(ForcedUnlock::OtherToken(found));
+            }
+            if self.end_grant(key, &found, limit, reason).await? {
+                log_forced(key, &found, &self.owner, reason);
+                return Ok(ForcedUnlock::Unlocked(found));
+            }
+            // The holder has changed since the inspection.
+        }
+        Err(Error::Unknown)
+    }
+}
+
+impl<B: Backend> Client<B> {
+    async fn scan(
+        &self,
+        after: Option<Arc<str>>,
+        prefix: Arc<str>,
+        limit: usize,
+    ) -> Result<(Vec<Arc<str>>, Option<Arc<str>>), Error> {
+        let by = self.clock.now().after(self.profile().request_timeout);
+        match self.query(by, Query::Scan { after, prefix, limit }).await? {
+            Answer::Scanned { keys, next } => Ok((keys, next)),
+            Answer::Failed(error) => Err(error),
+            other => unreachable!("a scan is not answered by {other:?}"),
+        }
+    }
+
+    /// Inspects keys in one batch.
+    async fn inspect_all(&self, keys: BTreeSet<Arc<str>>) -> Result<Vec<Entry>, Error> {
+        let limit = self.clock.now().after(self.profile().request_timeout);
+        let begin = |key: Arc<str>| {
+            let id = self.next_id();
+            let query = Query::Inspect { key: key.clone() };
+            let call = Call::Query { id, limit, query };
+            Ok((key, self.send(call, Some(Call::Abandon { id }))?))
+        };
+        let pending: Vec<(Arc<str>, Pending<'_, _>)> =
+            keys.into_iter().map(begin).collect::<Result<_, Error>>()?;
+        let mut entries = Vec::new();
+        for (key, mut pending) in pending {
+            let answer = pending.answer().await.map_err(|_| self.end_error())?;
+            pending.disarm();
+            match answer {
+                Answer::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
+                Answer::Inspected(None) => {}
+                Answer::Failed(error) => return Err(error),
+                other => unreachable!("an inspection is not answered by {other:?}"),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Sends a request that changes nothing through the log of a group, so that the inspection
+    /// after it sees every grant before it: a member inspects its own table.
+    async fn catch_up(&self, key: &str, limit: Instant) -> Result<(), Error> {
+        if !self.profile().capabilities.waits_for_leader {
+            return Ok(());
+        }
+        let unknown = Lock::new(key, self.draws.nonce(), 0, None);
+        match self.extend_by(&unknown, DURATION_MIN, limit).await {
+            Err(Error::NotHolder) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends this grant. Returns whether it held the key.
+    async fn end_grant(
+        &self,
+        key: &str,
+        found: &Inspection,
+        limit: Instant,
+        reason: &str,
+    ) -> Result<bool, Error> {
+        let (id, note) = (self.next_id(), format!("{}: {reason}", self.owner).into());
+        let lock = Lock::new(key, found.nonce, found.fencing_token, None);
+        match self.ask(Call::Force { id, limit, lock, note }, None).await? {
+            Answer::Unlocked => Ok(true),
+            Answer::NotHeld => Ok(false),
+            Answer::Failed(error) => Err(error),
+            other => unreachable!("an unlock is not answered by {other:?}"),
+        }
+    }
+}

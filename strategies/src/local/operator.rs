@@ -1,0 +1,81 @@
+//! Listing and force-unlock of a [`Local`].
+
+use async_trait::async_trait;
+
+use super::{
+    Local,
+    shard::{SHARDS, shard_of},
+    yielding,
+};
+use crate::{
+    Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key,
+    lock_table::Command,
+    operator::{check_reason, log_forced},
+};
+
+impl Local {
+    /// The key after which a page continues names its shard.
+    fn page(&self, options: &ListOptions) -> Result<Page, Error> {
+        let ListOptions { prefix, limit, after } = options;
+        let mut after = after.as_ref().map(|cursor| cursor.0.clone());
+        let mut entries: Vec<Entry> = Vec::new();
+        for index in after.as_deref().map_or(0, shard_of)..SHARDS {
+            let mut access = self.shards.open(index)?;
+            access.step(&Command::Noop);
+            let table = &access.shard.table;
+            let (keys, next) = table.scan(after.as_ref(), prefix, limit - entries.len());
+            entries.extend(keys.into_iter().filter_map(|key| {
+                let holder = table.inspect(&key)?;
+                Some(Entry { key, holder })
+            }));
+            let is_full = entries.len() == *limit && index + 1 < SHARDS;
+            let next = next.or_else(|| Some(entries.last().filter(|_| is_full)?.key.clone()));
+            if next.is_some() {
+                return Ok(Page { entries, next: next.map(Cursor) });
+            }
+            after = None;
+        }
+        Ok(Page { entries, next: None })
+    }
+
+    fn end_grant(
+        &self,
+        key: &str,
+        token: Option<u64>,
+        reason: &str,
+    ) -> Result<ForcedUnlock, Error> {
+        let mut access = self.shards.access(key)?;
+        access.step(&Command::Noop);
+        let key = key.into();
+        let Some(found) = access.shard.table.inspect(&key) else {
+            return Ok(ForcedUnlock::NotHeld);
+        };
+        if token.is_some_and(|token| token != found.fencing_token) {
+            return Ok(ForcedUnlock::OtherToken(found));
+        }
+        access.force_unlock(&key, found.nonce);
+        let by = access.shard.owner.clone();
+        drop(access);
+        log_forced(&key, &found, &by, reason);
+        Ok(ForcedUnlock::Unlocked(found))
+    }
+}
+
+#[async_trait]
+impl Operator for Local {
+    async fn list(&self, options: ListOptions) -> Result<Page, Error> {
+        options.check()?;
+        yielding(self.page(&options)).await
+    }
+
+    async fn force_unlock(
+        &self,
+        key: &str,
+        token: Option<u64>,
+        reason: &str,
+    ) -> Result<ForcedUnlock, Error> {
+        check_key(key)?;
+        check_reason(reason)?;
+        yielding(self.end_grant(key, token, reason)).await
+    }
+}
