@@ -1,7 +1,7 @@
 //! Goal: members that speak TLS serve while their certificates are replaced.
 //!
-//! Method: three members over TCP, opened by URL; every file is replaced by one of another authority
-//! under load; then a member restarts with the new files.
+//! Method: three members over TCP, opened by URL; every file is replaced by one of another
+//! authority under load; then a member restarts with the new files.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{collections::BTreeMap, fs, time::Duration};

@@ -134,7 +134,7 @@ pub(crate) enum Output {
     /// An acquisition of this process can no longer be relied on.
     Lost {
         lock: Lock,
-        /// An operator or another process unlocked it: the process and the reason, as far as is known.
+        /// An operator or another process unlocked it: the process and the reason, if known.
         forced: Option<Arc<str>>,
     },
     /// An acquisition was unlocked by this process.

@@ -82,8 +82,8 @@ impl LockTable {
         })
     }
 
-    /// Up to `limit` held keys that begin with `prefix`, in the order of a snapshot, from behind the
-    /// key `after`; and behind which key to continue. It looks at a bounded number of rows.
+    /// Up to `limit` held keys that begin with `prefix`, in the order of a snapshot, from behind
+    /// the key `after`; and behind which key to continue. It looks at a bounded number of rows.
     #[must_use]
     pub fn scan(
         &self,
