@@ -7,8 +7,8 @@
 //!   publications. `waiters`: the waiters of this process, and when each is checked.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
 //!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `sentinel`:
-//!   the way to a master that Sentinels watch. `server`: which of them. `handshake`: whether the
-//!   server can hold locks.
+//!   the way to a master that Sentinels watch. `way`: which of them. `server`: whose address and
+//!   login. `handshake`: whether the server can hold locks.
 //!
 //! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
 //! reply. A waiter is queued by it, and granted by a publication, or by the reply to an UNLOCK of
@@ -32,6 +32,7 @@ mod script;
 mod sentinel;
 mod server;
 mod waiters;
+mod way;
 
 use self::backend::Backend;
 pub use self::options::{Queue, RedisOptions};

@@ -21,8 +21,8 @@ use super::{
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Locked, Malformed, Reply},
     request::{Encoder, Request},
-    server,
     waiters::Waiters,
+    way,
 };
 use crate::{
     Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives, UnavailableKind,
@@ -69,7 +69,7 @@ impl Backend {
     ) -> Result<Self, Error> {
         options.check()?;
         let (info, tls) = options.server.info()?;
-        let dial = dial.map_or_else(|| server::dial(&options, &info, tls), Ok)?;
+        let dial = dial.map_or_else(|| way::dial(&options, &info, tls), Ok)?;
         let mut draws = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));
         let handshake = Handshake {

@@ -1,22 +1,13 @@
-//! Which server a handle uses, with which login, and the way there.
+//! Which server a handle uses, and with which login.
 
 use std::fmt;
 
-use gaggle_channels::url::check_login;
 #[cfg(feature = "tls")]
-use gaggle_channels::{
-    ChannelError,
-    tls::{TlsClient, TlsFiles},
-};
+use gaggle_channels::tls::TlsFiles;
+use gaggle_channels::url::check_login;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisError};
 
-#[cfg(feature = "tls")]
-use super::dial::TlsWay;
-use super::{
-    dial::{Dial, Direct, Transport},
-    options::RedisOptions,
-    sentinel::{SentinelDial, Sentinels},
-};
+use super::sentinel::Sentinels;
 use crate::Error;
 
 /// The server as it was given.
@@ -78,47 +69,10 @@ impl Server {
     }
 }
 
-const URL: &str = "redis://[user:password@]host[:port][/db]";
+pub(super) const URL: &str = "redis://[user:password@]host[:port][/db]";
 
-fn invalid(value: String, limit: &str) -> Error {
+pub(super) fn invalid(value: String, limit: &str) -> Error {
     Error::InvalidOptions { field: "url", value, limit: limit.into() }
-}
-
-/// The way to the server of these options.
-pub(super) fn dial(
-    options: &RedisOptions,
-    info: &ConnectionInfo,
-    tls: bool,
-) -> Result<Box<dyn Dial>, Error> {
-    let transport = transport(options, tls)?;
-    Ok(match &options.server.sentinels {
-        None => Box::new(Direct { address: info.addr().clone(), transport }),
-        Some(sentinels) => {
-            Box::new(SentinelDial::new(sentinels.clone(), transport, options.connect_timeout))
-        }
-    })
-}
-
-#[cfg(feature = "tls")]
-fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
-    let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
-        return Ok(Transport::default());
-    };
-    let client = TlsClient::new(&files).map_err(|error| match error {
-        ChannelError::InvalidOptions { field, problem } => {
-            Error::InvalidOptions { field, value: "a file".into(), limit: problem }
-        }
-        error => invalid(error.to_string(), URL),
-    })?;
-    Ok(Transport { tls: Some(TlsWay { client, name, patience: options.connect_timeout / 2 }) })
-}
-
-#[cfg(not(feature = "tls"))]
-fn transport(_: &RedisOptions, tls: bool) -> Result<Transport, Error> {
-    match tls {
-        true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
-        false => Ok(Transport::default()),
-    }
 }
 
 /// Not shown: any part of an invalid URL may be a part of a password.

@@ -1,0 +1,55 @@
+//! The way to a server: directly or by Sentinels, over TLS or not.
+
+#[cfg(feature = "tls")]
+use gaggle_channels::{ChannelError, tls::TlsClient};
+use redis::ConnectionInfo;
+
+#[cfg(feature = "tls")]
+use super::{
+    dial::TlsWay,
+    server::{Tls, URL},
+};
+use super::{
+    dial::{Dial, Direct, Transport},
+    options::RedisOptions,
+    sentinel::SentinelDial,
+    server::invalid,
+};
+use crate::Error;
+
+/// The way to the server of these options.
+pub(super) fn dial(
+    options: &RedisOptions,
+    info: &ConnectionInfo,
+    tls: bool,
+) -> Result<Box<dyn Dial>, Error> {
+    let transport = transport(options, tls)?;
+    Ok(match &options.server.sentinels {
+        None => Box::new(Direct { address: info.addr().clone(), transport }),
+        Some(sentinels) => {
+            Box::new(SentinelDial::new(sentinels.clone(), transport, options.connect_timeout))
+        }
+    })
+}
+
+#[cfg(feature = "tls")]
+fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+    let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
+        return Ok(Transport::default());
+    };
+    let client = TlsClient::new(&files).map_err(|error| match error {
+        ChannelError::InvalidOptions { field, problem } => {
+            Error::InvalidOptions { field, value: "a file".into(), limit: problem }
+        }
+        error => invalid(error.to_string(), URL),
+    })?;
+    Ok(Transport { tls: Some(TlsWay { client, name, patience: options.connect_timeout / 2 }) })
+}
+
+#[cfg(not(feature = "tls"))]
+fn transport(_: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+    match tls {
+        true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
+        false => Ok(Transport::default()),
+    }
+}
