@@ -1,0 +1,80 @@
+//! Goal: `gaggle cert` and `gaggle secret` make files with which members open.
+//!
+//! Method: the binary, `openssl verify` and `gaggle::open`.
+#![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+use std::process::{Command, Output};
+
+fn gaggle(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gaggle")).args(arguments).output().unwrap()
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_build_without_tls_names_the_feature() {
+    for arguments in [&["secret"][..], &["cert", "ca"]] {
+        let refused = gaggle(arguments);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("feature tls"), "{refused:?}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn two_commands_make_the_files_of_a_cluster() {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use gaggle_channels::testing::free_port;
+
+    let dir = std::env::temp_dir().join(format!("gaggle-cert-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let shown = dir.to_str().unwrap();
+    let file = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    for arguments in [
+        &["cert", "ca", "--dir", shown][..],
+        &["cert", "member", "a", "b", "--cluster", "c", "--dir", shown],
+        &["secret", &file("secret")],
+    ] {
+        let made = gaggle(arguments);
+        assert!(made.status.success(), "{arguments:?}: {made:?}");
+    }
+    for name in ["ca.pem", "ca-key.pem", "a.pem", "a-key.pem", "b.pem", "b-key.pem", "secret"] {
+        let mode = fs::metadata(file(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let verified = Command::new("openssl")
+        .args(["verify", "-CAfile", &file("ca.pem"), "-verify_hostname", "a.member.c.gaggle"])
+        .arg(file("a.pem"))
+        .output()
+        .unwrap();
+    assert!(verified.status.success(), "{verified:?}");
+    let (a, b) = (free_port(), free_port());
+    let url = format!(
+        "gaggle+tcp://127.0.0.1:{a}?cluster=c&name=a&peers=a@127.0.0.1:{a},b@127.0.0.1:{b}"
+    );
+    let by_files = format!(
+        "{url}&tls_ca={}&tls_cert={}&tls_key={}",
+        file("ca.pem"),
+        file("a.pem"),
+        file("a-key.pem")
+    );
+    for url in [by_files.clone(), format!("{url}&secret_file={}", file("secret"))] {
+        gaggle::open(&url).await.unwrap().close().await;
+    }
+    let wrong = gaggle::open(&by_files.replace("a-key.pem", "b-key.pem")).await.unwrap_err();
+    assert!(wrong.to_string().contains("option tls_key: "), "{wrong}");
+    // None is overwritten, and no name becomes a path.
+    for (arguments, problem) in [
+        (&["cert", "ca", "--dir", shown][..], "File exists"),
+        (&["cert", "member", "../a", "--cluster", "c", "--dir", shown], "DNS name"),
+        (&["cert", "member", "n", "--cluster", "C", "--dir", shown], "DNS name"),
+        (&["cert", "member", "n", "--cluster", "c", "--dir", "/nowhere"], "No such file"),
+    ] {
+        let refused = gaggle(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
+    }
+    let printed = gaggle(&["secret"]).stdout;
+    assert_eq!(printed.len(), 45, "32 bytes in base64, and a line's end");
+    fs::remove_dir_all(dir).unwrap();
+}
