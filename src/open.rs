@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod effects;
 mod error;
+mod hosts;
 #[cfg(feature = "raft")]
 mod member;
 #[cfg_attr(
@@ -36,6 +37,9 @@ use crate::Locker;
 /// | `local:` | [`Local`]: a new table in this process; clone the [`Locker`] to share it |
 /// | `noop:` | [`Noop`]: grants every request; only for checking that a test can fail |
 /// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`]; by default port 6379, database 0 |
+/// | `rediss://…` | the same over TLS, with the feature `tls` |
+/// | `redis+sentinel://[user[:password]@]s1,s2:26380,…/MASTER[/db]` | [`Redis`] by its Sentinels |
+/// | `rediss+sentinel://…` | the same over TLS |
 /// | `redis+unix:///path/of/socket` | [`Redis`] over a Unix socket |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that all URLs of the cluster share |
 /// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
@@ -47,12 +51,17 @@ use crate::Locker;
 /// [`Raft`]: gaggle_strategies::Raft
 ///
 /// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for
-/// characters that a URL cannot contain. Options of `redis:` and `redis+unix:`
+/// characters that a URL cannot contain. Options of `redis:`, `rediss:`,
+/// `redis+sentinel:`, `rediss+sentinel:` and `redis+unix:`
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `db` | `0` | number of the database; `redis+unix:` only |
 /// | `user`, `pass` | none | user and password; `redis+unix:` only |
+/// | `tls_ca` | the system's | file of the authorities that sign certificates; `rediss` only |
+/// | `tls_cert`, `tls_key` | none | files of an own certificate and its key; `rediss` only |
+/// | `tls_name` | the host | the name in the server's certificate; `rediss` only |
+/// | `sentinel_user`, `sentinel_password` | none | login at the Sentinels |
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
 /// | `namespace` | `gaggle` | first part of every key; namespaces are independent |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
@@ -76,7 +85,7 @@ use crate::Locker;
 /// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///
 /// With `outside_max`, which is the same at each member, a new group grants nothing for that long.
-/// Durations are whole `ms` or `s`. Connections to a Redis are plain text: there is no `rediss:`.
+/// Durations are whole `ms` or `s`. The Redis of a channel is reached in plain text.
 ///
 /// A member forms or joins its cluster in the background; locks wait for it within their
 /// `max_wait`, and [`Locker::ready`] completes when it votes.
@@ -127,6 +136,11 @@ pub async fn open(url: &str) -> Result<Locker, OpenError> {
 fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
     let (field, problem) = match &error {
         // Without the value, which may be text of the URL.
+        OpenError::Strategy(Error::InvalidOptions { field, limit, .. })
+            if field.starts_with("tls_") =>
+        {
+            (*field, limit.clone())
+        }
         OpenError::Strategy(Error::InvalidOptions { field, limit, .. }) => {
             (*field, format!("the limit is {limit}"))
         }

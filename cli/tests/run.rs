@@ -237,7 +237,7 @@ fn bad_input_is_refused_before_any_request() {
         (&["--url", "local:", "k", "--", "true"], "excludes no other process"),
         (&["--url", "noop:", "k", "--", "true"], "excludes no other process"),
         (&["--url", member, "k", "--", "true"], "voting member"),
-        (&["--url", "rediss://h", "k", "--", "true"], "rediss"),
+        (&["--url", "redis+sentinel://h", "k", "--", "true"], "the path is not /MASTER"),
         (&["--url", "redis://h?queue=lifo", "k", "--", "true"], "option queue"),
         (&["--url", "h:secret@", "k", "--", "true"], "unknown scheme"),
     ] {

@@ -13,10 +13,13 @@ use super::{
 };
 
 /// A value for each option, and how it appears in the options of strategy and channel.
-const EFFECTS: [(&str, &str, &str); 20] = [
+const EFFECTS: [(&str, &str, &str); 23] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
+    ("sentinel_user", "she", "sentinel_user=she"),
+    ("sentinel_password", "s3cr", "sentinel_password=s3cr"),
+    ("tls_name", "n7", "name: Some(\"n7\")"),
     ("queue", "none", "queue: None"),
     ("namespace", "orders", "namespace: \"orders\""),
     ("allow_eviction", "true", "allow_eviction: true"),
@@ -46,6 +49,8 @@ pub(super) fn opened_with(text: &str) -> String {
             redis::socket(&url, &Options::parse(scheme, url.query().unwrap_or_default()).unwrap())
         }
         Kind::Redis | Kind::Member(_, Transport::Redis) => redis::server(scheme, &url),
+        // Their login is not shown either.
+        Kind::Sentinel { .. } => Ok(text.to_owned()),
         _ => Ok(String::new()),
     };
     format!("{} {target:?}", server.unwrap())
@@ -57,6 +62,9 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
     let mut options: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
     if option == "size" {
         options.remove("members");
+    }
+    if option == "sentinel_user" {
+        options.insert("sentinel_password".into(), "x".into());
     }
     // These are given together.
     if option.starts_with("tls_") {

@@ -4,16 +4,31 @@ use gaggle_strategies::{Queue, RedisOptions};
 use url::Url;
 
 use super::{
-    options::Options,
+    options::{Options, decode},
     scheme::{Kind, Scheme, has_user},
 };
 use crate::OpenError;
 
 /// The options of the Redis strategy.
-pub(super) fn parse(url: &Url, options: &Options) -> Result<RedisOptions, OpenError> {
-    let server = match options.scheme.kind {
-        Kind::RedisSocket => socket(url, options)?,
-        _ => server(options.scheme, url)?,
+pub(super) fn parse(
+    url: &Url,
+    hosts: &[String],
+    options: &Options,
+) -> Result<RedisOptions, OpenError> {
+    let kind = options.scheme.kind;
+    if !hosts.is_empty() && !matches!(kind, Kind::Sentinel { .. }) {
+        return Err(options.scheme.invalid_url("it has several hosts"));
+    }
+    if cfg!(not(feature = "tls")) && matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true }) {
+        return Err(OpenError::FeatureOff { scheme: "rediss", feature: "tls" });
+    }
+    let (server, master) = match kind {
+        Kind::RedisSocket => (socket(url, options)?, None),
+        Kind::Sentinel { .. } => {
+            let (server, master) = by_sentinels(options.scheme, url)?;
+            (server, Some(master))
+        }
+        _ => (server(options.scheme, url)?, None),
     };
     if options.text("queue") == Some("passing") {
         let problem = "passing was removed: write queue=fifo, or leave the option out";
@@ -21,6 +36,18 @@ pub(super) fn parse(url: &Url, options: &Options) -> Result<RedisOptions, OpenEr
     }
     let queue = options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?;
     let mut redis = RedisOptions::new(server).queue(queue);
+    if let Some(master) = master {
+        redis = sentinels(redis, master, url, hosts, options)?;
+    }
+    #[cfg(feature = "tls")]
+    if matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true }) {
+        let path = |option| options.text(option).map(Into::into);
+        let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
+        redis = redis.tls(gaggle_channels::tls::TlsFiles { ca, cert, key });
+        if options.text("tls_name").is_some() {
+            redis = redis.tls_name(options.required("tls_name")?);
+        }
+    }
     if options.text("namespace").is_some() {
         redis = redis.namespace(options.required("namespace")?);
     }
@@ -42,8 +69,52 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     }
     let mut server = url.clone();
     server.set_query(None);
-    let (_, rest) = server.as_str().split_once(':').expect("a URL has a colon");
-    Ok(format!("redis:{rest}"))
+    let (name, rest) = server.as_str().split_once(':').expect("a URL has a colon");
+    let plain = if name.starts_with("rediss") { "rediss" } else { "redis" };
+    Ok(format!("{plain}:{rest}"))
+}
+
+/// Login, database and transport as a server has them, and the master's name: the path is
+/// `/MASTER[/db]`.
+fn by_sentinels(scheme: &Scheme, url: &Url) -> Result<(String, String), OpenError> {
+    let path = url.path().strip_prefix('/').unwrap_or_default();
+    let (master, database) = path.split_once('/').unwrap_or((path, ""));
+    let master = decode(master).filter(|master| !master.is_empty());
+    let Some(master) = master else {
+        return Err(scheme.invalid_url("the path is not /MASTER or /MASTER/DATABASE"));
+    };
+    let mut one = url.clone();
+    one.set_path(database);
+    Ok((server(scheme, &one)?, master.into_owned()))
+}
+
+/// Adds the Sentinels, each a host with or without a port.
+fn sentinels(
+    redis: RedisOptions,
+    master: String,
+    url: &Url,
+    hosts: &[String],
+    options: &Options,
+) -> Result<RedisOptions, OpenError> {
+    let scheme = options.scheme;
+    let first = || match url.port() {
+        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
+        None => url.host_str().unwrap_or_default().to_owned(),
+    };
+    let hosts = if hosts.is_empty() { vec![first()] } else { hosts.to_vec() };
+    for host in &hosts {
+        let is_host = Url::parse(&format!("redis://{host}"))
+            .is_ok_and(|url| url.has_host() && !has_user(&url) && !host.is_empty());
+        if !is_host {
+            return Err(scheme.invalid_url("a Sentinel is no host or host:port"));
+        }
+    }
+    let redis = redis.sentinels(master, hosts);
+    match (options.text("sentinel_user"), options.text("sentinel_password")) {
+        (Some(_), None) => Err(scheme.missing("sentinel_password")),
+        (_, None) => Ok(redis),
+        (user, Some(password)) => Ok(redis.sentinel_login(user, password)),
+    }
 }
 
 /// The server alone, in the form that redis-rs and redis-cli know:

@@ -20,6 +20,12 @@ pub(super) enum Kind {
     Noop,
     /// One Redis over TCP.
     Redis,
+    /// The same over TLS.
+    RedisTls,
+    /// The master that Sentinels know, over TCP or, if `tls`, over TLS.
+    Sentinel {
+        tls: bool,
+    },
     /// One Redis over a Unix socket.
     RedisSocket,
     Member(Policy, Transport),
@@ -47,6 +53,13 @@ macro_rules! member_options {
     };
 }
 
+/// The options of the Redis strategy, after those of its place.
+macro_rules! redis_options {
+    ($($option:literal),*) => {
+        &[$($option,)* "queue", "namespace", "allow_eviction", "request_timeout"]
+    };
+}
+
 const ON_MEMORY: &[&str] = member_options!["name", "members", "size"];
 const ON_REDIS: &[&str] = member_options!["cluster", "name", "members", "size"];
 const ON_TCP: &[&str] = member_options![
@@ -64,15 +77,40 @@ pub(super) const SCHEMES: &[Scheme] = &[
     Scheme {
         name: "redis",
         kind: Kind::Redis,
-        options: &["queue", "namespace", "allow_eviction", "request_timeout"],
+        options: redis_options![],
         example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "rediss",
+        kind: Kind::RedisTls,
+        options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
+        example: "rediss://redis.example.com:6379/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "redis+sentinel",
+        kind: Kind::Sentinel { tls: false },
+        options: redis_options!["sentinel_user", "sentinel_password"],
+        example: "redis+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "rediss+sentinel",
+        kind: Kind::Sentinel { tls: true },
+        options: redis_options![
+            "sentinel_user",
+            "sentinel_password",
+            "tls_ca",
+            "tls_cert",
+            "tls_key",
+            "tls_name"
+        ],
+        example: "rediss+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
     },
     Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
     Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
     Scheme {
         name: "redis+unix",
         kind: Kind::RedisSocket,
-        options: &["db", "user", "pass", "queue", "namespace", "allow_eviction", "request_timeout"],
+        options: redis_options!["db", "user", "pass"],
         example: "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
     },
     Scheme {
@@ -122,7 +160,9 @@ impl Scheme {
         }
         let plain = name.replace("rediss", "redis");
         match SCHEMES.iter().find(|scheme| scheme.name == plain) {
-            Some(scheme) => Err(scheme.invalid_url("TLS to Redis (rediss) is not supported")),
+            Some(scheme) => {
+                Err(scheme.invalid_url("TLS to the Redis of a channel (rediss) is not supported"))
+            }
             None => Err(OpenError::UnknownScheme { example: Self::nearest(name).example }),
         }
     }
@@ -152,7 +192,13 @@ impl Scheme {
 
     /// Whether a user and a password may stand before the host.
     pub(super) fn has_user(&self) -> bool {
-        matches!(self.kind, Kind::Redis | Kind::Member(_, Transport::Redis))
+        matches!(
+            self.kind,
+            Kind::Redis
+                | Kind::RedisTls
+                | Kind::Sentinel { .. }
+                | Kind::Member(_, Transport::Redis)
+        )
     }
 
     pub(super) fn invalid_url(&self, problem: impl Into<String>) -> OpenError {

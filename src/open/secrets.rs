@@ -73,6 +73,9 @@ proptest! {
         });
         for form in [
             format!("redis://{user}:{pass}@127.0.0.1:1/2?queue=none"),
+            format!("rediss://{user}:{pass}@h/2?tls_name=h"),
+            format!("redis+sentinel://{user}:{pass}@a:1,b/m/2?sentinel_password={pass}"),
+            format!("rediss+sentinel://h/m?sentinel_user={user}&sentinel_password={pass}"),
             format!("redis+unix:///run/r.sock?user={user}&pass={pass}"),
             format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
         ] {

@@ -10,6 +10,7 @@ use super::member::Member;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::{
+    hosts,
     options::Options,
     scheme::{Kind, Scheme},
 };
@@ -31,8 +32,10 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     if meant.has_user() {
         check_login(text).map_err(|problem| meant.invalid_url(problem))?;
     }
+    // Several hosts are no URL: the first stands for all.
+    let (text, hosts) = hosts::split(text);
     // The parser's errors do not quote the text.
-    let url = Url::parse(text).map_err(|error| match error {
+    let url = Url::parse(&text).map_err(|error| match error {
         _ if text.trim().is_empty() => meant.invalid_url("it is empty"),
         ParseError::RelativeUrlWithoutBase => Scheme::missing_in_url(),
         error => meant.invalid_url(error.to_string()),
@@ -52,9 +55,11 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         Kind::Local => Ok(Target::Local),
         Kind::Noop => Ok(Target::Noop),
         #[cfg(feature = "redis")]
-        Kind::Redis | Kind::RedisSocket => redis::parse(&url, &options).map(Target::Redis),
+        Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {
+            redis::parse(&url, &hosts, &options).map(Target::Redis)
+        }
         #[cfg(not(feature = "redis"))]
-        Kind::Redis | Kind::RedisSocket => {
+        Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {
             Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" })
         }
         #[cfg(feature = "raft")]

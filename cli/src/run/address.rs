@@ -73,20 +73,29 @@ impl Address {
             return Err(wrong(&problem));
         }
         check_login(text).map_err(wrong)?;
+        let (one, others) = first_host(text);
         let mut public =
-            Url::parse(text).map_err(|error| wrong(&format!("invalid URL: {error}")))?;
+            Url::parse(&one).map_err(|error| wrong(&format!("invalid URL: {error}")))?;
         // A URL without a host has no password.
         let _ = public.set_password(None);
         let kept: Vec<_> =
-            public.query_pairs().into_owned().filter(|(name, _)| name != "pass").collect();
+            public.query_pairs().into_owned().filter(|(name, _)| !is_secret(name)).collect();
         if public.query().is_some() && kept.len() < public.query_pairs().count() {
             public.query_pairs_mut().clear().extend_pairs(kept);
         }
         let shown = match scheme.as_str() {
             "redis+unix" => public.path().to_owned(),
+            "redis+sentinel" | "rediss+sentinel" => {
+                let host = public.host_str().unwrap_or_default();
+                format!("{} of the Sentinels {host}{others}", public.path().trim_matches('/'))
+            }
             _ => redis_address(text),
         };
-        Ok(Self { url: text.to_owned(), public: public.into(), shown })
+        let mut public = String::from(public);
+        if let Some((_, end)) = authority(&public) {
+            public.insert_str(end, &others);
+        }
+        Ok(Self { url: text.to_owned(), public, shown })
     }
 
     /// The URL to open, with its password.
@@ -105,10 +114,31 @@ impl Address {
     }
 
     fn has_password(&self) -> bool {
-        Url::parse(&self.url).is_ok_and(|url| {
-            url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass")
+        Url::parse(&first_host(&self.url).0).is_ok_and(|url| {
+            url.password().is_some() || url.query_pairs().any(|(name, _)| is_secret(&name))
         })
     }
+}
+
+/// Whether an option of a URL is a password.
+fn is_secret(option: &str) -> bool {
+    matches!(option, "pass" | "sentinel_password")
+}
+
+/// Where login and hosts of a URL begin and end.
+fn authority(text: &str) -> Option<(usize, usize)> {
+    let begin = text.find("//")? + 2;
+    let end = text[begin..].find(['/', '?', '#']).map_or(text.len(), |at| begin + at);
+    Some((begin, end))
+}
+
+/// The URL without the hosts after the first, and those with their commas: several are no URL.
+fn first_host(text: &str) -> (String, String) {
+    let whole = || (text.to_owned(), String::new());
+    let Some((begin, end)) = authority(text) else { return whole() };
+    let hosts = text[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
+    let Some(comma) = text[hosts..end].find(',').map(|at| hosts + at) else { return whole() };
+    ([&text[..comma], &text[end..]].concat(), text[comma..end].to_owned())
 }
 
 fn is_open_to_others(path: &Path) -> bool {
@@ -136,9 +166,17 @@ mod tests {
 
     #[test]
     fn public_url_has_no_password() {
+        const SENTINELS: &str = "m of the Sentinels h,i:8";
         for (url, public, shown, secret) in [
             ("redis://a:b@h:7/2", "redis://a@h:7/2", "h:7/2", true),
             ("redis://h?queue=none", "redis://h?queue=none", "h:6379", false),
+            ("redis+sentinel://a:b@h:7,i:8/m", "redis+sentinel://a@h:7,i:8/m", SENTINELS, true),
+            (
+                "rediss+sentinel://h:7,i:8/m?sentinel_password=x&queue=none",
+                "rediss+sentinel://h:7,i:8/m?queue=none",
+                SENTINELS,
+                true,
+            ),
             ("redis+unix:///r.sock?db=1&pass=x", "redis+unix:///r.sock?db=1", "/r.sock", true),
         ] {
             let address = Address::parse(url).map_err(|failure| failure.to_string()).unwrap();
