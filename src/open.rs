@@ -165,7 +165,7 @@ fn open_target(target: Target) -> BoxFuture<'static, Result<Locker, OpenError>> 
             Target::Noop => Ok(Locker::new(Noop::new())),
             #[cfg(feature = "redis")]
             Target::Redis(options) => {
-                Ok(Locker::new(gaggle_strategies::Redis::open(options).await?))
+                Ok(Locker::new(gaggle_strategies::Redis::open(*options).await?))
             }
             #[cfg(feature = "raft")]
             Target::Member(member) => member.open().await,

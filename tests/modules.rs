@@ -32,7 +32,7 @@ impl Package {
             let text = fs::read_to_string(file).unwrap();
             let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
             for child in children(&text) {
-                let path = [module.as_slice(), &[child.clone()]].concat();
+                let path = [module.as_slice(), std::slice::from_ref(&child)].concat();
                 self.add(&folder.join(&child), &[folder.join(format!("{child}.rs"))], path);
             }
             self.0.entry(module.clone()).or_default().push_str(&text);
@@ -155,7 +155,7 @@ fn cycle(edges: &Edges, parent: &Names, start: &str) -> Option<Names> {
     while let Some(path) = paths.pop() {
         let last = path.last().unwrap();
         for (_, _, to) in edges.iter().filter(|(at, from, _)| at == parent && from == last) {
-            let longer = [path.as_slice(), &[to.clone()]].concat();
+            let longer = [path.as_slice(), std::slice::from_ref(to)].concat();
             if to == start {
                 return Some(longer);
             }

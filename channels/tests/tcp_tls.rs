@@ -170,7 +170,8 @@ async fn openssl_clients_are_refused_with_the_reason() {
     ours.issue_for("expired", &member("a"), Validity { from: 0, until: 1_700_000_000 });
     ours.issue_for("early", &member("a"), Validity { from: 4_102_444_800, until: 4_202_444_800 });
     let Pair { a, b, at } = pair(["a", "b"].map(|n| files(&ours, n)), None, free_address()).await;
-    let cases: [(Option<(&Certificates, &str)>, &str, &str); 8] = [
+    type Shown<'a> = Option<(&'a Certificates, &'a str)>;
+    let cases: [(Shown<'_>, &str, &str); 8] = [
         (None, "-tls1_3", "the other side has no certificate"),
         (Some((&foreign, "a")), "-tls1_3", "not signed by one of tls_ca"),
         (Some((&ours, "expired")), "-tls1_3", "certificate expired at 2023-11-14T22:13:20Z"),

@@ -126,9 +126,9 @@ pub(crate) fn inspect(args: InspectArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(NOT_HELD));
         };
         if args.json {
-            say(object(&key, &holder))?
+            say(object(&key, &holder))?;
         } else {
-            say(details(&key, &holder))?
+            say(details(&key, &holder))?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -140,7 +140,7 @@ fn overlap(tool: Tool, fault: Fault) -> Option<u64> {
     next.envs(lock.get_envs().filter_map(|(name, value)| Some((name, value?))));
     next.args(["bash", "-c", "echo $EPOCHREALTIME; sleep 1"]).env("LC_ALL", "C");
     let next = next.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let next = next.spawn().unwrap();
+    let mut next = next.spawn().unwrap();
     thread::sleep(Duration::from_millis(500));
     match fault {
         Fault::Killed => send(job.id(), Signal::KILL),
@@ -152,7 +152,8 @@ fn overlap(tool: Tool, fault: Fault) -> Option<u64> {
         }
     }
     let mut granted = String::new();
-    BufReader::new(next.stdout.unwrap()).read_line(&mut granted).unwrap();
+    BufReader::new(next.stdout.take().unwrap()).read_line(&mut granted).unwrap();
+    next.wait().unwrap();
     thread::sleep(WATCHED);
     let group = Pid::from_raw(job.id().try_into().unwrap()).unwrap();
     // What is left of the job; a command of `gaggle run` is dead, and in a group of its own.

@@ -22,7 +22,7 @@ pub(crate) enum Target {
     Local,
     Noop,
     #[cfg(feature = "redis")]
-    Redis(RedisOptions),
+    Redis(Box<RedisOptions>),
     #[cfg(feature = "raft")]
     Member(Box<Member>),
 }
@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         Kind::Noop => Ok(Target::Noop),
         #[cfg(feature = "redis")]
         Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {
-            redis::parse(&url, &hosts, &options).map(Target::Redis)
+            redis::parse(&url, &hosts, &options).map(Box::new).map(Target::Redis)
         }
         #[cfg(not(feature = "redis"))]
         Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {

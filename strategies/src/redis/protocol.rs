@@ -224,8 +224,11 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
     })
 }
 
+/// The keys of a part of a scan, and the cursor of the next part, if there is one.
+pub(super) type Scanned = (Vec<Vec<u8>>, Option<Arc<str>>);
+
 /// Reads the answer to `SCAN`: names, and where to continue if there may be more.
-pub(super) fn scanned(value: Value) -> Read<(Vec<Vec<u8>>, Option<Arc<str>>)> {
+pub(super) fn scanned(value: Value) -> Read<Scanned> {
     let mut parts = array(Some(value))?.into_iter();
     let cursor = String::from_utf8(bytes(parts.next())?).map_err(|_| "cursor")?;
     let names = array(parts.next())?.into_iter().map(|name| bytes(Some(name)));
