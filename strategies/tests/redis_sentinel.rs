@@ -107,6 +107,8 @@ async fn failover_is_followed_and_loss_notified() {
     let _: u64 = master.command(&["WAIT", "2", "5000"]).await;
     // A lease that no replica knows: it is granted while none can be reached.
     replicas.iter().for_each(|replica| replica.signal("STOP"));
+    // Otherwise their sockets keep what the master sends, and they read it later.
+    let _: u64 = master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let lost = take(&redis, "lost", secs(60)).await;
     let (watch_kept, watch_lost) = (redis.watch(&kept), redis.watch(&lost));
     let former = master.port();
