@@ -94,9 +94,8 @@ use crate::Locker;
 ///
 /// The task of a Redis handle or a member runs on the tokio runtime on which `open` is polled,
 /// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
-/// as that one runs. `local:` and `noop:` have no task and need no runtime to open. What waits for
-/// time needs a tokio runtime with time: a lock of a key that is held, `auto_extend`, a critical
-/// section.
+/// as the first one runs. `local:` and `noop:` have no task and need no runtime to open. A lock of
+/// a held key, `auto_extend` and a critical section wait, and need a tokio runtime with time.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

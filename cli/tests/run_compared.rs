@@ -156,7 +156,7 @@ fn overlap(tool: Tool, fault: Fault) -> Option<u64> {
     next.wait().unwrap();
     thread::sleep(WATCHED);
     let group = Pid::from_raw(job.id().try_into().unwrap()).unwrap();
-    // What is left of the job; a command of `gaggle run` is dead, and in a group of its own.
+    // Ends the rest of the job. A command of `gaggle run` has its own group, and is dead.
     let _ = kill_process_group(group, Signal::KILL);
     job.wait().unwrap();
     let text = fs::read_to_string(&log).unwrap();

@@ -62,7 +62,7 @@ pub trait Operator: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take back what was sent.
+    /// Dropping the future does not withdraw a request that was sent.
     async fn force_unlock(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! Connections before authentication: how many there may be, and what is logged of the refused.
+//! Connections before authentication: their limits, and the log of refusals.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

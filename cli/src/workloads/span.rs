@@ -1,4 +1,4 @@
-//! What is recorded of one lock.
+//! The record of one lock.
 
 use serde::{Deserialize, Serialize};
 

@@ -71,7 +71,7 @@ impl ConnectionError {
         Cause::new(self.kind(), self.to_string())
     }
 
-    /// Of the errors on several ways the one that most needs an operator; else this, the latest.
+    /// The error of several attempts that most needs an operator, or else this, the latest.
     pub(super) fn or_worse(self, before: Option<Self>) -> Self {
         before.filter(|before| before.rank() > self.rank()).unwrap_or(self)
     }

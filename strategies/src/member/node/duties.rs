@@ -60,8 +60,8 @@ impl Node {
         self.lead(now);
     }
 
-    /// Reports what is missing, and the members that are awaited: in the log, and as the cause of
-    /// this process' errors.
+    /// Reports the lack of a group or leader, and the missing members: in the log, and as the cause
+    /// of this process' errors.
     fn report_missing(&mut self, now: Instant, what: &str) {
         let has_expired = self.timers.has_expired(Timer::MissingReport, now);
         if has_expired && let Some(reason) = self.formation.report(now, what, &self.peers) {

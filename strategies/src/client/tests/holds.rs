@@ -1,0 +1,232 @@
+//! Goal: unlocks, extensions, checks and losses of what this process holds follow the contract.
+//! Method: as of its parent.
+
+use super::*;
+
+#[test]
+fn unlock_outlasts_its_timeout() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.call(at(1), Call::Unlock { caller: Some((2, at(1_001))), lock, until: at(9_000) });
+    assert_eq!(sent(&mut core, 1).len(), 1);
+    core.expire(at(1_001));
+    assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unknown))]));
+    assert!(is_unlock(&sent(&mut core, 1_001)[0], 1));
+    core.handle(at(1_002), Event::Unlocked { nonce: nonce(1), held: true });
+    assert!(core.pending() == 0 && core.held.get(nonce(1)).is_none());
+}
+
+#[test]
+fn repeated_unlock_succeeds_or_is_unknown() {
+    for (read_at, taken) in [(500, true), (9_899, false)] {
+        let mut core = core(true);
+        let lock = take(&mut core, 0);
+        core.call(at(1), Call::Unlock { caller: Some((2, at(20_000))), lock, until: at(20_000) });
+        sent(&mut core, 1);
+        sent(&mut core, 101);
+        core.handle(at(read_at), Event::Unlocked { nonce: nonce(1), held: false });
+        match &answers(&mut core)[..] {
+            [(2, Answer::Unlocked)] => assert!(taken),
+            [(2, Answer::Failed(Error::Unknown))] => assert!(!taken),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn unlock_by_another_process_is_a_loss() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.handle(at(1), Event::Unlocked { nonce: nonce(1), held: true });
+    let lost: Vec<Output> = core.outputs().collect();
+    assert!(matches!(&lost[..], [Output::Lost { lock: l, forced: Some(_) }] if l == &lock));
+}
+
+#[test]
+fn forced_unlock_carries_its_note_and_loses() {
+    let force = |core: &mut Core, lock: &Lock| {
+        let (lock, note) = (lock.clone(), "ops: it hangs".into());
+        core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+        let sent = sent(core, 1);
+        let [Command::Unlock { forced: Some((41, note)), copies: true, ours, .. }] = &sent[..]
+        else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(&**note, "ops: it hangs");
+        let ours = *ours;
+        core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
+        (ours, core.outputs().collect::<Vec<_>>())
+    };
+    let foreign = Lock::new("k", nonce(1), 41, None);
+    let (ours, outputs) = force(&mut core(true), &foreign);
+    assert!(!ours && matches!(outputs[..], [Output::Answer { id: 9, answer: Answer::Unlocked }]));
+    // A handle that ends its own grant loses it as well.
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    let (lock, note) = (lock, "ops: it hangs".into());
+    core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(
+        &outputs[..],
+        [Output::Lost { forced: Some(note), .. }, Output::Answer { answer: Answer::Unlocked, .. }]
+            if &**note == "ops: it hangs"
+    ));
+}
+
+#[test]
+fn holds_and_waits_are_checked_after_outage() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: Some(TIMEOUT) });
+    core.handle(at(2), Event::Down { cause: None });
+    core.handle(at(3), Event::Up { memory: Memory::Perhaps });
+    let checks = sent(&mut core, 3);
+    assert!(matches!(
+        checks[..],
+        [Command::CheckWaiter { .. }, Command::CheckHold { token: 41, .. }]
+    ));
+    let (nonce1, key) = (nonce(1), lock.key().clone());
+    core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41, forced: None });
+    assert!(matches!(core.outputs().next(), Some(Output::Lost { .. })));
+    core.handle(at(4), Event::Forgotten { nonce: nonce(2) });
+    assert!(matches!(sent(&mut core, 4)[..], [Command::Lock { .. }]));
+}
+
+#[test]
+fn checks_that_are_due_soon_leave_together() {
+    let mut core = core(false);
+    for id in 1..=40 {
+        core.call(at(id), waits(id, 60_000));
+        sent(&mut core, id);
+        core.handle(at(id), Event::Queued { nonce: nonce(id.into()), check_in: Some(TIMEOUT) });
+    }
+    assert_eq!(core.next_wake(), Some(at(1_001)));
+    assert_eq!(sent(&mut core, 1_001).len(), 40);
+    assert_eq!(core.next_wake(), Some(at(60_000)), "no check is left");
+}
+
+#[test]
+fn failed_check_is_repeated() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::Unanswered));
+    assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
+}
+
+#[test]
+fn new_granting_side_voids_holds_and_restarts_waits() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
+    core.call(at(1), Call::Unlock { caller: Some((3, at(1_001))), lock, until: at(9_000) });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Up { memory: Memory::Lost });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(outputs.iter().any(|output| matches!(output, Output::LostAll { token: 41 })));
+    assert!(
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Answer { id: 3, answer: Answer::Unlocked }))
+    );
+    assert!(matches!(sent(&mut core, 2)[..], [Command::Lock { copies: false, .. }]));
+}
+
+#[test]
+fn extend_of_another_nonce_is_refused() {
+    for (token, extends) in [(Some(41), true), (Some(42), false), (None, false)] {
+        let mut core = core(true);
+        let lock = take(&mut core, 0);
+        let query = Query::Extend { lock, lease: LEASE };
+        core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
+        sent(&mut core, 1);
+        core.handle(at(2), Event::Extended { id: 2, token });
+        let answers = answers(&mut core);
+        match &answers[..] {
+            [(2, Answer::Extended { claim, .. })] => assert!(extends && claim.take()),
+            [(2, Answer::NotHeld)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn close_ends_waits_and_unread_grants() {
+    let mut core = core(false);
+    let watched = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    core.call(at(1), waits(3, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(2), granted(2));
+    let unread = answers(&mut core);
+    core.call(at(3), Call::Close { until: at(1_003), watched: vec![watched] });
+    assert!(matches!(answers(&mut core)[..], [(3, Answer::Failed(Error::Closed))]));
+    assert_eq!(sent(&mut core, 3).len(), 3, "three unlocks");
+    let [(2, Answer::Granted { claim, .. })] = &unread[..] else { panic!() };
+    assert!(!claim.take(), "closing has it");
+    core.call(at(4), waits(4, 60_000));
+    assert!(matches!(answers(&mut core)[..], [(4, Answer::Failed(Error::Closed))]));
+    for id in [1, 2, 3] {
+        core.handle(at(4), Event::Unlocked { nonce: nonce(id), held: true });
+    }
+    assert!(core.pending() == 0);
+}
+
+/// A caller that was granted the lock still relies on it, whether it reads the extension or not.
+#[test]
+fn close_keeps_lock_of_unread_extend() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    for id in [2, 3] {
+        let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+        core.call(at(1), Call::Query { id, limit: at(1_000), query });
+        sent(&mut core, 1);
+        core.handle(at(2), Event::Extended { id, token: Some(41) });
+    }
+    let unread = answers(&mut core);
+    core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
+    assert!(sent(&mut core, 3).is_empty(), "its lease ends by itself");
+    assert!(unread.iter().all(|(_, answer)| match answer {
+        Answer::Extended { claim, .. } => !claim.take(),
+        _ => false,
+    }));
+}
+
+#[test]
+fn full_core_takes_only_unlocks() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    for id in 2..66 {
+        core.call(at(0), waits(id, 5_000));
+    }
+    core.call(at(0), waits(66, 5_000));
+    assert!(matches!(
+        answers(&mut core)[..],
+        [(66, Answer::Failed(Error::Limit { limit: 64, .. }))]
+    ));
+    core.call(at(0), Call::Unlock { caller: None, lock, until: at(9_000) });
+    assert!(is_unlock(&sent(&mut core, 0)[0], 1), "before the locks");
+}
+
+#[test]
+fn holds_past_their_deadline_are_forgotten() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    core.expire(at(10_000));
+    assert!(core.held.get(nonce(1)).is_none() && core.next_wake().is_none());
+}
+
+#[test]
+fn claim_is_taken_or_revoked_but_not_both() {
+    let (taken, revoked) = (Claim::default(), Claim::default());
+    assert!(taken.take() && taken.take() && !taken.revoke());
+    assert!(revoked.revoke() && !revoked.take());
+}
