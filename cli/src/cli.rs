@@ -25,23 +25,6 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Increment a counter from several members at once, with a lock and without one.
-    ///
-    /// The counter lives in a store that has only GET and SET. Each increment reads it, works, and
-    /// writes it back. Without a lock, updates are lost.
-    ///
-    /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 2 after any
-    /// other failure.
-    Increment(increment::Args),
-    /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
-    ///
-    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided,
-    /// or if a fault or a rare event never happened in a long batch, and prints the command that
-    /// replays it; with 2 on any other failure.
-    ///
-    /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
-    #[cfg(feature = "simulator")]
-    Simulate(simulate::Args),
     /// Run a command while this process holds the lock of a key: a scheduled job runs once.
     ///
     /// The command runs in a process group of its own. It gets SIGTERM before the lock can be lost
@@ -73,6 +56,37 @@ enum Command {
     /// Exit code: 1 if nothing was unlocked, because the key is not held or has another token; 2
     /// after a failure.
     Unlock(operate::UnlockArgs),
+    /// Increment a counter from several members at once, with a lock and without one.
+    ///
+    /// The counter lives in a store that has only GET and SET. Each increment reads it, works, and
+    /// writes it back. Without a lock, updates are lost.
+    ///
+    /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 2 after any
+    /// other failure.
+    Increment(increment::Args),
+    /// Measure locks on this machine, this network, this Redis.
+    ///
+    /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
+    /// exclusion.
+    ///
+    /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
+    /// any other failure.
+    Bench(bench::Args),
+    /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
+    ///
+    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided,
+    /// or if a fault or a rare event never happened in a long batch, and prints the command that
+    /// replays it; with 2 on any other failure.
+    ///
+    /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
+    #[cfg(feature = "simulator")]
+    Simulate(simulate::Args),
+    /// Make the certificates of a cluster whose members speak TLS: an authority, then its members.
+    ///
+    /// Every file is readable by this user alone, and none is overwritten.
+    Cert(cert::Args),
+    /// Generate a secret for the option `secret_file`, from which members derive certificates.
+    Secret(cert::SecretArgs),
     /// Print the completions of a shell: `source <(gaggle completions bash)`.
     Completions {
         /// The shell.
@@ -83,20 +97,6 @@ enum Command {
         /// The command.
         command: Option<String>,
     },
-    /// Measure locks on this machine, this network, this Redis.
-    ///
-    /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
-    /// exclusion.
-    ///
-    /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
-    /// any other failure.
-    Bench(bench::Args),
-    /// Make the certificates of a cluster whose members speak TLS: an authority, then its members.
-    ///
-    /// Every file is readable by this user alone, and none is overwritten.
-    Cert(cert::Args),
-    /// Generate a secret for the option `secret_file`, from which members derive certificates.
-    Secret(cert::SecretArgs),
 }
 
 /// Runs the command that the arguments name.
