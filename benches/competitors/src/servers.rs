@@ -129,8 +129,8 @@ pub(crate) fn postgres_tool(name: &str) -> String {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut tools: Vec<PathBuf> = versions.map(|at| at.path().join("bin").join(name)).collect();
     tools.sort();
-    let newest = tools.into_iter().rev().find(|tool| tool.exists());
-    newest.map_or_else(|| name.to_owned(), |tool| tool.to_string_lossy().into_owned())
+    let latest = tools.into_iter().rev().find(|tool| tool.exists());
+    latest.map_or_else(|| name.to_owned(), |tool| tool.to_string_lossy().into_owned())
 }
 
 fn is_root() -> bool {

@@ -249,7 +249,7 @@ impl Client {
     }
 
     async fn unlock(&mut self, of: usize) {
-        let Some(lock) = self.newest(of).cloned() else { return };
+        let Some(lock) = self.latest(of).cloned() else { return };
         let invoked = self.now();
         let unlocked = self.handle.unlock(&lock).await;
         let failed = unlocked.err().map(|error| self.failed(Call::Unlock, invoked, &error));
@@ -258,7 +258,7 @@ impl Client {
     }
 
     async fn extend(&mut self, of: usize, duration: Duration) {
-        let Some(lock) = self.newest(of).cloned() else { return };
+        let Some(lock) = self.latest(of).cloned() else { return };
         let (call, invoked) = (Call::Extend { duration }, self.now());
         let outcome = match self.handle.extend(&lock, duration).await {
             Ok(extended) => {
@@ -320,7 +320,7 @@ impl Client {
         });
     }
 
-    fn newest(&self, of: usize) -> Option<&Lock> {
+    fn latest(&self, of: usize) -> Option<&Lock> {
         self.locks.len().checked_sub(1 + of).map(|at| &self.locks[at])
     }
 

@@ -20,7 +20,7 @@ const KEYS: [&str; 3] = ["a", "orders/42", "\u{1f512} "];
 /// strategy takes longer than another stays below the distance.
 const GRID: Duration = Duration::from_secs(1);
 
-/// One call. `of` counts the acquisitions from the newest back.
+/// One call. `of` counts the acquisitions from the latest back.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Lock { client: usize, key: usize, lease: u64, wait: u64 },
@@ -48,7 +48,7 @@ pub(super) fn decode(u: &mut Unstructured<'_>) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     while !u.is_empty() && ops.len() < OPS_MAX {
         let client = u.int_in_range(0..=3)?;
-        // Mostly the newest.
+        // Mostly the latest.
         let of = |u: &mut Unstructured<'_>| -> Result<usize> {
             Ok(usize::from(u.arbitrary::<u8>()?.leading_zeros() as u8 / 2))
         };
@@ -133,7 +133,7 @@ impl Run {
                     Err(_) => self.note(Outcome::Dropped).await,
                 }
             }
-            Op::Unlock { client, of } => match newest(&self.locks, of) {
+            Op::Unlock { client, of } => match latest(&self.locks, of) {
                 Some(lock) => {
                     let outcome = done(self.backend.handle(client).unlock(&lock).await);
                     self.note(outcome).await;
@@ -165,7 +165,7 @@ impl Run {
     }
 
     async fn extend(&mut self, client: usize, of: usize, seconds: u64) {
-        let Some(held) = newest(&self.locks, of) else {
+        let Some(held) = latest(&self.locks, of) else {
             return self.note(Outcome::NothingToDo).await;
         };
         let extended = self.backend.handle(client).extend(&held, lease(seconds)).await;
@@ -225,7 +225,7 @@ fn on_grid(since: Duration) -> bool {
     since.subsec_millis() < 300
 }
 
-fn newest<T: Clone>(items: &[T], of: usize) -> Option<T> {
+fn latest<T: Clone>(items: &[T], of: usize) -> Option<T> {
     items.len().checked_sub(1 + of).map(|at| items[at].clone())
 }
 

@@ -195,8 +195,8 @@ impl World {
     /// The name of the leader that a majority of running nodes follows.
     pub(super) fn leader(&self) -> Option<String> {
         let leads = self.all_nodes().filter(|(_, node)| node.status().leads);
-        let newest = leads.max_by_key(|(_, node)| node.status().term);
-        newest.map(|(name, _)| name.clone())
+        let latest = leads.max_by_key(|(_, node)| node.status().term);
+        latest.map(|(name, _)| name.clone())
     }
 
     pub(super) fn follower(&self) -> String {

@@ -48,7 +48,7 @@ pub(crate) struct Backend {
     waiters: Waiters,
     /// Failures of requests that could not be sent.
     unsent: Vec<Event>,
-    /// The newest time of the server that any reply has shown, in microseconds.
+    /// The latest time of the server that any reply has shown, in microseconds.
     seen: u64,
     /// Whether the last change of the connection was for the worse, and logged.
     is_failing: bool,

@@ -87,7 +87,7 @@ impl Encoder {
         self.names.key_of(name)
     }
 
-    /// `seen` is the newest time of the server that is known here, in microseconds.
+    /// `seen` is the latest time of the server that is known here, in microseconds.
     pub(super) fn encode(&self, request: &Request, now: Instant, seen: u64) -> Cmd {
         let mut cmd = Cmd::with_capacity(20, 512);
         match request {

@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn lease_ended_by_a_stamp_needs_no_other() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
-        for newest in [305, 306] {
+        for latest in [305, 306] {
             let (table, mut clock) = stamped(&queue);
-            clock.stamped(ClusterTime(newest));
-            assert_eq!(due(&(table, clock)), Some(newest + 500));
+            clock.stamped(ClusterTime(latest));
+            assert_eq!(due(&(table, clock)), Some(latest + 500));
         }
     }
 
@@ -166,9 +166,9 @@ mod tests {
         let forget = table.next_forget().unwrap().0;
         assert!((30_000..=30_100).contains(&forget), "after their memory: {forget}");
         assert_eq!(due(&(table.clone(), clock)), Some(forget));
-        for newest in [forget, forget + 1] {
-            clock.stamped(ClusterTime(newest));
-            assert_eq!(due(&(table.clone(), clock)), Some(newest + 10), "it is overdue");
+        for latest in [forget, forget + 1] {
+            clock.stamped(ClusterTime(latest));
+            assert_eq!(due(&(table.clone(), clock)), Some(latest + 10), "it is overdue");
         }
         clock.stamped(ClusterTime(forget - 1));
         assert_eq!(due(&(table, clock)), Some(forget + 9_999), "sweeps are 10 s apart");

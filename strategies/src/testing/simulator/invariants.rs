@@ -254,8 +254,8 @@ impl Invariants {
         let place = usize::try_from(view.applied - 1).expect("an index fits");
         let look = group.looks.get(place).expect("what is applied was committed");
         assert_eq!(*look, Look::of(table), "tables differ at applied index {}", view.applied);
-        let newest = view.applied == group.committed.last();
-        let whole = newest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8));
+        let latest = view.applied == group.committed.last();
+        let whole = latest && (whole || mixed(view.applied ^ view.me).is_multiple_of(8));
         if whole {
             let same = *table == group.table;
             assert!(same, "tables differ at applied index {}", view.applied);
