@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::held::Claim;
+use super::held::Delivery;
 use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 
 /// Names one call of this process, so that its answer finds it. Later calls have greater ids.
@@ -102,7 +102,7 @@ pub(crate) enum Until {
 pub(crate) enum Answer {
     Granted {
         lock: Lock,
-        claim: Claim,
+        delivery: Delivery,
     },
     /// Another acquisition holds the key, and this one is not queued.
     Held,
@@ -112,7 +112,7 @@ pub(crate) enum Answer {
     /// The extension that was sent at `sent` took effect.
     Extended {
         sent: Instant,
-        claim: Claim,
+        delivery: Delivery,
     },
     /// An unlock or extend found that the acquisition does not hold the key.
     NotHeld,

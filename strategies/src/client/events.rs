@@ -86,8 +86,8 @@ impl Core {
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
         let sole = !request.attempts.has_copies();
-        let claim = self.held.granted(now, &lock, call.lease, sole);
-        self.answer(call.id, Answer::Granted { lock, claim });
+        let delivery = self.held.granted(now, &lock, call.lease, sole);
+        self.answer(call.id, Answer::Granted { lock, delivery });
     }
 
     /// The granting side refused a request: only earlier copies of a LOCK may still take the key.
@@ -150,7 +150,7 @@ impl Core {
         // With another token it is a later acquisition, which this lock is not.
         let answer = if token == Some(lock.fencing_token()) {
             let deadline = extended_deadline(lock.deadline(), sent, lease, self.profile.drift);
-            Answer::Extended { sent, claim: self.held.extended(now, &lock, deadline) }
+            Answer::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
         } else {
             if let Some(held) = self.held.remove_up_to(lock.nonce(), lock.fencing_token()) {
                 held.revoke();

@@ -133,7 +133,7 @@ impl<B: Backend> Client<B> {
     ) -> Result<Lock, Error> {
         let lease = Duration::from_millis(whole_ms(duration));
         match self.query(limit, Query::Extend { lock: lock.clone(), lease }).await? {
-            Answer::Extended { sent, claim } if claim.take() => {
+            Answer::Extended { sent, delivery } if delivery.take() => {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
             // Revoked: it was lost before the answer was read.

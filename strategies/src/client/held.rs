@@ -34,16 +34,16 @@ pub(super) struct Held {
     pub(super) adopted: bool,
     /// A caller has the lock: by a grant or extension that it read, or from another process.
     is_taken: bool,
-    /// Of answers that may not have been read.
-    claims: Vec<Claim>,
+    /// Of replies that may not have been read.
+    deliveries: Vec<Delivery>,
 }
 
-/// Decides whether the caller reads an answer, or the core takes it back first because the handle
+/// Decides whether the caller reads a reply, or the core takes it back first because the handle
 /// closes or the lock is lost.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claim(Arc<AtomicU8>);
+pub(crate) struct Delivery(Arc<AtomicU8>);
 
-impl Claim {
+impl Delivery {
     const TAKEN: u8 = 1;
     const REVOKED: u8 = 2;
 
@@ -63,7 +63,7 @@ impl Claim {
         self.settle(Self::REVOKED)
     }
 
-    /// Whether the answer that it came with may still be read.
+    /// Whether the reply that it came with may still be read.
     fn is_open(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -78,25 +78,25 @@ impl Held {
     /// A lock that this process was granted, or has adopted.
     fn new(lock: &Lock, lease: Duration, deadline: Instant, adopted: bool) -> Self {
         let (key, token) = (lock.key().clone(), lock.fencing_token());
-        let (sole, is_taken, claims) = (false, adopted, Vec::with_capacity(1));
-        Self { key, token, lease, deadline, sole, adopted, is_taken, claims }
+        let (sole, is_taken, deliveries) = (false, adopted, Vec::with_capacity(1));
+        Self { key, token, lease, deadline, sole, adopted, is_taken, deliveries }
     }
 
-    /// The claim of one more answer.
-    fn claim(&mut self) -> Claim {
-        let claim = Claim::default();
-        self.claims.push(claim.clone());
-        claim
+    /// The delivery of one more reply.
+    fn delivery(&mut self) -> Delivery {
+        let delivery = Delivery::default();
+        self.deliveries.push(delivery.clone());
+        delivery
     }
 
     pub(super) fn lock(&self, nonce: Nonce) -> Lock {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
     }
 
-    /// Takes back every answer that was not read. Returns whether no caller has the lock.
+    /// Takes back every reply that was not read. Returns whether no caller has the lock.
     pub(super) fn revoke(&self) -> bool {
         // Counted, because `all` would stop at the first that was read.
-        let taken = self.claims.iter().filter(|claim| !claim.revoke()).count();
+        let taken = self.deliveries.iter().filter(|delivery| !delivery.revoke()).count();
         taken == 0 && !self.is_taken
     }
 }
@@ -110,36 +110,36 @@ impl Holdings {
         self.greatest_token
     }
 
-    /// Notes a grant, and returns the claim that its answer carries.
+    /// Notes a grant, and returns the delivery that its reply carries.
     pub(super) fn granted(
         &mut self,
         now: Instant,
         lock: &Lock,
         lease: Duration,
         sole: bool,
-    ) -> Claim {
+    ) -> Delivery {
         let deadline = lock.deadline().unwrap_or(now);
         self.insert(now, lock, Held { sole, ..Held::new(lock, lease, deadline, false) })
     }
 
     /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
-    /// returns the claim that its answer carries.
-    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Claim {
+    /// returns the delivery that its reply carries.
+    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Delivery {
         let Some(held) = self.by_nonce.get_mut(&lock.nonce()) else {
             return self.insert(now, lock, Held::new(lock, deadline.since(now), deadline, true));
         };
         held.deadline = held.deadline.max(deadline);
-        held.is_taken |= held.claims.iter().any(Claim::is_taken);
-        held.claims.retain(Claim::is_open);
-        held.claim()
+        held.is_taken |= held.deliveries.iter().any(Delivery::is_taken);
+        held.deliveries.retain(Delivery::is_open);
+        held.delivery()
     }
 
-    fn insert(&mut self, now: Instant, lock: &Lock, mut held: Held) -> Claim {
-        let claim = held.claim();
+    fn insert(&mut self, now: Instant, lock: &Lock, mut held: Held) -> Delivery {
+        let delivery = held.delivery();
         self.greatest_token = self.greatest_token.max(held.token);
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
         self.by_nonce.insert(lock.nonce(), Box::new(held));
-        claim
+        delivery
     }
 
     pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<Held>> {

@@ -25,7 +25,7 @@ impl<B: Backend> Client<B> {
             let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
             let answer = pending.answer().await.map_err(|_| self.end_error())?;
             let pause = match answer {
-                Answer::Granted { lock, claim } => {
+                Answer::Granted { lock, delivery } => {
                     let now = self.clock.now();
                     let lock = if has_half_left(&lock, now, call.lease) {
                         lock
@@ -34,7 +34,7 @@ impl<B: Backend> Client<B> {
                         Box::pin(self.extended_to_half(&lock, now, &call)).await?
                     };
                     self.check_open()?;
-                    if claim.take() {
+                    if delivery.take() {
                         pending.disarm();
                         return Ok(lock);
                     }

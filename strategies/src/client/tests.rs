@@ -9,7 +9,7 @@ use super::{
     call::{Answer, Call, CallId, LockCall, Output, Query, Until},
     command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
     core::Core,
-    held::Claim,
+    held::Delivery,
 };
 use crate::{Capabilities, Drift, Error, Instant, Lock, Nonce, Owner, UnavailableKind};
 
@@ -94,8 +94,8 @@ fn take(core: &mut Core, now: u64) -> Lock {
     assert_eq!(sent(core, now).len(), 1);
     core.handle(at(now), granted(1));
     match answers(core).as_slice() {
-        [(1, Answer::Granted { lock, claim })] => {
-            assert!(claim.take());
+        [(1, Answer::Granted { lock, delivery })] => {
+            assert!(delivery.take());
             lock.clone()
         }
         other => panic!("{other:?}"),

@@ -44,11 +44,11 @@ pub(super) struct Peer {
     /// The process that runs the incarnation, as far as it has said.
     process: Process,
     suspect: Option<Suspect>,
-    /// The process whose claim to the name was last refused.
+    /// The process whose takeover was last refused.
     refused: u64,
 }
 
-/// An incarnation that claims the name and has not yet answered.
+/// An incarnation with the name, which has not yet replied.
 #[derive(Debug)]
 struct Suspect {
     incarnation: u64,
@@ -58,13 +58,13 @@ struct Suspect {
     last_heard_at: Instant,
     /// It has answered its challenge.
     answered: bool,
-    /// The challenge to the known incarnation that follows the claim.
+    /// The challenge to the known incarnation that follows the takeover.
     rival_challenge: u64,
 }
 
-/// The outcome for a second process that claims a name.
+/// The outcome for a second process with a name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum Takeover {
     /// The known incarnation, `rival`, is asked whether it still runs.
     Pending { rival: u64 },
     /// The known incarnation still runs and keeps the name. `first`: for the first time.
@@ -81,12 +81,12 @@ pub(super) struct Reply {
     /// Whether the sender is known to run now.
     pub(super) verified: bool,
     /// The name is known as another process's.
-    pub(super) claim: Option<Claim>,
+    pub(super) takeover: Option<Takeover>,
 }
 
 impl Reply {
     fn of(answer: bool, verified: bool) -> Self {
-        Self { answer, verified, claim: None }
+        Self { answer, verified, takeover: None }
     }
 }
 
@@ -142,7 +142,7 @@ impl Peers {
         if peer.incarnation == incarnation {
             return Some(peer.take_presence(now, presence, to_me));
         }
-        // One claim to a name is judged after the other.
+        // Takeovers of a name are judged one after the other.
         let is_busy = |suspect: &Suspect| {
             suspect.incarnation != incarnation && now.since(suspect.last_heard_at) < RIVAL_PATIENCE
         };
@@ -235,8 +235,8 @@ impl Peer {
             rival_challenge,
         });
         let rival = self.incarnation;
-        let claim = self.is_rival_of(presence).then_some(Claim::Pending { rival });
-        Reply { answer: true, verified: false, claim }
+        let takeover = self.is_rival_of(presence).then_some(Takeover::Pending { rival });
+        Reply { answer: true, verified: false, takeover }
     }
 
     /// Takes another presence of a suspect. Once it has answered its challenge it is the known
@@ -254,12 +254,12 @@ impl Peer {
         suspect.theirs = suspect.theirs.max(presence.challenge);
         suspect.last_heard_at = now;
         suspect.answered |= to_me && presence.echo >= suspect.challenge;
-        let claim = self.claim(now, &suspect, presence, is_member);
-        let (answer, verified) = match &claim {
+        let takeover = self.takeover(now, &suspect, presence, is_member);
+        let (answer, verified) = match &takeover {
             _ if !suspect.answered => (asked, false),
-            Some(Claim::Pending { .. }) => (asked, false),
-            Some(Claim::Refused { .. }) => (false, false),
-            Some(Claim::Granted { .. }) | None => (true, true),
+            Some(Takeover::Pending { .. }) => (asked, false),
+            Some(Takeover::Refused { .. }) => (false, false),
+            Some(Takeover::Granted { .. }) | None => (true, true),
         };
         if verified {
             let Suspect { incarnation, theirs, .. } = suspect;
@@ -268,29 +268,29 @@ impl Peer {
         } else {
             self.suspect = Some(suspect);
         }
-        Reply { answer, verified, claim }
+        Reply { answer, verified, takeover }
     }
 
-    /// Decides the claim of a suspect that has answered, if another process had the name.
-    fn claim(
+    /// Decides the takeover of a suspect that has answered, if another process had the name.
+    fn takeover(
         &mut self,
         now: Instant,
         suspect: &Suspect,
         presence: &Presence,
         is_member: impl Fn(u64) -> bool,
-    ) -> Option<Claim> {
+    ) -> Option<Takeover> {
         if !suspect.answered || !self.is_rival_of(presence) {
             return None;
         }
         let (rival, process) = (self.incarnation, self.process.clone());
         if self.echo < suspect.rival_challenge {
             let may_answer = now.since(suspect.since) < RIVAL_PATIENCE;
-            may_answer.then_some(Claim::Pending { rival })
+            may_answer.then_some(Takeover::Pending { rival })
         } else if is_member(rival) || process.is_before(&presence.process) {
             let refused = std::mem::replace(&mut self.refused, presence.process.id);
-            Some(Claim::Refused { rival, by: process, first: refused != presence.process.id })
+            Some(Takeover::Refused { rival, by: process, first: refused != presence.process.id })
         } else {
-            Some(Claim::Granted { rival, of: process })
+            Some(Takeover::Granted { rival, of: process })
         }
     }
 
@@ -307,7 +307,7 @@ impl Peer {
 }
 
 impl Process {
-    /// Whether this process keeps a name that both claim: the earlier start keeps it.
+    /// Whether this process keeps a name that both have: the earlier start keeps it.
     fn is_before(&self, other: &Self) -> bool {
         (self.started, self.id) < (other.started, other.id)
     }

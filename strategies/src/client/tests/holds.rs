@@ -151,7 +151,7 @@ fn extend_of_another_nonce_is_refused() {
         core.handle(at(2), Event::Extended { id: 2, token });
         let answers = answers(&mut core);
         match &answers[..] {
-            [(2, Answer::Extended { claim, .. })] => assert!(extends && claim.take()),
+            [(2, Answer::Extended { delivery, .. })] => assert!(extends && delivery.take()),
             [(2, Answer::NotHeld)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
             other => panic!("{other:?}"),
         }
@@ -170,8 +170,8 @@ fn close_ends_waits_and_unread_grants() {
     core.call(at(3), Call::Close { until: at(1_003), watched: vec![watched] });
     assert!(matches!(answers(&mut core)[..], [(3, Answer::Failed(Error::Closed))]));
     assert_eq!(sent(&mut core, 3).len(), 3, "three unlocks");
-    let [(2, Answer::Granted { claim, .. })] = &unread[..] else { panic!() };
-    assert!(!claim.take(), "closing has it");
+    let [(2, Answer::Granted { delivery, .. })] = &unread[..] else { panic!() };
+    assert!(!delivery.take(), "closing has it");
     core.call(at(4), waits(4, 60_000));
     assert!(matches!(answers(&mut core)[..], [(4, Answer::Failed(Error::Closed))]));
     for id in [1, 2, 3] {
@@ -195,7 +195,7 @@ fn close_keeps_lock_of_unread_extend() {
     core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
     assert!(sent(&mut core, 3).is_empty(), "its lease ends by itself");
     assert!(unread.iter().all(|(_, answer)| match answer {
-        Answer::Extended { claim, .. } => !claim.take(),
+        Answer::Extended { delivery, .. } => !delivery.take(),
         _ => false,
     }));
 }
@@ -225,8 +225,8 @@ fn holds_past_their_deadline_are_forgotten() {
 }
 
 #[test]
-fn claim_is_taken_or_revoked_but_not_both() {
-    let (taken, revoked) = (Claim::default(), Claim::default());
+fn delivery_is_taken_or_revoked_but_not_both() {
+    let (taken, revoked) = (Delivery::default(), Delivery::default());
     assert!(taken.take() && taken.take() && !taken.revoke());
     assert!(revoked.revoke() && !revoked.take());
 }

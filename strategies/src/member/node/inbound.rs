@@ -9,7 +9,7 @@ use super::{
 use crate::{
     client::command::{Event, Subject},
     limits::HOST_BYTES_MAX,
-    member::peers::{Claim, FRESH},
+    member::peers::{FRESH, Takeover},
 };
 
 impl Node {
@@ -185,8 +185,8 @@ impl Node {
         if !knows_me || (reply.answer && (to_me || self.group.is_some())) {
             self.post_presence(from, header.from, false);
         }
-        if let Some(claim) = reply.claim.filter(|_| for_me) {
-            self.take_claim(from, header.from, presence, claim);
+        if let Some(takeover) = reply.takeover.filter(|_| for_me) {
+            self.handle_takeover(from, header.from, presence, takeover);
         }
         if !reply.verified {
             return;
@@ -207,17 +207,23 @@ impl Node {
     }
 
     /// Another process runs under a name in use: names the process that keeps it to the other.
-    fn take_claim(&mut self, name: &NodeName, from: u64, presence: &wire::Presence, claim: Claim) {
-        match claim {
-            Claim::Pending { rival } => self.post_presence(name, rival, true),
-            Claim::Refused { rival, by, first } => {
+    fn handle_takeover(
+        &mut self,
+        name: &NodeName,
+        from: u64,
+        presence: &wire::Presence,
+        takeover: Takeover,
+    ) {
+        match takeover {
+            Takeover::Pending { rival } => self.post_presence(name, rival, true),
+            Takeover::Refused { rival, by, first } => {
                 if first {
                     tracing::warn!(%name, keeps = %by, refused = %presence.process, rival,
                         "two processes run under one name");
                 }
                 self.outbox.post_named(name, from, &Body::NameInUse(by));
             }
-            Claim::Granted { rival, of } => {
+            Takeover::Granted { rival, of } => {
                 tracing::warn!(%name, keeps = %presence.process, refused = %of, rival,
                     "two processes run under one name");
                 self.outbox.post_named(name, rival, &Body::NameInUse(presence.process.clone()));

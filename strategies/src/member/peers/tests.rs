@@ -149,8 +149,8 @@ fn each_possible_incarnation_gets_presence() {
     assert_eq!(peers.incarnations(&name()), [8, 7]);
 }
 
-/// A process `id` claims the name of process 1, which is known as incarnation 7 and answers.
-fn claim_of(id: u64, is_member: bool) -> (Peers, Option<Claim>) {
+/// A process `id` takes the name of process 1, which is known as incarnation 7 and answers.
+fn takeover_by(id: u64, is_member: bool) -> (Peers, Option<Takeover>) {
     let (mut peers, now) = (Peers::default(), Instant::default());
     let says = |peers: &mut Peers, incarnation, id, seq, echo| {
         let process = Process { id, started: id, ..Process::default() };
@@ -160,30 +160,30 @@ fn claim_of(id: u64, is_member: bool) -> (Peers, Option<Claim>) {
     says(&mut peers, 7, 5, 1, 0);
     let (challenge, _) = peers.words(&name(), 7, false);
     assert!(says(&mut peers, 7, 5, 2, challenge).verified);
-    assert_eq!(says(&mut peers, 8, id, 1, 0).claim, Some(Claim::Pending { rival: 7 }));
+    assert_eq!(says(&mut peers, 8, id, 1, 0).takeover, Some(Takeover::Pending { rival: 7 }));
     let (challenge, _) = peers.words(&name(), 8, false);
     let asked = says(&mut peers, 8, id, 2, challenge);
-    assert_eq!((asked.verified, asked.claim), (false, Some(Claim::Pending { rival: 7 })));
+    assert_eq!((asked.verified, asked.takeover), (false, Some(Takeover::Pending { rival: 7 })));
     let (challenge, _) = peers.words(&name(), 7, true);
     assert!(says(&mut peers, 7, 5, 3, challenge).verified);
-    let claim = says(&mut peers, 8, id, 3, 0).claim;
-    (peers, claim)
+    let takeover = says(&mut peers, 8, id, 3, 0).takeover;
+    (peers, takeover)
 }
 
 #[test]
 fn later_process_is_refused_a_name_in_use() {
     let by = Process { id: 5, started: 5, ..Process::default() };
-    let (peers, claim) = claim_of(6, false);
-    assert_eq!(claim, Some(Claim::Refused { rival: 7, by, first: true }));
+    let (peers, takeover) = takeover_by(6, false);
+    assert_eq!(takeover, Some(Takeover::Refused { rival: 7, by, first: true }));
     assert_eq!(peers.get(&name()).unwrap().incarnation, 7);
 }
 
 #[test]
 fn earlier_process_takes_unadmitted_name() {
-    let (peers, claim) = claim_of(4, false);
-    assert!(matches!(claim, Some(Claim::Granted { rival: 7, .. })));
+    let (peers, takeover) = takeover_by(4, false);
+    assert!(matches!(takeover, Some(Takeover::Granted { rival: 7, .. })));
     assert_eq!(peers.get(&name()).unwrap().incarnation, 8);
-    let (peers, claim) = claim_of(4, true);
-    assert!(matches!(claim, Some(Claim::Refused { rival: 7, .. })));
+    let (peers, takeover) = takeover_by(4, true);
+    assert!(matches!(takeover, Some(Takeover::Refused { rival: 7, .. })));
     assert_eq!(peers.get(&name()).unwrap().incarnation, 7);
 }
