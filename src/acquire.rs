@@ -187,7 +187,7 @@ async fn name_holder(
     let inspected = tokio::select! {
         biased;
         inspected = mutex.inspect(&key) => inspected.ok().flatten(),
-        // Polled only if the answer is not there at once: `Local` needs no runtime.
+        // Polled only if the reply is not there at once: `Local` needs no runtime.
         () = async { clock.sleep_until(until).await } => None,
     };
     let holder = inspected.map(|inspection| inspection.owner);

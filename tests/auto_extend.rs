@@ -48,7 +48,7 @@ async fn lease_ends_at_max_hold() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_retried_until_one_succeeds() {
     let stub = Stub::new();
-    stub.answer_extends(&[
+    stub.reply_to_extends(&[
         || Err(Error::no_quorum()),
         || Err(Error::Unknown),
         || Err(Error::Limit { what: "requests", limit: 1 }),
@@ -63,7 +63,7 @@ async fn failures_are_retried_until_one_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn failing_extend_retries_to_the_deadline() {
     let stub = Stub::new();
-    stub.answer_every_extend(|| Err(Error::no_quorum()));
+    stub.reply_to_every_extend(|| Err(Error::no_quorum()));
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     let before = Instant::now();
@@ -78,7 +78,7 @@ async fn failing_extend_retries_to_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn forgotten_holder_is_lost_at_once() {
     let stub = Stub::new();
-    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     let before = Instant::now();
@@ -91,7 +91,7 @@ async fn forgotten_holder_is_lost_at_once() {
 #[tokio::test(start_paused = true)]
 async fn closed_handle_is_not_extended_again() {
     let stub = Stub::new();
-    stub.answer_every_extend(|| Err(Error::Closed));
+    stub.reply_to_every_extend(|| Err(Error::Closed));
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     tokio::time::sleep(ms(899)).await;

@@ -53,7 +53,7 @@ async fn early_loss_fires_before_the_deadline() {
     assert!(stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token()));
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
-    stub.answer_extends(&[|| Err(Error::Closed)]);
+    stub.reply_to_extends(&[|| Err(Error::Closed)]);
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Closed)), "the strategy knows why");
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
 }
@@ -61,7 +61,7 @@ async fn early_loss_fires_before_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn refused_extend_loses_the_guard() {
     let stub = Stub::new();
-    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
     assert!(!guard.is_valid());
@@ -72,7 +72,7 @@ async fn refused_extend_loses_the_guard() {
 #[tokio::test(start_paused = true)]
 async fn failed_extend_leaves_the_guard_valid() {
     let stub = Stub::new();
-    stub.answer_extends(&[|| Err(Error::Unknown), || Err(Error::no_quorum())]);
+    stub.reply_to_extends(&[|| Err(Error::Unknown), || Err(Error::no_quorum())]);
     let guard = Locker::new(stub).lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unknown)));
     assert!(matches!(guard.extend(ms(9000)).await, Err(Error::Unavailable { .. })));
@@ -102,7 +102,7 @@ async fn late_extend_does_not_revive_the_guard() {
 #[tokio::test(start_paused = true)]
 async fn unlock_returns_and_disarms_the_drop() {
     let stub = Stub::new();
-    stub.answer_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);
+    stub.reply_to_unlocks(&[|| Ok(()), || Err(Error::NotHolder), || Err(Error::Expired)]);
     let locker = Locker::new(stub.clone());
     assert!(locker.lock("k").await.unwrap().unlock().await.is_ok());
     assert!(matches!(locker.lock("k").await.unwrap().unlock().await, Err(Error::NotHolder)));
@@ -112,9 +112,9 @@ async fn unlock_returns_and_disarms_the_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unanswered_unlock_is_left_to_the_driver() {
+async fn unlock_without_reply_is_left_to_the_driver() {
     let stub = Stub::new();
-    stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+    stub.reply_to_unlocks(&[|| Err(Error::Unknown)]);
     let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
     assert!(matches!(guard.unlock().await, Err(Error::Unknown)));
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
@@ -172,7 +172,7 @@ async fn lock_has_no_deadline_until_adopted() {
 #[tokio::test(start_paused = true)]
 async fn failed_adopt_has_no_effect() {
     let stub = Stub::new();
-    stub.answer_extends(&[|| Err(Error::NotHolder)]);
+    stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
     let locker = Locker::new(stub.clone());
     let lock = locker.lock("k").await.unwrap().into_lock();
     assert!(matches!(locker.adopt(&lock, ms(1000)).await, Err(Error::NotHolder)));
@@ -283,7 +283,7 @@ async fn locking_in_a_loop_yields() {
 async fn overtaken_extend_keeps_the_guard() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
-    stub.answer_extends(&[|| Err(Error::Expired), || Ok(())]);
+    stub.reply_to_extends(&[|| Err(Error::Expired), || Ok(())]);
     stub.delay_extends(ms(950));
     let late = guard.extend(ms(1000));
     let longer = async {

@@ -77,12 +77,24 @@ fn found<'a>(list: &'a str, text: &str) -> Vec<&'a str> {
     list.split(',').map(str::trim).filter(|phrase| text.contains(&format!(" {phrase} "))).collect()
 }
 
-/// The last paragraph of the glossary: a comma-separated list.
-fn rejected() -> String {
+/// The last two paragraphs of the glossary: comma-separated lists of what is rejected everywhere,
+/// and of what is rejected in names.
+fn rejected() -> [String; 2] {
     let glossary = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/glossary.md");
-    let text = fs::read_to_string(glossary).unwrap().replace('\n', " ");
-    let list = text.split("## Rejected words").nth(1).unwrap();
-    list.split(": ").nth(1).unwrap().trim().trim_end_matches('.').to_owned()
+    let text = fs::read_to_string(glossary).unwrap();
+    let section = text.split("## Rejected words").nth(1).unwrap();
+    let list = |paragraph: &str| {
+        let list = paragraph.split(':').nth(1).unwrap().replace('\n', " ");
+        list.trim().trim_end_matches('.').to_owned()
+    };
+    let lists: Vec<_> = section.trim().split("\n\n").map(list).collect();
+    lists.try_into().unwrap()
+}
+
+/// The names of a line of code: without its comment, and without its strings on that line.
+fn names(line: &str) -> String {
+    let outside_strings: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    outside_strings.split("//").next().unwrap().to_owned()
 }
 
 /// The start of a file's comments; nothing for a page, which is all prose.
@@ -118,7 +130,7 @@ fn assert_none(problems: &[String]) {
 
 #[test]
 fn rejected_words_do_not_occur() {
-    let (rejected, mut problems) = (rejected(), Vec::new());
+    let ([rejected, _], mut problems) = (rejected(), Vec::new());
     for (path, text) in files().iter().filter(|(_, text)| !found(&rejected, text).is_empty()) {
         for (number, line) in (1..).zip(text.lines()) {
             let mut found = found(&rejected, line);
@@ -126,6 +138,20 @@ fn rejected_words_do_not_occur() {
                 !ALLOWED.iter().any(|(allowed, file)| word == allowed && path.starts_with(file))
             });
             problems.extend(found.iter().map(|word| format!("{path}:{number}: {word}: {line}")));
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn names_use_the_terms_of_the_glossary() {
+    let ([_, rejected], mut problems) = (rejected(), Vec::new());
+    for (path, text) in files().iter().filter(|(path, _)| path.ends_with(".rs")) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let found = found(&rejected, &names(line)).join(", ");
+            if !found.is_empty() {
+                problems.push(format!("{path}:{number}: {found}: {line}"));
+            }
         }
     }
     assert_none(&problems);
@@ -210,4 +236,5 @@ fn words_end_at_capitals_and_underscores() {
     assert_eq!(found("is told, anew", "// Nothing is\n/// told."), ["is told"]);
     assert_eq!(found("stir", "fn stir_all()"), ["stir"]);
     assert!(found("told, mend", "retold, recommend").is_empty());
+    assert_eq!(names(r#"let the_name = "a string"; // comment"#), "let the_name =  ; ");
 }

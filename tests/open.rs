@@ -88,7 +88,7 @@ async fn redis_opens_over_a_unix_socket() {
     }
 }
 
-/// The answer of a server that stands still comes after any timeout.
+/// The reply of a server that stands still comes after any timeout.
 #[tokio::test]
 async fn request_timeout_bounds_an_unlock() {
     let server = RedisServer::start();

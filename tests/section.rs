@@ -80,9 +80,9 @@ async fn failed_unlock_keeps_output_and_cause() {
         (|| Err(Error::Closed), "Closed", open),
         (|| Err(Error::Failed { cause: "broken".into() }), "Failed", open),
     ];
-    for (answer, name, calls) in table {
+    for (reply, name, calls) in table {
         let stub = Stub::new();
-        stub.answer_unlocks(&[answer]);
+        stub.reply_to_unlocks(&[reply]);
         let locker = Locker::new(stub.clone());
         let outcome = locker.with_lock("k", LockOptions::default(), |_| async { 42 }).await;
         let Err(SectionError::NotUnlocked { output: 42, source }) = outcome else {
@@ -101,7 +101,7 @@ async fn section_dropped_during_unlock_is_unlocked() {
     let locker = Locker::new(stub.clone());
     let acquire = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000));
     let section = acquire.run(|_| async { 42 });
-    assert!(timeout(ms(100), section).await.is_err(), "the unlock is not answered yet");
+    assert!(timeout(ms(100), section).await.is_err(), "the unlock has no reply yet");
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
     tokio::time::sleep(ms(5000)).await;
     assert!(stub.extend_times_ms().is_empty(), "nothing extends what is being unlocked");
@@ -143,7 +143,7 @@ async fn dropped_section_is_unlocked() {
 #[tokio::test(start_paused = true)]
 async fn error_debug_hides_the_output() {
     let stub = Stub::new();
-    stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+    stub.reply_to_unlocks(&[|| Err(Error::Unknown)]);
     let section = |_| async { "secret" };
     let error =
         Locker::new(stub).with_lock("k", LockOptions::default(), section).await.unwrap_err();
@@ -166,7 +166,7 @@ async fn section_blocked_beyond_its_lease_is_expired() {
     for (blocked, expired) in [(899, false), (900, true)] {
         let clock = Arc::new(Hands::default());
         let stub = Stub::with_clock(clock.clone());
-        stub.answer_unlocks(&[|| Err(Error::Unknown)]);
+        stub.reply_to_unlocks(&[|| Err(Error::Unknown)]);
         let section = |_| async move {
             *clock.0.lock().unwrap() += ms(blocked);
         };

@@ -39,9 +39,9 @@ async fn listening() -> Tcp {
 async fn dialled(b: &Tcp) -> TcpStream {
     let mut stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
     stream.write_all(HELLO_A).await.unwrap();
-    let mut answer = [0; HELLO_B.len()];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer, HELLO_B);
+    let mut reply = [0; HELLO_B.len()];
+    stream.read_exact(&mut reply).await.unwrap();
+    assert_eq!(reply, HELLO_B);
     stream.write_all(&[&head(2)[..], b"up"].concat()).await.unwrap();
     assert!(matches!(received(b).await, Received::Frame { .. }));
     stream

@@ -141,7 +141,7 @@ fn simulated_violation_ends_with_1() {
         let arguments = [&batch[..], form].concat();
         for (out, code) in [(Out::Pipe, 1), (Out::Closed, 1), (Out::Full, 2)] {
             let what = format!("{arguments:?} into {out:?}");
-            assert_code(start_with(Some("answer-before-commit"), &arguments, out), code, &what);
+            assert_code(start_with(Some("reply-before-commit"), &arguments, out), code, &what);
         }
     }
 }

@@ -100,8 +100,8 @@ mod planted {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// Answers that were never committed: clients' histories break by it, and other invariants too.
-    const BUG: &str = "answer-before-commit";
+    /// Replies that were never committed: clients' histories break by it, and other invariants too.
+    const BUG: &str = "reply-before-commit";
 
     /// The output of the command, which finds a violation.
     fn found(arguments: &[&str]) -> String {

@@ -47,7 +47,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// None in practice: [`Unstructured`] answers with zeros where bytes are missing.
+    /// None in practice: [`Unstructured`] replies with zeros where bytes are missing.
     pub fn decode(data: &[u8]) -> Result<Self> {
         let drawn;
         let mut u = Unstructured::new(match data {

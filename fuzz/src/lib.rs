@@ -20,7 +20,7 @@ pub mod lock_table;
 ///
 /// # Panics
 ///
-/// When strategies differ where they must not, or one gives an answer that the contract forbids.
+/// When strategies differ where they must not, or one gives a reply that the contract forbids.
 pub fn consistency(data: &[u8]) {
     if let Ok(schedule) = consistency::Schedule::decode(data) {
         schedule.run();

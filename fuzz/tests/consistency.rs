@@ -1,4 +1,4 @@
-//! Goal: all strategies answer the same one call after another, and what they may at once.
+//! Goal: all strategies give the same replies one call after another, and what they may at once.
 //! Method: the fuzz target's own function, without the fuzzing engine.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

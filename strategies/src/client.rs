@@ -3,7 +3,7 @@
 //! ```text
 //!   Client (handle)      checks, generates the nonce, arms the drop guard, sends one message
 //!     Driver             awaits, reads the clock, takes one turn after another
-//!       Core             pure: calls, events and time in; commands, answers and losses out
+//!       Core             pure: calls, events and time in; commands, replies and losses out
 //!       Backend          the granting side: a store behind a connection, or a consensus member
 //! ```
 //!

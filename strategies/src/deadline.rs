@@ -86,7 +86,7 @@ pub fn extended_deadline(
     present.map_or(fresh, |present| present.max(fresh))
 }
 
-/// The lock after a successful extend sent at `sent`, whose answer is read at `now`.
+/// The lock after a successful extend sent at `sent`, whose reply is read at `now`.
 ///
 /// # Errors
 ///

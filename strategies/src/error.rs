@@ -54,11 +54,11 @@ pub enum Error {
         cause: Option<Box<dyn StdError + Send + Sync>>,
     },
 
-    /// The request was sent and no answer came by the deadline.
+    /// The request was sent and no reply came by the deadline.
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
-    #[error("no answer by the deadline, the outcome is unknown")]
+    #[error("no reply by the deadline, the outcome is unknown")]
     Unknown,
 
     /// This handle was closed. *Did it take effect?* No new request did. *May I retry?* On a new
@@ -177,7 +177,7 @@ pub enum UnavailableKind {
     /// This member knows no leader of its group: a majority is missing, or an election is not over.
     /// It may pass by itself.
     NoQuorum,
-    /// The server answered that it does not serve now: it is loading its data, busy, read-only or
+    /// The server replied that it does not serve now: it is loading its data, busy, read-only or
     /// out of memory. It may pass by itself.
     Refused,
     /// It cannot serve until an operator changes something: a wrong password, a missing right, a

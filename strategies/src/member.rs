@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Invariants.** `Node` and `Group` are functions of what they are given: time and randomness
-//! are arguments. A request is idempotent by its nonce and repeated until the log answers it; no
+//! are arguments. A request is idempotent by its nonce and repeated until the log has it; no
 //! reply message exists where the log is the reply. A Raft id is one incarnation of one process: a
 //! process that leaves a group, for any reason, generates a fresh one.
 

@@ -49,8 +49,8 @@ bugs! {
     IncarnationKept = "incarnation-kept",
     /// A snapshot leaves out the waiters.
     SnapshotWithoutQueue = "snapshot-without-queue",
-    /// A leader answers before the entry is committed.
-    AnswerBeforeCommit = "answer-before-commit",
+    /// A leader replies before the entry is committed.
+    ReplyBeforeCommit = "reply-before-commit",
     /// A LOCK is accepted however old it is.
     StaleLockAccepted = "stale-lock-accepted",
     /// The script unlocks without comparing the nonce: GET and DEL.
@@ -67,7 +67,7 @@ bugs! {
     CancelLeavesWaiter = "cancel-leaves-waiter",
     /// A call that ends while there is no connection is not withdrawn.
     WithdrawalForgotten = "withdrawal-forgotten",
-    /// The holder counts its lease from when the answer came.
+    /// The holder counts its lease from when the reply came.
     DeadlineFromReply = "deadline-from-reply",
     /// Effects come in the order of a hash map.
     HashOrder = "hash-order",

@@ -106,7 +106,7 @@ const FOUND_BY: &[(Fault, &[u8])] = &[
     (Fault::NeverExpires, &[1, 8, 11, 12, 14, 19, 20, 22, 25, 28, 39]),
     (Fault::ExpiresLate, &[1, 8, 11, 12, 14, 19, 20, 22, 25, 28, 39]),
     (Fault::ExpiresEarly, &[8, 11, 12, 14, 20, 22, 28]),
-    (Fault::DeadlineFromAnswer, &[1, 17]),
+    (Fault::DeadlineFromReply, &[1, 17]),
     (Fault::OverrunsMaxWait, &[2, 13]),
     (Fault::ChecksNothing, &[15, 16, 17, 34, 36]),
     (Fault::ExtendShortens, &[18]),

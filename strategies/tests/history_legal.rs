@@ -1,5 +1,5 @@
 //! Goal: the history checker accepts every legal history. Method: histories whose legality is not
-//! obvious (unanswered calls, withdrawals, expiry, repetitions), and the budget and the report.
+//! obvious (pending calls, withdrawals, expiry, repetitions), and the budget and the report.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -111,7 +111,7 @@ fn report_counts_operations() {
             unlocked(1, 10, 11),
             held(2, 2, 4),
             timed_out(3, 2, 4),
-            unanswered(lock(4, 0, 0, Outcome::Unknown)),
+            without_reply(lock(4, 0, 0, Outcome::Unknown)),
             unlock(5, 0, 1, Outcome::Unknown),
             granted(6, 20, 21, 2, 100),
             granted(7, 22, 23, 3, 100),

@@ -42,7 +42,7 @@ fn two_open_calls_of_one_client_are_refused() {
     let expected = Malformed::TwoOpenCalls { client: 1, at: ms(5), open: ms(0) };
     assert_eq!(malformed, expected);
     // A call without a reply stays open.
-    let after = [unanswered(lock(1, 0, 0, Outcome::Unknown)), unlocked(1, 5, 6)];
+    let after = [without_reply(lock(1, 0, 0, Outcome::Unknown)), unlocked(1, 5, 6)];
     assert!(matches!(refused_history(&after), Malformed::TwoOpenCalls { .. }));
     // A call with an unknown outcome ends, also at the time at which the next begins.
     let given_up = [lock(1, 0, 5, Outcome::Unknown), unlock(1, 5, 6, Outcome::Unknown)];
@@ -85,14 +85,14 @@ fn reply_of_another_call_is_refused() {
     ];
     for operation in foreign {
         let malformed = refused_history(std::slice::from_ref(&operation));
-        assert!(matches!(malformed, Malformed::ForeignAnswer { .. }), "{operation}: {malformed}");
+        assert!(matches!(malformed, Malformed::ForeignReply { .. }), "{operation}: {malformed}");
     }
 }
 
 #[test]
 fn outcome_without_a_reply_is_refused() {
     let operation = Operation { completed: None, ..granted(1, 0, 1, 1, 9) };
-    assert!(matches!(refused_history(&[operation]), Malformed::OutcomeWithoutAnswer { .. }));
+    assert!(matches!(refused_history(&[operation]), Malformed::OutcomeWithoutReply { .. }));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn varied() -> History {
         unlocked(1, 13, 14),
         held(2, 1, 2),
         timed_out(3, 1, 20),
-        unanswered(lock(4, 1, 1, Outcome::Unknown)),
+        without_reply(lock(4, 1, 1, Outcome::Unknown)),
         unlock(5, 1, 2, Outcome::Unknown),
         refused(6, 1, 2, Refusal::NotHolder),
         Operation { key: "another \u{1F984}\n".into(), ..unlocked(7, 1, 2) },

@@ -1,6 +1,6 @@
 //! Goal: the optimised search and the interval check are correct. Method: small random histories,
 //! mostly illegal, are also checked by a naive lock, which tries each operation at each millisecond
-//! of its time, each unanswered call with and without effect, and each end of a hold that the model
+//! of its time, each pending call with and without effect, and each end of a hold that the model
 //! allows. The search must agree, and the interval check may reject only histories that the naive
 //! lock rejects.
 //!
@@ -39,7 +39,7 @@ struct Life {
     holder: Option<Holder>,
     /// Nonces that held and were ended.
     spent: BTreeSet<u128>,
-    /// Those of them that an unlock without an answer, or a withdrawal, ended.
+    /// Those of them that an unlock without a reply, or a withdrawal, ended.
     freed_unseen: BTreeSet<u128>,
     last_token: u64,
     latest_asked: u64,
@@ -219,7 +219,7 @@ fn ended(life: &Life, unseen: bool) -> Life {
     life
 }
 
-/// Calls on one key by a few nonces, with answers that may make sense.
+/// Calls on one key by a few nonces, with replies that may make sense.
 fn nonsense(rng: &mut StdRng) -> Vec<Operation> {
     let nonces = rng.random_range(1..5_u32);
     let mut operations: Vec<Operation> = Vec::new();

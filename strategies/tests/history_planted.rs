@@ -36,7 +36,7 @@ fn brief_grant_within_a_hold() {
 
 #[test]
 fn repeated_lock_holds_from_its_first_reply() {
-    // The first LOCK of the nonce is answered after the second, and after another's hold.
+    // The first LOCK of the nonce gets its reply after the second, and after another's hold.
     let asked_twice = [granted(1, 0, 30, 2, 100), by(9, granted(1, 1, 5, 2, 100))];
     let bad = [&asked_twice[..], &[granted(2, 6, 20, 1, 25)]].concat();
     let rules = broken(Leased, &bad);
@@ -94,7 +94,7 @@ fn extend_revives_a_lost_lock() {
 fn extension_is_ignored_by_the_next_grant() {
     let bad = [granted(1, 0, 1, 1, 10), extended(1, 5, 6, 50), granted(2, 11, 20, 2, 100)];
     both_find(Rule::Overlap, Leased, &bad);
-    // Its effect may come as late as its answer.
+    // Its effect may come as late as its reply.
     let good = [granted(1, 0, 1, 1, 10), extend(1, 5, 6, Outcome::Unknown)];
     passes(&[Leased], &[&good[..], &[granted(2, 11, 20, 2, 100)]].concat());
 }
@@ -221,9 +221,9 @@ fn held_after_a_chain_of_holds_ended() {
 }
 
 #[test]
-fn unanswered_lock_explains_one_hold() {
+fn lock_without_reply_explains_one_hold() {
     let once = [
-        unanswered(lock(9, 0, 0, Outcome::Unknown)),
+        without_reply(lock(9, 0, 0, Outcome::Unknown)),
         held(1, 1, 2),
         granted(2, 3, 4, 2, 100),
         unlocked(2, 5, 6),
@@ -262,7 +262,7 @@ fn grant_within_the_longer_of_two_holds() {
     passes(&[Leased], &[&bad[..2], &[granted(3, 20, 101, 3, 101)]].concat());
 }
 
-/// The queued LOCK may be the other one, whose answer was lost: then it came later than it seems.
+/// The queued LOCK may be the other one, whose reply was lost: then it came later than it seems.
 #[test]
 fn queue_stamp_of_a_repeated_lock_is_uncertain() {
     let served = |also: &[Operation]| {
@@ -277,8 +277,8 @@ fn queue_stamp_of_a_repeated_lock_is_uncertain() {
         check_intervals(&history, &[Queued], exact().drift).violations
     };
     assert_eq!(served(&[]).iter().map(|found| found.rule).collect::<Vec<_>>(), [Rule::Overtaken]);
-    let unanswered = lock(2, 3, 4, Outcome::Unknown);
-    assert!(served(&[by(9, unanswered)]).is_empty());
+    let no_reply = lock(2, 3, 4, Outcome::Unknown);
+    assert!(served(&[by(9, no_reply)]).is_empty());
 }
 
 #[test]
@@ -299,12 +299,12 @@ fn overtaken_waiter_in_mid_queue() {
 }
 
 #[test]
-fn token_falls_behind_an_unanswered_lock() {
+fn token_falls_behind_a_lock_without_reply() {
     let again = |token| {
         [
             granted(1, 0, 1, 5, 100),
             unlocked(1, 2, 3),
-            unanswered(lock(2, 4, 5, Outcome::Unknown)),
+            without_reply(lock(2, 4, 5, Outcome::Unknown)),
             by(9, granted(2, 10, 11, token, 100)),
         ]
     };
@@ -320,7 +320,7 @@ fn unlock_without_effect_ends_nothing() {
 }
 
 #[test]
-fn answered_unlock_ends_its_nonce() {
+fn unlock_with_reply_ends_its_nonce() {
     let twice = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 9), by(9, unlocked(1, 3, 4))];
     let again = |invoked| by(8, granted(1, invoked, invoked + 1, 1, 200));
     for model in ModelKind::ALL {
@@ -328,7 +328,7 @@ fn answered_unlock_ends_its_nonce() {
     }
 }
 
-/// The token of an unanswered LOCK becomes known by the reply to its repetition.
+/// The token of a pending LOCK becomes known by the reply to its repetition.
 #[test]
 fn late_known_token_must_rise() {
     let grant = |acquisition, token, finds| Action::Grant {

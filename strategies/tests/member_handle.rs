@@ -1,5 +1,5 @@
 //! Goal: edge cases of a member's handle: a dropped guard, a close with and without a quorum,
-//! unanswered requests, locks of a lost group.
+//! pending requests, locks of a lost group.
 //!
 //! Method: three members over the Memory channel on one paused runtime; nothing sleeps for real.
 
@@ -29,7 +29,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Other tasks of the thread run while requests arrive faster than they are answered.
+/// Other tasks of the thread run while requests arrive faster than replies are sent.
 #[tokio::test(start_paused = true)]
 async fn loaded_member_yields() {
     let channel = Arc::new(Hub::new().channel(names()[0].clone()));
@@ -84,7 +84,7 @@ async fn close_without_a_quorum_ends_in_time() {
 
 /// The member receives from the leader, but its own frames are lost.
 #[tokio::test(start_paused = true)]
-async fn unanswered_lock_times_out_or_is_unknown() {
+async fn lock_without_reply_times_out_or_is_unknown() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let (mute, member) = &members[2];
@@ -238,7 +238,7 @@ async fn lock_ended_by_one_task_is_lost_to_others() {
     }
 }
 
-/// The first close waits for unlocks that no quorum answers.
+/// The first close waits for unlocks that no quorum confirms.
 #[tokio::test(start_paused = true)]
 async fn second_close_takes_no_longer() {
     let mut members = cluster(&Hub::new()).await;

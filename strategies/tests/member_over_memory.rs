@@ -81,9 +81,9 @@ async fn too_long_key_is_refused_everywhere() {
     }
 }
 
-/// The request went out, and only its answer is missing: it may have taken effect.
+/// The request went out, and only its reply is missing: it may have taken effect.
 #[tokio::test(start_paused = true)]
-async fn unanswered_unlock_or_extend_is_unknown() {
+async fn unlock_or_extend_without_reply_is_unknown() {
     let hub = Hub::new();
     let members = cluster(&hub).await;
     let [(other_name, other), (name, deaf), (third, _)] = &members[..] else { unreachable!() };

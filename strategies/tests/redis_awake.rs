@@ -18,7 +18,7 @@ async fn reply_or_grant_wakes_a_caller_once() {
     let server = Server::start().await;
     let redis = Redis::open(server.options()).await.unwrap();
     let (held, woken) = wakes(redis.lock("k", patient())).await;
-    assert_eq!(woken, 1, "the answer");
+    assert_eq!(woken, 1, "the reply");
     let held = held.unwrap();
     let waiting = wakes(redis.lock("k", patient()));
     let unlocking = async {

@@ -153,7 +153,7 @@ async fn grant_during_close_is_lost() {
             let redis = redis.clone();
             tokio::spawn(async move { redis.lock("closing", patient()).await })
         };
-        // Anywhere around the answer, which takes some 30 to 300 µs.
+        // Anywhere around the reply, which takes some 30 to 300 µs.
         tokio::time::sleep(std::time::Duration::from_micros(round * 17 % 700)).await;
         redis.close().await;
         match taking.await.unwrap() {

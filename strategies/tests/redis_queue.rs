@@ -24,7 +24,7 @@ async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
     handles
 }
 
-/// A queued LOCK was answered, so its wait is not a request without a reply.
+/// A queued LOCK has its reply, so its wait is not a request without a reply.
 #[tokio::test]
 async fn wait_outlasts_the_request_timeout() {
     let server = Server::start().await;
@@ -193,7 +193,7 @@ async fn close_ends_an_attempt_to_connect() {
     let redis = Redis::open(options).await.unwrap();
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     server.signal("STOP");
-    // The connection is dropped as silent, and the next attempt is never answered.
+    // The connection is dropped as silent, and the next attempt gets no reply.
     for _ in 0..4 {
         redis.try_lock("k", secs(1)).await.unwrap_err();
     }

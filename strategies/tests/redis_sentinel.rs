@@ -48,7 +48,7 @@ impl Sentinel {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// One answer of it, as redis-cli prints it.
+    /// One reply of it, as redis-cli prints it.
     async fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let client = redis::Client::open(format!("redis://{}", self.address())).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -59,8 +59,8 @@ impl Sentinel {
 
     /// The port of the master that it names.
     async fn master(&self) -> Option<u16> {
-        let answer = self.ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
-        answer.await.ok().map(|(_, port)| port)
+        let reply = self.ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
+        reply.await.ok().map(|(_, port)| port)
     }
 }
 
@@ -89,8 +89,8 @@ async fn watched() -> (Server, [Server; 2], [Sentinel; 3]) {
 }
 
 async fn knows_all(sentinel: &Sentinel) -> bool {
-    let answer = sentinel.ask::<Vec<String>>(&["SENTINEL", "MASTER", "main"]).await;
-    let fields = answer.unwrap_or_default();
+    let reply = sentinel.ask::<Vec<String>>(&["SENTINEL", "MASTER", "main"]).await;
+    let fields = reply.unwrap_or_default();
     let has = |name: &str, value: &str| fields.chunks(2).any(|pair| pair == [name, value]);
     has("num-slaves", "2") && has("num-other-sentinels", "2")
 }
@@ -148,7 +148,7 @@ async fn a_wrong_sentinel_is_passed_over() {
     let (wrong, right) = (Sentinel::start(replica.port()), Sentinel::start(master.port()));
     let limit = Instant::now() + secs(10);
     while wrong.master().await.is_none() || right.master().await.is_none() {
-        assert!(Instant::now() < limit, "the Sentinels do not answer");
+        assert!(Instant::now() < limit, "the Sentinels do not reply");
         tokio::time::sleep(ms(10)).await;
     }
     let addresses = [

@@ -5,7 +5,7 @@
 //! over and over and change, by read, wait and write, what it protects: a counter and a set, each
 //! with and without a check of fencing tokens. Together with the log of acquisitions these are
 //! Jepsen's three lock workloads. Meanwhile the parent kills and stops processes, hangs and
-//! restarts Redis, cuts connections between write and answer, loses publications, and drops
+//! restarts Redis, cuts connections between write and reply, loses publications, and drops
 //! packets by iptables in network namespaces of its own. Every fault must be seen to have fired.
 //! At the end every worker makes progress again, all keys are free, a leader is agreed on, and
 //! the whole history is checked on the host's one clock.

@@ -29,7 +29,7 @@ pub(crate) struct Process {
     pub(crate) instance: u32,
     child: Child,
     orders: Option<ChildStdin>,
-    answers: mpsc::Receiver<Event>,
+    replies: mpsc::Receiver<Event>,
     log: Log,
     reader: Option<std::thread::JoinHandle<()>>,
 }
@@ -50,7 +50,7 @@ impl Process {
         command.env(ASSIGNMENT, serde_json::to_string(assignment).unwrap());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts again");
-        let (sender, answers) = mpsc::channel();
+        let (sender, replies) = mpsc::channel();
         let (out, log, instance) = (child.stdout.take().unwrap(), log.clone(), assignment.instance);
         let reader = std::thread::spawn({
             let log = log.clone();
@@ -68,7 +68,7 @@ impl Process {
             instance,
             orders: child.stdin.take(),
             child,
-            answers,
+            replies,
             log,
             reader: Some(reader),
         }
@@ -96,14 +96,14 @@ impl Process {
         let until = now() + u64::try_from(bound.as_nanos()).unwrap();
         loop {
             let left = Duration::from_nanos(until.saturating_sub(now()));
-            match self.answers.recv_timeout(left) {
+            match self.replies.recv_timeout(left) {
                 Ok(event) => {
                     if let Some(picked) = pick(event) {
                         return Ok(picked);
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(format!("{} does not answer within {bound:?}", self.name));
+                    return Err(format!("{} does not reply within {bound:?}", self.name));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(format!("{} has ended", self.name));

@@ -104,7 +104,7 @@ impl Protected {
 pub(crate) enum Trap {
     Stop,
     Kill,
-    /// It runs, but its last read is answered only after [`Store::release`].
+    /// It runs, but the reply to its last read comes only after [`Store::release`].
     Hold,
 }
 
@@ -183,7 +183,7 @@ impl Store {
         state.trapped.take()
     }
 
-    /// Answers the read that [`Trap::Hold`] holds back.
+    /// Replies the read that [`Trap::Hold`] holds back.
     pub(crate) fn release(&self) {
         self.shared.lock().holding = false;
         self.shared.changed.notify_all();
@@ -216,7 +216,7 @@ impl Shared {
     }
 
     fn converse(&self, stream: &UnixStream) {
-        let mut answers = stream;
+        let mut replies = stream;
         let mut pid = 0;
         // A process that is killed may leave half a line behind.
         for line in BufReader::new(stream).lines() {
@@ -248,7 +248,7 @@ impl Shared {
             };
             let mut line = serde_json::to_vec(&reply).unwrap();
             line.push(b'\n');
-            if answers.write_all(&line).is_err() {
+            if replies.write_all(&line).is_err() {
                 return;
             }
         }

@@ -265,7 +265,7 @@ impl Store {
         for resource in Resource::ALL {
             match self.ask(&Request::Get { resource, token }).await {
                 Reply::Value(value) => values.push((resource, value)),
-                other => panic!("a read is answered by {other:?}"),
+                other => panic!("a read has no reply {other:?}"),
             }
         }
         sleep(work).await;

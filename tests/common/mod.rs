@@ -28,7 +28,7 @@ pub(crate) enum Call {
 }
 
 /// The reply to one extend or unlock.
-pub(crate) type Answer = fn() -> Result<(), Error>;
+pub(crate) type Reply = fn() -> Result<(), Error>;
 
 /// Grants every lock at once, records calls, and replies to extend and unlock from a script (`Ok`
 /// when the script is empty).
@@ -42,10 +42,10 @@ pub(crate) struct Stub {
 #[derive(Default)]
 struct State {
     calls: Vec<(Instant, Call)>,
-    extends: VecDeque<Answer>,
-    extend_always: Option<Answer>,
+    extends: VecDeque<Reply>,
+    extend_always: Option<Reply>,
     extend_delay: Duration,
-    unlocks: VecDeque<Answer>,
+    unlocks: VecDeque<Reply>,
     unlock_delay: Duration,
     token: u64,
 }
@@ -60,24 +60,24 @@ impl Stub {
         Self { clock, holds: Holds::default(), state: Arc::default() }
     }
 
-    pub(crate) fn answer_extends(&self, answers: &[Answer]) {
-        self.state.lock().unwrap().extends.extend(answers);
+    pub(crate) fn reply_to_extends(&self, replies: &[Reply]) {
+        self.state.lock().unwrap().extends.extend(replies);
     }
 
-    pub(crate) fn answer_every_extend(&self, answer: Answer) {
-        self.state.lock().unwrap().extend_always = Some(answer);
+    pub(crate) fn reply_to_every_extend(&self, reply: Reply) {
+        self.state.lock().unwrap().extend_always = Some(reply);
     }
 
-    /// Answers extends this much later.
+    /// Replies extends this much later.
     pub(crate) fn delay_extends(&self, delay: Duration) {
         self.state.lock().unwrap().extend_delay = delay;
     }
 
-    pub(crate) fn answer_unlocks(&self, answers: &[Answer]) {
-        self.state.lock().unwrap().unlocks.extend(answers);
+    pub(crate) fn reply_to_unlocks(&self, replies: &[Reply]) {
+        self.state.lock().unwrap().unlocks.extend(replies);
     }
 
-    /// Answers unlocks this much later.
+    /// Replies unlocks this much later.
     pub(crate) fn delay_unlocks(&self, delay: Duration) {
         self.state.lock().unwrap().unlock_delay = delay;
     }
@@ -115,23 +115,23 @@ impl KeyedMutex for Stub {
 
     async fn unlock(&self, _: &Lock) -> Result<(), Error> {
         self.note(Call::Unlock);
-        let (answer, delay) = {
+        let (reply, delay) = {
             let mut state = self.state.lock().unwrap();
             (state.unlocks.pop_front(), state.unlock_delay)
         };
         tokio::time::sleep(delay).await;
-        answer.map_or(Ok(()), |answer| answer())
+        reply.map_or(Ok(()), |reply| reply())
     }
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         self.note(Call::Extend(duration));
         let fresh = self.clock.now().after(duration);
-        let (answer, delay) = {
+        let (reply, delay) = {
             let mut state = self.state.lock().unwrap();
             (state.extends.pop_front().or(state.extend_always), state.extend_delay)
         };
         tokio::time::sleep(delay).await;
-        answer.map_or(Ok(()), |answer| answer())?;
+        reply.map_or(Ok(()), |reply| reply())?;
         Ok(lock.with_deadline(lock.deadline().map_or(fresh, |present| present.max(fresh))))
     }
 

@@ -87,7 +87,7 @@ fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), Failed> {
     })
 }
 
-/// To both, until the first answers.
+/// To both, until the first replies.
 async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency, Failed> {
     let (mut trips, begun) = (Latency::default(), Instant::now());
     let mut heard = [0; 2];
@@ -106,7 +106,7 @@ async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency,
         }
         trips.record(u64::try_from(asked.elapsed().as_nanos())?);
         if begun.elapsed() > window {
-            // What the slower one has not answered yet.
+            // What the slower one has not confirmed yet.
             one.read_exact(&mut vec![0; number * FRAME_BYTES - heard[0]]).await?;
             other.read_exact(&mut vec![0; number * FRAME_BYTES - heard[1]]).await?;
             break;

@@ -105,8 +105,8 @@ impl Contender for Mutexes {
 }
 
 /// The two commands that any lock on Redis needs, and nothing else, by a client that sleeps until
-/// each is answered: for keys of one task each. Or two scripts, of which the first counts a fencing
-/// token as well.
+/// each is confirmed: for keys of one task each. Or two scripts, of which the first counts a
+/// fencing token as well.
 pub(crate) struct BareRedis {
     connection: MultiplexedConnection,
     /// In place of the bare command.
@@ -187,7 +187,7 @@ impl Contender for BareRedis {
 pub(crate) struct Token {
     connection: MultiplexedConnection,
     /// A lock sends one more request and waits for its reply before it waits, as a lock that
-    /// confirms a place: a request more than such a lock has, and as many answers.
+    /// confirms a place: a request more than such a lock has, and as many replies.
     asks: bool,
     /// The keys that this session knows to have a token.
     made: Mutex<BTreeSet<String>>,

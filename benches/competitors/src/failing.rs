@@ -47,7 +47,7 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
         } else if others == count {
             return Err("the leader was another".into());
         } else {
-            // The leader answered before the signal took effect, or another led already: no
+            // The leader replied before the signal took effect, or another led already: no
             // failover.
             others += 1;
         }
@@ -145,7 +145,7 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
                 std::io::stdin().read_line(&mut line).map(|_| line)
             });
             let line = line.await??;
-            let answer = match line.trim() {
+            let reply = match line.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
                 // Of the leader.
                 "term" => {
@@ -160,7 +160,7 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
                 }
                 _ => return Ok(()),
             };
-            println!("{answer}");
+            println!("{reply}");
         }
     })
 }

@@ -65,7 +65,7 @@ fn percent(seconds: f64, time: Duration) -> f64 {
 }
 
 /// What a process takes that does nothing but what a leader at rest has to: twenty times a second
-/// 64 bytes to two others over TCP, and their answers.
+/// 64 bytes to two others over TCP, and their replies.
 async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::contenders::Failed;
 
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
-/// How long a server may take until it answers.
+/// How long a server may take until it replies.
 const START_WITHIN: Duration = Duration::from_secs(30);
 /// How long a server may take to end after SIGTERM.
 const STOP_WITHIN_MS: u64 = 5_000;
@@ -103,7 +103,7 @@ impl Postgres {
         // A fast shutdown.
         server.asked = Some(Signal::INT);
         let url = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-        until_it_answers("postgres", || async {
+        until_it_replies("postgres", || async {
             tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_ok()
         })
         .await?;
@@ -172,7 +172,7 @@ impl Etcd {
             servers.push(Server::spawn(command, directory)?);
         }
         let endpoints: Vec<String> = ports.iter().map(|(client, _)| url(*client)).collect();
-        until_it_answers("etcd", || async {
+        until_it_replies("etcd", || async {
             let Ok(mut client) = etcd_client::Client::connect(&endpoints, None).await else {
                 return false;
             };
@@ -183,15 +183,15 @@ impl Etcd {
     }
 }
 
-async fn until_it_answers<F: Future<Output = bool>>(
+async fn until_it_replies<F: Future<Output = bool>>(
     what: &str,
-    mut answers: impl FnMut() -> F,
+    mut replies: impl FnMut() -> F,
 ) -> Result<(), Failed> {
-    let answered = async {
-        while !matches!(timeout(Duration::from_secs(2), answers()).await, Ok(true)) {
+    let ready = async {
+        while !matches!(timeout(Duration::from_secs(2), replies()).await, Ok(true)) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let late = |_| Failed::from(format!("{what} does not answer within {START_WITHIN:?}"));
-    timeout(START_WITHIN, answered).await.map_err(late)
+    let late = |_| Failed::from(format!("{what} does not reply within {START_WITHIN:?}"));
+    timeout(START_WITHIN, ready).await.map_err(late)
 }

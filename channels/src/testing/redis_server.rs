@@ -35,7 +35,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one, and returns when it answers.
+    /// Starts one, and returns when it replies.
     ///
     /// # Panics
     ///
@@ -134,7 +134,7 @@ impl RedisServer {
         };
         self.process = Some(process);
         for _ in 0..500 {
-            if self.answers() {
+            if self.replies() {
                 return true;
             }
             let process = self.process.as_mut().expect("it was just started");
@@ -148,15 +148,15 @@ impl RedisServer {
         false
     }
 
-    fn answers(&self) -> bool {
+    fn replies(&self) -> bool {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
             return false;
         };
-        let mut answer = [0; 5];
+        let mut reply = [0; 5];
         stream.write_all(b"PING\r\n").is_ok()
-            && stream.read_exact(&mut answer).is_ok()
-            && answer == *b"+PONG"
+            && stream.read_exact(&mut reply).is_ok()
+            && reply == *b"+PONG"
     }
 }
 

@@ -122,14 +122,14 @@ impl Run {
             Op::Lock { client, key, lease, wait } => {
                 let handle = self.backend.handle(client).clone();
                 let locked = handle.lock(KEYS[key], options(lease, wait)).await;
-                self.answered(client, lease, locked).await;
+                self.replied(client, lease, locked).await;
             }
             Op::Dropped { client, key, wait, after } => {
                 let handle = self.backend.handle(client).clone();
                 let locking = handle.lock(KEYS[key], options(1, wait));
                 let limit = Duration::from_millis(after * 1000 + 800);
                 match timeout(limit, locking).await {
-                    Ok(locked) => self.answered(client, 1, locked).await,
+                    Ok(locked) => self.replied(client, 1, locked).await,
                     Err(_) => self.note(Outcome::Dropped).await,
                 }
             }
@@ -148,7 +148,7 @@ impl Run {
         }
     }
 
-    async fn answered(
+    async fn replied(
         &mut self,
         client: usize,
         lease: u64,

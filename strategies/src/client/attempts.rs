@@ -8,9 +8,9 @@ use crate::Instant;
 pub(super) struct Attempts {
     /// How often it was submitted since it was last known to have had no effect.
     sends: u32,
-    /// The last send was neither answered nor reported as failed.
+    /// The last send has no reply, and was not reported as failed.
     in_flight: bool,
-    /// An earlier send may still arrive, or has taken effect without an answer.
+    /// An earlier send may still arrive, or has taken effect without a reply.
     unsettled: bool,
     /// The transport may repeat a send.
     many: bool,
@@ -26,12 +26,12 @@ impl Attempts {
         self.in_flight || self.unsettled
     }
 
-    /// Whether a send before the answered one may have taken effect.
+    /// Whether a send before the one with the reply may have taken effect.
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled
     }
 
-    /// Whether a copy may arrive after the answer to another.
+    /// Whether a copy may arrive after the reply to another.
     pub(super) fn has_copies(&self) -> bool {
         self.unsettled || self.many
     }
@@ -55,20 +55,20 @@ impl Attempts {
     /// The last send failed. Returns how often sends have failed.
     pub(super) fn failed(&mut self, fate: Fate, cause: Cause) -> u32 {
         self.in_flight = false;
-        self.unsettled |= fate == Fate::Unanswered;
+        self.unsettled |= fate == Fate::NoReply;
         self.failures += 1;
         self.cause = Some(cause);
         self.failures
     }
 
-    /// The granting side has answered, which makes earlier failures irrelevant.
-    pub(super) fn answered(&mut self) {
+    /// The granting side has replied, which makes earlier failures irrelevant.
+    pub(super) fn replied(&mut self) {
         self.in_flight = false;
         self.failures = 0;
         self.cause = None;
     }
 
-    /// The sends so far will not be answered.
+    /// The sends so far will get no reply.
     pub(super) fn orphaned(&mut self) {
         self.unsettled |= std::mem::take(&mut self.in_flight);
     }
@@ -103,12 +103,12 @@ mod tests {
         attempts.failed(Fate::Refused, cause());
         assert!(!attempts.may_have_arrived());
         attempts.submitted(Instant::default(), Copies::One);
-        attempts.failed(Fate::Unanswered, cause());
+        attempts.failed(Fate::NoReply, cause());
         assert!(attempts.may_have_arrived() && attempts.has_copies());
     }
 
     #[test]
-    fn unanswered_repetition_is_a_copy() {
+    fn repetition_without_reply_is_a_copy() {
         let mut attempts = Attempts::default();
         attempts.submitted(Instant::default(), Copies::One);
         attempts.submitted(Instant::default(), Copies::One);

@@ -40,7 +40,7 @@ pub(crate) trait Backend: Send + 'static {
     /// As [`take`](Self::take).
     fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure>;
 
-    /// Sends the output of the turn, before its answers are delivered.
+    /// Sends the output of the turn, before its replies are delivered.
     fn end_turn(&mut self, now: Instant);
 
     /// When a turn must come although nothing arrives: ticks, keep-alives, reconnecting.

@@ -1,8 +1,8 @@
-//! Busy-polling: checking for an answer before the task sleeps.
+//! Busy-polling: checking for a reply before the task sleeps.
 //!
 //! A core with nothing to do sleeps, and waking it often takes longer than a server nearby takes to
-//! answer. A driver that has sent a request therefore polls for a while, yields to other tasks in
-//! between, and sleeps only then. Where answers come later than that, nearly every request goes
+//! reply. A driver that has sent a request therefore polls for a while, yields to other tasks in
+//! between, and sleeps only then. Where replies come later than that, nearly every request goes
 //! without.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ const WITHOUT_MAX: u32 = 63;
 /// How often a driver polls at most, in case the clock stands still.
 const POLLS_MAX: u32 = 10_000;
 
-/// Whether to poll, by how soon answers came.
+/// Whether to poll, by how soon replies came.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
     limit: Duration,
@@ -45,7 +45,7 @@ impl BusyPoll {
         self.polling.is_some()
     }
 
-    /// A request was sent while no other was unanswered.
+    /// A request was sent while no other was in flight.
     pub(crate) fn begin(&mut self, now: Instant) {
         if self.left > 0 {
             self.left -= 1;
@@ -54,7 +54,7 @@ impl BusyPoll {
         }
     }
 
-    /// No answer has come yet.
+    /// No reply has come yet.
     pub(crate) fn poll(&mut self, now: Instant) {
         if let Some(polling) = &mut self.polling {
             polling.polls += 1;
@@ -66,8 +66,8 @@ impl BusyPoll {
         }
     }
 
-    /// Every request is answered.
-    pub(crate) fn answered(&mut self) {
+    /// No request is in flight.
+    pub(crate) fn replied(&mut self) {
         if self.polling.take().is_some() {
             (self.without, self.left) = (0, 0);
         }
@@ -120,9 +120,9 @@ mod tests {
         while !busy.is_polling() {
             busy.begin(at(0));
         }
-        busy.answered();
+        busy.replied();
         busy.begin(at(0));
-        assert!(busy.is_polling(), "one answer in time suffices");
+        assert!(busy.is_polling(), "one reply in time suffices");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The calls that the core takes, and its answers.
+//! The calls that the core takes, and its replies.
 
 use std::{sync::Arc, time::Duration};
 
 use super::held::Delivery;
 use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 
-/// Names one call of this process, so that its answer finds it. Later calls have greater ids.
+/// Names one call of this process, so that its reply finds it. Later calls have greater ids.
 pub(crate) type CallId = u64;
 
 /// A call of a user.
@@ -17,9 +17,9 @@ pub(crate) enum Call {
         id: CallId,
         nonce: Nonce,
     },
-    /// Frees an acquisition. Repeated until it is answered, or until `until`.
+    /// Frees an acquisition. Repeated until a reply comes, or until `until`.
     Unlock {
-        /// The caller that waits for the answer, and when it stops waiting; `None` for a dropped
+        /// The caller that waits for the reply, and when it stops waiting; `None` for a dropped
         /// guard.
         caller: Option<(CallId, Instant)>,
         lock: Lock,
@@ -33,7 +33,7 @@ pub(crate) enum Call {
         /// The process and the reason.
         note: Arc<str>,
     },
-    /// Ends at `limit`, answered or not.
+    /// Ends at `limit`, with a reply or without.
     Query {
         id: CallId,
         limit: Instant,
@@ -97,9 +97,9 @@ pub(crate) enum Until {
     Forever,
 }
 
-/// The answer to a call.
+/// The reply to a call.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Granted {
         lock: Lock,
         delivery: Delivery,
@@ -127,9 +127,9 @@ pub(crate) enum Answer {
 /// An output of the core to its driver.
 #[derive(Debug)]
 pub(crate) enum Output {
-    Answer {
+    Reply {
         id: CallId,
-        answer: Answer,
+        reply: Reply,
     },
     /// An acquisition of this process can no longer be relied on.
     Lost {

@@ -34,12 +34,12 @@ pub(crate) enum Command {
         token: u64,
         lease: Duration,
     },
-    /// Checks a waiter: answered by `Granted`, `Queued`, `Ended` or `Forgotten`.
+    /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`.
     CheckWaiter {
         nonce: Nonce,
         key: Arc<str>,
     },
-    /// Whether this acquisition still holds the key: answered by `Lost`, or by nothing.
+    /// Whether this acquisition still holds the key: the reply is `Lost`, or none.
     CheckHold {
         nonce: Nonce,
         key: Arc<str>,
@@ -49,7 +49,7 @@ pub(crate) enum Command {
         id: CallId,
         key: Arc<str>,
     },
-    /// Answered by `Scanned`.
+    /// The reply is `Scanned`.
     Scan {
         id: CallId,
         after: Option<Arc<str>>,
@@ -115,12 +115,12 @@ pub(crate) enum Event {
     Forgotten {
         nonce: Nonce,
     },
-    /// The answer to an UNLOCK; `held`: it freed the key, or took the nonce out of the queue.
+    /// The reply to an UNLOCK; `held`: it freed the key, or took the nonce out of the queue.
     Unlocked {
         nonce: Nonce,
         held: bool,
     },
-    /// The answer to an EXTEND: the token, if the nonce holds the key.
+    /// The reply to an EXTEND: the token, if the nonce holds the key.
     Extended {
         id: CallId,
         token: Option<u64>,
@@ -184,7 +184,7 @@ pub(crate) enum Fate {
     /// It never left this process.
     Unsent,
     /// It was sent, and may have taken effect.
-    Unanswered,
+    NoReply,
     /// The granting side refused it: it had no effect.
     Refused,
 }
@@ -192,9 +192,9 @@ pub(crate) enum Fate {
 /// How much a granting side may have forgotten while it was unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// Nothing, but answers may be lost in transit.
+    /// Nothing, but replies may be lost in transit.
     Kept,
-    /// Answers, events and grants may be lost.
+    /// Replies, events and grants may be lost.
     Perhaps,
     /// All: it is another granting side.
     Lost,
@@ -231,7 +231,7 @@ pub(crate) struct Profile {
     pub(crate) queues: bool,
     /// The range of the random pause between a refusal and the next attempt.
     pub(crate) retry: (Duration, Duration),
-    /// The pause before an unanswered request is sent again, and its limit: it doubles each time.
+    /// The pause before a pending request is sent again, and its limit: it doubles each time.
     /// `None` where the way there loses nothing without a [`Event::Failed`] or [`Event::Up`].
     pub(crate) resend: Option<(Duration, Duration)>,
     /// The longest lease, if it is shorter than [`DURATION_MAX`](crate::DURATION_MAX).

@@ -1,7 +1,7 @@
 //! The pure state machine of every call: pending requests and held locks.
 
 use super::{
-    call::{Answer, Call, CallId, Output},
+    call::{Call, CallId, Output, Reply},
     command::{Cause, Command, Copies, Profile, Subject, earlier},
     held::Holdings,
     request::{Acquisition, Kind, Release, Request},
@@ -12,7 +12,7 @@ use crate::{Error, Instant, Lock, Nonce, random::Ids};
 /// The limit [`Profile::requests_max`], as errors name it.
 pub(super) const REQUESTS: &str = "pending requests";
 
-/// Calls, events and time in; commands, answers, losses and the next wake-up out.
+/// Calls, events and time in; commands, replies, losses and the next wake-up out.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) profile: Profile,
@@ -64,9 +64,9 @@ impl Core {
         self.requests.len()
     }
 
-    /// How many of them the granting side has neither answered nor queued.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.requests.unanswered()
+    /// How many of them are in flight: without a reply, and not queued.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.requests.in_flight()
     }
 
     pub(crate) fn outputs(&mut self) -> std::vec::Drain<'_, Output> {
@@ -84,7 +84,7 @@ impl Core {
         match call {
             Call::Lock(lock) => {
                 if self.knows(lock.nonce) {
-                    return self.answer(lock.id, Answer::Ended);
+                    return self.reply(lock.id, Reply::Ended);
                 }
                 let (of, id, limit) = (Subject::Lock(lock.nonce), lock.id, lock.limit);
                 let acquisition = Acquisition { call: lock, queued: None, stale: false };
@@ -120,10 +120,10 @@ impl Core {
     fn ask(&mut self, now: Instant, of: Subject, id: CallId, limit: Option<Instant>, kind: Kind) {
         let most = self.profile.requests_max;
         if self.closing {
-            self.answer(id, Answer::Failed(Error::Closed));
+            self.reply(id, Reply::Failed(Error::Closed));
         } else if self.pending() >= most {
             let error = Error::Limit { what: REQUESTS, limit: most as u64 };
-            self.answer(id, Answer::Failed(error));
+            self.reply(id, Reply::Failed(error));
         } else {
             self.requests.enter(now, of, || kind);
             self.requests.add_caller(of, id, limit);
@@ -189,7 +189,7 @@ impl Core {
     fn close(&mut self, now: Instant, until: Instant, watched: Vec<Lock>) {
         self.closing = true;
         for of in self.requests.subjects(|request| !matches!(request.kind, Kind::Unlock(_))) {
-            self.end(now, of, |_| Answer::Failed(Error::Closed));
+            self.end(now, of, |_| Reply::Failed(Error::Closed));
         }
         let unread: Vec<Lock> = self
             .held
@@ -202,20 +202,20 @@ impl Core {
         }
     }
 
-    /// Ends a request without a result: answers its callers, and withdraws a LOCK.
-    pub(super) fn end(&mut self, now: Instant, of: Subject, answer: impl Fn(&Request) -> Answer) {
+    /// Ends a request without a result: completes its callers, and withdraws a LOCK.
+    pub(super) fn end(&mut self, now: Instant, of: Subject, reply: impl Fn(&Request) -> Reply) {
         if let Some(request) = self.requests.take(of) {
-            self.answer_all(&request, || answer(&request));
+            self.reply_to_all(&request, || reply(&request));
             self.take_back(now, &request);
         }
     }
 
-    pub(super) fn answer_all(&mut self, request: &Request, answer: impl Fn() -> Answer) {
-        request.callers.iter().for_each(|caller| self.answer(caller.item.1, answer()));
+    pub(super) fn reply_to_all(&mut self, request: &Request, reply: impl Fn() -> Reply) {
+        request.callers.iter().for_each(|caller| self.reply(caller.item.1, reply()));
     }
 
-    pub(super) fn answer(&mut self, id: CallId, answer: Answer) {
-        self.outputs.push(Output::Answer { id, answer });
+    pub(super) fn reply(&mut self, id: CallId, reply: Reply) {
+        self.outputs.push(Output::Reply { id, reply });
     }
 
     /// Ends the calls whose time is over, and forgets holds that are past their deadline.
@@ -230,7 +230,7 @@ impl Core {
                 None => self.requests.take_caller(caller).expect("a call that ends is pending"),
             };
             let error = request.silence(self.link.down());
-            self.answer(id, Answer::Failed(error));
+            self.reply(id, Reply::Failed(error));
             if let Some(request) = ended {
                 self.take_back(now, &request);
             }
@@ -250,7 +250,7 @@ impl Core {
         let mut sent = false;
         while let Some(of) = self.requests.first_send(now) {
             if self.requests.get(of).is_some_and(|request| request.is_moot(now)) {
-                self.end(now, of, |_| Answer::Failed(Error::Unknown));
+                self.end(now, of, |_| Reply::Failed(Error::Unknown));
             } else {
                 self.requests.send(now, of, self.profile.resend, &mut submit);
                 sent = true;

@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     backend::{Backend, Failure},
     busy_poll::BusyPoll,
-    call::{Answer, Call, CallId, Output},
+    call::{Call, CallId, Output, Reply},
     command::{Event, earlier},
     core::Core,
     mailbox::{Mail, Receiver},
@@ -48,7 +48,7 @@ pub(crate) struct Driver<B: Backend> {
     mailbox: Receiver<B::Query>,
     shared: Arc<Shared>,
     status: watch::Sender<B::Status>,
-    replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
+    replies: BTreeMap<CallId, oneshot::Sender<Reply>>,
     events: Vec<Event>,
     /// The latest reading of the clock.
     now: Instant,
@@ -56,7 +56,7 @@ pub(crate) struct Driver<B: Backend> {
     /// Mails since other tasks last had their turn.
     taken: usize,
     busy: BusyPoll,
-    /// A caller that waits for its answer sent a request in this turn.
+    /// A caller that waits for its reply sent a request in this turn.
     awaited: bool,
 }
 
@@ -149,7 +149,7 @@ impl<B: Backend> Driver<B> {
     /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait. It
     /// breaks where the handle ends.
     pub(crate) fn step(&mut self, mail: Option<Mail<B::Query>>) -> ControlFlow<()> {
-        let unanswered = self.core.unanswered();
+        let in_flight = self.core.in_flight();
         // The consensus engine panics on broken invariants: that ends this handle and nothing else.
         let turn = AssertUnwindSafe(|| self.turn(mail));
         let ended =
@@ -160,7 +160,7 @@ impl<B: Backend> Driver<B> {
             return ControlFlow::Break(());
         }
         self.deliver();
-        self.adjust_polling(unanswered);
+        self.adjust_polling(in_flight);
         if self.may_close() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
@@ -248,10 +248,10 @@ impl<B: Backend> Driver<B> {
         let mut later = Vec::with_capacity(outputs.len());
         for output in outputs {
             match output {
-                Output::Answer { id, answer: answer @ Answer::Granted { .. } } => {
-                    reply(replies, id, answer);
+                Output::Reply { id, reply: reply @ Reply::Granted { .. } } => {
+                    send(replies, id, reply);
                 }
-                Output::Answer { id, answer } => later.push((id, answer)),
+                Output::Reply { id, reply } => later.push((id, reply)),
                 Output::Lost { lock, forced } => shared.lose(&lock, forced.as_deref()),
                 Output::Released { lock } => {
                     shared.note_lost(lock.fencing_token());
@@ -263,28 +263,28 @@ impl<B: Backend> Driver<B> {
                 }
             }
         }
-        for (id, answer) in later {
-            reply(replies, id, answer);
+        for (id, reply) in later {
+            send(replies, id, reply);
         }
     }
 
-    fn adjust_polling(&mut self, unanswered_before: usize) {
+    fn adjust_polling(&mut self, in_flight_before: usize) {
         let awaited = std::mem::take(&mut self.awaited);
-        if self.core.unanswered() == 0 {
-            self.busy.answered();
-        } else if unanswered_before == 0 && awaited {
+        if self.core.in_flight() == 0 {
+            self.busy.replied();
+        } else if in_flight_before == 0 && awaited {
             self.busy.begin(self.now);
         }
     }
 
-    /// Whether a closing has come to its end: everything is answered, and the backend agrees.
+    /// Whether a closing has come to its end: every call has its reply, and the backend agrees.
     fn may_close(&mut self) -> bool {
         let Some(closing) = &self.closing else { return false };
         let over = self.now >= closing.until;
         (over || self.core.pending() == 0) && self.backend.as_mut().expect(OPEN).leave(self.now)
     }
 
-    /// Ends the handle: callers that still wait see the senders of their answers dropped.
+    /// Ends the handle: callers that still wait see the senders of their replies dropped.
     pub(crate) async fn end(mut self) {
         self.replies.clear();
         self.mailbox.close();
@@ -345,14 +345,14 @@ impl Shared {
     }
 }
 
-fn reply(replies: &mut BTreeMap<CallId, oneshot::Sender<Answer>>, id: CallId, answer: Answer) {
+fn send(replies: &mut BTreeMap<CallId, oneshot::Sender<Reply>>, id: CallId, reply: Reply) {
     // A caller whose future was dropped sends its own withdrawal.
-    if let Some(reply) = replies.remove(&id) {
-        let _ = reply.send(answer);
+    if let Some(sender) = replies.remove(&id) {
+        let _ = sender.send(reply);
     }
 }
 
-/// The call whose answer a caller waits for.
+/// The call whose reply a caller waits for.
 fn id_of(call: &Call) -> Option<CallId> {
     match call {
         Call::Lock(lock) => Some(lock.id),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{Answer, CallId, Output, Query, Until},
+    call::{CallId, Output, Query, Reply, Until},
     command::{Cause, Event, Fate, Memory, Subject},
     core::{Core, Link},
     held::Held,
@@ -27,29 +27,29 @@ impl Core {
                 self.granted(now, nonce, key, token, (waited, lease));
             }
             Event::Queued { nonce, check_in } => self.requests.enqueued(now, nonce, check_in),
-            Event::Held { nonce } => self.refused(now, Subject::Lock(nonce), || Answer::Held),
-            Event::Ended { nonce } => self.refused(now, Subject::Lock(nonce), || Answer::Ended),
+            Event::Held { nonce } => self.refused(now, Subject::Lock(nonce), || Reply::Held),
+            Event::Ended { nonce } => self.refused(now, Subject::Lock(nonce), || Reply::Ended),
             Event::Stale { nonce } => self.stale(now, nonce),
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
             Event::Extended { id, token } => self.extended(now, id, token),
             Event::Inspected { id, found } => {
                 if self.requests.take(Subject::Query(id)).is_some() {
-                    self.answer(id, Answer::Inspected(found));
+                    self.reply(id, Reply::Inspected(found));
                 }
             }
             Event::Scanned { id, keys, next } => {
                 if self.requests.take(Subject::Query(id)).is_some() {
-                    self.answer(id, Answer::Scanned { keys, next });
+                    self.reply(id, Reply::Scanned { keys, next });
                 }
             }
             Event::Limit { of: Subject::AllLocks, what, limit } => {
                 for of in self.requests.subjects(|request| matches!(request.kind, Kind::Lock(_))) {
-                    self.refused(now, of, || Answer::Failed(Error::Limit { what, limit }));
+                    self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
                 }
             }
             Event::Limit { of, what, limit } => {
-                self.refused(now, of, || Answer::Failed(Error::Limit { what, limit }));
+                self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
             Event::Lost { nonce, key, token, forced } => {
@@ -75,7 +75,7 @@ impl Core {
     ) {
         let Some(request) = self.requests.take(Subject::Lock(nonce)) else {
             if !self.knows(nonce) {
-                // A late copy of a LOCK that was answered otherwise: frees the key.
+                // A late copy of a LOCK that got another reply: frees the key.
                 let ghost = Lock::new(key, nonce, token, None);
                 self.release(now, ghost, now.after(lease), true);
             }
@@ -87,14 +87,14 @@ impl Core {
         let lock = Lock::new(key, nonce, token, Some(deadline));
         let sole = !request.attempts.has_copies();
         let delivery = self.held.granted(now, &lock, call.lease, sole);
-        self.answer(call.id, Answer::Granted { lock, delivery });
+        self.reply(call.id, Reply::Granted { lock, delivery });
     }
 
     /// The granting side refused a request: only earlier copies of a LOCK may still take the key.
-    fn refused(&mut self, now: Instant, of: Subject, answer: impl Fn() -> Answer) {
+    fn refused(&mut self, now: Instant, of: Subject, reply: impl Fn() -> Reply) {
         if let Some(mut request) = self.requests.take(of) {
-            request.attempts.answered();
-            self.answer_all(&request, answer);
+            request.attempts.replied();
+            self.reply_to_all(&request, reply);
             if request.attempts.is_unsettled() {
                 self.take_back(now, &request);
             }
@@ -106,7 +106,7 @@ impl Core {
         let Some(request) = self.requests.get(of).filter(|request| !request.is_queued()) else {
             return;
         };
-        request.attempts.answered();
+        request.attempts.replied();
         let again = std::mem::replace(&mut request.lock_mut().stale, true);
         self.requests.schedule(of, if again { now.after(STALE_PAUSE) } else { now });
     }
@@ -138,27 +138,27 @@ impl Core {
                 }
             }
         }
-        self.answer_all(&request, || request.unlocked(now, was_held));
+        self.reply_to_all(&request, || request.unlocked(now, was_held));
     }
 
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
         let Some(request) = self.requests.take(Subject::Query(id)) else { return };
         let sent = request.attempts.first_sent().unwrap_or(now);
         let Kind::Query(Query::Extend { lock, lease }) = request.kind else {
-            unreachable!("another query is not answered as an extension")
+            unreachable!("another query has no reply of an extension")
         };
         // With another token it is a later acquisition, which this lock is not.
-        let answer = if token == Some(lock.fencing_token()) {
+        let reply = if token == Some(lock.fencing_token()) {
             let deadline = extended_deadline(lock.deadline(), sent, lease, self.profile.drift);
-            Answer::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
+            Reply::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
         } else {
             if let Some(held) = self.held.remove_up_to(lock.nonce(), lock.fencing_token()) {
                 held.revoke();
             }
             self.outputs.push(Output::Lost { lock, forced: None });
-            Answer::NotHeld
+            Reply::NotHeld
         };
-        self.answer(id, answer);
+        self.reply(id, reply);
     }
 
     fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {
@@ -171,7 +171,7 @@ impl Core {
             && let Some(withdrawal) = self.requests.get(Subject::Unlock(nonce))
         {
             // The LOCK may arrive after its withdrawal.
-            withdrawal.release_mut().copies |= fate == Fate::Unanswered;
+            withdrawal.release_mut().copies |= fate == Fate::NoReply;
             return;
         }
         let Some(request) = self.requests.get(of).filter(|it| it.is_queued() == is_check) else {
@@ -181,14 +181,14 @@ impl Core {
         if is_check || (request.repeats_after(fate) && !cause.is_permanent()) {
             self.requests.schedule(of, now.after(back_off(&mut self.draws, failures)));
         } else {
-            self.end(now, of, |request| Answer::Failed(request.failure(cause)));
+            self.end(now, of, |request| Reply::Failed(request.failure(cause)));
         }
     }
 
     fn went_down(&mut self, now: Instant, cause: Option<Cause>) {
         if let Some(cause) = &cause {
             for of in self.requests.subjects(|request| request.needs_connection()) {
-                self.end(now, of, |request| Answer::Failed(request.failure(cause)));
+                self.end(now, of, |request| Reply::Failed(request.failure(cause)));
             }
         }
         self.link = Link::Down(cause);

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     backend::{Backend, Failure},
-    call::{Answer, Call, CallId, Query},
+    call::{Call, CallId, Query, Reply},
     command::Profile,
     core::REQUESTS,
     driver::{Driver, Shared},
@@ -93,14 +93,14 @@ impl<B: Backend> Client<B> {
         let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
         let caller = Some((self.next_id(), limit));
         match self.ask(Call::Unlock { caller, lock: lock.clone(), until }, None).await? {
-            Answer::Unlocked => {
+            Reply::Unlocked => {
                 // Other guards of the same acquisition may be watched in this process.
                 self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 Ok(())
             }
-            Answer::NotHeld => Err(not_held(lock, self.clock.now())),
-            Answer::Failed(error) => Err(error),
-            other => unreachable!("an unlock is not answered by {other:?}"),
+            Reply::NotHeld => Err(not_held(lock, self.clock.now())),
+            Reply::Failed(error) => Err(error),
+            other => unreachable!("an unlock has no reply {other:?}"),
         }
     }
 
@@ -133,13 +133,13 @@ impl<B: Backend> Client<B> {
     ) -> Result<Lock, Error> {
         let lease = Duration::from_millis(whole_ms(duration));
         match self.query(limit, Query::Extend { lock: lock.clone(), lease }).await? {
-            Answer::Extended { sent, delivery } if delivery.take() => {
+            Reply::Extended { sent, delivery } if delivery.take() => {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
-            // Revoked: it was lost before the answer was read.
-            Answer::NotHeld | Answer::Extended { .. } => Err(not_held(lock, self.clock.now())),
-            Answer::Failed(error) => Err(error),
-            other => unreachable!("an extend is not answered by {other:?}"),
+            // Revoked: it was lost before the reply was read.
+            Reply::NotHeld | Reply::Extended { .. } => Err(not_held(lock, self.clock.now())),
+            Reply::Failed(error) => Err(error),
+            other => unreachable!("an extend has no reply {other:?}"),
         }
     }
 
@@ -148,23 +148,23 @@ impl<B: Backend> Client<B> {
         self.check_open()?;
         let limit = self.clock.now().after(self.profile.request_timeout);
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
-            Answer::Inspected(found) => Ok(found),
-            Answer::Failed(error) => Err(error),
-            other => unreachable!("an inspection is not answered by {other:?}"),
+            Reply::Inspected(found) => Ok(found),
+            Reply::Failed(error) => Err(error),
+            other => unreachable!("an inspection has no reply {other:?}"),
         }
     }
 
-    pub(super) async fn query(&self, limit: Instant, query: Query) -> Result<Answer, Error> {
+    pub(super) async fn query(&self, limit: Instant, query: Query) -> Result<Reply, Error> {
         let id = self.next_id();
         self.ask(Call::Query { id, limit, query }, Some(Call::Abandon { id })).await
     }
 
-    /// Sends a call and waits for its answer. A future that is dropped sends `undo`.
-    pub(super) async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Answer, Error> {
+    /// Sends a call and waits for its reply. A future that is dropped sends `undo`.
+    pub(super) async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Reply, Error> {
         let mut pending = self.send(call, undo)?;
-        let answer = pending.answer().await.map_err(|_| self.end_error())?;
+        let reply = pending.reply().await.map_err(|_| self.end_error())?;
         pending.disarm();
-        Ok(answer)
+        Ok(reply)
     }
 
     pub(super) fn send(
@@ -240,7 +240,7 @@ impl<B: Backend> Client<B> {
         let limit = self.clock.now().after(self.profile.request_timeout);
         tokio::select! {
             biased;
-            answer = reply => answer.map_err(|_| self.end_error()),
+            received = reply => received.map_err(|_| self.end_error()),
             () = self.clock.sleep_until(limit) => Err(Error::no_quorum()),
         }
     }

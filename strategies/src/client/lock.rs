@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     backend::Backend,
-    call::{Answer, Call, LockCall, Until},
+    call::{Call, LockCall, Reply, Until},
     handle::Client,
 };
 use crate::{
@@ -23,9 +23,9 @@ impl<B: Backend> Client<B> {
         loop {
             let undo = Call::Withdraw { id: call.id, nonce: call.nonce };
             let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
-            let answer = pending.answer().await.map_err(|_| self.end_error())?;
-            let pause = match answer {
-                Answer::Granted { lock, delivery } => {
+            let reply = pending.reply().await.map_err(|_| self.end_error())?;
+            let pause = match reply {
+                Reply::Granted { lock, delivery } => {
                     let now = self.clock.now();
                     let lock = if has_half_left(&lock, now, call.lease) {
                         lock
@@ -42,17 +42,17 @@ impl<B: Backend> Client<B> {
                     self.check_open()?;
                     ENDED_RETRY
                 }
-                Answer::Held if !call.tries => self.profile.retry,
-                Answer::Ended => ENDED_RETRY,
-                Answer::Held => {
+                Reply::Held if !call.tries => self.profile.retry,
+                Reply::Ended => ENDED_RETRY,
+                Reply::Held => {
                     pending.disarm();
                     return Err(Error::Held(None));
                 }
-                Answer::Failed(error) => {
+                Reply::Failed(error) => {
                     pending.disarm();
                     return Err(error);
                 }
-                other => unreachable!("a lock is not answered by {other:?}"),
+                other => unreachable!("a lock has no reply {other:?}"),
             };
             pending.disarm();
             self.pause_before_retry(pause, call.limit).await?;

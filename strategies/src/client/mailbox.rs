@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::call::{Answer, Call};
+use super::call::{Call, Reply};
 use crate::Lock;
 
 /// A message of the handle. `Q` is the backend's query.
@@ -15,7 +15,7 @@ use crate::Lock;
 pub(crate) enum Mail<Q> {
     Call {
         call: Call,
-        reply: Option<oneshot::Sender<Answer>>,
+        reply: Option<oneshot::Sender<Reply>>,
     },
     Query(Q),
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
@@ -77,7 +77,7 @@ impl<Q> Sender<Q> {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Full);
         }
-        // A driver that has ended drops the mail and with it the sender of its answer, which its
+        // A driver that has ended drops the mail and with it the sender of its reply, which its
         // caller sees.
         let _ = self.mail.send(mail);
         Ok(())

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     backend::Backend,
-    call::{Answer, Call, Query},
+    call::{Call, Query, Reply},
     handle::Client,
     pending::Pending,
 };
@@ -73,9 +73,9 @@ impl<B: Backend> Client<B> {
     ) -> Result<(Vec<Arc<str>>, Option<Arc<str>>), Error> {
         let by = self.clock.now().after(self.profile().request_timeout);
         match self.query(by, Query::Scan { after, prefix, limit }).await? {
-            Answer::Scanned { keys, next } => Ok((keys, next)),
-            Answer::Failed(error) => Err(error),
-            other => unreachable!("a scan is not answered by {other:?}"),
+            Reply::Scanned { keys, next } => Ok((keys, next)),
+            Reply::Failed(error) => Err(error),
+            other => unreachable!("a scan has no reply {other:?}"),
         }
     }
 
@@ -92,13 +92,13 @@ impl<B: Backend> Client<B> {
             keys.into_iter().map(begin).collect::<Result<_, Error>>()?;
         let mut entries = Vec::new();
         for (key, mut pending) in pending {
-            let answer = pending.answer().await.map_err(|_| self.end_error())?;
+            let reply = pending.reply().await.map_err(|_| self.end_error())?;
             pending.disarm();
-            match answer {
-                Answer::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
-                Answer::Inspected(None) => {}
-                Answer::Failed(error) => return Err(error),
-                other => unreachable!("an inspection is not answered by {other:?}"),
+            match reply {
+                Reply::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
+                Reply::Inspected(None) => {}
+                Reply::Failed(error) => return Err(error),
+                other => unreachable!("an inspection has no reply {other:?}"),
             }
         }
         Ok(entries)
@@ -128,10 +128,10 @@ impl<B: Backend> Client<B> {
         let (id, note) = (self.next_id(), format!("{}: {reason}", self.owner).into());
         let lock = Lock::new(key, found.nonce, found.fencing_token, None);
         match self.ask(Call::Force { id, limit, lock, note }, None).await? {
-            Answer::Unlocked => Ok(true),
-            Answer::NotHeld => Ok(false),
-            Answer::Failed(error) => Err(error),
-            other => unreachable!("an unlock is not answered by {other:?}"),
+            Reply::Unlocked => Ok(true),
+            Reply::NotHeld => Ok(false),
+            Reply::Failed(error) => Err(error),
+            other => unreachable!("an unlock has no reply {other:?}"),
         }
     }
 }

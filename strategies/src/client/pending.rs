@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::{
-    call::{Answer, Call},
+    call::{Call, Reply},
     mailbox::{Full, Mail, Sender},
 };
 
@@ -11,28 +11,28 @@ use super::{
 pub(super) struct Pending<'a, Q> {
     mail: &'a Sender<Q>,
     undo: Option<Call>,
-    reply: oneshot::Receiver<Answer>,
+    receiver: oneshot::Receiver<Reply>,
 }
 
 impl<'a, Q> Pending<'a, Q> {
     /// Sends a call. `undo` takes it back; a call without one goes on without its caller.
     pub(super) fn send(mail: &'a Sender<Q>, call: Call, undo: Option<Call>) -> Result<Self, Full> {
-        let (answer, reply) = oneshot::channel();
-        let message = Mail::Call { call, reply: Some(answer) };
+        let (sender, receiver) = oneshot::channel();
+        let message = Mail::Call { call, reply: Some(sender) };
         if undo.is_some() {
             mail.ask(message)?;
         } else {
             mail.release(message)?;
         }
-        Ok(Self { mail, undo, reply })
+        Ok(Self { mail, undo, receiver })
     }
 
-    /// The answer; an error once the driver has ended.
-    pub(super) async fn answer(&mut self) -> Result<Answer, oneshot::error::RecvError> {
-        (&mut self.reply).await
+    /// The reply; an error once the driver has ended.
+    pub(super) async fn reply(&mut self) -> Result<Reply, oneshot::error::RecvError> {
+        (&mut self.receiver).await
     }
 
-    /// The answer settles the call: there is nothing to take back.
+    /// The reply settles the call: there is nothing to take back.
     pub(super) fn disarm(mut self) {
         self.undo = None;
     }

@@ -1,4 +1,4 @@
-//! One request to the granting side, until it is answered, refused, withdrawn or expired.
+//! One request to the granting side, until it is confirmed, refused, withdrawn or expired.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     attempts::Attempts,
-    call::{Answer, CallId, LockCall, Query, Until},
+    call::{CallId, LockCall, Query, Reply, Until},
     command::{Cause, Command, Fate, Subject},
     timers::Timer,
 };
@@ -20,7 +20,7 @@ const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 /// for locks, and locks in the order of their calls.
 pub(super) type Due = (CallId, Subject);
 
-/// A caller that waits for the answer to a request.
+/// A caller that waits for the reply to a request.
 pub(super) type Caller = (Subject, CallId);
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Request {
     /// Whether it is repeated after a failure. A call that does not wait is repeated only to learn
     /// its outcome.
     pub(super) fn repeats_after(&self, fate: Fate) -> bool {
-        fate == Fate::Unanswered || !matches!(&self.kind, Kind::Lock(lock) if lock.call.tries)
+        fate == Fate::NoReply || !matches!(&self.kind, Kind::Lock(lock) if lock.call.tries)
     }
 
     /// The error of its callers after a failure.
@@ -169,19 +169,19 @@ impl Request {
         }
     }
 
-    /// The answer of its callers after an UNLOCK.
-    pub(super) fn unlocked(&self, now: Instant, was_held: bool) -> Answer {
+    /// The reply of its callers after an UNLOCK.
+    pub(super) fn unlocked(&self, now: Instant, was_held: bool) -> Reply {
         let Kind::Unlock(release) = &self.kind else { unreachable!("no unlock: {:?}", self.kind) };
         if was_held {
-            return Answer::Unlocked;
+            return Reply::Unlocked;
         }
         if !self.attempts.is_unsettled() {
-            return Answer::NotHeld;
+            return Reply::NotHeld;
         }
-        // An earlier send, whose answer was lost, may have freed it; or its lease had ended.
+        // An earlier send, whose reply was lost, may have freed it; or its lease had ended.
         match not_held(&release.lock, now) {
-            Error::NotHolder if release.held => Answer::Unlocked,
-            _ => Answer::Failed(Error::Unknown),
+            Error::NotHolder if release.held => Reply::Unlocked,
+            _ => Reply::Failed(Error::Unknown),
         }
     }
 
@@ -191,7 +191,7 @@ impl Request {
         over && self.attempts.sends() > 0
     }
 
-    /// The error of a caller whose limit has passed without an answer. `down` is why nothing can be
+    /// The error of a caller whose limit has passed without a reply. `down` is why nothing can be
     /// sent now.
     pub(super) fn silence(&self, down: Option<Option<&Cause>>) -> Error {
         let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);

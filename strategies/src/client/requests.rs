@@ -35,8 +35,8 @@ impl Requests {
         self.pending.len()
     }
 
-    /// How many the granting side has neither answered nor queued.
-    pub(super) fn unanswered(&self) -> usize {
+    /// How many are in flight: without a reply, and not queued.
+    pub(super) fn in_flight(&self) -> usize {
         self.pending.len() - self.queued
     }
 
@@ -88,7 +88,7 @@ impl Requests {
     pub(super) fn enqueued(&mut self, now: Instant, nonce: Nonce, check_in: Option<Duration>) {
         let of = Subject::Lock(nonce);
         let Some(request) = self.pending.get_mut(&of) else { return };
-        request.attempts.answered();
+        request.attempts.replied();
         if !request.is_queued() {
             self.sends.remove(&mut request.due);
             self.queued += 1;
@@ -179,7 +179,7 @@ impl Requests {
         let horizon = now.after(interval / CHECKED_TOGETHER);
         while let Some((_, of)) = self.checks.first(horizon) {
             let request = self.pending.get_mut(&of).expect(PENDING);
-            // Until it is answered, by `Queued` with the next time.
+            // Until the reply, a `Queued` with the next time.
             self.checks.remove(&mut request.due);
             submit(request.check());
         }

@@ -6,7 +6,7 @@ mod holds;
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{Answer, Call, CallId, LockCall, Output, Query, Until},
+    call::{Call, CallId, LockCall, Output, Query, Reply, Until},
     command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
     core::Core,
     held::Delivery,
@@ -80,12 +80,12 @@ fn failed(of: Subject, fate: Fate) -> Event {
     Event::Failed { of, fate, cause: Cause::new(UnavailableKind::Refused, "refused") }
 }
 
-fn answers(core: &mut Core) -> Vec<(CallId, Answer)> {
-    let answers = core.outputs().filter_map(|output| match output {
-        Output::Answer { id, answer } => Some((id, answer)),
+fn replies(core: &mut Core) -> Vec<(CallId, Reply)> {
+    let replies = core.outputs().filter_map(|output| match output {
+        Output::Reply { id, reply } => Some((id, reply)),
         _ => None,
     });
-    answers.collect()
+    replies.collect()
 }
 
 /// A lock that call 1 was granted and has read.
@@ -93,8 +93,8 @@ fn take(core: &mut Core, now: u64) -> Lock {
     core.call(at(now), waits(1, now + 5_000));
     assert_eq!(sent(core, now).len(), 1);
     core.handle(at(now), granted(1));
-    match answers(core).as_slice() {
-        [(1, Answer::Granted { lock, delivery })] => {
+    match replies(core).as_slice() {
+        [(1, Reply::Granted { lock, delivery })] => {
             assert!(delivery.take());
             lock.clone()
         }
@@ -114,7 +114,7 @@ fn lease_counts_from_before_the_first_send() {
     core.handle(at(1_000), Event::Up { memory: Memory::Kept });
     assert_eq!(sent(&mut core, 1_000).len(), 1);
     core.handle(at(1_500), granted(1));
-    let [(1, Answer::Granted { lock, .. })] = &answers(&mut core)[..] else { panic!() };
+    let [(1, Reply::Granted { lock, .. })] = &replies(&mut core)[..] else { panic!() };
     assert_eq!(lock.deadline(), Some(at(1_000 + 10_000 - 100 - 1)));
 }
 
@@ -129,7 +129,7 @@ fn dropped_wait_frees_its_late_grant() {
     core.handle(at(3), granted(1));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
     assert!(core.pending() == 0 && sent(&mut core, 3).is_empty());
-    // A second copy of the LOCK is granted after its withdrawal was answered.
+    // A second copy of the LOCK is granted after the reply to its withdrawal.
     core.handle(at(4), granted(1));
     assert!(is_unlock(&sent(&mut core, 4)[0], 1));
 }
@@ -148,7 +148,7 @@ fn nonce_with_a_pending_unlock_is_refused() {
     let lock = take(&mut core, 0);
     core.call(at(1), Call::Unlock { caller: None, lock, until: at(9_000) });
     core.call(at(1), waits(1, 5_000));
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Ended)]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
 }
 
 #[test]
@@ -158,24 +158,24 @@ fn timed_out_wait_is_withdrawn() {
     sent(&mut core, 0);
     core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
     core.expire(at(4_999));
-    assert!(answers(&mut core).is_empty());
+    assert!(replies(&mut core).is_empty());
     assert_eq!(core.next_wake(), Some(at(5_000)));
     core.expire(at(5_000));
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::TimedOut(_)))]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::TimedOut(_)))]));
     assert!(is_unlock(&sent(&mut core, 5_000)[0], 1));
 }
 
 #[test]
-fn unanswered_try_is_unknown_if_sent() {
+fn try_without_reply_is_unknown_if_sent() {
     let mut core = core(false);
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     sent(&mut core, 0);
     core.expire(at(1_000));
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unknown))]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unknown))]));
     core.handle(at(1_000), Event::Down { cause: None });
     core.call(at(1_000), lock_call(2, Until::Now, Some(at(2_000))));
     core.expire(at(2_000));
-    assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unavailable { .. }))]));
+    assert!(matches!(replies(&mut core)[..], [(2, Reply::Failed(Error::Unavailable { .. }))]));
     core.handle(at(2_000), Event::Up { memory: Memory::Kept });
     assert!(
         is_unlock(&sent(&mut core, 2_000)[0], 1),
@@ -193,22 +193,22 @@ fn outage_refuses_tries_but_no_waits() {
         at(5),
         Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, "refused")) },
     );
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
     core.handle(at(10), Event::Up { memory: Memory::Perhaps });
     assert_eq!(sent(&mut core, 10).len(), 1);
 }
 
 #[test]
-fn unanswered_lock_is_repeated_as_a_copy() {
+fn lock_without_reply_is_repeated_as_a_copy() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     let first = sent(&mut core, 0);
     assert!(matches!(first[..], [Command::Lock { copies: false, .. }]));
-    core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::Unanswered));
+    core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::NoReply));
     assert!(sent(&mut core, 1).is_empty(), "it backs off");
     assert!(matches!(sent(&mut core, 7)[..], [Command::Lock { copies: true, .. }]));
     core.handle(at(8), Event::Held { nonce: nonce(1) });
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Held)]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Held)]));
     assert!(matches!(sent(&mut core, 8)[..], [Command::Unlock { copies: true, .. }]));
 }
 
@@ -219,8 +219,8 @@ fn failed_withdrawn_lock_leaves_copies() {
     sent(&mut core, 0);
     core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
     assert!(matches!(sent(&mut core, 1)[..], [Command::Unlock { copies: false, .. }]));
-    core.handle(at(2), failed(Subject::Lock(nonce(1)), Fate::Unanswered));
-    core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::Unanswered));
+    core.handle(at(2), failed(Subject::Lock(nonce(1)), Fate::NoReply));
+    core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
     assert!(matches!(sent(&mut core, 60)[..], [Command::Unlock { copies: true, .. }]));
 }
 
@@ -231,6 +231,6 @@ fn permanent_failure_ends_a_wait_at_once() {
     sent(&mut core, 0);
     let cause = Cause::new(UnavailableKind::Misconfigured, "refused");
     core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
-    assert!(matches!(answers(&mut core)[..], [(1, Answer::Failed(Error::Unavailable { .. }))]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
     assert!(core.pending() == 0);
 }

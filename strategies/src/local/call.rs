@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
                 Err(Error::Limit { what: what.name(), limit })
             }
             // Neither stale nor spent: it is sent once.
-            other => unreachable!("a LOCK is not answered by {other:?}"),
+            other => unreachable!("a LOCK has no reply {other:?}"),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `key` and `nonce` name the acquisition. `process` is the sender of a command; in an effect it is
 //! the receiver of the reply, or the process that holds or waits. `request` is the number that the
-//! process gave its LOCK or EXTEND: in an effect that answers neither, the latest of the nonce.
+//! process gave its LOCK or EXTEND: in another effect, the latest of the nonce.
 #![allow(missing_docs, reason = "what recurs is said above")]
 
 use std::{cell::RefCell, sync::Arc};
@@ -52,7 +52,7 @@ pub enum Command {
         key: Arc<str>,
         nonce: Nonce,
         /// The sender knows that no copy of its LOCK can still arrive (it was sent once, and
-        /// answered): then nothing need be remembered.
+        /// a reply came): then nothing need be remembered.
         forget: bool,
     },
     /// Ends the lease of `nonce` at the later of its present end and `duration_ms` from now.

@@ -23,7 +23,7 @@ use crate::{
 const BATCH: usize = 512;
 /// How long a leader that closes tries to transfer leadership.
 const TRANSFER: Duration = Duration::from_millis(100);
-/// The pause before an unanswered request is retransmitted, and its limit: channels lose frames.
+/// The pause before a pending request is retransmitted, and its limit: channels lose frames.
 const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// Between refusals of plain compare-and-set a caller pauses this long, jittered, so that many do
 /// not ask in step.

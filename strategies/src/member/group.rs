@@ -220,11 +220,11 @@ impl Group {
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
-        let (unanswered, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
+        let (no_reply, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
         let term = message.term;
         // A message that the engine refuses (a response of a removed peer) needs no reply.
         let _ = self.raw.step(message);
-        if unanswered && self.raw.raft.term == term {
+        if no_reply && self.raw.raft.term == term {
             self.drop_reply(queued);
         }
         self.pin_election_timeout();

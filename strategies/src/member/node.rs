@@ -163,7 +163,7 @@ impl Node {
     /// Appends the commands that were submitted to this leader.
     fn append(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let early = match planted!(AnswerBeforeCommit) {
+        let early = match planted!(ReplyBeforeCommit) {
             true => group.uncommitted_grants(now),
             false => Vec::new(),
         };

@@ -147,7 +147,7 @@ impl MemberOptions {
         self
     }
 
-    /// How long unlock, extend and try_lock wait for an answer, 1 ms to 1 h; 1 s by default.
+    /// How long unlock, extend and try_lock wait for a reply, 1 ms to 1 h; 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
@@ -192,10 +192,10 @@ impl MemberOptions {
         self
     }
 
-    /// How long this member polls for an answer before it sleeps, after a request that no other
-    /// was unanswered beside: 0 to 1 ms, 100 µs by default, zero never. A sleeping core is often
-    /// woken later than other members answer; other tasks of the runtime run meanwhile. Where
-    /// answers come later, fewer requests poll, down to one of 64.
+    /// How long this member polls for a reply before it sleeps, after a request that no other
+    /// was pending beside: 0 to 1 ms, 100 µs by default, zero never. A sleeping core is often
+    /// woken later than other members reply; other tasks of the runtime run meanwhile. Where
+    /// replies come later, fewer requests poll, down to one of 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
@@ -226,7 +226,7 @@ impl MemberOptions {
             let limit = "at least three heartbeats, and a span of at least one";
             ("election_timeout", elects, format!("{min:?} to {max:?}"), limit)
         };
-        let answers = (ms(1)..=ms(3_600_000)).contains(&timeout);
+        let replies = (ms(1)..=ms(3_600_000)).contains(&timeout);
         let admits = (ms(1)..=DURATION_MAX).contains(&outside);
         // A field, whether it keeps to its limit, its value, and the limit.
         let rules = [
@@ -243,7 +243,7 @@ impl MemberOptions {
             election,
             ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
             ("outside_max", admits, format!("{outside:?}"), "1ms to 24h"),
-            ("request_timeout", answers, format!("{timeout:?}"), "1ms to 1h"),
+            ("request_timeout", replies, format!("{timeout:?}"), "1ms to 1h"),
             ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];
         match rules.into_iter().find(|(_, holds, ..)| !holds) {

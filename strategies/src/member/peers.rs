@@ -15,13 +15,13 @@ use crate::Instant;
 const PEERS_MAX: usize = 1024;
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
-/// For this long the known incarnation of a name can answer, before another process takes the name.
+/// For this long the known incarnation of a name may reply, before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The other processes, by name, as this one knows them.
 ///
 /// Only a fresh incarnation proves that an old one has ended, and frames may come late, so an
-/// incarnation counts only once it has answered a challenge of ours: then it runs now.
+/// incarnation counts only once it has replied to a challenge of ours: then it runs now.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<NodeName, Peer>,
@@ -56,8 +56,8 @@ struct Suspect {
     theirs: u64,
     since: Instant,
     last_heard_at: Instant,
-    /// It has answered its challenge.
-    answered: bool,
+    /// It has replied to its challenge.
+    replied: bool,
     /// The challenge to the known incarnation that follows the takeover.
     rival_challenge: u64,
 }
@@ -77,7 +77,7 @@ pub(super) enum Takeover {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     /// Whether the sender asked, or must be asked.
-    pub(super) answer: bool,
+    pub(super) is_due: bool,
     /// Whether the sender is known to run now.
     pub(super) verified: bool,
     /// The name is known as another process's.
@@ -85,8 +85,8 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    fn of(answer: bool, verified: bool) -> Self {
-        Self { answer, verified, takeover: None }
+    fn of(is_due: bool, verified: bool) -> Self {
+        Self { is_due, verified, takeover: None }
     }
 }
 
@@ -122,7 +122,7 @@ impl Peers {
     }
 
     /// Takes a presence; `None` when too many others are known. `to_me`: the frame was addressed to
-    /// this incarnation of ours, so its echo answers it and not an earlier one.
+    /// this incarnation of ours, so its echo is for it and not an earlier one.
     pub(super) fn presence(
         &mut self,
         now: Instant,
@@ -157,7 +157,7 @@ impl Peers {
     }
 
     /// The challenge and echo for a presence to this incarnation of `name`. `ask` generates a fresh
-    /// challenge, which the receiver will answer.
+    /// challenge, which the receiver will echo.
     pub(super) fn words(&mut self, name: &NodeName, incarnation: u64, ask: bool) -> (u64, u64) {
         let peer = self.by_name.entry(name.clone()).or_default();
         if ask {
@@ -231,16 +231,16 @@ impl Peer {
             theirs: presence.challenge,
             since: now,
             last_heard_at: now,
-            answered: false,
+            replied: false,
             rival_challenge,
         });
         let rival = self.incarnation;
         let takeover = self.is_rival_of(presence).then_some(Takeover::Pending { rival });
-        Reply { answer: true, verified: false, takeover }
+        Reply { is_due: true, verified: false, takeover }
     }
 
-    /// Takes another presence of a suspect. Once it has answered its challenge it is the known
-    /// incarnation, unless another process keeps the name or may still answer.
+    /// Takes another presence of a suspect. Once it has replied to its challenge it is the known
+    /// incarnation, unless another process keeps the name or may still reply.
     fn judge(
         &mut self,
         now: Instant,
@@ -249,14 +249,14 @@ impl Peer {
         to_me: bool,
         is_member: impl Fn(u64) -> bool,
     ) -> Reply {
-        // Two processes that suspect each other must not answer each other's answers.
+        // Two processes that suspect each other must not reply to each other's replies.
         let asked = presence.challenge > suspect.theirs;
         suspect.theirs = suspect.theirs.max(presence.challenge);
         suspect.last_heard_at = now;
-        suspect.answered |= to_me && presence.echo >= suspect.challenge;
+        suspect.replied |= to_me && presence.echo >= suspect.challenge;
         let takeover = self.takeover(now, &suspect, presence, is_member);
-        let (answer, verified) = match &takeover {
-            _ if !suspect.answered => (asked, false),
+        let (is_due, verified) = match &takeover {
+            _ if !suspect.replied => (asked, false),
             Some(Takeover::Pending { .. }) => (asked, false),
             Some(Takeover::Refused { .. }) => (false, false),
             Some(Takeover::Granted { .. }) | None => (true, true),
@@ -268,10 +268,10 @@ impl Peer {
         } else {
             self.suspect = Some(suspect);
         }
-        Reply { answer, verified, takeover }
+        Reply { is_due, verified, takeover }
     }
 
-    /// Decides the takeover of a suspect that has answered, if another process had the name.
+    /// Decides the takeover of a suspect that has replied, if another process had the name.
     fn takeover(
         &mut self,
         now: Instant,
@@ -279,13 +279,13 @@ impl Peer {
         presence: &Presence,
         is_member: impl Fn(u64) -> bool,
     ) -> Option<Takeover> {
-        if !suspect.answered || !self.is_rival_of(presence) {
+        if !suspect.replied || !self.is_rival_of(presence) {
             return None;
         }
         let (rival, process) = (self.incarnation, self.process.clone());
         if self.echo < suspect.rival_challenge {
-            let may_answer = now.since(suspect.since) < RIVAL_PATIENCE;
-            may_answer.then_some(Takeover::Pending { rival })
+            let may_reply = now.since(suspect.since) < RIVAL_PATIENCE;
+            may_reply.then_some(Takeover::Pending { rival })
         } else if is_member(rival) || process.is_before(&presence.process) {
             let refused = std::mem::replace(&mut self.refused, presence.process.id);
             Some(Takeover::Refused { rival, by: process, first: refused != presence.process.id })

@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(sends(&mut sender, 2_100), [0, 1, 2, 3, 4, 5, 6, 7]);
         let restarted = sender.outgoing[&2].transfer;
         assert!(restarted > transfer);
-        assert!(!sender.acknowledged(at(2_101), 2, transfer, 6), "an answer to the former");
+        assert!(!sender.acknowledged(at(2_101), 2, transfer, 6), "a reply to the former");
         sends(&mut sender, 4_099);
         assert_eq!(sender.outgoing[&2].transfer, restarted, "it counts from the restart");
     }

@@ -15,7 +15,7 @@ use gaggle_channels::NodeName;
 use crate::{
     Instant, Lock, MemberOptions, MemberStatus, Nonce, Owner,
     client::{
-        call::{Answer, Call, CallId, LockCall, Output, Query, Until},
+        call::{Call, CallId, LockCall, Output, Query, Reply, Until},
         command::earlier,
         core::Core,
     },
@@ -43,7 +43,7 @@ pub(super) struct World {
     /// The time of all wall clocks in nanoseconds; virtual time, if not set.
     pub(super) wall: Option<u64>,
     sent: u64,
-    pub(super) answers: BTreeMap<CallId, Answer>,
+    pub(super) replies: BTreeMap<CallId, Reply>,
     grants: BTreeMap<CallId, Grant>,
     /// Which process relies on which acquisition.
     relied_on: BTreeSet<(String, Nonce)>,
@@ -116,7 +116,7 @@ impl World {
             latency: LATENCY,
             wall: None,
             sent: 0,
-            answers: BTreeMap::new(),
+            replies: BTreeMap::new(),
             grants: BTreeMap::new(),
             relied_on: BTreeSet::new(),
             lost: Vec::new(),
@@ -294,7 +294,7 @@ impl World {
         }
         for output in outputs {
             match output {
-                Output::Answer { id, answer } => self.take_answer(name, id, answer),
+                Output::Reply { id, reply } => self.take_reply(name, id, reply),
                 Output::Lost { lock, .. } => {
                     if self.relied_on.remove(&(name.into(), lock.nonce())) {
                         self.lost.push((name.into(), lock.nonce()));
@@ -308,15 +308,15 @@ impl World {
         }
     }
 
-    fn take_answer(&mut self, name: &str, id: CallId, answer: Answer) {
-        if let Answer::Granted { lock, .. } = &answer {
+    fn take_reply(&mut self, name: &str, id: CallId, reply: Reply) {
+        if let Reply::Granted { lock, .. } = &reply {
             // A forged frame may have ended it in the same turn.
             if let Some(grant) = self.group(name).table().holder(lock.key()) {
                 self.grants.insert(id, grant);
             }
             self.relied_on.insert((name.into(), lock.nonce()));
         }
-        self.answers.insert(id, answer);
+        self.replies.insert(id, reply);
     }
 
     /// Frames that a cluster sends while it forms, locks, and takes a restarted member in: one of
@@ -359,13 +359,13 @@ impl World {
     }
 
     /// The immediate replies of `to` to a frame from `from`; they are not delivered.
-    pub(super) fn answer_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
+    pub(super) fn replies_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
         let now = self.now;
         self.node(to).receive(now, &name_of(from), frame);
         let frames = self.turn(to).into_iter();
-        let answers =
+        let replies =
             frames.filter(|frame| frame.to.as_ref().is_some_and(|to| to.as_str() == from));
-        answers.filter_map(|frame| Some(wire::decode(&frame.bytes).ok()?.1)).flatten().collect()
+        replies.filter_map(|frame| Some(wire::decode(&frame.bytes).ok()?.1)).flatten().collect()
     }
 
     pub(super) fn call(&mut self, name: &str, call: impl FnOnce(CallId) -> Call) -> CallId {
@@ -420,8 +420,8 @@ impl World {
 
     pub(super) fn must_unlock(&mut self, name: &str, key: &str, nonce: u128) {
         let call = self.unlock(name, key, nonce);
-        self.run_until(5_000, "the unlock is answered", |w| w.answers.contains_key(&call));
-        let answer = &self.answers[&call];
-        assert!(matches!(answer, Answer::Unlocked), "an unlock is answered by {answer:?}");
+        self.run_until(5_000, "the unlock completes", |w| w.replies.contains_key(&call));
+        let reply = &self.replies[&call];
+        assert!(matches!(reply, Reply::Unlocked), "the unlock ended by {reply:?}");
     }
 }

@@ -123,7 +123,7 @@ impl Backend {
         }
     }
 
-    fn answered(
+    fn replied(
         &mut self,
         request: Request,
         value: Value,
@@ -135,9 +135,9 @@ impl Backend {
         if let Err(what) = self.read(&request, value, events) {
             let error =
                 format!("malformed reply from Redis at {}: {what}", self.connection.address());
-            tracing::warn!(error, "redis answered what no script of ours answers");
+            tracing::warn!(error, "no script of ours sends this reply");
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
-            fail(&request, Fate::Unanswered, &cause, events);
+            fail(&request, Fate::NoReply, &cause, events);
         }
         None
     }
@@ -150,8 +150,8 @@ impl Backend {
     ) -> Result<(), Malformed> {
         match request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
-                let answer = self.learn(protocol::locked(value)?, events);
-                events.extend(self.locked(*nonce, key, *lease, answer));
+                let reply = self.learn(protocol::locked(value)?, events);
+                events.extend(self.locked(*nonce, key, *lease, reply));
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
                 let held = self.learn(protocol::unlocked(value)?, events);
@@ -179,12 +179,12 @@ impl Backend {
         Ok(())
     }
 
-    /// Takes time and grants of a reply, and returns its answer.
+    /// Takes time and grants of a reply, and returns its result.
     fn learn<T>(&mut self, reply: Reply<T>, events: &mut Vec<Event>) -> T {
         self.seen = self.seen.max(reply.now.unwrap_or_default());
         let waiters = &mut self.waiters;
         events.extend(reply.grants.into_iter().filter_map(|grant| waiters.granted(grant)));
-        reply.answer
+        reply.result
     }
 
     fn locked(
@@ -192,13 +192,13 @@ impl Backend {
         nonce: Nonce,
         key: &Arc<str>,
         lease: Duration,
-        answer: Locked,
+        reply: Locked,
     ) -> Option<Event> {
         let granted = |token, lease| {
             let (key, waited) = (key.clone(), Duration::ZERO);
             Event::Granted { nonce, key, token, waited, lease }
         };
-        let event = match answer {
+        let event = match reply {
             Locked::Queued { remaining } => return self.waiters.queued(nonce, remaining),
             Locked::Now { token } => granted(token, lease),
             // Measured after the LOCK was first sent, so that it counts from there.
@@ -233,7 +233,7 @@ impl Backend {
         };
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
-        let fate = if refusal == Refusal::NoScript { Fate::Unanswered } else { Fate::Refused };
+        let fate = if refusal == Refusal::NoScript { Fate::NoReply } else { Fate::Refused };
         if let Request::Command(Command::Lock { nonce, .. }) = request {
             self.waiters.remove(nonce);
         }
@@ -311,7 +311,7 @@ impl ClientBackend for Backend {
         }
         let mut broken = None;
         for (request, value) in replies {
-            broken = self.answered(request, value, events).or(broken);
+            broken = self.replied(request, value, events).or(broken);
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
             self.is_down(&error);

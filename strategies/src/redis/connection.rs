@@ -83,7 +83,7 @@ enum State {
     },
     Up {
         pipeline: Box<Pipeline>,
-        /// When something was last received, or the first unanswered request was sent.
+        /// When something was last received, or the first pending request was sent.
         silent_since: Instant,
     },
 }
@@ -179,14 +179,14 @@ impl Connection {
         silent.then(|| ConnectionError::Silent { address: address(), timeout })
     }
 
-    /// Drops the connection. Returns its unanswered requests.
+    /// Drops the connection. Returns its pending requests.
     pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
-        let unanswered = match &mut self.state {
-            State::Up { pipeline, .. } => pipeline.unanswered(),
+        let pending = match &mut self.state {
+            State::Up { pipeline, .. } => pipeline.take_pending(),
             _ => Vec::new(),
         };
         self.pause(now);
-        unanswered
+        pending
     }
 
     /// Takes a request, which leaves when this is polled next.

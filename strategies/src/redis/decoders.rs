@@ -3,7 +3,7 @@
 use super::protocol;
 use crate::Nonce;
 
-/// Feeds every decoder: publications, and replies as an answer to each verb, whatever they are.
+/// Feeds every decoder: publications, and values as a reply to each verb, whatever they are.
 /// Returns how many took the bytes.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let published = protocol::published(bytes).is_some() || protocol::forced(bytes).is_some();

@@ -28,7 +28,7 @@ pub(crate) trait Dial: Send + 'static {
     /// may be a [`ConnectionError`].
     fn dial(&mut self) -> Vec<Dialing>;
 
-    /// Opens one more stream to a server that ended a plain one before it answered.
+    /// Opens one more stream to a server that ended a plain one before it replied.
     fn again(&mut self) -> Option<Dialing> {
         None
     }
@@ -146,15 +146,15 @@ pub(super) fn unopened(address: String, error: io::Error) -> ConnectionError {
     }
 }
 
-/// Begins a TLS handshake by a malformed message, which every TLS server answers by an alert and no
+/// Begins a TLS handshake by a malformed message, which every TLS server rejects by an alert and no
 /// Redis by anything.
 pub(super) async fn speaks_tls(mut stream: Box<dyn Stream>) -> bool {
     const HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
     const ALERT: u8 = 21;
-    let mut answer = [0; 2];
+    let mut reply = [0; 2];
     stream.write_all(&HELLO).await.is_ok()
         // A Redis ends the connection at its end.
         && stream.shutdown().await.is_ok()
-        && stream.read_exact(&mut answer).await.is_ok()
-        && answer == [ALERT, 3]
+        && stream.read_exact(&mut reply).await.is_ok()
+        && reply == [ALERT, 3]
 }

@@ -13,7 +13,7 @@ pub(crate) enum ConnectionError {
     Unreachable { address: String, reason: String },
     #[error("cannot reach Redis at {address}: no connection within {timeout:?}")]
     Timeout { address: String, timeout: Duration },
-    /// The server answered the handshake with an error.
+    /// The server replied to the handshake with an error.
     #[error("Redis at {address} refused {command}: {reason}")]
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
     #[error("the server at {address} is no Redis: its reply does not parse")]
@@ -62,7 +62,7 @@ pub(crate) enum ConnectionError {
     UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
-    #[error("Redis at {address} has not answered for {timeout:?}")]
+    #[error("Redis at {address} has not replied for {timeout:?}")]
     Silent { address: String, timeout: Duration },
 }
 
@@ -129,7 +129,7 @@ impl Refusal {
 const NO_DATABASE: &str = "DB index is out of range";
 
 /// Sorts an error of the client library that ended an attempt to connect. A server may quote the
-/// login in its answer to it, so that no more than the code of that answer is shown.
+/// login in its reply to it, so that no more than the code of that reply is shown.
 pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
     let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
     if !refused && matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {

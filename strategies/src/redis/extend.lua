@@ -5,7 +5,7 @@
 -- ARGV[4]  duration (ms)
 -- ARGV[5]  token: a later acquisition of the nonce is left alone; any, if it is left out
 --
--- Answers {now, own grants, 'held' | 'gone'}.
+-- Replies {now, own grants, 'held' | 'gone'}.
 
 local call = redis.call
 -- include clock

@@ -49,27 +49,27 @@ impl Handshake {
             |script: &script::Script| ("SCRIPT LOAD", command(&["SCRIPT", "LOAD", script.text()]));
         commands.extend(script::all().map(load));
         let ask = async |(name, cmd): &(&'static str, Cmd)| {
-            let answer = connection.clone().send_packed_command(cmd).await;
-            self.answer(name, answer)
+            let reply = connection.clone().send_packed_command(cmd).await;
+            self.reply(name, reply)
         };
-        let mut answers = join_all(commands.iter().map(ask)).await.into_iter();
-        let mut answer = || answers.next().expect("an answer to each command");
-        let server = protocol::text(answer()?);
+        let mut replies = join_all(commands.iter().map(ask)).await.into_iter();
+        let mut reply = || replies.next().expect("a reply to each command");
+        let server = protocol::text(reply()?);
         self.check_version(&server)?;
         self.check_mode(&server)?;
-        self.check_policy(&protocol::text(answer()?))?;
-        self.check_role(&protocol::text(answer()?))?;
-        let time = protocol::time(&answer()?);
-        answers.try_for_each(|answer| answer.map(drop))?;
+        self.check_policy(&protocol::text(reply()?))?;
+        self.check_role(&protocol::text(reply()?))?;
+        let time = protocol::time(&reply()?);
+        replies.try_for_each(|reply| reply.map(drop))?;
         time.ok_or_else(|| self.refused("TIME", "no time".into(), true))
     }
 
-    fn answer(
+    fn reply(
         &self,
         command: &'static str,
-        answer: redis::RedisResult<Value>,
+        reply: redis::RedisResult<Value>,
     ) -> Result<Value, ConnectionError> {
-        match answer {
+        match reply {
             Ok(Value::ServerError(error)) => {
                 let permanent = Refusal::of(error.code()) == Refusal::Permanent;
                 Err(self.refused(command, server_reason(&error), permanent))

@@ -1,6 +1,6 @@
 -- INSPECT: who holds the key now, for people.
 --
--- Answers {now, own grants, false} or {now, own grants, value, remaining (ms), waiters}.
+-- Replies {now, own grants, false} or {now, own grants, value, remaining (ms), waiters}.
 
 local call = redis.call
 -- include clock

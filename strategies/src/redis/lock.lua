@@ -7,7 +7,7 @@
 -- ARGV[7]  "c" if copies of this LOCK may be in flight (else "-")
 -- ARGV[8]  owner
 --
--- Answers {now, own grants, answer}:
+-- Replies {now, own grants, reply}:
 --   {'granted', token}            the key was free
 --   {'again', token, remaining}   this nonce holds it already; its lease ends in `remaining` ms
 --   {'queued', remaining}         it waits; the holder's lease ends in `remaining` ms
@@ -15,7 +15,7 @@
 --   {'spent'}                     this nonce was unlocked, withdrawn, or its lease expired
 --   {'stale'}                     more dead waiters than one script drops: to be sent again at once
 --   {'waiters', n} {'nonces', n}  a limit is reached
--- or {now, {}, {'stale'}}, if it is too late. The fast path answers `now`, its token, alone.
+-- or {now, {}, {'stale'}}, if it is too late. The fast path replies `now`, its token, alone.
 
 local call = redis.call
 -- include clock
@@ -83,14 +83,14 @@ local function enqueue()
   return true
 end
 
-local own, answer = {}, nil
+local own, reply = {}, nil
 -- include settle
 -- include read
 if holder == nonce then
   -- It holds already. Where copies are in flight its end must be remembered.
   -- include grant_of
   -- include remaining
-  answer = {'again', tonumber(token), left}
+  reply = {'again', tonumber(token), left}
   if copies == 'c' and flag ~= 'c' then
     local till = now_ms + 1 + left + string.match(ARGV[2], '^%d+')
     -- include flag_copies
@@ -100,13 +100,13 @@ if holder == nonce then
 elseif there > 3 or ended == nonce then
   -- include limits
   if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
-    answer = {'spent'}
+    reply = {'spent'}
   elseif call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[4], nonce) then
     call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
-    answer = call('ZCARD', KEYS[2]) >= nonces_max and {'nonces', nonces_max}
+    reply = call('ZCARD', KEYS[2]) >= nonces_max and {'nonces', nonces_max}
   end
 end
-if answer then
+if reply then
   -- Judged.
 elseif not value and not rest then
   local flag, enqueued = copies, stamp
@@ -115,15 +115,15 @@ elseif not value and not rest then
     local till = now_ms + 1 + duration + string.match(ARGV[2], '^%d+')
     -- include remember
   end
-  answer = {'granted', tonumber(token)}
+  reply = {'granted', tonumber(token)}
 elseif wait == '0' then
   -- include remaining
-  answer = rest == 0 and {'stale'} or {'held', rest or left}
+  reply = rest == 0 and {'stale'} or {'held', rest or left}
 elseif enqueue() then
   -- include remaining
-  answer = {'queued', rest or left}
+  reply = {'queued', rest or left}
 else
   -- include limits
-  answer = {'waiters', waiters_max}
+  reply = {'waiters', waiters_max}
 end
-return {now, own, answer}
+return {now, own, reply}

@@ -1,4 +1,4 @@
-//! Requests on one connection: handed to the client library, and answered in their order.
+//! Requests on one connection: handed to the client library, which returns the replies in order.
 //!
 //! The library's own driver is polled here and nowhere else.
 
@@ -24,10 +24,10 @@ use super::{
 };
 use crate::client::command::Fate;
 
-/// How many requests may be unanswered on the connection; more wait here. It bounds what a lost
+/// How many requests may be pending on the connection; more wait here. It bounds what a lost
 /// connection leaves of unknown fate.
-const UNANSWERED_MAX: usize = 1024;
-/// How many bytes the library gathers for one write: about eight requests, which the server answers
+const IN_FLIGHT_MAX: usize = 1024;
+/// How many bytes the library gathers for one write: about eight requests, which the server runs
 /// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
 
@@ -42,7 +42,7 @@ type Payloads = Arc<Mutex<Vec<Vec<u8>>>>;
 pub(super) struct Pipeline {
     connection: MultiplexedConnection,
     driver: Driver,
-    /// In the order in which they are sent, and so answered. The first `handed` were given to the
+    /// In the order of their sends, and so of their replies. The first `handed` were given to the
     /// library.
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
@@ -63,7 +63,7 @@ impl Pipeline {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(UNANSWERED_MAX)
+            .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(keep_in(published.clone()));
         let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
@@ -103,10 +103,10 @@ impl Pipeline {
         (published, mem::take(&mut self.replies))
     }
 
-    /// Takes the requests that were not answered.
-    pub(super) fn unanswered(&mut self) -> Vec<(Request, Fate)> {
+    /// Takes the requests without a reply.
+    pub(super) fn take_pending(&mut self) -> Vec<(Request, Fate)> {
         let handed = mem::take(&mut self.handed);
-        let fate = |at| if at < handed { Fate::Unanswered } else { Fate::Unsent };
+        let fate = |at| if at < handed { Fate::NoReply } else { Fate::Unsent };
         let requests = mem::take(&mut self.requests).into_iter().enumerate();
         requests.map(|(at, (request, _))| (request, fate(at))).collect()
     }
@@ -142,9 +142,9 @@ impl Pipeline {
     }
 
     fn hand_in(&mut self, unwoken: &mut Context<'_>) {
-        while self.handed < self.requests.len().min(UNANSWERED_MAX) {
+        while self.handed < self.requests.len().min(IN_FLIGHT_MAX) {
             let (_, reply) = &mut self.requests[self.handed];
-            // The library queues as many as may be unanswered, so that one poll hands it in.
+            // The library queues as many as may be in flight, so that one poll hands it in.
             if let Poll::Ready(ended) = reply.as_mut().poll(unwoken) {
                 self.end = Some(ended.map_or_else(|error| reason(&error), |_| CLOSED.into()));
                 return;

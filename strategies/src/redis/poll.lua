@@ -3,7 +3,7 @@
 --
 -- ARGV[3] and on, for each key: how many nonces, and the nonces
 --
--- Answers {now, own grants, for each key {remaining (ms) of the holder's lease, and for each nonce
+-- Replies {now, own grants, for each key {remaining (ms) of the holder's lease, and for each nonce
 -- that does not simply wait its number and what it is}}:
 --   number, 'granted', token, enqueued, granted at, lease (ms)
 --   number, 'spent'     it was granted and its lease expired, or it was withdrawn
@@ -14,7 +14,7 @@ local call = redis.call
 -- include hand_off
 
 local own = {}
-local answers = {now, own}
+local replies = {now, own}
 local at, arg = 3, 3
 
 while at <= #KEYS do
@@ -25,22 +25,22 @@ while at <= #KEYS do
   -- include settle
   -- include read
   -- include remaining
-  local answer = {rest or left}
+  local reply = {rest or left}
   for number = 1, tonumber(ARGV[arg]) do
     local nonce = ARGV[arg + number]
     if nonce == holder then
       -- include grant_of
       local lease = math.ceil(now_ms + left - granted / 1000)
-      answer[#answer + 1] =
+      reply[#reply + 1] =
         {number, 'granted', tonumber(token), tonumber(enqueued), tonumber(granted), lease}
     elseif not call('ZSCORE', KEYS[at + 1], nonce) then
       local till = tonumber(call('ZSCORE', KEYS[2], nonce) or 0)
-      answer[#answer + 1] = {number, till > now_ms and 'spent' or 'unknown'}
+      reply[#reply + 1] = {number, till > now_ms and 'spent' or 'unknown'}
     end
   end
-  answers[#answers + 1] = answer
+  replies[#replies + 1] = reply
   arg = arg + 1 + tonumber(ARGV[arg])
   at = at + 4
 end
 
-return answers
+return replies

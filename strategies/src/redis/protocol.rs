@@ -25,7 +25,7 @@ pub(super) struct Reply<T> {
     pub(super) now: Option<u64>,
     /// Grants to waiters of this process that the script made.
     pub(super) grants: Vec<Grant>,
-    pub(super) answer: T,
+    pub(super) result: T,
 }
 
 /// A grant to a waiter.
@@ -52,7 +52,7 @@ impl Grant {
     }
 }
 
-/// The answer to a LOCK.
+/// The reply to a LOCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locked {
     /// The key was free.
@@ -90,7 +90,7 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
     if let Value::Int(token) = value {
         let token = u64::try_from(token).map_err(|_| "negative token")?;
         let (now, grants) = (Some(token), Vec::new());
-        return Ok(Reply { now, grants, answer: Locked::Now { token } });
+        return Ok(Reply { now, grants, result: Locked::Now { token } });
     }
     read(value, |rest| {
         let mut parts = array(rest.next())?.into_iter();
@@ -105,7 +105,7 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
             b"stale" => Locked::Stale,
             b"waiters" => Locked::Limit { what: "waiters per key", limit: argument()? },
             b"nonces" => Locked::Limit { what: "nonces remembered", limit: argument()? },
-            _ => return Err("unknown answer to LOCK"),
+            _ => return Err("unknown reply to LOCK"),
         })
     })
 }
@@ -114,7 +114,7 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
 pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
     match &value {
         // It held, and there was no waiter.
-        Value::Int(1) => return Ok(Reply { now: None, grants: Vec::new(), answer: true }),
+        Value::Int(1) => return Ok(Reply { now: None, grants: Vec::new(), result: true }),
         Value::BulkString(text) => return handed_off(text),
         _ => {}
     }
@@ -122,7 +122,7 @@ pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
         Ok(match bytes(rest.next())?.as_slice() {
             b"held" | b"waited" => true,
             b"gone" => false,
-            _ => return Err("unknown answer to UNLOCK"),
+            _ => return Err("unknown reply to UNLOCK"),
         })
     })
 }
@@ -131,14 +131,14 @@ pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
 fn handed_off(text: &[u8]) -> Read<Reply<bool>> {
     let mut fields = text.split(|byte| *byte == b' ').peekable();
     if fields.next() != Some(b"held") {
-        return Err("unknown text in answer to UNLOCK");
+        return Err("unknown text in reply to UNLOCK");
     }
     let now = Some(field(&mut fields)?);
     let mut grants = Vec::new();
     if fields.peek().is_some() {
         grants.push(Grant::read(&mut fields)?);
     }
-    Ok(Reply { now, grants, answer: true })
+    Ok(Reply { now, grants, result: true })
 }
 
 /// Reads the reply to an EXTEND: whether the nonce holds the key with that token.
@@ -147,7 +147,7 @@ pub(super) fn extended(value: Value) -> Read<Reply<bool>> {
         Ok(match bytes(rest.next())?.as_slice() {
             b"held" => true,
             b"gone" => false,
-            _ => return Err("unknown answer to EXTEND"),
+            _ => return Err("unknown reply to EXTEND"),
         })
     })
 }
@@ -167,7 +167,7 @@ pub(super) fn found(value: Value, groups: &[Vec<Nonce>]) -> Read<Reply<Vec<Found
                 let place = place.and_then(|place| place.checked_sub(1));
                 let (at, nonce) = place
                     .and_then(|at| Some((at, *nonces.get(at)?)))
-                    .ok_or("unknown waiter in answer to POLL")?;
+                    .ok_or("unknown waiter in reply to POLL")?;
                 all[first + at] = match bytes(part.next())?.as_slice() {
                     b"spent" => Found::Ended,
                     b"unknown" => Found::Unknown,
@@ -182,7 +182,7 @@ pub(super) fn found(value: Value, groups: &[Vec<Nonce>]) -> Read<Reply<Vec<Found
                             .transpose()?
                             .map(millis),
                     }),
-                    _ => return Err("unknown answer to POLL"),
+                    _ => return Err("unknown reply to POLL"),
                 };
             }
         }
@@ -227,7 +227,7 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
 /// The keys of a part of a scan, and the cursor of the next part, if there is one.
 pub(super) type Scanned = (Vec<Vec<u8>>, Option<Arc<str>>);
 
-/// Reads the answer to `SCAN`: names, and where to continue if there may be more.
+/// Reads the reply to `SCAN`: names, and where to continue if there may be more.
 pub(super) fn scanned(value: Value) -> Read<Scanned> {
     let mut parts = array(Some(value))?.into_iter();
     let cursor = String::from_utf8(bytes(parts.next())?).map_err(|_| "cursor")?;
@@ -235,7 +235,7 @@ pub(super) fn scanned(value: Value) -> Read<Scanned> {
     Ok((names.collect::<Read<_>>()?, (cursor != "0").then(|| cursor.into())))
 }
 
-/// Reads the answer to `TIME`, in microseconds.
+/// Reads the reply to `TIME`, in microseconds.
 pub(super) fn time(value: &Value) -> Option<u64> {
     let Value::Array(parts) = value else { return None };
     let part = |part: Option<&Value>| match part {
@@ -246,7 +246,7 @@ pub(super) fn time(value: &Value) -> Option<u64> {
     seconds.checked_mul(1_000_000)?.checked_add(micros)
 }
 
-/// Reads the answer to `INFO`.
+/// Reads the reply to `INFO`.
 pub(super) fn text(value: Value) -> String {
     match value {
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
@@ -313,10 +313,10 @@ impl Grant {
     }
 }
 
-/// Reads what every long reply begins with, and its answer by `answer`.
+/// Reads what every long reply begins with, and its result by `result`.
 fn read<T>(
     value: Value,
-    answer: impl FnOnce(&mut vec::IntoIter<Value>) -> Read<T>,
+    result: impl FnOnce(&mut vec::IntoIter<Value>) -> Read<T>,
 ) -> Read<Reply<T>> {
     let mut rest = array(Some(value))?.into_iter();
     let now = Some(number(rest.next())?);
@@ -325,7 +325,7 @@ fn read<T>(
         Grant::read(&mut text.split(|byte| *byte == b' '))
     });
     let grants = grants.collect::<Read<_>>()?;
-    Ok(Reply { now, grants, answer: answer(&mut rest)? })
+    Ok(Reply { now, grants, result: result(&mut rest)? })
 }
 
 fn array(value: Option<Value>) -> Read<Vec<Value>> {

@@ -19,7 +19,7 @@ use crate::{
     wait::whole_ms,
 };
 
-/// A request to Redis, which is answered once.
+/// A request to Redis, which gets one reply.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     /// Anything but a check.

@@ -48,7 +48,7 @@ impl SentinelDial {
         Box::pin(async move {
             let asked = tokio::time::timeout(patience, ask(&address, &login, &master, &transport));
             let asked = asked.await.unwrap_or_else(|_| {
-                let reason = format!("no answer within {patience:?}");
+                let reason = format!("no reply within {patience:?}");
                 Err(ConnectionError::NoSentinel { address: address.to_string(), reason })
             });
             let server = asked.map_err(io::Error::other)?;
@@ -99,18 +99,18 @@ async fn ask(
     })?;
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let answered = async {
+    let reply = async {
         let (mut connection, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
         let mut cmd = Cmd::new();
         cmd.arg(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]);
         tokio::select! {
-            answer = connection.send_packed_command(&cmd) => answer,
+            reply = connection.send_packed_command(&cmd) => reply,
             () = driver => Ok(Value::Okay),
         }
     };
-    let answer: RedisResult<Value> = answered.await;
-    match answer {
+    let reply: RedisResult<Value> = reply.await;
+    match reply {
         Ok(Value::ServerError(error)) => Err(ConnectionError::SentinelRefused {
             address: shown(),
             reason: server_reason(&error),
@@ -120,7 +120,7 @@ async fn ask(
         }
         Ok(value) => match master(value) {
             Some((host, port)) => Ok(ConnectionAddr::Tcp(host, port)),
-            None => Err(unreachable("its answer is no address".into())),
+            None => Err(unreachable("its reply has no address".into())),
         },
         // Not the server's text, which may quote the login.
         Err(error) => match error.code() {

@@ -5,7 +5,7 @@
 --          LOCK grants nothing when it arrives (else "-")
 -- ARGV[5]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[6]
 --
--- Answers {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was. Or 1: it held, and
+-- Replies {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was. Or 1: it held, and
 -- no waiter is left. Or "held now", with the grant behind it if it is own: it held, and the key was
 -- granted to the next waiter.
 

@@ -84,11 +84,11 @@ fn lock_dropped_at_grant_is_handed_off() {
             let local = local.clone();
             thread::spawn(move || {
                 let mut call = local.lock("k", forever());
-                let answer = call.as_mut().now_or_never();
+                let reply = call.as_mut().now_or_never();
                 switch();
                 drop(call);
-                if let Some(answer) = answer {
-                    unlock(&local, &answer.unwrap());
+                if let Some(reply) = reply {
+                    unlock(&local, &reply.unwrap());
                 }
             })
         };

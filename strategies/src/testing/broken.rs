@@ -52,8 +52,8 @@ faults! {
     ExpiresLate,
     /// A lease ends at half its time.
     ExpiresEarly,
-    /// The holder counts its deadline from the answer instead of the request.
-    DeadlineFromAnswer,
+    /// The holder counts its deadline from the reply instead of the request.
+    DeadlineFromReply,
     /// `max_wait` is overrun by a retry's sleep.
     OverrunsMaxWait,
     /// The bounds of options and keys are not checked.

@@ -285,7 +285,7 @@ pub(super) fn unlocked(result: Result<(), Error>, what: &str) -> Verdict {
     result.map_err(|error| Stop::Failed(format!("{what}: expected Ok of unlock, got {error:?}")))
 }
 
-/// Unlocks under load: where no answer came in time the unlock is repeated as it is, for
+/// Unlocks under load: where no reply came in time the unlock is repeated as it is, for
 /// `patience`, as `Unknown` says.
 pub(super) async fn give_back(
     handle: &Handle,

@@ -38,7 +38,7 @@ pub trait Fixture: Send + Sync {
     /// it are then untried.
     async fn residue(&self) -> Option<u64>;
 
-    /// How much later than promised an answer may come: scheduling, the network, an election. 2 s
+    /// How much later than promised a reply may come: scheduling, the network, an election. 2 s
     /// by default, for real servers on a busy machine; a few milliseconds in virtual time. Lower
     /// bounds know no slack.
     fn slack(&self) -> Duration {

@@ -13,7 +13,7 @@
 //! # What must be in a history
 //!
 //! *Every* call on its keys: a missing holder looks like a violation. The three [models](ModelKind)
-//! state what they conclude. An unanswered call may have taken effect at any time after its
+//! state what they conclude. A pending call may have taken effect at any time after its
 //! invocation, or never. So may a LOCK that timed out or was withdrawn, and its hold ends at any
 //! time, because its withdrawal may be in flight. If one call of a nonce was granted and another
 //! failed, its hold is uncertain from the failed call's invocation on, because a failed call
@@ -59,7 +59,7 @@ pub struct Settings {
     /// two and at most some hundred megabytes. The explanation of a breach may take as many again.
     pub budget: u64,
     /// How far the rates of a holder's clock and of the history's differ; 1 % by default. A
-    /// deadline is certain only less this part of the time from its answer to it. None
+    /// deadline is certain only less this part of the time from its reply to it. None
     /// (`Drift::from_ppm(0)`), which sees more, where deadlines are exact on the history's clock: a
     /// simulator that converts them, or processes of one host.
     pub drift: Drift,

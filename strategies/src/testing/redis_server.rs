@@ -17,8 +17,8 @@ mod simulated;
 use std::collections::BTreeMap;
 
 pub use self::simulated::SimulatedRedis;
-pub(crate) use self::{keyspace::Answer, lua::Verb};
 use self::{keyspace::KeySpace, lua::Scripts};
+pub(crate) use self::{keyspace::Reply, lua::Verb};
 
 /// Names a connection.
 pub(crate) type ConnectionId = u64;
@@ -53,7 +53,7 @@ pub(crate) struct Run {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) args: Vec<Vec<u8>>,
     /// An error is a refusal of a command inside the script.
-    pub(crate) answer: Result<Answer, String>,
+    pub(crate) reply: Result<Reply, String>,
 }
 
 const INFO: &[u8] = b"redis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\n";
@@ -121,8 +121,8 @@ impl Server {
         let (mut pushes, mut run) = (Vec::new(), None);
         let reply = match words[..] {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
-            [b"PING" | b"SELECT", ..] => resp::encoded(&Answer::Done),
-            [b"INFO", _] => resp::encoded(&Answer::Text(INFO.to_vec())),
+            [b"PING" | b"SELECT", ..] => resp::encoded(&Reply::Done),
+            [b"INFO", _] => resp::encoded(&Reply::Text(INFO.to_vec())),
             [b"TIME"] => resp::encoded(&self.look(now_us, |keys| keys.call("TIME", &[]))),
             [b"SUBSCRIBE", topic] => {
                 connection.topics.push(topic.to_vec());
@@ -130,14 +130,14 @@ impl Server {
             }
             [b"PUBLISH", topic, payload] => {
                 pushes = self.pushes(topic, payload);
-                resp::encoded(&Answer::Int(1))
+                resp::encoded(&Reply::Int(1))
             }
             [b"DEL", _] => {
                 resp::encoded(&self.look(now_us, |keys| keys.call("DEL", &request[1..])))
             }
             [b"SCRIPT", b"LOAD", text] => {
                 let hash = self.scripts.teach(text);
-                resp::encoded(&Answer::Text(hash.into()))
+                resp::encoded(&Reply::Text(hash.into()))
             }
             [b"EVALSHA", hash, ..] => match self.scripts.known(hash) {
                 Some(verb) => self.run(now_us, verb, &request, &mut pushes, &mut run),
@@ -159,15 +159,15 @@ impl Server {
         let count = std::str::from_utf8(&request[2]).expect("a number").parse::<usize>();
         let (keys, args) = request[3..].split_at(count.expect("a number"));
         self.scripts.keys().now_us = now_us;
-        let (answer, published) = self.scripts.run(verb, keys, args);
+        let (result, published) = self.scripts.run(verb, keys, args);
         for (topic, payload) in published {
             pushes.append(&mut self.pushes(&topic, &payload));
         }
-        let reply = match &answer {
-            Ok(answer) => resp::encoded(answer),
+        let reply = match &result {
+            Ok(reply) => resp::encoded(reply),
             Err(error) => resp::error(error),
         };
-        *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), answer });
+        *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), reply: result });
         reply
     }
 

@@ -75,7 +75,7 @@ const CASES: [(Case, Run); 41] = [
     case!(35, limits::many_keys_give_their_memory_back, "rule 11"),
     case!(36, limits::every_call_ends_while_the_backend_is_down, "rule 8"),
     case!(37, limits::the_client_recovers_with_its_backend, "rule 9"),
-    case!(38, limits::closing_answers_every_waiter, "trait: close"),
+    case!(38, limits::closing_wakes_every_waiter, "trait: close"),
     case!(39, operator::a_listing_shows_held_keys_and_waiters, "operators"),
     case!(40, operator::a_forced_unlock_notifies_and_passes_on, "operators"),
     case!(41, operator::a_forced_unlock_spares_another_token, "operators"),

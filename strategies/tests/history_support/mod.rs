@@ -60,8 +60,8 @@ pub(crate) fn queued(operation: Operation, at: u64) -> Operation {
     Operation { queued: Some(ms(at)), ..operation }
 }
 
-/// The same, never answered.
-pub(crate) fn unanswered(operation: Operation) -> Operation {
+/// The same, without a reply.
+pub(crate) fn without_reply(operation: Operation) -> Operation {
     Operation { completed: None, outcome: Outcome::Unknown, ..operation }
 }
 

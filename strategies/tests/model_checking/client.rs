@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     /// It has sent nothing yet.
     #[default]
     Idle,
-    /// Its LOCK is sent, and unanswered as far as it knows.
+    /// Its LOCK is sent, and pending as far as it knows.
     Asking,
     /// It received a grant. It believes in it until its deadline.
     Holding,
@@ -39,7 +39,7 @@ pub(crate) enum Request {
     Sent,
     /// In the log, or at the resource.
     Arrived,
-    Answered,
+    Completed,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -134,7 +134,7 @@ impl Client {
         let present = Instant::from_origin(Duration::from_millis(self.deadline.into()));
         let deadline = extended_deadline(Some(present), local(self.sent), LEASE, drift(bounds));
         self.deadline = millis(deadline);
-        self.extend = Request::Answered;
+        self.extend = Request::Completed;
         self.sent = 0;
     }
 

@@ -101,7 +101,7 @@ pub(crate) struct Past {
     reference: ReferenceTable,
     /// The different replies to LOCKs. Each may arrive at any later moment.
     pub(crate) grants: Vec<Granted>,
-    /// Which clients' EXTEND was answered with a lease.
+    /// Which clients' EXTEND got a lease in reply.
     pub(crate) extended: [bool; CLIENTS_MAX],
     /// Which clients' nonces were unlocked, withdrawn or expired.
     ended: [bool; CLIENTS_MAX],

@@ -41,7 +41,7 @@ async fn unlock_grants_and_publishes_the_lease() {
         if dead {
             let _: Value = scripts.server.command(&["ZADD", QUEUE, "0", &hex(9)]).await;
         }
-        let answer = scripts.unlock(holder, false).await;
+        let reply = scripts.unlock(holder, false).await;
         let (words, grant) = holder_and_grant(&scripts).await;
         assert_eq!((&*words[0], &*words[1], &*words[5]), (&*hex(3), "q", "1 host +a label"));
         assert!(words[3] < words[4], "it waited");
@@ -49,7 +49,7 @@ async fn unlock_grants_and_publishes_the_lease() {
         assert_eq!(scripts.server.command::<String>(&["GET", GRANT]).await, hex(3));
         let grant = format!("{grant} 30000");
         let own = if ours { format!(" {grant}") } else { String::new() };
-        assert_eq!(answer, [format!("held {}{own}", words[4])]);
+        assert_eq!(reply, [format!("held {}{own}", words[4])]);
         if !ours {
             let message = tokio::time::timeout(ms(5_000), published.on_message().next()).await;
             let message = message.unwrap().unwrap();
@@ -93,8 +93,8 @@ async fn unlock_needs_no_right_to_publish() {
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;
     let _: Value = scripts.server.command(&["ACL", "SETUSER", "default", "-publish"]).await;
-    let answer = scripts.unlock(1, false).await;
-    assert!(answer[0].starts_with("held "), "{answer:?}");
+    let reply = scripts.unlock(1, false).await;
+    assert!(reply[0].starts_with("held "), "{reply:?}");
     let found = scripts.run(POLL, 2, &["1", &hex(2)]).await;
     assert_eq!(found[3], "granted");
 }

@@ -62,10 +62,10 @@ impl Server {
         String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
     }
 
-    fn until(&self, words: &str, answer: &str) {
+    fn until(&self, words: &str, reply: &str) {
         let until = Instant::now() + PROGRESS_BOUND;
-        while !self.say(words).contains(answer) {
-            assert!(Instant::now() < until, "{words}: no {answer} within {PROGRESS_BOUND:?}");
+        while !self.say(words).contains(reply) {
+            assert!(Instant::now() < until, "{words}: no {reply} within {PROGRESS_BOUND:?}");
             sleep(Duration::from_millis(10));
         }
     }

@@ -24,7 +24,7 @@ enum Fault {
     PauseHolder,
     ClientPause,
     Hang,
-    CutAnswers,
+    CutReplies,
     LosePublications,
     Sever,
 }
@@ -34,7 +34,7 @@ const ALL: [Fault; 7] = [
     Fault::PauseHolder,
     Fault::ClientPause,
     Fault::Hang,
-    Fault::CutAnswers,
+    Fault::CutReplies,
     Fault::LosePublications,
     Fault::Sever,
 ];
@@ -70,7 +70,7 @@ fn inject(fault: Fault, crew: &mut Crew, server: &RedisServer, proxy: &Proxy, ra
         Fault::PauseHolder => crew.pause_holder(),
         Fault::ClientPause => client_pause(crew, server, long),
         Fault::Hang => hang(crew, server, long),
-        Fault::CutAnswers => cut_answers(crew, proxy),
+        Fault::CutReplies => cut_replies(crew, proxy),
         Fault::LosePublications => lose_publications(crew, proxy),
         Fault::Sever => {
             assert!(proxy.sever() > 0, "no connection was there to end");
@@ -105,16 +105,16 @@ fn hang(crew: &mut Crew, server: &RedisServer, long: Duration) {
     crew.tally.add("servers hung", 1);
 }
 
-/// Writes take effect, and connections end in place of the answers.
-fn cut_answers(crew: &mut Crew, proxy: &Proxy) {
+/// Writes take effect, and connections end in place of the replies.
+fn cut_replies(crew: &mut Crew, proxy: &Proxy) {
     let before = proxy.cuts();
     for _ in 0..4 {
         let so_far = proxy.cuts();
         proxy.cut_replies(1);
-        wait("a write to cut off from its answer", || proxy.cuts() > so_far);
+        wait("a write to cut off from its reply", || proxy.cuts() > so_far);
         crew.traffic();
     }
-    crew.tally.add("answers cut off", proxy.cuts() - before);
+    crew.tally.add("replies cut off", proxy.cuts() - before);
 }
 
 fn lose_publications(crew: &mut Crew, proxy: &Proxy) {
@@ -190,7 +190,7 @@ pub(crate) fn as_channel(policy: Policy, plan: &mut Plan) -> Tally {
         crew.traffic();
         hang(&mut crew, &server, long);
         crew.traffic();
-        cut_answers(&mut crew, &proxy);
+        cut_replies(&mut crew, &proxy);
         crew.traffic();
         assert!(proxy.sever() > 0, "no connection was there to end");
         crew.tally.add("connections ended", 1);

@@ -10,7 +10,7 @@ fn unlock_outlasts_its_timeout() {
     core.call(at(1), Call::Unlock { caller: Some((2, at(1_001))), lock, until: at(9_000) });
     assert_eq!(sent(&mut core, 1).len(), 1);
     core.expire(at(1_001));
-    assert!(matches!(answers(&mut core)[..], [(2, Answer::Failed(Error::Unknown))]));
+    assert!(matches!(replies(&mut core)[..], [(2, Reply::Failed(Error::Unknown))]));
     assert!(is_unlock(&sent(&mut core, 1_001)[0], 1));
     core.handle(at(1_002), Event::Unlocked { nonce: nonce(1), held: true });
     assert!(core.pending() == 0 && core.held.get(nonce(1)).is_none());
@@ -25,9 +25,9 @@ fn repeated_unlock_succeeds_or_is_unknown() {
         sent(&mut core, 1);
         sent(&mut core, 101);
         core.handle(at(read_at), Event::Unlocked { nonce: nonce(1), held: false });
-        match &answers(&mut core)[..] {
-            [(2, Answer::Unlocked)] => assert!(taken),
-            [(2, Answer::Failed(Error::Unknown))] => assert!(!taken),
+        match &replies(&mut core)[..] {
+            [(2, Reply::Unlocked)] => assert!(taken),
+            [(2, Reply::Failed(Error::Unknown))] => assert!(!taken),
             other => panic!("{other:?}"),
         }
     }
@@ -59,7 +59,7 @@ fn forced_unlock_carries_its_note_and_loses() {
     };
     let foreign = Lock::new("k", nonce(1), 41, None);
     let (ours, outputs) = force(&mut core(true), &foreign);
-    assert!(!ours && matches!(outputs[..], [Output::Answer { id: 9, answer: Answer::Unlocked }]));
+    assert!(!ours && matches!(outputs[..], [Output::Reply { id: 9, reply: Reply::Unlocked }]));
     // A handle that ends its own grant loses it as well.
     let mut core = core(true);
     let lock = take(&mut core, 0);
@@ -70,7 +70,7 @@ fn forced_unlock_carries_its_note_and_loses() {
     let outputs: Vec<Output> = core.outputs().collect();
     assert!(matches!(
         &outputs[..],
-        [Output::Lost { forced: Some(note), .. }, Output::Answer { answer: Answer::Unlocked, .. }]
+        [Output::Lost { forced: Some(note), .. }, Output::Reply { reply: Reply::Unlocked, .. }]
             if &**note == "ops: it hangs"
     ));
 }
@@ -116,7 +116,7 @@ fn failed_check_is_repeated() {
     sent(&mut core, 0);
     core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
     assert_eq!(sent(&mut core, 1_000).len(), 1);
-    core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::Unanswered));
+    core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::NoReply));
     assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
 }
 
@@ -135,7 +135,7 @@ fn new_granting_side_voids_holds_and_restarts_waits() {
     assert!(
         outputs
             .iter()
-            .any(|output| matches!(output, Output::Answer { id: 3, answer: Answer::Unlocked }))
+            .any(|output| matches!(output, Output::Reply { id: 3, reply: Reply::Unlocked }))
     );
     assert!(matches!(sent(&mut core, 2)[..], [Command::Lock { copies: false, .. }]));
 }
@@ -149,10 +149,10 @@ fn extend_of_another_nonce_is_refused() {
         core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
         sent(&mut core, 1);
         core.handle(at(2), Event::Extended { id: 2, token });
-        let answers = answers(&mut core);
-        match &answers[..] {
-            [(2, Answer::Extended { delivery, .. })] => assert!(extends && delivery.take()),
-            [(2, Answer::NotHeld)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
+        let replies = replies(&mut core);
+        match &replies[..] {
+            [(2, Reply::Extended { delivery, .. })] => assert!(extends && delivery.take()),
+            [(2, Reply::NotHeld)] => assert!(!extends && core.held.get(nonce(1)).is_none()),
             other => panic!("{other:?}"),
         }
     }
@@ -166,14 +166,14 @@ fn close_ends_waits_and_unread_grants() {
     core.call(at(1), waits(3, 60_000));
     sent(&mut core, 1);
     core.handle(at(2), granted(2));
-    let unread = answers(&mut core);
+    let unread = replies(&mut core);
     core.call(at(3), Call::Close { until: at(1_003), watched: vec![watched] });
-    assert!(matches!(answers(&mut core)[..], [(3, Answer::Failed(Error::Closed))]));
+    assert!(matches!(replies(&mut core)[..], [(3, Reply::Failed(Error::Closed))]));
     assert_eq!(sent(&mut core, 3).len(), 3, "three unlocks");
-    let [(2, Answer::Granted { delivery, .. })] = &unread[..] else { panic!() };
+    let [(2, Reply::Granted { delivery, .. })] = &unread[..] else { panic!() };
     assert!(!delivery.take(), "closing has it");
     core.call(at(4), waits(4, 60_000));
-    assert!(matches!(answers(&mut core)[..], [(4, Answer::Failed(Error::Closed))]));
+    assert!(matches!(replies(&mut core)[..], [(4, Reply::Failed(Error::Closed))]));
     for id in [1, 2, 3] {
         core.handle(at(4), Event::Unlocked { nonce: nonce(id), held: true });
     }
@@ -191,11 +191,11 @@ fn close_keeps_lock_of_unread_extend() {
         sent(&mut core, 1);
         core.handle(at(2), Event::Extended { id, token: Some(41) });
     }
-    let unread = answers(&mut core);
+    let unread = replies(&mut core);
     core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
     assert!(sent(&mut core, 3).is_empty(), "its lease ends by itself");
-    assert!(unread.iter().all(|(_, answer)| match answer {
-        Answer::Extended { delivery, .. } => !delivery.take(),
+    assert!(unread.iter().all(|(_, reply)| match reply {
+        Reply::Extended { delivery, .. } => !delivery.take(),
         _ => false,
     }));
 }
@@ -209,8 +209,8 @@ fn full_core_takes_only_unlocks() {
     }
     core.call(at(0), waits(66, 5_000));
     assert!(matches!(
-        answers(&mut core)[..],
-        [(66, Answer::Failed(Error::Limit { limit: 64, .. }))]
+        replies(&mut core)[..],
+        [(66, Reply::Failed(Error::Limit { limit: 64, .. }))]
     ));
     core.call(at(0), Call::Unlock { caller: None, lock, until: at(9_000) });
     assert!(is_unlock(&sent(&mut core, 0)[0], 1), "before the locks");

@@ -53,19 +53,19 @@ async fn shard_limits_have_an_eighth_to_spare() {
     assert_eq!(granted(few).await, (32, vec![("nonces remembered", 2)]));
 }
 
-/// Calls the table when it is woken, once it is armed, and counts the answers.
+/// Calls the table when it is woken, once it is armed, and counts the replies.
 struct CallsLocal {
     local: Arc<Local>,
     armed: AtomicBool,
-    answers: AtomicU32,
+    replies: AtomicU32,
 }
 
 impl ArcWake for CallsLocal {
     fn wake_by_ref(this: &Arc<Self>) {
         if this.armed.load(Ordering::SeqCst) {
             let key = "ends";
-            let answered = this.local.try_lock(key, ms(100)).now_or_never().is_some();
-            this.answers.fetch_add(answered.into(), Ordering::SeqCst);
+            let replied = this.local.try_lock(key, ms(100)).now_or_never().is_some();
+            this.replies.fetch_add(replied.into(), Ordering::SeqCst);
         }
     }
 }
@@ -73,14 +73,14 @@ impl ArcWake for CallsLocal {
 async fn wake_from_another_call() {
     let local = local();
     let lock = local.lock("ends", options(100, 0)).await.unwrap();
-    let calls = CallsLocal { local, armed: AtomicBool::default(), answers: AtomicU32::default() };
+    let calls = CallsLocal { local, armed: AtomicBool::default(), replies: AtomicU32::default() };
     let calls = Arc::new(calls);
     let waker = waker(calls.clone());
     let mut waits = Box::pin(calls.local.lock("ends", forever(1000)));
     assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     calls.armed.store(true, Ordering::SeqCst);
     calls.local.unlock(&lock).await.unwrap();
-    assert_eq!(calls.answers.load(Ordering::SeqCst), 1, "it was woken once, and answered");
+    assert_eq!(calls.replies.load(Ordering::SeqCst), 1, "it was woken once, with a reply");
     calls.armed.store(false, Ordering::SeqCst);
     waits.await.unwrap();
 }

@@ -70,7 +70,7 @@ fn changed_invitation_gets_no_pledge() {
         )
     };
     assert!(invited(proper()).is_some());
-    assert!(invited(proper()).is_some(), "its answer was lost");
+    assert!(invited(proper()).is_some(), "its reply was lost");
     assert!(invited(Forming { members: Vec::new(), ..proper() }).is_none());
     let table = TableConfig { outside_max_ms: 1, ..proper().table };
     assert!(invited(Forming { table, ..proper() }).is_none());

@@ -92,7 +92,7 @@ impl Group {
     }
 
     /// The grants of the submitted commands before they are committed, for
-    /// the bug `answer-before-commit`.
+    /// the bug `reply-before-commit`.
     pub(in crate::member) fn uncommitted_grants(&self, now: Instant) -> Vec<Effect> {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
         if let Some(clock) = self.clock {

@@ -43,7 +43,7 @@ impl Group {
         self.raw.raft.lead_transferee != before
     }
 
-    /// A snapshot message or its answer may be lost, and the engine then leaves the peer in the
+    /// A snapshot message or its reply may be lost, and the engine then leaves the peer in the
     /// snapshot state indefinitely.
     pub(super) fn abandon_stuck_snapshots(&mut self, now: Instant) {
         if !self.is_leader() {

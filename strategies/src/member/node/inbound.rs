@@ -179,10 +179,10 @@ impl Node {
             return;
         };
         // Where a name runs twice, each process receives the frames of both. A member of a group
-        // answers all of them, so that none is formed beside its own.
+        // replies to all of them, so that none is formed beside its own.
         let for_me = to_me || header.to == 0;
         let knows_me = header.to != 0;
-        if !knows_me || (reply.answer && (to_me || self.group.is_some())) {
+        if !knows_me || (reply.is_due && (to_me || self.group.is_some())) {
             self.post_presence(from, header.from, false);
         }
         if let Some(takeover) = reply.takeover.filter(|_| for_me) {

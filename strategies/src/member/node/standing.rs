@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Sends this process's presence to one peer; `ask` makes the peer answer.
+    /// Sends this process's presence to one peer; `ask` makes the peer reply.
     pub(super) fn post_presence(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);

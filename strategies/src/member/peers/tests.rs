@@ -21,9 +21,9 @@ fn challenge_verifies_an_incarnation() {
     let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true, |_| false);
     assert!(!late.unwrap().verified, "an old echo proves nothing");
     let other = peers.presence(now, &name(), 7, &presence(2, 1, challenge), false, |_| false);
-    assert!(!other.unwrap().verified, "an answer to a former self proves nothing");
-    let answered = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
-    assert!(answered.unwrap().verified);
+    assert!(!other.unwrap().verified, "a reply to a former self proves nothing");
+    let replied = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
+    assert!(replied.unwrap().verified);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn old_challenge_and_presence_are_ignored() {
     let mut says = |seq, challenge, last_token| {
         let presence = Presence { last_token, ..presence(seq, challenge, 0) };
         let reply = peers.presence(now, &name(), 7, &presence, true, |_| false).unwrap();
-        (reply.answer, peers.get(&name()).unwrap().last_token)
+        (reply.is_due, peers.get(&name()).unwrap().last_token)
     };
     assert_eq!(says(2, 4, 20), (true, 20));
     assert_eq!(says(2, 4, 99), (false, 20), "a copy");
@@ -141,7 +141,7 @@ fn each_possible_incarnation_gets_presence() {
     peers.words(&name(), 0, true);
     assert_eq!(peers.incarnations(&name()), [0], "asked, and not heard");
     peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
-    assert_eq!(peers.incarnations(&name()), [7], "it has not answered yet");
+    assert_eq!(peers.incarnations(&name()), [7], "it has not replied yet");
     let (challenge, _) = peers.words(&name(), 7, false);
     peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
     assert_eq!(peers.incarnations(&name()), [7]);
@@ -149,7 +149,7 @@ fn each_possible_incarnation_gets_presence() {
     assert_eq!(peers.incarnations(&name()), [8, 7]);
 }
 
-/// A process `id` takes the name of process 1, which is known as incarnation 7 and answers.
+/// A process `id` takes the name of process 1, which is known as incarnation 7 and replies.
 fn takeover_by(id: u64, is_member: bool) -> (Peers, Option<Takeover>) {
     let (mut peers, now) = (Peers::default(), Instant::default());
     let says = |peers: &mut Peers, incarnation, id, seq, echo| {

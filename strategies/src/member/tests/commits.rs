@@ -30,9 +30,9 @@ fn takes(world: &mut World, at: &str) -> (u64, u64) {
     world.run(100);
     world.latency = Duration::from_millis(10);
     let locking = world.lock(at, "k", 1, 0);
-    let lock = world.run_until(1_000, "a lock", |w| w.answers.contains_key(&locking));
+    let lock = world.run_until(1_000, "a lock", |w| w.replies.contains_key(&locking));
     let unlocking = world.unlock(at, "k", 1);
-    let unlock = world.run_until(1_000, "an unlock", |w| w.answers.contains_key(&unlocking));
+    let unlock = world.run_until(1_000, "an unlock", |w| w.replies.contains_key(&unlocking));
     (lock, unlock)
 }
 
@@ -60,7 +60,7 @@ fn follower_of_five_needs_two_round_trips() {
 }
 
 /// How many appends without entries the leader sends to each of the others while `at` locks and
-/// unlocks twenty times. The engine sends one if a heartbeat is answered while an entry is in
+/// unlocks twenty times. The engine sends one if a reply to a heartbeat comes while an entry is in
 /// flight.
 fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)> {
     const BY_HEARTBEATS: u32 = 10;
@@ -80,7 +80,7 @@ fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)>
             0 => world.lock(at, "k", nonce / 2, 0),
             _ => world.unlock(at, "k", nonce / 2),
         };
-        // Until the answer is there, and a little longer.
+        // Until the reply is there, and a little longer.
         let mut left = 5;
         while left > 0 {
             world.run(1);
@@ -88,14 +88,14 @@ fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)>
                 let frames = world.in_flight(&leader, name);
                 *count += u32::from(frames.iter().any(advertises));
             }
-            left -= u64::from(world.answers.contains_key(&caller));
+            left -= u64::from(world.replies.contains_key(&caller));
         }
     }
     counts.retain(|(_, count)| *count > BY_HEARTBEATS);
     counts
 }
 
-/// Neither by a frame of its own, nor by an answer to one.
+/// Neither by a frame of its own, nor by a reply to one.
 #[test]
 fn commit_is_advertised_once_to_waiters_alone() {
     let mut world = ready(&FIVE);
@@ -132,7 +132,7 @@ fn followers_commits_are_advertised_at_once() {
         world.lock(&follower, "a", 1, 0);
         world.run(3);
         let second = world.unlock(&follower, "b", 2);
-        let took = world.run_until(100, "the second", |w| w.answers.contains_key(&second));
+        let took = world.run_until(100, "the second", |w| w.replies.contains_key(&second));
         assert_eq!(took, 21);
     }
 }
@@ -148,7 +148,7 @@ fn grant_is_advertised_at_once() {
         world.run(200 + 8 * phase);
         world.latency = Duration::from_millis(5);
         world.unlock(&leader, "k", 1);
-        let took = world.run_until(100, "its turn", |w| w.answers.contains_key(&waiting));
+        let took = world.run_until(100, "its turn", |w| w.replies.contains_key(&waiting));
         assert_eq!(took, 16);
     }
 }
@@ -162,7 +162,7 @@ fn foreign_unlock_reaches_the_holder() {
     world.run(1_000);
     world.latency = Duration::from_millis(2);
     let unlocking = world.unlock(&leader, "k", 1);
-    world.run_until(10, "an unlock", |w| w.answers.contains_key(&unlocking));
+    world.run_until(10, "an unlock", |w| w.replies.contains_key(&unlocking));
     assert!(world.lost.is_empty());
     world.run(3);
     assert_eq!(world.lost.len(), 1);
@@ -175,7 +175,7 @@ fn advertised_commit_gets_no_reply() {
     world.run(100);
     world.latency = Duration::from_millis(1);
     let locking = world.lock(&follower, "k", 1, 0);
-    world.run_until(1_000, "a lock", |w| w.answers.contains_key(&locking));
+    world.run_until(1_000, "a lock", |w| w.replies.contains_key(&locking));
     assert!(
         world.in_flight(&follower, &leader).is_empty(),
         "{:?}",
@@ -189,7 +189,7 @@ fn append_without_entries_may_want_no_reply() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
     let ((index, _), term) = (trio.group(2).ends_of_log(), trio.group(2).term());
-    let mut answers = |term, context: &'static [u8], beyond| {
+    let mut replies = |term, context: &'static [u8], beyond| {
         let index = index + beyond;
         let mut append = Message { from: 1, to: 2, term, index, ..Message::default() };
         append.msg_type = MessageType::MsgAppend;
@@ -198,8 +198,8 @@ fn append_without_entries_may_want_no_reply() {
         trio.step(append);
         trio.drain(2).iter().filter(|m| m.msg_type == MessageType::MsgAppendResponse).count()
     };
-    assert_eq!((answers(term, b"", 0), answers(term, b"c", 0)), (1, 0));
-    assert_eq!((answers(term - 1, b"c", 0), answers(term, b"c", 5)), (1, 1), "refused");
+    assert_eq!((replies(term, b"", 0), replies(term, b"c", 0)), (1, 0));
+    assert_eq!((replies(term - 1, b"c", 0), replies(term, b"c", 5)), (1, 1), "refused");
 }
 
 /// The link to the second member, without a way back.

@@ -76,7 +76,7 @@ fn close_waits_for_an_unlock_until_timeout() {
 #[test]
 fn closing_leader_waits_100_ms() {
     assert_eq!(Alone::leading().closes_after(vec![]), 100);
-    assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock is answered at once");
+    assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock completes at once");
 }
 
 impl Alone {
@@ -139,7 +139,7 @@ fn quiet_ticks_of_a_stall_are_all_counted() {
     }
 }
 
-/// How often the driver of a member with an unanswered request is polled, while its clock stands.
+/// How often the driver of a member with a pending request is polled, while its clock stands.
 async fn looks(limit: Duration) -> usize {
     let names = ["a", "b"].map(|name| NodeName::new(name).unwrap());
     let options = MemberOptions::named("test", names.clone()).clock(Arc::new(Hand::default()));
@@ -154,7 +154,7 @@ async fn looks(limit: Duration) -> usize {
     let asking = LockOptions::default();
     let both = async { tokio::join!(member.lock("k", &asking), counted) };
     let ended = timeout(Duration::from_millis(300), both).await;
-    assert!(ended.is_err(), "nothing answers");
+    assert!(ended.is_err(), "nothing replies");
     looks
 }
 

@@ -130,9 +130,9 @@ fn only_leaders_snapshot_pieces_count() {
         let header = Header { from, ..reader.header.clone() };
         let mut frame = wire::encode_header(&header);
         frame.extend(wire::encode_body(&piece));
-        let answers = reader.world.answer_to(&reader.follower, &leader, &frame);
-        let acknowledges = answers.iter().any(|body| matches!(body, Body::ChunkAck { .. }));
-        assert_eq!(acknowledges, acknowledged, "{answers:?}");
+        let replies = reader.world.replies_to(&reader.follower, &leader, &frame);
+        let acknowledges = replies.iter().any(|body| matches!(body, Body::ChunkAck { .. }));
+        assert_eq!(acknowledges, acknowledged, "{replies:?}");
     }
 }
 
@@ -179,13 +179,13 @@ impl Outsider {
         self.0.node("b").inside().0
     }
 
-    /// What it answers to this body from a member of `group`.
+    /// What it replies to this body from a member of `group`.
     fn gets(&mut self, group: u128, body: &Body) -> Vec<Body> {
         let header =
             Header { version: VERSION, cluster: "test".into(), from: 5, to: self.me(), group };
         let mut frame = wire::encode_header(&header);
         frame.extend(wire::encode_body(body));
-        self.0.answer_to("b", "a", &frame)
+        self.0.replies_to("b", "a", &frame)
     }
 
     fn heartbeat(&mut self) -> Body {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::{World, name_of};
-use crate::{Error, MemberOptions, client::call::Answer, lock_table::TableConfig};
+use crate::{Error, MemberOptions, client::call::Reply, lock_table::TableConfig};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -35,9 +35,9 @@ fn surplus_process_gets_limit() {
     world.run_until_ready();
     world.start("s");
     let caller = world.lock("s", "k", 1, 5_000);
-    world.run_until(3_000, "the fourth is refused", |w| w.answers.contains_key(&caller));
-    let answer = &world.answers[&caller];
-    assert!(matches!(answer, Answer::Failed(Error::Limit { limit: 3, .. })), "{answer:?}");
+    world.run_until(3_000, "the fourth is refused", |w| w.replies.contains_key(&caller));
+    let reply = &world.replies[&caller];
+    assert!(matches!(reply, Reply::Failed(Error::Limit { limit: 3, .. })), "{reply:?}");
 }
 
 /// Nothing proves that a process of another name replaces it, however long it is silent.
@@ -89,7 +89,7 @@ fn restart_replaces_old_incarnation() {
         if victim != "a" {
             let other = world.lock("b", "kept", 2, 0);
             world.run(200);
-            assert!(matches!(world.answers[&other], Answer::Held), "the lease lives on");
+            assert!(matches!(world.replies[&other], Reply::Held), "the lease lives on");
         }
         let again = world.must_lock(&victim, "other", 3);
         assert!(again.token > held.token);

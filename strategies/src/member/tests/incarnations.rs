@@ -58,7 +58,7 @@ fn repeated_start_or_pledge_changes_nothing() {
             let header = Header { version: VERSION, cluster, from: from_id, to: to_id, group: 0 };
             let mut frame = wire::encode_header(&header);
             frame.extend(wire::encode_body(&body));
-            world.answer_to(THREE[to], THREE[from], &frame);
+            world.replies_to(THREE[to], THREE[from], &frame);
             assert_eq!(world.group(THREE[to]).view(), before, "{} {body:?}", THREE[to]);
         }
     }

@@ -1,4 +1,4 @@
-//! Goal: in every order of a member's callers and its driver, each call is answered, a key has at
+//! Goal: in every order of a member's callers and its driver, each call completes, a key has at
 //! most one holder, a loss reaches its holder, and nothing stays locked without a holder.
 //!
 //! Method: a member that is its own majority; its driver is a thread of its own, and each caller is
@@ -172,8 +172,8 @@ fn hold(inside: &AtomicUsize) {
 }
 
 #[test]
-fn every_caller_is_answered_and_holds_alone() {
-    explore_times(SCHEDULES, "every_caller_is_answered_and_holds_alone", || {
+fn every_caller_completes_and_holds_alone() {
+    explore_times(SCHEDULES, "every_caller_completes_and_holds_alone", || {
         let (alone, inside) = (Alone::leading(), Arc::new(AtomicUsize::new(0)));
         let callers = [(); 3].map(|()| {
             let (member, inside) = (alone.member.clone(), inside.clone());
@@ -197,14 +197,14 @@ fn lock_dropped_at_reply_is_handed_off() {
                 let asking = forever();
                 let mut call = Box::pin(member.lock("k", &asking));
                 // Asked, and perhaps granted before the caller goes.
-                let answer = call.as_mut().now_or_never().or_else(|| {
+                let reply = call.as_mut().now_or_never().or_else(|| {
                     thread::yield_now();
                     call.as_mut().now_or_never()
                 });
                 switch();
                 drop(call);
-                if let Some(answer) = answer {
-                    unlock(member, &answer.unwrap());
+                if let Some(reply) = reply {
+                    unlock(member, &reply.unwrap());
                 }
             },
             |member| unlock(member, &lock(member).unwrap()),

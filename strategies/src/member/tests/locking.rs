@@ -125,7 +125,7 @@ fn new_leader_gives_silent_processes_time() {
 }
 
 #[test]
-fn single_member_answers_within_the_turn() {
+fn single_member_replies_within_the_turn() {
     let mut world = World::new(&["a"]);
     world.run_until_ready();
     world.run(100);
@@ -134,7 +134,7 @@ fn single_member_answers_within_the_turn() {
     assert!(world.granted(caller).is_some());
     let caller = world.unlock("a", "k", 1);
     world.run(1);
-    assert!(world.answers.contains_key(&caller));
+    assert!(world.replies.contains_key(&caller));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Goal: when a member sends its presence, what it contains, and the replies to the presence of
 //! another process.
 //! Method: whole clusters, of which the frames are read; and presences made by hand, from processes
-//! that answer every challenge.
+//! that reply to every challenge.
 
 use super::world::World;
 use crate::{
@@ -96,7 +96,7 @@ fn learner_is_joining_and_not_ready() {
     assert!(joined, "it learned before it voted");
 }
 
-/// A process that says how it stands, and answers every challenge.
+/// A process that says how it stands, and replies to every challenge.
 struct Visitor {
     name: &'static str,
     incarnation: u64,
@@ -114,7 +114,7 @@ impl Visitor {
         visitor
     }
 
-    /// What the member answers, besides how it stands itself.
+    /// What the member replies, besides how it stands itself.
     fn says(&mut self, world: &mut World, member: &str, standing: Standing) -> Vec<Body> {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
@@ -126,7 +126,7 @@ impl Visitor {
         let mut frame = wire::encode_header(&header);
         frame.extend(wire::encode_body(&Body::Presence(presence)));
         let mut others = Vec::new();
-        for body in world.answer_to(member, self.name, &frame) {
+        for body in world.replies_to(member, self.name, &frame) {
             match body {
                 Body::Presence(presence) => self.echo = presence.challenge,
                 // The leader writes to its followers all the time.
@@ -190,7 +190,7 @@ fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let mut frame = wire::encode_header(&header);
     frame.extend(wire::encode_body(body));
     let sender = if leader == member { "other" } else { &leader };
-    world.answer_to(member, sender, &frame);
+    world.replies_to(member, sender, &frame);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn member_ignores_full() {
     world.run(20);
     send(&mut world, &follower, 0, &Body::Full { limit: 3 });
     world.run(20);
-    assert!(!world.answers.contains_key(&waiting), "it waits on");
+    assert!(!world.replies.contains_key(&waiting), "it waits on");
     assert_eq!(world.refused_limit(&follower), None);
 }
 

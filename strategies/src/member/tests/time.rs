@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::world::{LATENCY, LEASE, World};
-use crate::{Drift, Instant, Lock, Nonce, client::call::Answer, granted_deadline};
+use crate::{Drift, Instant, Lock, Nonce, client::call::Reply, granted_deadline};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
@@ -17,8 +17,8 @@ fn ready() -> World {
 
 /// The local deadline of a grant.
 fn deadline(world: &World, call: u64) -> Instant {
-    match &world.answers[&call] {
-        Answer::Granted { lock, .. } => lock.deadline().unwrap(),
+    match &world.replies[&call] {
+        Reply::Granted { lock, .. } => lock.deadline().unwrap(),
         other => panic!("it was {other:?}"),
     }
 }
@@ -43,7 +43,7 @@ fn grant_counts_from_before_the_first_send() {
         assert!(world.now.since(asked) >= Duration::from_millis(80));
         let (sent, drift) = (asked.after(LATENCY), Drift::default());
         let latest = granted_deadline(sent, sent, Duration::ZERO, LEASE, drift);
-        assert!(deadline(&world, caller) <= latest, "{name} counts from its answer");
+        assert!(deadline(&world, caller) <= latest, "{name} counts from its reply");
     }
 }
 
@@ -56,9 +56,9 @@ fn extend_counts_from_before_the_first_send() {
     let asked = world.now;
     let lock = Lock::new("k", Nonce::from_u128(1), grant.token, None);
     let caller = world.extend(&follower, lock, 20_000);
-    world.run_until(2_000, "answered", |w| w.answers.contains_key(&caller));
-    let Answer::Extended { sent, .. } = world.answers[&caller] else {
-        panic!("it was {:?}", world.answers[&caller]);
+    world.run_until(2_000, "extended", |w| w.replies.contains_key(&caller));
+    let Reply::Extended { sent, .. } = world.replies[&caller] else {
+        panic!("it was {:?}", world.replies[&caller]);
     };
     assert!(world.now.since(asked) >= Duration::from_millis(80));
     assert!(sent.since(asked) <= LATENCY, "counts from {:?}", sent.since(asked));

@@ -30,7 +30,7 @@ pub struct Hostilities {
 ///
 /// # Panics
 ///
-/// When a node panics, holds a table that is broken, or answers with what does not come back from
+/// When a node panics, holds a table that is broken, or replies with what does not come back from
 /// its own encoding.
 #[must_use]
 pub fn run(data: &[u8]) -> Hostilities {
@@ -131,8 +131,8 @@ impl Run {
         self.world.node(to).receive(now, &name_of(from), frame);
         let before = self.world.frames.len();
         self.world.flush(to);
-        for (.., answer) in self.world.frames.iter().skip(before) {
-            assert!(decoders::frame(answer), "a node's frame decodes");
+        for (.., reply) in self.world.frames.iter().skip(before) {
+            assert!(decoders::frame(reply), "a node's frame decodes");
         }
     }
 

@@ -49,7 +49,7 @@ impl Dial for FakeDial {
     }
 }
 
-/// A backend, its time, and a server that answers the handshake.
+/// A backend, its time, and a server that completes the handshake.
 struct Lab {
     backend: Backend,
     ends: Ends,
@@ -103,7 +103,7 @@ impl Lab {
         self.backend.submit(self.now, command);
     }
 
-    /// Accepts a connection, and answers its handshake.
+    /// Accepts a connection, and completes its handshake.
     fn connect(&mut self) -> Vec<Event> {
         let mut events = self.turn();
         self.server = self.ends.lock().unwrap().1.pop_front();
@@ -111,15 +111,15 @@ impl Lab {
         // The login, what follows it, and the turn that takes the outcome.
         for _ in 0..3 {
             for command in self.commands() {
-                let answer = self.answer(&command);
-                self.say(&answer);
+                let reply = self.reply(&command);
+                self.say(&reply);
             }
             events.extend(self.turn());
         }
         events
     }
 
-    fn answer(&self, command: &[String]) -> String {
+    fn reply(&self, command: &[String]) -> String {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words[..] {
             ["HELLO", "3"] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
@@ -245,7 +245,7 @@ fn unknown_script_ends_the_connection() {
     lab.say("-NOSCRIPT No matching script.\r\n");
     let events = lab.turn();
     // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
-    assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::Unanswered, false)]);
+    assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::NoReply, false)]);
     assert!(events.iter().any(|event| matches!(event, Event::Down { .. })));
 }
 
@@ -277,7 +277,7 @@ fn malformed_reply_is_of_unknown_fate() {
     lab.submit(lock(1, Until::Now));
     lab.turn();
     lab.say("+what\r\n");
-    let failed = (Subject::Lock(nonce(1)), Fate::Unanswered, true);
+    let failed = (Subject::Lock(nonce(1)), Fate::NoReply, true);
     assert_eq!(failures(&lab.turn()), [failed]);
 }
 
@@ -292,7 +292,7 @@ fn lost_connection_reports_all_fates() {
     let events = lab.turn();
     let failures = failures(&events);
     let with = |fate| failures.iter().filter(|(_, of, _)| *of == fate).count();
-    assert_eq!((with(Fate::Unanswered), with(Fate::Unsent)), (1_024, 6));
+    assert_eq!((with(Fate::NoReply), with(Fate::Unsent)), (1_024, 6));
     assert!(matches!(events.last(), Some(Event::Down { cause: None })), "{events:?}");
     // A pause, then another connection: grants may be lost.
     assert!(lab.turn().is_empty());
@@ -309,14 +309,14 @@ fn clock_alone_drops_a_silent_connection() {
     let sent = lab.now;
     let almost = REQUEST_TIMEOUT - Duration::from_millis(1);
     assert!(lab.after(almost).is_empty());
-    // An answer shows that it lives, and the next one has its own time.
+    // A reply shows that it lives, and the next one has its own time.
     lab.submit(lock(2, Until::Now));
     lab.say(":7\r\n");
     assert_eq!(lab.turn().len(), 1);
     assert_eq!(lab.backend.next_wake(), Some(sent.after(almost + REQUEST_TIMEOUT)));
     assert!(lab.after(almost).is_empty());
     let events = lab.after(Duration::from_millis(1));
-    assert_eq!(failures(&events), [(Subject::Lock(nonce(2)), Fate::Unanswered, false)]);
+    assert_eq!(failures(&events), [(Subject::Lock(nonce(2)), Fate::NoReply, false)]);
     assert!(matches!(events.last(), Some(Event::Down { cause: None })));
 }
 

@@ -26,15 +26,15 @@ fn words(number: u128) -> String {
     format!("{} 9 100 400 5000", nonce(number))
 }
 
-fn long(answer: &[Value]) -> Value {
+fn long(result: &[Value]) -> Value {
     let grants = array(&[text(&words(7))]);
-    array(&[&[Value::Int(5), grants], answer].concat())
+    array(&[&[Value::Int(5), grants], result].concat())
 }
 
 #[test]
-fn every_answer_to_lock_is_read() {
+fn every_reply_to_lock_is_read() {
     let ms = Duration::from_millis;
-    let answers = [
+    let replies = [
         (array(&[text("granted"), Value::Int(3)]), Locked::Now { token: 3 }),
         (
             array(&[text("again"), Value::Int(3), Value::Int(700)]),
@@ -53,9 +53,9 @@ fn every_answer_to_lock_is_read() {
             Locked::Limit { what: "nonces remembered", limit: 8 },
         ),
     ];
-    for (answer, expected) in answers {
-        let reply = locked(long(&[answer])).unwrap();
-        assert_eq!(reply, Reply { now: Some(5), grants: vec![grant(7)], answer: expected });
+    for (value, expected) in replies {
+        let reply = locked(long(&[value])).unwrap();
+        assert_eq!(reply, Reply { now: Some(5), grants: vec![grant(7)], result: expected });
     }
     for wrong in [array(&[text("other")]), array(&[]), array(&[text("again")]), Value::Nil] {
         locked(long(&[wrong])).unwrap_err();
@@ -63,9 +63,9 @@ fn every_answer_to_lock_is_read() {
 }
 
 #[test]
-fn fast_answer_to_lock_is_read() {
+fn fast_reply_to_lock_is_read() {
     let granted = locked(Value::Int(5)).unwrap();
-    let expected = Reply { now: Some(5), grants: Vec::new(), answer: Locked::Now { token: 5 } };
+    let expected = Reply { now: Some(5), grants: Vec::new(), result: Locked::Now { token: 5 } };
     assert_eq!(granted, expected);
     for wrong in [Value::Int(-1), text("5")] {
         locked(wrong).unwrap_err();
@@ -73,9 +73,9 @@ fn fast_answer_to_lock_is_read() {
 }
 
 #[test]
-fn every_answer_to_unlock_is_read() {
+fn every_reply_to_unlock_is_read() {
     let (none, one) = (Vec::new, || vec![grant(7)]);
-    let answers = [
+    let replies = [
         (Value::Int(1), None, none(), true),
         (text("held 6"), Some(6), none(), true),
         (text(&format!("held 6 {}", words(7))), Some(6), one(), true),
@@ -83,8 +83,8 @@ fn every_answer_to_unlock_is_read() {
         (long(&[text("waited")]), Some(5), one(), true),
         (long(&[text("gone")]), Some(5), one(), false),
     ];
-    for (value, now, grants, answer) in answers {
-        assert_eq!(unlocked(value).unwrap(), Reply { now, grants, answer });
+    for (value, now, grants, result) in replies {
+        assert_eq!(unlocked(value).unwrap(), Reply { now, grants, result });
     }
     for wrong in ["", "held", "held x", "held 6 7", "gone 6"] {
         unlocked(text(wrong)).unwrap_err();
@@ -95,9 +95,9 @@ fn every_answer_to_unlock_is_read() {
 }
 
 #[test]
-fn every_answer_to_extend_is_read() {
-    assert!(extended(long(&[text("held")])).unwrap().answer);
-    assert!(!extended(long(&[text("gone")])).unwrap().answer);
+fn every_reply_to_extend_is_read() {
+    assert!(extended(long(&[text("held")])).unwrap().result);
+    assert!(!extended(long(&[text("gone")])).unwrap().result);
     extended(long(&[text("waited")])).unwrap_err();
     extended(Value::Int(1)).unwrap_err();
 }
@@ -116,7 +116,7 @@ fn poll_replies_follow_their_nonces() {
     ]);
     let waiting = |ms| Found::Waiting { remaining: Duration::from_millis(ms) };
     assert_eq!(
-        found(reply, &groups).unwrap().answer,
+        found(reply, &groups).unwrap().result,
         [Found::Ended, waiting(700), Found::Unknown, waiting(0), Found::Holds(grant(5))]
     );
     // A place that was not asked after, an unknown word, and a group too few.
@@ -174,11 +174,11 @@ fn scan_ends_at_the_cursor_zero() {
 fn label_with_spaces_is_shown_whole() {
     let value = format!("{} - 5 1 1 42 host + a\nb c", nonce(1));
     let shown = inspected(long(&[text(&value), Value::Int(700), Value::Int(2)])).unwrap();
-    let shown = shown.answer.unwrap();
+    let shown = shown.result.unwrap();
     assert_eq!(shown.owner.label.as_deref(), Some(" a\nb c"));
     assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
     for free in [Value::Nil, Value::Boolean(false)] {
-        assert_eq!(inspected(long(&[free])).unwrap().answer, None);
+        assert_eq!(inspected(long(&[free])).unwrap().result, None);
     }
 }
 

@@ -107,7 +107,7 @@ impl Handle {
         self.server.note_grant(&row);
         let now = self.now();
         let deadline = match self.server.fault {
-            Some(Fault::DeadlineFromAnswer) => now.after(duration),
+            Some(Fault::DeadlineFromReply) => now.after(duration),
             Some(Fault::NeverExpires | Fault::ExpiresLate | Fault::ExpiresEarly) => {
                 granted_deadline(sent, now, now.since(sent), duration, Drift::default())
             }

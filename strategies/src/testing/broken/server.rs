@@ -80,12 +80,12 @@ impl Server {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No call is answered from now on.
+    /// No call gets a reply from now on.
     pub fn stop(&self) {
         self.up.send_replace(false);
     }
 
-    /// Calls are answered again.
+    /// Calls get replies again.
     pub fn start(&self) {
         self.up.send_replace(true);
     }

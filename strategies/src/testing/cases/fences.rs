@@ -110,6 +110,6 @@ pub(in crate::testing) async fn a_resource_rejects_the_stale_write(cx: &Context<
     ensure!(resource.write(stale.fencing_token(), 3).is_err(), "the stale write went through");
     ensure!(resource.write(fresh_token, 2).is_ok(), "the new holder was refused");
     let read = resource.read(fresh_token);
-    ensure!(read == Ok(2), "the resource answers {read:?}");
+    ensure!(read == Ok(2), "the resource replies {read:?}");
     unlocked(second.unlock(&fresh).await, "unlock by the second holder")
 }

@@ -218,7 +218,7 @@ pub(in crate::testing) async fn the_client_recovers_with_its_backend(cx: &Contex
     Ok(())
 }
 
-pub(in crate::testing) async fn closing_answers_every_waiter(cx: &Context<'_>) -> Verdict {
+pub(in crate::testing) async fn closing_wakes_every_waiter(cx: &Context<'_>) -> Verdict {
     let tasks_before = Runtime::current().metrics().num_alive_tasks();
     let holder = cx.open().await;
     let closing = cx.open_alone().await;

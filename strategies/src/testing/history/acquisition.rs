@@ -55,7 +55,7 @@ pub(super) struct Acquisitions<'h> {
 
 impl<'h> Acquisitions<'h> {
     /// Groups the operations. Deadlines count as certain only less `drift` over the time from the
-    /// answer to the deadline.
+    /// reply to the deadline.
     pub(super) fn of(history: &'h History, drift: Drift) -> Self {
         let operations = history.operations();
         let operation = |number: u32| &operations[number as usize];

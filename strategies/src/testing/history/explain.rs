@@ -69,7 +69,7 @@ pub(super) fn explain(
     operations
 }
 
-/// The first answer with which the history is illegal.
+/// The first reply with which the history is illegal.
 fn shortest(
     acquisitions: &Acquisitions<'_>,
     all: &[usize],

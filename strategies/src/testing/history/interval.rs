@@ -1,6 +1,6 @@
 //! The interval check: rules that hold for every order of the operations, without a search.
 //!
-//! It costs a sort, whatever the contention and however many calls were never answered. It sees
+//! It costs a sort, whatever the contention and however many calls never got a reply. It sees
 //! certain intervals only: from when a grant was *known* to when it may first have ended.
 
 mod holds;

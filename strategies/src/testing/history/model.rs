@@ -1,4 +1,4 @@
-//! The models: the answers of one lock that does everything in one place, one step at a time.
+//! The models: the replies of one lock that does everything in one place, one step at a time.
 
 mod fenced;
 mod leased;
@@ -61,7 +61,7 @@ pub enum ModelKind {
     /// - `Local`: the first poll of the call returned *pending*.
     /// - `Gaggle`: any member has applied the entry of this LOCK, and its table holds it as a
     ///   waiter.
-    /// - `Redis` (with its queue): the script answered that the nonce has a place.
+    /// - `Redis` (with its queue): the script replied that the nonce has a place.
     /// - `Raft`, and Redis with `queue = none`: none; they promise no order. Not for them.
     ///
     /// A waiter whose process was silent for `waiter_ttl` has left the queue and, if it lives,
@@ -100,7 +100,7 @@ pub enum Action {
         asked: Duration,
         /// When it was known to be in the queue.
         queued: Option<Duration>,
-        /// From when on it may have ended by a call without an answer: an unlock, or a LOCK of the
+        /// From when on it may have ended by a call without a reply: an unlock, or a LOCK of the
         /// same nonce that failed and withdraws it.
         released: Option<Duration>,
         /// How many other actions must find it holding: it does not end before them.

@@ -22,10 +22,10 @@ pub struct Operation {
     /// When it was known that this LOCK has a place in the queue, if it was. Evidence for the
     /// model of a queue; see [`ModelKind::Queued`](super::ModelKind::Queued) for what counts.
     pub queued: Option<Duration>,
-    /// When the caller had the answer; `None` if it never came (the process died, or the run
+    /// When the caller had the reply; `None` if it never came (the process died, or the run
     /// ended).
     pub completed: Option<Duration>,
-    /// The answer.
+    /// The reply.
     pub outcome: Outcome,
 }
 
@@ -72,7 +72,7 @@ pub enum Outcome {
     /// The call was refused.
     Refused(Refusal),
     /// May have taken effect, or may take effect at any time after the invocation, or never. Also a
-    /// call that was dropped or never answered.
+    /// call that was dropped or never got a reply.
     Unknown,
 }
 
@@ -128,7 +128,7 @@ impl Call {
         Outcome::Refused(refusal)
     }
 
-    /// Whether `outcome` can answer this call at all.
+    /// Whether `outcome` can end this call at all.
     pub(super) fn admits(&self, outcome: &Outcome) -> bool {
         match (self, outcome) {
             (_, Outcome::Unknown | Outcome::Refused(Refusal::NoEffect))

@@ -56,7 +56,7 @@ pub enum Malformed {
         /// When its open call was invoked.
         open: Duration,
     },
-    /// An answer, or a place in the queue, for a client that has no call open.
+    /// A reply, or a place in the queue, for a client that has no call open.
     #[error("client {client} has no call open at {at:?}")]
     NothingOpen {
         /// The client.
@@ -72,16 +72,16 @@ pub enum Malformed {
         /// The call.
         operation: Box<Operation>,
     },
-    /// The outcome is none of this call's: a grant that answers an unlock, `Held` for a call that
+    /// The outcome is none of this call's: a grant for an unlock, `Held` for a call that
     /// waits.
-    #[error("the outcome cannot answer the call: {operation}")]
-    ForeignAnswer {
+    #[error("the outcome cannot end the call: {operation}")]
+    ForeignReply {
         /// The call with its outcome.
         operation: Box<Operation>,
     },
-    /// An outcome is known though no answer came.
-    #[error("an outcome without an answer: {operation}")]
-    OutcomeWithoutAnswer {
+    /// An outcome is known though no reply came.
+    #[error("an outcome without a reply: {operation}")]
+    OutcomeWithoutReply {
         /// The call with its outcome.
         operation: Box<Operation>,
     },
@@ -159,7 +159,7 @@ impl Recorder {
         }
     }
 
-    /// The client's open call has ended; `at` is read after the answer came.
+    /// The client's open call has ended; `at` is read after the reply came.
     pub fn complete(&mut self, client: u32, at: Duration, outcome: Outcome) {
         match self.open.remove(&client) {
             Some(open) => {
@@ -239,10 +239,10 @@ fn check_alone(operation: &Operation) -> Result<(), Malformed> {
         return Err(Malformed::QueuedWithoutLock { operation: boxed() });
     }
     if completed.is_none() && *outcome != Outcome::Unknown {
-        return Err(Malformed::OutcomeWithoutAnswer { operation: boxed() });
+        return Err(Malformed::OutcomeWithoutReply { operation: boxed() });
     }
     if !call.admits(outcome) {
-        return Err(Malformed::ForeignAnswer { operation: boxed() });
+        return Err(Malformed::ForeignReply { operation: boxed() });
     }
     Ok(())
 }

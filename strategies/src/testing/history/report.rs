@@ -32,7 +32,7 @@ pub enum Rule {
     HolderRefused,
     /// An unlock or extend said `Expired` before the local deadline.
     ExpiredEarly,
-    /// A deadline is later than the longest lease asked for, counted from the answer (rule 2).
+    /// A deadline is later than the longest lease asked for, counted from the reply (rule 2).
     DeadlineTooLate,
     /// `Held` was the reply although no nonce can have held.
     HeldWithoutHolder,
@@ -77,7 +77,7 @@ pub struct Report {
     pub extended: u64,
     /// Calls refused, by the reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Calls whose outcome is unknown, those never answered included.
+    /// Calls whose outcome is unknown, those without a reply included.
     pub unknown: u64,
     /// Searches made: one for each key and model, where the interval check found nothing.
     pub searches: u64,

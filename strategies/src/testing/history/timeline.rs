@@ -36,7 +36,7 @@ pub(super) struct Step {
 /// Which part of a key's history is looked at.
 #[derive(Clone, Debug)]
 pub(super) struct Excerpt {
-    /// Nothing after this is known: later calls are left out, later answers unknown.
+    /// Nothing after this is known: later calls are left out, later replies unknown.
     pub(super) until: Duration,
     /// When each acquisition that is left out may have held, by the beginning; the end is the
     /// latest of all up to there. A refusal as held in that time may be explained by it.
@@ -169,7 +169,7 @@ impl Timeline {
         }
     }
 
-    /// Unlocks. An unlock that follows one without an answer may report the effect of that one, so
+    /// Unlocks. An unlock that follows one without a reply may report the effect of that one, so
     /// they are one action with the time of both; the same for several at once. Without any success
     /// they are no action: the hold may end from the first on.
     fn take_in_endings(

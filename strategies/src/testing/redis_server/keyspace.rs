@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The reply to a command, as Lua sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Nil,
     Int(i64),
     Text(Vec<u8>),
@@ -114,15 +114,15 @@ impl KeySpace {
     /// # Panics
     ///
     /// On a command or form of a command that no script uses.
-    pub(super) fn call(&mut self, command: &str, args: Args<'_>) -> Answer {
+    pub(super) fn call(&mut self, command: &str, args: Args<'_>) -> Reply {
         match (command, args) {
             ("TIME", []) => {
                 let (s, us) = (self.now_us / 1_000_000, self.now_us % 1_000_000);
-                Answer::List(vec![text(s), text(us)])
+                Reply::List(vec![text(s), text(us)])
             }
             ("PUBLISH", [topic, payload]) => {
                 self.published.push((topic.clone(), payload.clone()));
-                Answer::Int(1)
+                Reply::Int(1)
             }
             ("GET", [key]) => self.get(key),
             ("SET", [key, value, options @ ..]) => self.set(key, value, options),
@@ -131,50 +131,50 @@ impl KeySpace {
             ("PTTL", [key]) => {
                 let now = self.now_ms();
                 match self.live(key) {
-                    None => Answer::Int(-2),
-                    Some((_, None)) => Answer::Int(-1),
-                    Some((_, Some(end))) => Answer::Int(signed(*end - now)),
+                    None => Reply::Int(-2),
+                    Some((_, None)) => Reply::Int(-1),
+                    Some((_, Some(end))) => Reply::Int(signed(*end - now)),
                 }
             }
             ("PEXPIRE", [key, ms]) => self.expire(key, self.now_ms() + number(ms), false),
             ("PEXPIRE", [key, ms, nx]) if nx == b"NX" => match self.live(key) {
                 Some((_, None)) => self.expire(key, self.now_ms() + number(ms), false),
-                _ => Answer::Int(0),
+                _ => Reply::Int(0),
             },
             ("PEXPIRE", [key, ms, gt]) if gt == b"GT" => {
                 self.expire(key, self.now_ms() + number(ms), true)
             }
             ("PEXPIREAT", [key, at]) => self.expire(key, number(at), false),
             (command, [key, rest @ ..]) if command.starts_with('Z') => {
-                let answer = self.of_sorted(command, key, rest);
+                let reply = self.of_sorted(command, key, rest);
                 self.drop_empty(key);
-                answer
+                reply
             }
             (command, [key, rest @ ..]) if command.starts_with('H') => {
-                let answer = self.of_hash(command, key, rest);
+                let reply = self.of_hash(command, key, rest);
                 self.drop_empty(key);
-                answer
+                reply
             }
             _ => panic!("no script used {command} with {} arguments", args.len()),
         }
     }
 
-    fn get(&mut self, key: &[u8]) -> Answer {
+    fn get(&mut self, key: &[u8]) -> Reply {
         match self.live(key) {
-            Some((Value::Text(text), _)) => Answer::Text(text.clone()),
-            _ => Answer::Nil,
+            Some((Value::Text(text), _)) => Reply::Text(text.clone()),
+            _ => Reply::Nil,
         }
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8], options: Args<'_>) -> Answer {
+    fn set(&mut self, key: &[u8], value: &[u8], options: Args<'_>) -> Reply {
         let present = self.live(key).map(|(_, end)| *end);
         let before = self.get(key);
-        let mut answer = Answer::Done;
+        let mut reply = Reply::Done;
         let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
         let end = match options[..] {
             [] => None,
             [b"GET"] => {
-                answer = before;
+                reply = before;
                 None
             }
             [b"KEEPTTL"] => present.flatten(),
@@ -182,28 +182,28 @@ impl KeySpace {
             _ => panic!("no script used SET with {options:?}"),
         };
         self.values.insert(key.to_vec(), (Value::Text(value.to_vec()), end));
-        answer
+        reply
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
         self.live(key).is_some() && self.values.remove(key).is_some()
     }
 
-    fn expire(&mut self, key: &[u8], at: u64, only_later: bool) -> Answer {
+    fn expire(&mut self, key: &[u8], at: u64, only_later: bool) -> Reply {
         let now = self.now_ms();
-        let Some((_, end)) = self.live(key) else { return Answer::Int(0) };
+        let Some((_, end)) = self.live(key) else { return Reply::Int(0) };
         // A key without an expiry never ends.
         if only_later && end.is_none_or(|end| at <= end) {
-            return Answer::Int(0);
+            return Reply::Int(0);
         }
         *end = Some(at);
         if at <= now {
             self.values.remove(key);
         }
-        Answer::Int(1)
+        Reply::Int(1)
     }
 
-    fn of_sorted(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
+    fn of_sorted(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Reply {
         if command == "ZADD" {
             let fresh = || (Value::Sorted(BTreeMap::new()), None);
             self.live(key);
@@ -220,20 +220,20 @@ impl KeySpace {
         }
         let Some(set) = self.sorted(key) else {
             return match command {
-                "ZSCORE" => Answer::Nil,
-                "ZPOPMIN" | "ZRANGE" => Answer::List(vec![]),
-                _ => Answer::Int(0),
+                "ZSCORE" => Reply::Nil,
+                "ZPOPMIN" | "ZRANGE" => Reply::List(vec![]),
+                _ => Reply::Int(0),
             };
         };
         let by_score = |a: &(&Vec<u8>, &f64), b: &(&Vec<u8>, &f64)| {
             a.1.total_cmp(b.1).then_with(|| a.0.cmp(b.0))
         };
         let pair = |(member, score): (&Vec<u8>, &f64)| {
-            Answer::List(vec![Answer::Text(member.clone()), text(*score)])
+            Reply::List(vec![Reply::Text(member.clone()), text(*score)])
         };
         match (command, args) {
             ("ZCARD", []) => count(set.len()),
-            ("ZSCORE", [member]) => set.get(member).map_or(Answer::Nil, |score| text(*score)),
+            ("ZSCORE", [member]) => set.get(member).map_or(Reply::Nil, |score| text(*score)),
             ("ZREM", members) => {
                 count(members.iter().filter(|member| set.remove(*member).is_some()).count())
             }
@@ -245,7 +245,7 @@ impl KeySpace {
             ("ZPOPMIN", []) => {
                 let Some(least) = set.iter().min_by(by_score).map(|(member, _)| member.clone())
                 else {
-                    return Answer::List(vec![]);
+                    return Reply::List(vec![]);
                 };
                 let score = set.remove(&least).expect("it was just seen");
                 pair((&least, &score))
@@ -254,18 +254,18 @@ impl KeySpace {
                 let mut found: Vec<_> = set.iter().collect();
                 found.sort_by(by_score);
                 let found = found.into_iter().take(2);
-                Answer::List(found.map(|(member, _)| Answer::Text(member.clone())).collect())
+                Reply::List(found.map(|(member, _)| Reply::Text(member.clone())).collect())
             }
             ("ZRANGE", [from, to, scores])
                 if from == b"-1" && to == b"-1" && scores == b"WITHSCORES" =>
             {
-                set.iter().max_by(by_score).map_or(Answer::List(vec![]), pair)
+                set.iter().max_by(by_score).map_or(Reply::List(vec![]), pair)
             }
             _ => panic!("no script used {command} with {} arguments", args.len()),
         }
     }
 
-    fn of_hash(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Answer {
+    fn of_hash(&mut self, command: &str, key: &[u8], args: Args<'_>) -> Reply {
         if command == "HSET" {
             self.live(key);
             let fresh = || (Value::Hash(BTreeMap::new()), None);
@@ -280,29 +280,28 @@ impl KeySpace {
         }
         let Some(hash) = self.hash(key) else {
             return match command {
-                "HGET" => Answer::Nil,
-                "HMGET" => Answer::List(vec![Answer::Nil; args.len()]),
-                _ => Answer::Int(0),
+                "HGET" => Reply::Nil,
+                "HMGET" => Reply::List(vec![Reply::Nil; args.len()]),
+                _ => Reply::Int(0),
             };
         };
         match (command, args) {
             ("HMGET", fields) => {
-                let value = |field| {
-                    hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
-                };
-                Answer::List(fields.iter().map(value).collect())
+                let value =
+                    |field| hash.get(field).map_or(Reply::Nil, |value| Reply::Text(value.clone()));
+                Reply::List(fields.iter().map(value).collect())
             }
             ("HGET", [field]) => {
-                hash.get(field).map_or(Answer::Nil, |value| Answer::Text(value.clone()))
+                hash.get(field).map_or(Reply::Nil, |value| Reply::Text(value.clone()))
             }
-            // In one step, as Redis answers for a small hash.
+            // In one step, as Redis replies for a small hash.
             ("HSCAN", [_, matches, pattern, rest @ ..])
                 if matches == b"MATCH" && pattern.ends_with(b"*") && rest.len() == 2 =>
             {
                 let stem = &pattern[..pattern.len() - 1];
                 let found = hash.iter().filter(|(field, _)| field.starts_with(stem));
                 let pairs = found.flat_map(|(field, value)| [field.clone(), value.clone()]);
-                Answer::List(vec![text(0), Answer::List(pairs.map(Answer::Text).collect())])
+                Reply::List(vec![text(0), Reply::List(pairs.map(Reply::Text).collect())])
             }
             ("HDEL", fields) => {
                 count(fields.iter().filter(|field| hash.remove(*field).is_some()).count())
@@ -312,12 +311,12 @@ impl KeySpace {
     }
 }
 
-fn text(value: impl ToString) -> Answer {
-    Answer::Text(value.to_string().into_bytes())
+fn text(value: impl ToString) -> Reply {
+    Reply::Text(value.to_string().into_bytes())
 }
 
-fn count(count: usize) -> Answer {
-    Answer::Int(signed(count as u64))
+fn count(count: usize) -> Reply {
+    Reply::Int(signed(count as u64))
 }
 
 fn signed(number: u64) -> i64 {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
 
-use super::keyspace::{Answer, KeySpace, Publication};
+use super::keyspace::{KeySpace, Publication, Reply};
 use crate::redis::script_hashes;
 
 /// The scripts, in the order in which the strategy names them.
@@ -19,7 +19,7 @@ pub(crate) enum Verb {
 
 const VERBS: [Verb; 5] = [Verb::Lock, Verb::Unlock, Verb::Extend, Verb::Poll, Verb::Inspect];
 
-/// What a server whose memory is full answers to a command that needs more.
+/// What a server whose memory is full replies to a command that needs more.
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// The interpreter, the scripts that it knows, and the data that they work on.
@@ -42,7 +42,7 @@ struct Data {
 
 impl Data {
     /// Runs one command of a script. From its first write on, a script is refused nothing.
-    fn call(&mut self, command: &str, args: &[Vec<u8>]) -> Result<Answer, &'static str> {
+    fn call(&mut self, command: &str, args: &[Vec<u8>]) -> Result<Reply, &'static str> {
         let adds = matches!(command, "SET" | "ZADD" | "HSET");
         if adds && self.full && !self.wrote {
             self.refused = true;
@@ -65,9 +65,9 @@ impl Scripts {
                 let command = argument(&args.remove(0));
                 let command = std::str::from_utf8(&command).expect("a command's name");
                 let args: Vec<_> = args.iter().map(argument).collect();
-                let answer = hold(&data).call(command, &args);
-                match answer {
-                    Ok(answer) => to_lua(lua, answer),
+                let reply = hold(&data).call(command, &args);
+                match reply {
+                    Ok(reply) => to_lua(lua, reply),
                     Err(error) if catches => {
                         let table = lua.create_table()?;
                         table.set("err", error)?;
@@ -112,13 +112,13 @@ impl Scripts {
         self.known[at].then_some(VERBS[at])
     }
 
-    /// Runs a script. Returns its answer, or the refusal that ended it, and what it published.
+    /// Runs a script. Returns its reply, or the refusal that ended it, and what it published.
     pub(super) fn run(
         &self,
         verb: Verb,
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
-    ) -> (Result<Answer, String>, Vec<Publication>) {
+    ) -> (Result<Reply, String>, Vec<Publication>) {
         let table = |items: &[Vec<u8>]| {
             let items = items.iter().map(|item| self.lua.create_string(item));
             let items = items.collect::<mlua::Result<Vec<_>>>().expect("memory for a text");
@@ -133,12 +133,12 @@ impl Scripts {
         }
         let result = self.functions[verb as usize].call::<MultiValue>(());
         let mut data = hold(&self.data);
-        let answer = match result {
+        let reply = match result {
             Ok(values) => Ok(from_lua(values.into_iter().next().unwrap_or(Value::Nil))),
             Err(_) if data.refused => Err(FULL.to_owned()),
             Err(error) => panic!("{verb:?} failed: {error}"),
         };
-        (answer, std::mem::take(&mut data.keys.published))
+        (reply, std::mem::take(&mut data.keys.published))
     }
 }
 
@@ -176,17 +176,17 @@ fn argument(value: &Value) -> Vec<u8> {
     }
 }
 
-fn to_lua(lua: &Lua, answer: Answer) -> mlua::Result<Value> {
-    Ok(match answer {
-        Answer::Nil => Value::Boolean(false),
-        Answer::Int(number) => Value::Number(number as f64),
-        Answer::Text(text) => Value::String(lua.create_string(text)?),
-        Answer::List(answers) => {
-            let values = answers.into_iter().map(|answer| to_lua(lua, answer));
+fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
+    Ok(match reply {
+        Reply::Nil => Value::Boolean(false),
+        Reply::Int(number) => Value::Number(number as f64),
+        Reply::Text(text) => Value::String(lua.create_string(text)?),
+        Reply::List(replies) => {
+            let values = replies.into_iter().map(|reply| to_lua(lua, reply));
             let values = values.collect::<mlua::Result<Vec<_>>>()?;
             Value::Table(lua.create_sequence_from(values)?)
         }
-        Answer::Done => {
+        Reply::Done => {
             let table = lua.create_table()?;
             table.set("ok", "OK")?;
             Value::Table(table)
@@ -196,19 +196,19 @@ fn to_lua(lua: &Lua, answer: Answer) -> mlua::Result<Value> {
 
 /// As Redis turns what a script returns into a reply: numbers are cut to whole ones, and a list
 /// ends at its first nil.
-fn from_lua(value: Value) -> Answer {
+fn from_lua(value: Value) -> Reply {
     match value {
-        Value::Nil | Value::Boolean(false) => Answer::Nil,
-        Value::Boolean(true) => Answer::Int(1),
-        Value::Integer(number) => Answer::Int(number),
-        Value::Number(number) => Answer::Int(number as i64),
-        Value::String(text) => Answer::Text(text.as_bytes().to_vec()),
-        Value::Table(table) => Answer::List(list(&table)),
+        Value::Nil | Value::Boolean(false) => Reply::Nil,
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Integer(number) => Reply::Int(number),
+        Value::Number(number) => Reply::Int(number as i64),
+        Value::String(text) => Reply::Text(text.as_bytes().to_vec()),
+        Value::Table(table) => Reply::List(list(&table)),
         other => panic!("a script returns {other:?}"),
     }
 }
 
-fn list(table: &Table) -> Vec<Answer> {
+fn list(table: &Table) -> Vec<Reply> {
     let items = table.sequence_values::<Value>();
     items.map(|item| from_lua(item.expect("a table of values"))).collect()
 }

@@ -1,6 +1,6 @@
 //! The bytes of requests and replies.
 
-use super::Answer;
+use super::Reply;
 
 /// Takes the first request out of a buffer, if all of it is there.
 pub(super) fn take_request(buffer: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
@@ -28,22 +28,22 @@ fn number(buffer: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     std::str::from_utf8(&line[1..end]).ok()?.parse().ok()
 }
 
-/// An answer as its bytes.
-pub(super) fn encoded(answer: &Answer) -> Vec<u8> {
+/// A reply as its bytes.
+pub(super) fn encoded(reply: &Reply) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(answer, &mut bytes);
+    encode(reply, &mut bytes);
     bytes
 }
 
-fn encode(answer: &Answer, bytes: &mut Vec<u8>) {
-    match answer {
-        Answer::Nil => bytes.extend(b"_\r\n"),
-        Answer::Done => bytes.extend(b"+OK\r\n"),
-        Answer::Int(number) => bytes.extend(format!(":{number}\r\n").bytes()),
-        Answer::Text(text) => bulk(text, bytes),
-        Answer::List(answers) => {
-            bytes.extend(format!("*{}\r\n", answers.len()).bytes());
-            answers.iter().for_each(|answer| encode(answer, bytes));
+fn encode(reply: &Reply, bytes: &mut Vec<u8>) {
+    match reply {
+        Reply::Nil => bytes.extend(b"_\r\n"),
+        Reply::Done => bytes.extend(b"+OK\r\n"),
+        Reply::Int(number) => bytes.extend(format!(":{number}\r\n").bytes()),
+        Reply::Text(text) => bulk(text, bytes),
+        Reply::List(replies) => {
+            bytes.extend(format!("*{}\r\n", replies.len()).bytes());
+            replies.iter().for_each(|reply| encode(reply, bytes));
         }
     }
 }

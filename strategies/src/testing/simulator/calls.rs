@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     recorder: Recorder,
-    /// Whose LOCK has no answer so far, with the nonce that is in a queue for it.
+    /// Whose LOCK has no reply so far, with the nonce that is in a queue for it.
     asking: BTreeMap<Op, (u32, Option<Nonce>)>,
     ops: BTreeMap<u32, Op>,
     /// Counts holders that gave up without a call.
@@ -74,7 +74,7 @@ impl Calls {
         self.asking.values().for_each(|(client, _)| self.recorder.dropped(*client));
     }
 
-    /// The client will never have its answer.
+    /// The client will never have its reply.
     pub(super) fn forget(&mut self, client: u32) {
         if let Some(op) = self.ops.remove(&client) {
             self.asking.remove(&op);
@@ -94,13 +94,13 @@ impl Calls {
 
     /// The history for the checker: every call, with its effect by the log.
     ///
-    /// Calls without an answer are what makes a search endless; here the log knows their fate:
+    /// Calls without a reply are what makes a search endless; here the log knows their fate:
     /// an operation that was never `granted` had no effect.
     ///
     /// Beyond the drift bound an unlock may say that it freed the key although its lease was over:
-    /// of an answer that left that open its caller's own deadline decides. There `freed`
+    /// of a reply that left that open its caller's own deadline decides. There `freed`
     /// decides, every operation whose lock the log saw held until its unlock; within the bound
-    /// the answer itself is judged.
+    /// the reply itself is judged.
     pub(super) fn history(
         self,
         granted: &BTreeSet<Op>,
@@ -141,7 +141,7 @@ impl Calls {
 /// A history with the models and the drift that it is judged by.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// All calls; the log decides the outcome of unanswered ones.
+    /// All calls; the log decides the outcome of pending ones.
     pub history: History,
     /// The models of the seed's strategy.
     pub models: &'static [ModelKind],

@@ -15,7 +15,7 @@ use super::{
     clock::SimClock,
     draw::Draw,
     plan::WorkPlan,
-    recorder::{Answered, Observation, Op, Recorder},
+    recorder::{Completion, Observation, Op, Recorder},
 };
 use crate::{
     Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, REQUEST_TIMEOUT,
@@ -165,18 +165,18 @@ impl Client {
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(limit, patience, strategy.lock(key, options.clone())).await;
-        let answered = match &outcome {
-            None => Answered::Cancelled,
-            Some(Err(error)) => Answered::Otherwise(call.failed(error)),
+        let completion = match &outcome {
+            None => Completion::Cancelled,
+            Some(Err(error)) => Completion::Otherwise(call.failed(error)),
             Some(Ok(lock)) => {
                 let until = lock.deadline().expect("a fresh lock has its deadline");
                 if !crate::lasts(until, self.clock.now(), options.get_duration()) {
                     self.broken(format!("less than half of the lease remains of {lock:?}"));
                 }
-                Answered::Granted { token: lock.fencing_token(), until }
+                Completion::Granted { token: lock.fencing_token(), until }
             }
         };
-        self.answered(answered);
+        self.completed(completion);
         outcome
     }
 
@@ -218,16 +218,16 @@ impl Client {
             self.called(op, lock.key(), Call::Unlock);
             if hands_on {
                 self.handed.put(op, &lock);
-                return self.answered(Answered::Unknown);
+                return self.completed(Completion::Unknown);
             }
-            return self.answered(Answered::Cancelled);
+            return self.completed(Completion::Cancelled);
         }
         self.note(Observation::LetsGo { client: self.id, nonce });
         if self.draw.chance(self.work.release) {
             self.called(op, lock.key(), Call::Unlock);
             self.note(Observation::Releases { nonce, token: lock.fencing_token() });
             self.strategy.release(&lock);
-            return self.answered(Answered::Cancelled);
+            return self.completed(Completion::Cancelled);
         }
         self.unlock(op, &lock, &own).await;
     }
@@ -262,22 +262,22 @@ impl Client {
         let strategy = self.strategy.clone();
         let outcome =
             self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.extend(lock, duration)).await;
-        let answered = match &outcome {
-            None => Answered::Cancelled,
+        let completion = match &outcome {
+            None => Completion::Cancelled,
             // By its own deadline, before it asked: the lease that it was handed may be longer than
             // what it asked for, and says nothing about who holds.
-            Some(Err(Error::Expired)) if self.adopting => Answered::Unknown,
+            Some(Err(Error::Expired)) if self.adopting => Completion::Unknown,
             // Its group was lost without notice; its lock keeps its lease.
-            Some(Err(Error::NotHolder)) if self.outside => Answered::Unknown,
-            Some(Err(error)) => Answered::Otherwise(call.failed(error)),
+            Some(Err(Error::NotHolder)) if self.outside => Completion::Unknown,
+            Some(Err(error)) => Completion::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
                 let until = extended.deadline().expect("an extended lock has its deadline");
                 let (client, nonce) = (self.id, lock.nonce());
                 self.note(Observation::Extends { client, nonce, deadline: until });
-                Answered::Extended { until }
+                Completion::Extended { until }
             }
         };
-        self.answered(answered);
+        self.completed(completion);
         outcome
     }
 
@@ -292,14 +292,14 @@ impl Client {
         {
             self.lost_while_valid(lock);
         }
-        self.answered(match &outcome {
-            None => Answered::Cancelled,
+        self.completed(match &outcome {
+            None => Completion::Cancelled,
             // A repeated frame of this very unlock may have freed the key.
-            Some(Err(Error::Expired)) => Answered::Cancelled,
+            Some(Err(Error::Expired)) => Completion::Cancelled,
             // Notified of the loss before or during the call: this says nothing about the holder.
-            Some(Err(Error::NotHolder)) if ended => Answered::Cancelled,
-            Some(Ok(())) => Answered::Otherwise(Outcome::Done),
-            Some(Err(error)) => Answered::Otherwise(Call::Unlock.failed(error)),
+            Some(Err(Error::NotHolder)) if ended => Completion::Cancelled,
+            Some(Ok(())) => Completion::Otherwise(Outcome::Done),
+            Some(Err(error)) => Completion::Otherwise(Call::Unlock.failed(error)),
         });
     }
 
@@ -370,7 +370,7 @@ impl Client {
             // Whatever wakes this task next.
             pending!();
             *slept = late;
-            self.note(Observation::Reached("answer looked at late"));
+            self.note(Observation::Reached("reply looked at late"));
             self.sleep(late).await;
         }
         call.await
@@ -390,8 +390,8 @@ impl Client {
         self.note(Observation::Called { client: self.id, key: key.clone(), op, call });
     }
 
-    fn answered(&self, outcome: Answered) {
-        self.note(Observation::Answered { client: self.id, outcome });
+    fn completed(&self, outcome: Completion) {
+        self.note(Observation::Completed { client: self.id, outcome });
     }
 
     fn broken(&self, what: String) {

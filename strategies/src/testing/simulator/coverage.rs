@@ -76,7 +76,7 @@ pub(super) const SERVER_SOMETIMES: [&str; 16] = [
     "extend of a lost lock refused",
     "limit reached",
     "lock lost before its deadline",
-    "answer looked at late",
+    "reply looked at late",
 ];
 
 /// A fault that only clocks beyond the bound have; their batch must have injected it as well.
@@ -112,7 +112,7 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "table compared whole",
     "transferred lock adopted",
     "transferred lock ended",
-    "answer looked at late",
+    "reply looked at late",
 ];
 
 /// Events that a large batch must have reached as well: one plan in eight has locks held outside

@@ -17,7 +17,7 @@ use crate::{
 /// the loss of a majority, a member that starts over because its joining went silent.
 const SETTLED_WITHIN: u64 = 20_000 * MS;
 /// Beyond the longest wait and the leases before it.
-const ANSWERED_WITHIN: u64 = 200_000 * MS;
+const REPLY_WITHIN: u64 = 200_000 * MS;
 /// Expired leases without waiters are swept at least every ten seconds.
 const SWEPT_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
@@ -61,8 +61,8 @@ impl World {
             self.state()
         );
         let took = self.now() - began;
-        let answered = self.run_until(self.now() + ANSWERED_WITHIN, |world| !world.clients_run());
-        assert!(answered, "not healed: a caller was never answered\n{}", self.state());
+        let replied = self.run_until(self.now() + REPLY_WITHIN, |world| !world.clients_run());
+        assert!(replied, "not healed: a caller never got a reply\n{}", self.state());
         // A lease may have been extended to twice the longest; clocks drift meanwhile.
         let lease = self.plan.work.lease_ms.1 * 2 * MS * 102 / 100;
         let end = self.now() + lease + self.queue_expiry() + SWEPT_WITHIN;
@@ -151,7 +151,7 @@ impl World {
                 }
             });
             let done = self.run_until(self.now() + within, |world| !world.clients_run());
-            assert!(done, "not healed: a probe was never answered\n{}", self.state());
+            assert!(done, "not healed: a probe never got a reply\n{}", self.state());
         }
         // A LOCK of a process that has ended may have arrived meanwhile.
         let free = self.run_until(self.now() + self.queue_expiry() + 2_000 * MS, Self::is_free);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     invariants::Belief,
     plan::Clocks,
-    recorder::{Answered, Observation},
+    recorder::{Completion, Observation},
     world::World,
 };
 use crate::testing::history::Outcome;
@@ -23,8 +23,8 @@ impl World {
                     self.calls.invoke(now, client, key, op, call);
                     Ok(())
                 }
-                Observation::Answered { client, outcome } => {
-                    if outcome == Answered::Cancelled && self.calls.is_queued(client) {
+                Observation::Completed { client, outcome } => {
+                    if outcome == Completion::Cancelled && self.calls.is_queued(client) {
                         self.invariants.coverage.reach("waiter cancelled");
                     }
                     let outcome = self.outcome(slot, outcome);
@@ -80,21 +80,21 @@ impl World {
     }
 
     /// The outcome as the history has it, with deadlines in virtual time.
-    fn outcome(&mut self, slot: usize, answered: Answered) -> Outcome {
+    fn outcome(&mut self, slot: usize, completion: Completion) -> Outcome {
         let process = self.slots[slot].process.as_ref().expect("it was just polled");
         let until = |at| Duration::from_nanos(process.clock.virtual_time(at));
-        match answered {
-            Answered::Granted { token, until: at } => {
+        match completion {
+            Completion::Granted { token, until: at } => {
                 self.totals.granted += 1;
                 Outcome::Granted { token, until: until(at) }
             }
-            Answered::Extended { until: at } => Outcome::Extended { until: until(at) },
-            Answered::Otherwise(outcome) => outcome,
-            Answered::Cancelled => {
+            Completion::Extended { until: at } => Outcome::Extended { until: until(at) },
+            Completion::Otherwise(outcome) => outcome,
+            Completion::Cancelled => {
                 self.invariants.coverage.reach("call cancelled");
                 Outcome::Unknown
             }
-            Answered::Unknown => Outcome::Unknown,
+            Completion::Unknown => Outcome::Unknown,
         }
     }
 

@@ -137,7 +137,7 @@ pub(super) struct WorkPlan {
     pub(super) overstay: u64,
     /// How often a lock is handed to another client, wherever that runs.
     pub(super) hand_on: u64,
-    /// How often a caller does not look at its answer for a while, and for how long at most.
+    /// How often a caller does not look at its reply for a while, and for how long at most.
     pub(super) late: u64,
     pub(super) late_max: u64,
 }

@@ -50,9 +50,9 @@ pub(super) enum Observation {
         op: Op,
         call: Call,
     },
-    Answered {
+    Completed {
         client: u32,
-        outcome: Answered,
+        outcome: Completion,
     },
     /// The client relies on the lock from now on until its deadline, unless the watch fires.
     Holds {
@@ -86,7 +86,7 @@ pub(super) enum Observation {
 
 /// How a call ended; deadlines are on the client's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum Completion {
     Granted {
         token: u64,
         until: Instant,

@@ -275,9 +275,9 @@ impl World {
         let now = self.now();
         let nonce = run.args.get(if run.verb == Verb::Lock { 3 } else { 2 });
         let digest = nonce.map_or(0, |nonce| digest(nonce));
-        let line = format_args!("{:?} {:?}", run.verb, run.answer);
+        let line = format_args!("{:?} {:?}", run.verb, run.reply);
         self.trace.note(now, &[10, run.verb as u64, digest], line);
-        if run.answer.is_err() {
+        if run.reply.is_err() {
             self.invariants.coverage.reach("script refused for want of memory");
         }
         let host = self.host.as_ref().expect("a deployment of Redis");

@@ -76,7 +76,7 @@ fn sender_and_receiver_are_checked() {
 
 #[test]
 fn terms_and_indexes_have_a_range() {
-    use MessageType::{MsgAppendResponse as Answer, MsgRequestVote as Vote};
+    use MessageType::{MsgAppendResponse as Reply, MsgRequestVote as Vote};
     let far_below_the_end_of_their_range = (1 << 48) - 1;
     assert_eq!([TERM_MAX, INDEX_MAX], [far_below_the_end_of_their_range; 2]);
     assert_eq!(with(Vote, |m| m.term = TERM_MAX), None);
@@ -92,8 +92,8 @@ fn terms_and_indexes_have_a_range() {
             m.reject = true;
             *field(m) = index;
         };
-        assert_eq!(with(Answer, |m| reject(m, INDEX_MAX)), None, "field {place}");
-        let beyond = with(Answer, |m| reject(m, INDEX_MAX + 1));
+        assert_eq!(with(Reply, |m| reject(m, INDEX_MAX)), None, "field {place}");
+        let beyond = with(Reply, |m| reject(m, INDEX_MAX + 1));
         assert_eq!(beyond, Some(Invalid::Index), "field {place}");
     }
 }
@@ -114,8 +114,8 @@ fn term_has_one_leader() {
         assert_eq!(judged(&leader, &of(term + 1)), None, "{msg_type:?} of a later one");
         assert_eq!(judged(&follower(), &of(TERM)), None, "{msg_type:?} to a follower");
     }
-    let answer = Message { term, ..message(MessageType::MsgAppendResponse) };
-    assert_eq!(judged(&leader, &answer), None, "what a follower says");
+    let reply = Message { term, ..message(MessageType::MsgAppendResponse) };
+    assert_eq!(judged(&leader, &reply), None, "what a follower says");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_is_committed_is_not_contradicted() {
     assert_eq!(refused(&append(COMMITTED, 1, &[(5, 3)])), None, "what is not, may be");
     assert_eq!(refused(&append(2, 1, &[(3, 1), (COMMITTED, 1), (5, 3)])), None);
     let late = Message { term: TERM - 1, ..append(2, 1, &[(3, 2)]) };
-    assert_eq!(refused(&late), None, "the engine answers a former leader and takes nothing");
+    assert_eq!(refused(&late), None, "the engine replies to a former leader and takes nothing");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Hold {
     pub until: Duration,
     /// Whether a caller was granted. If not, its withdrawal may end it at any time.
     pub granted: bool,
-    /// From when on an unlock without an answer may have ended it.
+    /// From when on an unlock without a reply may have ended it.
     pub released: Option<Duration>,
     /// How many actions are still to find it holding. It cannot end by itself before they have:
     /// stated here, it ends at once a path that a search would leave much later.

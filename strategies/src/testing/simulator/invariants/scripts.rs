@@ -13,7 +13,7 @@ use crate::{
         Wait,
     },
     testing::{
-        redis_server::{Answer, Run, Server, Verb},
+        redis_server::{Reply, Run, Server, Verb},
         simulator::recorder::Op,
     },
 };
@@ -115,7 +115,7 @@ impl Invariants {
             }
             let effects = self.scripts.effects(&key, now, (&before, &after), run);
             if run.verb == Verb::Lock
-                && run.answer.as_ref().is_ok_and(|answer| word(answer) == "queued")
+                && run.reply.as_ref().is_ok_and(|reply| word(reply) == "queued")
             {
                 self.scripts.note_life(&key, now, run);
                 self.scripts.enqueued(now, run, &before);
@@ -257,7 +257,7 @@ impl Scripts {
         }
     }
 
-    /// The effects of a script on a key, by the data before and after it and by its answer.
+    /// The effects of a script on a key, by the data before and after it and by its reply.
     fn effects(
         &self,
         key: &Arc<str>,
@@ -271,7 +271,7 @@ impl Scripts {
             Verb::Unlock | Verb::Extend => Some(nonce(&arg(2))),
             Verb::Poll | Verb::Inspect => None,
         };
-        let word = run.answer.as_ref().map(word).unwrap_or_default();
+        let word = run.reply.as_ref().map(word).unwrap_or_default();
         let mut effects = Vec::new();
         let (process, request) = (ProcessId(0), 0);
         let unlocked = own.filter(|_| run.verb == Verb::Unlock && !word.is_empty());
@@ -372,17 +372,17 @@ fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
     Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), request: 0, token }
 }
 
-/// The word that an answer gives to its first request.
-fn word(answer: &Answer) -> String {
-    match answer {
-        Answer::Int(1) => "held".into(),
-        Answer::Text(text) => {
+/// The word that a reply gives to its first request.
+fn word(reply: &Reply) -> String {
+    match reply {
+        Reply::Int(1) => "held".into(),
+        Reply::Text(text) => {
             let text = String::from_utf8_lossy(text);
             text.split(' ').next().unwrap_or_default().to_owned()
         }
-        Answer::List(parts) => match parts.get(2) {
-            Some(Answer::List(parts)) => parts.first().map(word).unwrap_or_default(),
-            Some(text @ Answer::Text(_)) => word(text),
+        Reply::List(parts) => match parts.get(2) {
+            Some(Reply::List(parts)) => parts.first().map(word).unwrap_or_default(),
+            Some(text @ Reply::Text(_)) => word(text),
             _ => String::new(),
         },
         _ => String::new(),
