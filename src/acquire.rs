@@ -4,7 +4,7 @@ use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use gaggle_strategies::{
-    Contention, Error, KeyedMutex, Lock, LockOptions, MaxWait, UnavailableKind,
+    Contention, Error, KeyedMutex, Lock, LockOptions, MaxWait, UnavailableKind, in_prose,
 };
 use tokio::runtime::Handle;
 
@@ -199,8 +199,8 @@ fn check_max_hold(max_hold: Duration, duration: Duration) -> Result<(), Error> {
     if max_hold < duration {
         return Err(Error::InvalidOptions {
             field: "max_hold",
-            value: format!("{max_hold:?}"),
-            limit: format!("at least the duration, {duration:?}"),
+            value: in_prose(max_hold),
+            limit: format!("at least the duration, {}", in_prose(duration)),
         });
     }
     let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_strategies::{Error, Instant, limits::DURATION_MIN};
+use gaggle_strategies::{Error, Instant, in_prose, limits::DURATION_MIN};
 use rand::RngExt;
 use tokio::task::AbortHandle;
 
@@ -68,7 +68,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
             Err(error) => {
                 failures += 1;
                 let pause = pause_after(failures, duration);
-                tracing::debug!(%error, ?pause, "auto-extend failed, trying again");
+                tracing::debug!(%error, pause = in_prose(pause), "auto-extend failed, trying again");
                 wake_at = hold.clock.now().after(pause).min(deadline);
             }
         }

@@ -22,6 +22,15 @@ const RARE: &str = "what is, what was, what comes, what came, what has, what wai
     was told, are told";
 const RARE_SHARE: usize = 50;
 
+/// Where durations are shown, but for the function that shows them and a test of options; and what
+/// stands in a line with one as options take it.
+const SHOWN: [&str; 4] = ["src/", "channels/src/", "strategies/src/", "cli/src/"];
+const NOT_SHOWN: [&str; 2] = ["strategies/src/prose.rs", "src/open/effects.rs"];
+const TAKEN: [&str; 3] = ["default_value", "such as", "with its unit"];
+/// Names of durations; `in_prose` shows them.
+const DURATIONS: &str = "duration, elapsed, heartbeat, lease, overdue, patience, pause, timeout, \
+    took, wait, within";
+
 const TEST_NAME_MAX: usize = 60;
 const TEST_NAME_MEDIAN_MAX: usize = 35;
 const COLUMNS_MAX: usize = 100;
@@ -123,6 +132,17 @@ fn blocks(path: &str, text: &str) -> Vec<(usize, String)> {
     blocks
 }
 
+/// Whether a string of a source shows a duration with its unit close to it, as in `5s`.
+fn shows_a_close_unit(string: &str) -> bool {
+    let is_close = |word: &str| {
+        let unit = word.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        unit.len() < word.len() && ["us", "µs", "ms", "s", "h"].contains(&unit)
+    };
+    let by_debug = string.split('{').filter_map(|part| part.split_once(":?}"));
+    string.split(|letter: char| !letter.is_alphanumeric()).any(is_close)
+        || by_debug.into_iter().any(|(name, _)| !found(DURATIONS, name).is_empty())
+}
+
 /// Fails with every line of the list.
 fn assert_none(problems: &[String]) {
     assert!(problems.is_empty(), "{}\n{} problems", problems.join("\n"), problems.len());
@@ -171,6 +191,26 @@ fn comments_need_no_translation() {
     }
     let (found, limit) = (problems.len(), count / RARE_SHARE);
     assert!(found <= limit, "{}\n{found} of {count}, at most {limit}", problems.join("\n"));
+}
+
+#[test]
+fn durations_have_a_space_before_their_unit() {
+    let is_shown = |path: &str| SHOWN.iter().any(|folder| path.starts_with(folder));
+    let is_test = |path: &str| path.contains("/test") || NOT_SHOWN.contains(&path);
+    let mut problems = Vec::new();
+    for (path, text) in files().iter().filter(|(path, _)| is_shown(path) && !is_test(path)) {
+        let shown = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        for (number, line) in (1..).zip(shown.lines()) {
+            let mut strings = line.split('"').skip(1).step_by(2);
+            let is_taken = TAKEN.iter().any(|words| line.contains(words));
+            if !line.trim().starts_with("//") && !is_taken && strings.any(shows_a_close_unit) {
+                problems.push(format!("{path}:{number}: {line}"));
+            }
+        }
+    }
+    assert_none(&problems);
+    assert!(shows_a_close_unit("within 5s") && shows_a_close_unit("after {timeout:?}"));
+    assert!(!shows_a_close_unit("within 5 s, {address:?}"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::{
 
 use clap::ValueEnum;
 use gaggle::{LockOptions, Locker, channels::url::check_login};
+use gaggle_strategies::in_prose;
 use url::Url;
 
 use crate::failure::Failure;
@@ -273,7 +274,7 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 pub(super) async fn warm_up(locker: &Locker, key: &str) -> Result<(), Failure> {
     match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
         Ok(ready) => ready.map_err(|error| Failure::of(&error))?,
-        Err(_) => return Err(Failure::new(format!("no vote within {READY_WITHIN:?}"))),
+        Err(_) => return Err(Failure::new(format!("no vote within {}", in_prose(READY_WITHIN)))),
     }
     let options = LockOptions::default().max_wait(READY_WITHIN);
     let guard = locker.lock_with(key, options).await.map_err(|error| Failure::of(&error))?;

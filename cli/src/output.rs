@@ -30,13 +30,6 @@ pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// A duration with a space before its unit, as in `15 ms`.
-pub(crate) fn in_prose(duration: Duration) -> String {
-    let text = format!("{duration:?}");
-    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
-    format!("{number} {}", &text[number.len()..])
-}
-
 /// A column of a table: its header, and its cell in the row of a `T`.
 pub(crate) type Column<T> = (&'static str, fn(&T) -> String);
 

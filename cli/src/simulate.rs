@@ -15,8 +15,9 @@ use std::{
     time::Duration,
 };
 
-use gaggle_strategies::testing::simulator::{
-    Batch, Clocks, Judged, Plan, Run, STANDSTILL, Settings, simulate,
+use gaggle_strategies::{
+    in_prose,
+    testing::simulator::{Batch, Clocks, Judged, Plan, Run, STANDSTILL, Settings, simulate},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -234,7 +235,8 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
                 thread::park_timeout(Duration::from_secs(1));
                 for seed in overdue(&running, bar.elapsed()) {
                     eprintln!(
-                        "not at its end after {OVERDUE:?}: gaggle simulate --seed {seed}{flags} --trace"
+                        "not at its end after {}: gaggle simulate --seed {seed}{flags} --trace",
+                        in_prose(OVERDUE)
                     );
                 }
             }

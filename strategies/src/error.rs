@@ -1,8 +1,8 @@
 //! The one public error: variants by what a caller can do.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc};
 
-use crate::{MaxWait, Owner};
+use crate::{MaxWait, Owner, in_prose};
 
 /// Why a call failed.
 ///
@@ -141,13 +141,6 @@ fn timed_out(contention: Option<&Contention>) -> String {
     };
     let held = holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default();
     format!("timed out{after} waiting for {key:?}{held}")
-}
-
-/// With a space before the unit, as in `5 s`.
-fn in_prose(duration: Duration) -> String {
-    let text = format!("{duration:?}");
-    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
-    format!("{number} {}", &text[number.len()..])
 }
 
 /// The text of [`Error::Held`].

@@ -82,6 +82,7 @@ mod operator;
 mod options;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+mod prose;
 #[cfg(feature = "raft")]
 mod raft;
 #[cfg(any(feature = "raft", feature = "redis"))]
@@ -97,6 +98,9 @@ mod wait;
 // The strategies here implement the trait as any other does.
 use crate::{implement::*, limits::*};
 
+/// Texts of the packages above.
+#[doc(hidden)]
+pub use crate::prose::in_prose;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Queue, Redis, RedisOptions};
 pub use crate::{

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
+    in_prose,
 };
 
 /// The lease, wait and label of a lock request.
@@ -126,7 +127,7 @@ pub(crate) fn check_span(
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    let (value, limit) = (format!("{value:?}"), format!("{min:?} to {max:?}"));
+    let (value, limit) = (in_prose(value), format!("{} to {}", in_prose(min), in_prose(max)));
     Err(Error::InvalidOptions { field, value, limit })
 }
 

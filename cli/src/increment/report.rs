@@ -1,5 +1,6 @@
 //! The report of `gaggle increment`: a table, or JSON.
 
+use gaggle_strategies::in_prose;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -121,7 +122,7 @@ fn setting(args: &Args) -> String {
         Keys::Same => "under one key",
         Keys::Distinct => "under a key each",
     };
-    let (increments, work) = (count(args.increments, "increment"), output::in_prose(args.work));
+    let (increments, work) = (count(args.increments, "increment"), in_prose(args.work));
     format!("{who} × {increments} {keys}, {work} of work in each")
 }
 

@@ -11,6 +11,7 @@ use crate::{
     BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
     REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
+    in_prose,
     lock_table::TableConfig,
     options::check_span,
     wait::whole_ms,
@@ -220,11 +221,11 @@ impl MemberOptions {
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
         // The default is not an option that the caller has set: the heartbeat alone is too long.
         let election = if self.election_timeout == ELECTION_TIMEOUT {
-            let limit = "5ms to 50ms, or more with a longer election_timeout";
-            ("heartbeat", elects, format!("{heartbeat:?}"), limit)
+            let limit = "5 ms to 50 ms, or more with a longer election_timeout";
+            ("heartbeat", elects, in_prose(heartbeat), limit)
         } else {
             let limit = "at least three heartbeats, and a span of at least one";
-            ("election_timeout", elects, format!("{min:?} to {max:?}"), limit)
+            ("election_timeout", elects, format!("{} to {}", in_prose(min), in_prose(max)), limit)
         };
         let replies = (ms(1)..=ms(3_600_000)).contains(&timeout);
         let admits = (ms(1)..=DURATION_MAX).contains(&outside);
@@ -239,11 +240,11 @@ impl MemberOptions {
                 format!("{count}, {bytes} bytes together"),
                 limit.as_str(),
             ),
-            ("heartbeat", beats, format!("{heartbeat:?}"), "5ms to 10s"),
+            ("heartbeat", beats, in_prose(heartbeat), "5 ms to 10 s"),
             election,
             ("compaction", keep < self.compact_after, keep.to_string(), "keep less than after"),
-            ("outside_max", admits, format!("{outside:?}"), "1ms to 24h"),
-            ("request_timeout", replies, format!("{timeout:?}"), "1ms to 1h"),
+            ("outside_max", admits, in_prose(outside), "1 ms to 24 h"),
+            ("request_timeout", replies, in_prose(timeout), "1 ms to 1 h"),
             ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];
         match rules.into_iter().find(|(_, holds, ..)| !holds) {

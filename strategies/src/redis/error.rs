@@ -4,14 +4,14 @@ use std::{io, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use crate::{UnavailableKind, client::command::Cause};
+use crate::{UnavailableKind, client::command::Cause, in_prose};
 
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("cannot reach Redis at {address}: {reason}")]
     Unreachable { address: String, reason: String },
-    #[error("cannot reach Redis at {address}: no connection within {timeout:?}")]
+    #[error("cannot reach Redis at {address}: no connection within {}", in_prose(*timeout))]
     Timeout { address: String, timeout: Duration },
     /// The server replied to the handshake with an error.
     #[error("Redis at {address} refused {command}: {reason}")]
@@ -62,7 +62,7 @@ pub(crate) enum ConnectionError {
     UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
-    #[error("Redis at {address} has not replied for {timeout:?}")]
+    #[error("Redis at {address} has not replied for {}", in_prose(*timeout))]
     Silent { address: String, timeout: Duration },
 }
 

@@ -12,6 +12,7 @@ use super::{
     error::{ConnectionError, reason, server_reason},
     protocol::master,
 };
+use crate::in_prose;
 
 /// The port of a Sentinel that is given without one.
 const PORT: u16 = 26_379;
@@ -48,7 +49,7 @@ impl SentinelDial {
         Box::pin(async move {
             let asked = tokio::time::timeout(patience, ask(&address, &login, &master, &transport));
             let asked = asked.await.unwrap_or_else(|_| {
-                let reason = format!("no reply within {patience:?}");
+                let reason = format!("no reply within {}", in_prose(patience));
                 Err(ConnectionError::NoSentinel { address: address.to_string(), reason })
             });
             let server = asked.map_err(io::Error::other)?;
