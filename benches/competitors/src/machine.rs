@@ -25,6 +25,7 @@ pub(crate) fn describe() -> Vec<(String, String)> {
         ("load before", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
         ("gaggle", said("git", &["describe", "--always", "--dirty", "--abbrev=10"])),
         ("rustc", said("rustc", &["--version"])),
+        ("build", "Cargo's default release profile".into()),
         ("redis", word_with(&said("redis-server", &["--version"]), "v=")),
         ("postgresql", last(&said(&crate::servers::postgres_tool("postgres"), &["--version"]))),
         ("etcd", last(said("etcd", &["--version"]).lines().next().unwrap_or_default())),

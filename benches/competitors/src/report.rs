@@ -73,7 +73,8 @@ fn page(title: &str) -> String {
 fn results(data: &Data, targets: &[Target]) -> String {
     let mut text = page("Results") + "\n";
     for (what, value) in &data.about {
-        text += &format!("- {what}: {value}\n");
+        let quote = if what == "command" { "`" } else { "" };
+        text += &format!("- {what}: {quote}{value}{quote}\n");
     }
     text += &format!("- {}\n\n## Targets\n\n", data.settings);
     text += "| what | measured | target | |\n|---|---|---|---|\n";
@@ -97,7 +98,7 @@ fn rows(title: &str, data: &Data, workloads: &[(&str, &str)]) -> String {
     for (name, about) in workloads {
         text += &format!("\n## {name}: {about}\n\n");
         text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs \
-                 | hand-off p50 / p99, µs | means: lock / unlock / hand-off, µs | handed over \
+                 | hand-off p50 / p99, µs | means: lock / unlock / hand-off, µs | hand-off share \
                  | longest streak | Jain |\n|---|---|---|---|---|---|---|---|---|\n";
         for row in data.rows.iter().filter(|row| row.workload == *name) {
             text += &line(row);
@@ -113,7 +114,7 @@ fn line(row: &Row) -> String {
     let figures = row.median();
     let means = [lock_us.mean, figures.unlock_mean_us, handoff_us.and_then(|us| us.mean)];
     let means = means.map(|mean| mean.map_or_else(|| "–".into(), number)).join(" / ");
-    let handed = figures.handoff_share.map(|share| format!("{:.1} %", share * 100.0));
+    let share = figures.handoff_share.map(|share| format!("{:.1} %", share * 100.0));
     let streak = figures.longest_streak.map(|streak| streak.to_string());
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     let name = if row.ours { format!("**{}**", row.lock) } else { row.lock.clone() };
@@ -122,7 +123,7 @@ fn line(row: &Row) -> String {
         "| {name} | {} | {each} | {lock} | {} | {means} | {} | {} | {:.3} |\n",
         number(pairs_per_s),
         dash(handoff),
-        dash(handed),
+        dash(share),
         dash(streak),
         figures.jain,
     )
@@ -193,8 +194,8 @@ fn waits(data: &Data) -> Series {
     Series { limit, ..sorted(title, "less is better", rows.map(bar).collect()) }
 }
 
-/// What no lock of a majority can beat: on a key that is handed over an unlock is the next one's
-/// lock, one commit; otherwise a lock is one, and an unlock another.
+/// What no lock of a majority can beat: on a contended key an unlock is the next one's lock,
+/// one commit; otherwise a lock is one, and an unlock another.
 fn quorums(data: &Data, commits: f64, name: &str) -> Option<(f64, String)> {
     let floor_us = data.get("quorum_floor_p50_us")?;
     Some((1e6 / (commits * floor_us), name.into()))
@@ -230,4 +231,28 @@ fn rates(data: &Data, workload: &str, title: &str) -> Series {
 fn sorted(title: String, note: &str, mut bars: Vec<Bar>) -> Series {
     bars.sort_by(|a, b| a.value.total_cmp(&b.value));
     Series { title, note: note.into(), bars, limit: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, path::Path, process};
+
+    use super::*;
+
+    #[test]
+    fn committed_results_give_the_committed_files() {
+        let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks");
+        let drawn = env::temp_dir().join(format!("gaggle-redraw-{}", process::id()));
+        fs::create_dir(&drawn).unwrap();
+        fs::copy(committed.join("results.json"), drawn.join("results.json")).unwrap();
+        redraw(&drawn).unwrap();
+        let differs = |file: &&str| {
+            fs::read(committed.join(file)).unwrap() != fs::read(drawn.join(file)).unwrap()
+        };
+        let files =
+            ["results.json", "results.md", "workloads.md", "gaggle1.md", "tables.md", "chart.svg"];
+        let different: Vec<_> = files.iter().filter(differs).collect();
+        fs::remove_dir_all(&drawn).unwrap();
+        assert!(different.is_empty(), "{different:?} differ");
+    }
 }

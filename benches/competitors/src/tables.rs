@@ -36,7 +36,7 @@ fn tables(data: &Data) -> String {
         about("command"),
         data.settings,
     );
-    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | handed over | hand-off p50 / p99, µs | wait p99 / worst, ms | \
+    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | hand-off share | hand-off p50 / p99, µs | wait p99 / worst, ms | \
              longest streak | Jain |\n\
              |---|---|---|---|---|---|---|---|---|\n";
     let rows = [
@@ -57,8 +57,8 @@ fn tables(data: &Data) -> String {
         let rate =
             |workload, lock| whole(data.of(workload, lock).map(|figures| figures.pairs_per_s));
         let hot = data.of("hot8", many);
-        let handed = hot.as_ref().and_then(|hot| hot.handoff_share).map(|share| share * 100.0);
-        let handed = handed.map_or("–".into(), |share| {
+        let share = hot.as_ref().and_then(|hot| hot.handoff_share).map(|share| share * 100.0);
+        let share = share.map_or("–".into(), |share| {
             if share > 99.95 { "100 %".into() } else { format!("{share:.1} %") }
         });
         let both = |pair: Option<(f64, f64)>| {
@@ -71,7 +71,7 @@ fn tables(data: &Data) -> String {
         let streak = streak.map_or("–".into(), |streak| streak.to_string());
         let jain = hot.as_ref().map_or("–".into(), |hot| format!("{:.2}", hot.jain));
         text += &format!(
-            "| {name} | {} | {} | {} | {handed} | {handoff} | {waits} | {streak} | {jain} |\n",
+            "| {name} | {} | {} | {} | {share} | {handoff} | {waits} | {streak} | {jain} |\n",
             rate("solo", solo),
             rate("fan64", many),
             rate("hot8", many)
@@ -83,7 +83,7 @@ fn tables(data: &Data) -> String {
             whole(Some(streak as f64))
         );
     }
-    text += "\nAll clients are built with Cargo's default release profile.\n";
+    text += &format!("\nAll clients are built with {}.\n", about("build"));
     text += &seeds(data);
     text
 }

@@ -166,8 +166,8 @@ pub(in crate::testing) async fn an_unlock_of_what_was_never_locked_is_refused(
     let started = Instant::now();
     let lasting = forged(Some(now.after(LONG)));
     refused!(first.unlock(&lasting).await, Error::NotHolder, "unlock of what was never locked");
-    let handed_over = forged(None);
-    refused!(first.unlock(&handed_over).await, Error::NotHolder, "unlock with no deadline");
+    let endless = forged(None);
+    refused!(first.unlock(&endless).await, Error::NotHolder, "unlock with no deadline");
     let past = forged(Some(Reading::default()));
     refused!(first.unlock(&past).await, Error::Expired, "unlock from the local deadline on");
     took(started, Instant::now(), Duration::ZERO, cx.slack(), "three refusals")?;
