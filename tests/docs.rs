@@ -43,7 +43,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The lines outside code blocks, with their numbers.
+/// The lines outside code blocks, with numbers.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut in_code = false;
     let outside = |(_, line): &(usize, &str)| {

@@ -86,8 +86,8 @@ fn found<'a>(list: &'a str, text: &str) -> Vec<&'a str> {
     list.split(',').map(str::trim).filter(|phrase| text.contains(&format!(" {phrase} "))).collect()
 }
 
-/// The last two paragraphs of the glossary: comma-separated lists of what is rejected everywhere,
-/// and of what is rejected in names.
+/// The last two paragraphs of the glossary: comma-separated lists of the words rejected everywhere,
+/// and of those rejected in names.
 fn rejected() -> [String; 2] {
     let glossary = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/glossary.md");
     let text = fs::read_to_string(glossary).unwrap();

@@ -12,10 +12,10 @@ use std::{
 /// The path of a module, or of an import: its names.
 type Names = Vec<String>;
 
-/// Siblings and their imports: the parent, the importing child, the imported one.
+/// Siblings and imports: the parent, the importing child, the imported one.
 type Edges = BTreeSet<(Names, String, String)>;
 
-/// The sources of a package by the paths of their modules.
+/// The sources of a package by the paths of the modules.
 struct Package(BTreeMap<Names, String>);
 
 impl Package {
@@ -95,7 +95,7 @@ impl Package {
     }
 }
 
-/// The modules that a text declares in files of their own, but those for tests alone.
+/// The modules that a text declares in separate files, but those for tests alone.
 fn children(text: &str) -> Vec<String> {
     let (mut children, mut is_for_tests) = (Vec::new(), false);
     for line in text.lines() {

@@ -1,6 +1,6 @@
 //! Goal: the report of a failed or doubtful `open` names the condition, and never a password.
 //! Method: all events of the thread are recorded; servers that are not there, refuse, or quote the
-//! request in their refusal.
+//! request in the refusal.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Goal: members that speak TLS serve while their certificates are replaced.
+//! Goal: members that speak TLS serve while certificates are replaced.
 //!
 //! Method: three members over TCP, opened by URL; every file is replaced by one of another
 //! authority under load; then a member restarts with the new files.

@@ -75,7 +75,7 @@ struct Running {
     accepted: TaskTracker,
 }
 
-/// The state that connections share with their channel.
+/// The state that connections share with the channel.
 struct Shared {
     name: NodeName,
     inbox: Inbox,

@@ -61,7 +61,7 @@ const QUIET: Duration = Duration::from_millis(150);
 /// Makes channels that can talk to each other.
 #[async_trait]
 pub trait Fixture: Send + Sync {
-    /// Connected nodes of these names, in a cluster of their own; every pair can talk when this
+    /// Connected nodes of these names, in a separate cluster; every pair can talk when this
     /// returns.
     async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>>;
 

@@ -1,4 +1,4 @@
-//! Goal: all three channels pass the suite, and recover when their transport fails.
+//! Goal: all three channels pass the suite, and recover when the transport fails.
 //!
 //! Method: Memory in virtual time; Redis against a server of the test's own; TCP on free loopback
 //! ports.
@@ -72,7 +72,7 @@ impl Fixture for OverTcp {
     }
 }
 
-/// Connected TCP nodes, all of which can talk. Their ports are fixed, so that they can reconnect.
+/// Connected TCP nodes, all of which can talk. The ports are fixed, so that they can reconnect.
 async fn tcp_nodes(names: &[&str]) -> Vec<Arc<Tcp>> {
     tcp_nodes_with(names, &|options, _| options).await
 }

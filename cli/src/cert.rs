@@ -31,10 +31,10 @@ enum What {
     /// Make the certificates of members, NAME.pem and NAME-key.pem, by the authority in the
     /// directory.
     Member {
-        /// The names of members, as in the option `name` of their URLs.
+        /// The names of members, as in the option `name` of the URLs.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// The name of their cluster, as in the option `cluster` of their URLs.
+        /// The name of the cluster, as in the option `cluster` of the URLs.
         #[arg(long)]
         cluster: String,
         /// The directory of the files.

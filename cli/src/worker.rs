@@ -1,4 +1,4 @@
-//! Worker processes, which exchange JSON with their parent, one value a line.
+//! Worker processes, which exchange JSON with the parent, one value a line.
 
 use std::{
     io::{self, BufRead as _, Write as _},

@@ -153,7 +153,7 @@ fn background_job_waits_for_fg_to_read() {
 fn init_of_a_container_reaps_orphans() {
     let redis = RedisServer::start();
     let count = "grep -l ^State:.Z /proc/[0-9]*/status | wc -l";
-    // Ten daemons leave the group, lose their parents and end.
+    // Ten daemons leave the group, lose the parents and end.
     let leave = "for i in 1 2 3 4 5 6 7 8 9 10; do (setsid sleep 0.05 &) ; done";
     let job = format!("echo $PPID; {leave}; sleep 0.5; {count}");
     let mut command = Command::new("unshare");

@@ -167,6 +167,6 @@ async fn fairness_counts_tasks_without_a_lock() {
     let figures = workloads::run(&contenders, &workload, "k").await.unwrap();
     assert!(figures.pairs > 0, "{figures:?}");
     assert_eq!((figures.tasks, figures.jain), (4, 0.25), "{figures:?}");
-    // Their waits count, although they end after the window.
+    // The waits count, although they end after the window.
     assert!(figures.lock_us.max > 390_000.0, "{figures:?}");
 }

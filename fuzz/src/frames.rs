@@ -6,7 +6,7 @@
 //! well as a generator would.
 //!
 //! - *Never panic*: as it stands.
-//! - *Never allocate out of proportion*: all that the decoders and their round trip allocate
+//! - *Never allocate out of proportion*: all that the decoders and the round trip allocate
 //!   together, freed or not, stays below a fixed sum and a multiple of the input's length.
 //! - *`decode(encode(x)) == x`*: for each `x` that any bytes decode to.
 //! - *Live nodes*: one to three real ones form in virtual time; then come calls, faults, and frames

@@ -49,7 +49,7 @@ pub(super) fn opened_with(text: &str) -> String {
             redis::socket(&url, &Options::parse(scheme, url.query().unwrap_or_default()).unwrap())
         }
         Kind::Redis | Kind::Member(_, Transport::Redis) => redis::server(scheme, &url),
-        // Their login is not shown either.
+        // The login is not shown either.
         Kind::Sentinel { .. } => Ok(text.to_owned()),
         _ => Ok(String::new()),
     };

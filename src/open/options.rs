@@ -123,7 +123,7 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().ok()
 }
 
-/// Whole milliseconds or seconds with their unit, more than zero.
+/// Whole milliseconds or seconds with a unit, more than zero.
 fn duration(text: &str) -> Option<Duration> {
     let (number, unit_ms) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),

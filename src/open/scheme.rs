@@ -46,7 +46,7 @@ pub(super) enum Transport {
     Tcp,
 }
 
-/// The options of a member on one channel, before those that it has on each.
+/// The options of a member on one channel, before the options of each.
 macro_rules! member_options {
     ($($option:literal),+) => {
         &[$($option,)+ "heartbeat", "election_timeout", "request_timeout", "outside_max"]

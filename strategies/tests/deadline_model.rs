@@ -121,7 +121,7 @@ fn live(schedule: &Schedule, granted: Granted, extended: Extended) -> Result<(),
 }
 
 fn times(most_ms: u64) -> impl Strategy<Value = u64> {
-    // Whole milliseconds and their neighbours are where rounding shows.
+    // Whole milliseconds and the neighbours are where rounding shows.
     (0..=most_ms, prop_oneof![Just(0), Just(1), Just(MS - 1), 0..MS])
         .prop_map(|(ms, ns)| ms * MS + ns)
 }

@@ -111,7 +111,7 @@ fn falling_token() {
 
 #[test]
 fn token_falls_against_a_proven_order() {
-    // Concurrent LOCKs have no order by their intervals; the second's extension shows it.
+    // Concurrent LOCKs have no order by interval; the second's extension shows it.
     let bad = [
         granted(1, 0, 3, 5, 100),
         granted(2, 0, 9, 4, 100),

@@ -134,7 +134,7 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     sleep(ms(200)).await;
     assert!(members[0].1.inspect("unread").await.unwrap().is_some(), "granted, and not taken");
 
-    // More than half of the members lose their memory.
+    // More than half of the members lose the memory.
     let former = survivor.status().group;
     let lost: Vec<NodeName> = members.iter().map(|(name, _)| name.clone()).collect();
     drop(members);

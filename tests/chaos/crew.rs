@@ -234,7 +234,7 @@ impl Crew {
         Ok(())
     }
 
-    /// All workers finish their current sections.
+    /// All workers finish the current sections.
     pub(crate) fn halt(&mut self) {
         self.processes.iter_mut().for_each(|process| process.order(&Order::Halt));
         (0..self.processes.len()).for_each(|index| self.halted(index));

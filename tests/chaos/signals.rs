@@ -1,4 +1,4 @@
-//! Signals to processes that this test started, by their id.
+//! Signals to processes that this test started, by id.
 
 use std::time::Duration;
 

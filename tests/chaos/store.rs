@@ -1,4 +1,4 @@
-//! The protected resources, and their requests: a counter and a set, each without and with a check
+//! The protected resources, and the requests: a counter and a set, each without and with a check
 //! of fencing tokens (Jepsen's second and third lock workloads).
 //!
 //! Served on a Unix socket, which reaches into every network namespace and listens on no network.

@@ -1,4 +1,4 @@
-//! Competitors in processes of their own, one task in each: what people run is rarely one process.
+//! Competitors in separate processes, one task in each: what people run is rarely one process.
 
 use std::{
     io::{BufRead, Write},

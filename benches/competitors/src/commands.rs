@@ -76,7 +76,7 @@ async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> 
 }
 
 /// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as
-/// well where they run, and their time in that of the script, so commands sent directly are counted
+/// well where they run, and the time in that of the script, so commands sent directly are counted
 /// apart.
 #[derive(Clone, Copy)]
 struct Counts {

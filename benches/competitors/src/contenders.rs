@@ -222,7 +222,7 @@ impl Contender for Token {
     type Hold = String;
 
     async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
-        // The token stays when all is over, where others would take it for a lock of theirs.
+        // The token stays when all is over, where others would take it for a lock.
         let key = format!("token/{key}");
         if self.make(&key).await? {
             return Ok(key);

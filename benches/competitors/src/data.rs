@@ -13,7 +13,7 @@ pub(crate) struct Data {
     pub(crate) about: Vec<(String, String)>,
     pub(crate) settings: String,
     pub(crate) rows: Vec<Row>,
-    /// Single figures by name, with their unit last, one or more times.
+    /// Single figures by name, with the unit last, one or more times.
     pub(crate) figures: BTreeMap<String, Vec<f64>>,
 }
 

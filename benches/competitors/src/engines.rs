@@ -1,4 +1,4 @@
-//! Consensus engines alone, three members in one process of their own: what a commit costs before
+//! Consensus engines alone, three members in one process: what a commit costs before
 //! there is a lock. Beside them Gaggle in the same place.
 
 mod gaggle_here;

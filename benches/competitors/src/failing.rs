@@ -1,4 +1,4 @@
-//! From a leader's end to the next grant: three members in processes of their own over TCP, of
+//! From a leader's end to the next grant: three members in separate processes over TCP, of
 //! which the leader is killed, or made to stand still.
 
 use std::{

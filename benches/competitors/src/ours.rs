@@ -1,4 +1,4 @@
-//! Members in processes of their own, by the command line that users have: with guards.
+//! Members in separate processes, by the command line that users have: with guards.
 
 use gaggle_cli::workloads::Figures;
 use serde_json::Value;

@@ -52,7 +52,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     Ok(())
 }
 
-/// Three members in processes of their own with nothing to do.
+/// Three members in separate processes with nothing to do.
 async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
     data.figure("cpu_of_bare_heartbeats_percent_of_a_core", bare_heartbeats(settings.rest).await?);
@@ -65,7 +65,7 @@ fn percent(seconds: f64, time: Duration) -> f64 {
 }
 
 /// What a process takes that does nothing but what a leader at rest has to: twenty times a second
-/// 64 bytes to two others over TCP, and their replies.
+/// 64 bytes to two others over TCP, and the replies.
 async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;

@@ -1,4 +1,4 @@
-//! Servers of this run alone: on free loopback ports, in directories of their own, in memory where
+//! Servers of this run alone: on free loopback ports, in separate directories, in memory where
 //! there is one to write to. Dropping one ends that process and no other, and removes its
 //! directory.
 

@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) words: String,
     /// Where the results go.
     pub(crate) out: PathBuf,
-    /// The command line, for members in processes of their own.
+    /// The command line, for members in separate processes.
     pub(crate) gaggle: PathBuf,
 }
 

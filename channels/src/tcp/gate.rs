@@ -1,4 +1,4 @@
-//! Connections before authentication: their limits, and the log of refusals.
+//! Connections before authentication: the limits, and the log of refusals.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -75,7 +75,7 @@ impl Proxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The next writes reach the server, and their connections end in place of the replies.
+    /// The next writes reach the server, and the connections end in place of the replies.
     pub fn cut_replies(&self, count: u64) {
         self.faults.cuts_due.store(count, SeqCst);
     }
@@ -211,7 +211,7 @@ impl Connection {
 }
 
 /// Removes every publication: a push of the word, a topic and a payload. If a publication is cut in
-/// two, its first part is removed. Returns their number.
+/// two, its first part is removed. Returns the count.
 fn remove_publications(bytes: &mut Vec<u8>) -> u64 {
     let head = b"3\r\n$7\r\nmessage\r\n";
     let mut removed = 0;

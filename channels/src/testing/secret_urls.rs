@@ -4,7 +4,7 @@
 pub const SECRET_PARTS: [&str; 2] = ["hunter", "zyxwvu"];
 
 /// URLs whose user, password or misplaced text is a secret with a character that ends a part of a
-/// URL. No server listens at their address.
+/// URL. No server listens at the address.
 pub fn secret_urls() -> Vec<String> {
     let forms = [
         "redis://{}@127.0.0.1:1",

@@ -1,4 +1,4 @@
-//! The members of one setup, in this process or in processes of their own.
+//! The members of one setup, in this process or in separate ones.
 
 use std::{sync::Arc, time::Duration};
 

@@ -20,7 +20,7 @@ use crate::{
     output::{self, Column, NONE, count},
 };
 
-/// The results of a benchmark, and the conditions of their measurement.
+/// The results of a benchmark, and the conditions of the measurement.
 pub(super) struct Report<'a> {
     pub(super) args: &'a Args,
     pub(super) plan: &'a Plan,

@@ -1,4 +1,4 @@
-//! The workloads by their names on the command line.
+//! The workloads by name on the command line.
 
 use clap::ValueEnum;
 

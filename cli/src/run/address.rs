@@ -132,7 +132,7 @@ fn authority(text: &str) -> Option<(usize, usize)> {
     Some((begin, end))
 }
 
-/// The URL without the hosts after the first, and those with their commas: several are no URL.
+/// The URL without the hosts after the first, and those with the commas: several are no URL.
 fn first_host(text: &str) -> (String, String) {
     let whole = || (text.to_owned(), String::new());
     let Some((begin, end)) = authority(text) else { return whole() };

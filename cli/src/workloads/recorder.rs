@@ -31,7 +31,7 @@ pub(crate) struct Tally {
     pub(crate) waits: Latency,
     /// Locks that were unlocked within the window.
     pub(crate) pairs: u64,
-    /// The time that their unlocks took together, in nanoseconds.
+    /// The time that the unlocks took together, in nanoseconds.
     pub(crate) unlock_ns: u64,
     pub(crate) first_lock_called_at: u64,
     pub(crate) last_unlocked_at: u64,

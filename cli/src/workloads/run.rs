@@ -19,7 +19,7 @@ use super::{
     workload::{Keys, Until, Window, Workload, now},
 };
 
-/// Runs the workload in this process. Task `n` uses contender `n` modulo their number. Keys begin
+/// Runs the workload in this process. Task `n` uses contender `n` modulo the count. Keys begin
 /// with `prefix`.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ pub fn replay(workload: &Workload, begin: u64, mut spans: Vec<Span>) -> Figures 
         tallies.insert(task, Tally::new(window));
     }
     spans.sort_unstable_by_key(|span| span.granted_at);
-    // Held spans by their unlock, each with the counter as its holder read it. A span that ends at
+    // Held spans by the unlock, each with the counter as its holder read it. A span that ends at
     // the moment at which another begins does not overlap it.
     let mut held: BinaryHeap<Reverse<(u64, usize, u64)>> = BinaryHeap::new();
     let key = |span: &Span| if workload.keys == Keys::Same { 0 } else { span.task };

@@ -1,4 +1,4 @@
-//! Latencies and their percentiles.
+//! Latencies and percentiles.
 
 use hdrhistogram::Histogram;
 

@@ -38,7 +38,7 @@ pub struct Workload {
     pub pause: Duration,
     /// When a task stops.
     pub until: Until,
-    /// How long tasks run before their locks count; only with [`Until::For`].
+    /// How long tasks run before the locks count; only with [`Until::For`].
     pub warm_up: Duration,
 }
 

@@ -31,7 +31,7 @@ pub(crate) trait Backend: Send + 'static {
     /// sent becomes an [`Event::Failed`]. Not called between `Down` and `Up`.
     fn submit(&mut self, now: Instant, command: Command) -> Copies;
 
-    /// Processes submitted commands and reports their events. `now` was read after the last request
+    /// Processes submitted commands and reports the events. `now` was read after the last request
     /// of the turn was taken (contract, rule 3). Returns whether another flush must follow in this
     /// turn although nothing more is submitted.
     ///

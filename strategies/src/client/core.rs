@@ -218,7 +218,7 @@ impl Core {
         self.outputs.push(Output::Reply { id, reply });
     }
 
-    /// Ends the calls whose time is over, and forgets holds that are past their deadline.
+    /// Ends the calls whose time is over, and forgets holds that are past the deadline.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(caller) = self.requests.first_end(now) {
             let (of, id) = caller;

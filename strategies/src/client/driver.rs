@@ -53,7 +53,7 @@ pub(crate) struct Driver<B: Backend> {
     /// The latest reading of the clock.
     now: Instant,
     closing: Option<Closing>,
-    /// Mails since other tasks last had their turn.
+    /// Mails since other tasks last had a turn.
     taken: usize,
     busy: BusyPoll,
     /// A caller that waits for its reply sent a request in this turn.
@@ -284,7 +284,7 @@ impl<B: Backend> Driver<B> {
         (over || self.core.pending() == 0) && self.backend.as_mut().expect(OPEN).leave(self.now)
     }
 
-    /// Ends the handle: callers that still wait see the senders of their replies dropped.
+    /// Ends the handle: callers that still wait see the senders of the replies dropped.
     pub(crate) async fn end(mut self) {
         self.replies.clear();
         self.mailbox.close();

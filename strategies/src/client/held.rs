@@ -166,7 +166,7 @@ impl Holdings {
         self.sweep_at
     }
 
-    /// Forgets holds past their local deadline: holders that never unlock must not accumulate.
+    /// Forgets holds past the local deadline: holders that never unlock must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.by_nonce.retain(|_, held| held.deadline > now);

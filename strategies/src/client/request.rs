@@ -17,7 +17,7 @@ use crate::{Error, Instant, Lock, not_held};
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 
 /// A request in the order in which those of one time are sent: unlocks first, since they make way
-/// for locks, and locks in the order of their calls.
+/// for locks, and locks in the order of the calls.
 pub(super) type Due = (CallId, Subject);
 
 /// A caller that waits for the reply to a request.

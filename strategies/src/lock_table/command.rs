@@ -1,4 +1,4 @@
-//! The commands of a lock table, and their effects.
+//! The commands of a lock table, and the effects.
 //!
 //! `key` and `nonce` name the acquisition. `process` is the sender of a command; in an effect it is
 //! the receiver of the reply, or the process that holds or waits. `request` is the number that the

@@ -89,7 +89,7 @@ impl Index {
         }
     }
 
-    /// The waiters of a process in the order of their positions.
+    /// The waiters of a process in the order of position.
     pub(super) fn waiters_of(&self, process: ProcessId) -> Vec<(Key, u64)> {
         let waiters = self.processes.get(&process).into_iter().flatten();
         waiters.map(|(position, key)| (key.clone(), *position)).collect()

@@ -327,7 +327,7 @@ impl Formation {
         complete && me && distinct && who && self.agrees(forming)
     }
 
-    /// Leases outside members are safe only where every member that may lead keeps to their bound.
+    /// Leases outside members are safe only where every member that may lead keeps to the bound.
     fn agrees(&self, forming: &Forming) -> bool {
         let theirs = forming.table.outside_max_ms;
         let mine = self.outside_max_ms;

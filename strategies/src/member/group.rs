@@ -164,7 +164,7 @@ impl Group {
         self.roster.get(&id)
     }
 
-    /// The incarnations that are in the configuration, with their names.
+    /// The incarnations that are in the configuration, with the names.
     pub(super) fn roster(&self) -> &BTreeMap<u64, NodeName> {
         &self.roster
     }

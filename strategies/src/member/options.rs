@@ -1,4 +1,4 @@
-//! The options of a member, their limits, and what the core makes of them.
+//! The options of a member, the limits, and what the core makes of them.
 
 #[cfg(test)]
 mod tests;

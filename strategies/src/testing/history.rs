@@ -1,6 +1,6 @@
 //! The history checker: finds replies to clients that no correct lock would give.
 //!
-//! A [`History`] holds calls with the times of their invocations and replies, on one clock (that of
+//! A [`History`] holds calls with the times of invocations and replies, on one clock (that of
 //! a simulator or of one host). [`check`] looks for violations in two ways:
 //!
 //! 1. **Intervals.** Rules for every order of the operations: certain holds do not overlap, tokens

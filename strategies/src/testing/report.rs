@@ -59,7 +59,7 @@ impl fmt::Display for CaseReport {
 pub struct Report {
     /// The strategy's name, from its capabilities.
     pub strategy: &'static str,
-    /// The cases in the order of their numbers.
+    /// The cases in the order of the numbers.
     pub cases: Vec<CaseReport>,
 }
 

@@ -19,7 +19,7 @@
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
 //!   `redis`, `stream`: the server of clients of Redis, and the connections to it; `faults`: what
 //!   goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold afterwards.
-//! - `client`, `recorder`: users of the strategy, and their observations.
+//! - `client`, `recorder`: users of the strategy, and what they observe.
 //! - `calls`: the history of all calls, which the [history checker](super::history) judges.
 //! - `invariants`: the rules that must hold after every event, one a file.
 //! - `coverage`: events that a batch must have reached, lest a silent fault looks like a pass.

@@ -36,7 +36,7 @@ macro_rules! case {
     };
 }
 
-/// All cases, in the order of their numbers.
+/// All cases, in the order of the numbers.
 const CASES: [(Case, Run); 41] = [
     case!(1, basic::a_free_key_is_granted_at_once, "trait: lock"),
     case!(2, basic::a_second_lock_waits, "trait: lock"),

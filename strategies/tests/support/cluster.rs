@@ -58,7 +58,7 @@ pub(crate) struct Cluster<S> {
     server: Option<Mutex<RedisServer>>,
     pub(crate) slack: Duration,
     real_time: bool,
-    /// By the position of their names; `None` where one was stopped.
+    /// By the position of the names; `None` where one was stopped.
     members: Mutex<Vec<Option<Arc<S>>>>,
     turn: AtomicUsize,
 }

@@ -14,7 +14,7 @@ pub(crate) fn options(seed: u64) -> MemberOptions {
     MemberOptions::named("test", names()).clock(Arc::new(TokioClock::new())).seed(seed)
 }
 
-/// The members by their names; the leader comes first.
+/// The members by name; the leader comes first.
 pub(crate) async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
     let mut members = Vec::new();
     for (name, seed) in names().into_iter().zip(1..) {

@@ -113,7 +113,7 @@ fn silent_process_loses_only_waiters() {
     // contract rules 7 and 9
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
-    // Many, so that no other order is theirs by chance.
+    // Many, so that no other order comes by chance.
     for nonce in 2..=41 {
         let process = ProcessId(nonce % 2);
         let request = LockRequest { process, ..request(nonce.into(), 100, Wait::Forever) };

@@ -54,7 +54,7 @@ impl Group {
         appended
     }
 
-    /// The entries of these commands, and their requesters other than this member, by index.
+    /// The entries of these commands, and the requesters other than this member, by index.
     fn write(
         &mut self,
         stamp: ClusterTime,

@@ -7,7 +7,7 @@
 //! closes. A call without a reply is a deadlock, which it reports. At the end the table, the
 //! pending requests and the watches must be empty.
 //!
-//! tokio's channels are single steps here; their inner orders are tokio's to test.
+//! tokio's channels are single steps here; the inner orders are tokio's to test.
 
 use std::{
     future::{Future, pending},

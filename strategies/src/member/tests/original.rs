@@ -1,4 +1,4 @@
-//! The original's tests that look into a log, by their names. Method: three groups, without nodes
+//! The original's tests that look into a log, by name. Method: three groups, without nodes
 //! and without a network; the test carries every message and drops those it names.
 
 use std::collections::BTreeMap;

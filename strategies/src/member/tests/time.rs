@@ -98,7 +98,7 @@ fn stamps_never_fall_across_a_leader_change() {
     let applied = world.group(others[0]).table().now();
     // No lease lives: no stamp is committed for long, and the next lies far ahead.
     world.run(6_000);
-    // Two followers get the entry; their acknowledgements do not come back.
+    // Two followers get the entry; the acknowledgements do not come back.
     for (number, other) in others.iter().enumerate() {
         if number < 2 {
             world.cut_one_way(other, &leader);

@@ -21,7 +21,7 @@ pub struct Hostilities {
     pub frames: u64,
     /// Frames that the nodes counted as dropped.
     pub dropped: u64,
-    /// Nodes that ended because their log held what they cannot apply.
+    /// Nodes that ended because the log held what they cannot apply.
     pub ended: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Listing and force-unlock of the plain strategy, with their faults.
+//! Listing and force-unlock of the plain strategy, with faults.
 
 use async_trait::async_trait;
 

@@ -1,4 +1,4 @@
-//! Cases 11 to 20: leases, waits and their limits.
+//! Cases 11 to 20: leases, waits and limits.
 
 use std::time::Duration;
 

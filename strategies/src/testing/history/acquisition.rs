@@ -20,7 +20,7 @@ pub(super) struct Acquisition {
     pub(super) grant: Option<Granted>,
     /// The latest deadline of its holder.
     pub(super) until: Duration,
-    /// The earliest two calls that may have ended it, with their invocations: unlocks, and LOCKs of
+    /// The earliest two calls that may have ended it, with the invocations: unlocks, and LOCKs of
     /// the same nonce that failed, which withdraw it.
     pub(super) endings: [Option<(Duration, u32)>; 2],
     /// The unlock that succeeded and was known first: it ended by then.
@@ -100,7 +100,7 @@ impl<'h> Acquisitions<'h> {
         &self.history.operations()[number as usize]
     }
 
-    /// The operations of one acquisition, with their numbers, in order of invocation.
+    /// The operations of one acquisition, with numbers, in order of invocation.
     pub(super) fn operations(
         &self,
         acquisition: &Acquisition,

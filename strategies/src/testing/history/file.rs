@@ -43,7 +43,7 @@ impl History {
         Ok(Self::new(operations)?)
     }
 
-    /// Writes the operations in the order of their invocations, one JSON object a line.
+    /// Writes the operations in the order of invocation, one JSON object a line.
     ///
     /// # Errors
     ///

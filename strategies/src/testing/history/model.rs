@@ -66,7 +66,7 @@ pub enum ModelKind {
     ///
     /// A waiter whose process was silent for `waiter_ttl` has left the queue and, if it lives,
     /// queues again at the tail: stamp it again (the last stamp counts), or not at all. The order
-    /// of the grants is that of their tokens.
+    /// of the grants is that of the tokens.
     Queued,
 }
 

@@ -187,7 +187,7 @@ impl Recorder {
     }
 }
 
-/// Operations that can have happened as recorded, in the order of their invocations.
+/// Operations that can have happened as recorded, in the order of invocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     operations: Vec<Operation>,
@@ -214,7 +214,7 @@ impl History {
         Ok(Self { operations, by_nonce })
     }
 
-    /// The operations, in the order of their invocations.
+    /// The operations, in the order of invocation.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
         &self.operations

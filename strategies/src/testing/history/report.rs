@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::{History, ModelKind, Operation, Outcome, Refusal};
 
-/// How many violations are kept with their operations; all are counted.
+/// How many violations are kept with the operations; all are counted.
 pub const VIOLATIONS_KEPT: usize = 100;
 
 /// A rule that a history breaks.
@@ -83,7 +83,7 @@ pub struct Report {
     pub searches: u64,
     /// Steps of all searches.
     pub steps: u64,
-    /// Searches that ended by their budget.
+    /// Searches that ended by the budget.
     pub undecided: Vec<Undecided>,
     /// How many violations were found.
     pub violations_found: u64,

@@ -79,7 +79,7 @@ struct Chosen<S> {
 struct At<S> {
     state: S,
     now: Duration,
-    /// How many ranks of tokens have had their turn.
+    /// How many ranks of tokens have had a turn.
     rank: usize,
     /// The steps taken, as one number.
     set: u128,

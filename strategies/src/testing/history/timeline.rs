@@ -75,7 +75,7 @@ impl Excerpt {
 }
 
 impl Timeline {
-    /// The timeline of these acquisitions of one key, given with their numbers.
+    /// The timeline of these acquisitions of one key, given with numbers.
     pub(super) fn of<'a>(
         acquisitions: &Acquisitions<'_>,
         of_key: impl Iterator<Item = (u32, &'a Acquisition)>,

@@ -8,7 +8,7 @@ use super::{draw::mixed, event::Event};
 pub(super) struct Agenda {
     seed: u64,
     scheduled: u64,
-    /// The times of all events but wakings, and their places in `events`: what moves in the heap
+    /// The times of all events but wakings, and the places in `events`: what moves in the heap
     /// is small.
     heap: BinaryHeap<Reverse<(When, u32)>>,
     events: Vec<Option<Event>>,

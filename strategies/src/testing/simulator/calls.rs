@@ -69,7 +69,7 @@ impl Calls {
         }
     }
 
-    /// All queues were lost together with their group.
+    /// All queues were lost together with the group.
     pub(super) fn all_dropped(&mut self) {
         self.asking.values().for_each(|(client, _)| self.recorder.dropped(*client));
     }

@@ -39,11 +39,11 @@ pub(super) struct Client {
     pub(super) outside: bool,
     /// How often the granting side had lost its memory when this client last took a lock.
     pub(super) forgotten: u64,
-    /// Checks that calls end by their deadline; how long its process stood still must be known.
+    /// Checks that calls end by the deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
 }
 
-/// Locks on their way from one client to another, as plain values without their deadlines.
+/// Locks on their way from one client to another, as plain values without deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Handed(Mutex<VecDeque<(Op, Lock)>>);
 
@@ -191,7 +191,7 @@ impl Client {
         let lease = crate::whole_ms(duration);
         let mut lost = false;
         for _ in 0..3 {
-            // Some stay past their lease: nothing may be theirs then.
+            // Some stay past the lease: they may hold nothing then.
             let stay = if self.draw.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
             let stay = self.draw.between(0, stay * 1_000_000);
             self.sleep(Duration::from_nanos(stay)).await;

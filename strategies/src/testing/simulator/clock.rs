@@ -1,4 +1,4 @@
-//! Virtual time, and the clocks that show it at their own rates.
+//! Virtual time, and the clocks that show it at different rates.
 
 use std::{
     future::Future,

@@ -79,7 +79,7 @@ pub(super) const SERVER_SOMETIMES: [&str; 16] = [
     "reply looked at late",
 ];
 
-/// A fault that only clocks beyond the bound have; their batch must have injected it as well.
+/// A fault that only clocks beyond the bound have; the batch must have injected it as well.
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.

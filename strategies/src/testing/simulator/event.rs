@@ -24,7 +24,7 @@ pub(super) enum Event {
     Server(ServerEvent),
 }
 
-/// The kinds of faults that come at times of their own.
+/// The kinds of faults that come at separate times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Partition,

@@ -51,7 +51,7 @@ pub(super) struct Invariants {
     granted: BTreeSet<Op>,
     /// Every operation whose lock was held until its unlock.
     freed: BTreeSet<Op>,
-    /// Committed commands and their effects, for a trace.
+    /// Committed commands and the effects, for a trace.
     pub(super) lines: Option<Vec<String>>,
     pub(super) coverage: Coverage,
     /// Entries of the log that were committed.

@@ -43,7 +43,7 @@ pub struct Plan {
     pub(super) options: Timing,
     pub(super) network: NetworkPlan,
     pub(super) faults: FaultPlan,
-    /// Clocks change their rates while the run lasts.
+    /// Clocks change rates while the run lasts.
     pub(super) drifts: bool,
     pub(super) work: WorkPlan,
     /// The processes are clients of one Redis, not members.

@@ -57,11 +57,11 @@ pub struct Totals {
     pub operations: u64,
     /// Locks that were granted.
     pub granted: u64,
-    /// Calls whose outcome their caller could not know.
+    /// Calls whose outcome the caller could not know.
     pub unknown: u64,
     /// Searches of the history checker, one for each key and model.
     pub searches: u64,
-    /// Searches that ended by their budget: neither legal nor illegal.
+    /// Searches that ended by the budget: neither legal nor illegal.
     pub undecided: u64,
     /// How often two holders of one key believed at one time; only with clocks beyond the bound.
     pub two_believed: u64,

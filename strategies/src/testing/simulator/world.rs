@@ -27,7 +27,7 @@ use crate::testing::digest::digest;
 
 pub(super) const MS: u64 = 1_000_000;
 
-/// A simulated deployment: processes with their members and clients, and the network between them.
+/// A simulated deployment: processes with members and clients, and the network between them.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) time: Arc<VirtualTime>,
@@ -142,7 +142,7 @@ impl World {
             Event::Wake { slot } => self.request_turn(slot),
             Event::Sleeper(waker) => waker.wake(),
             Event::Fault(fault) => self.inject(fault),
-            // Faults that were on their way when all faults stopped.
+            // Faults in flight when all faults stopped.
             Event::Cut(_) | Event::Slow { .. } | Event::Rate { .. } if self.faults.are_over() => {}
             Event::Cut(ways) => self.network.cut(&ways),
             Event::Reconnect(ways) => self.network.reconnect(&ways),

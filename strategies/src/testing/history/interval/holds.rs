@@ -37,7 +37,7 @@ fn hold(nonce: &Acquisition, grant: Granted, rules: Rules) -> Hold {
     Hold { from, to, asked, grant, deadline, found }
 }
 
-/// Sorted by their beginnings, each hold begins after the latest end before it.
+/// Sorted by beginning, each hold begins after the latest end before it.
 fn overlaps(key: &Key<'_, '_>, holds: &[Hold], found: &mut Found) {
     let mut latest: Option<Hold> = None;
     for &hold in holds.iter().filter(|hold| hold.to > hold.from) {

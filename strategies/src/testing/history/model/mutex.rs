@@ -11,7 +11,7 @@ pub struct Mutex {
     pub hold: Option<Hold>,
     /// Nonces that held, do no more, and could be asked for again; in order.
     pub spent: Vec<u32>,
-    /// How many of the unseen calls have had their turn.
+    /// How many of the unseen calls have had a turn.
     pub ghosts_used: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The order of the grants by their tokens.
+//! The order of the grants by token.
 
 use super::super::{model::Action, timeline::Step};
 
-/// The order of the grants that their tokens give: each waits for its turn.
+/// The order of the grants that the tokens give: each waits for its turn.
 pub(super) struct Order {
     /// Of each step that takes the key, the rank of its token; `None` where none is known.
     ranks: Vec<Option<usize>>,
@@ -17,7 +17,7 @@ impl Order {
         Self { ranks: vec![None; steps.len()], turns: Vec::new() }
     }
 
-    /// Grants come in the order of their tokens.
+    /// Grants come in the order of the tokens.
     pub(super) fn by_token(steps: &[Step]) -> Self {
         let mut tokens: Vec<u64> = steps.iter().filter_map(|step| step.token).collect();
         tokens.sort_unstable();
@@ -44,7 +44,7 @@ impl Order {
         self.turns.get(rank).copied().flatten()
     }
 
-    /// How many tokens have had their turn after this step, if it can be taken after `rank` had.
+    /// How many tokens have had a turn after this step, if it can be taken after `rank` had.
     pub(super) fn after(&self, step: usize, rank: usize) -> Option<usize> {
         match self.ranks[step] {
             Some(own) if own > rank => None,

@@ -127,7 +127,7 @@ impl Beliefs {
         self.forget(|belief| belief.client == client && belief.nonce() == nonce);
     }
 
-    /// Forgets the beliefs for which `ended` holds. Returns their locks.
+    /// Forgets the beliefs for which `ended` holds. Returns the locks.
     pub(super) fn forget(&mut self, ended: impl Fn(&Belief) -> bool) -> Vec<(Op, Arc<str>)> {
         self.lapsed.retain(|belief| !ended(belief));
         let mut locks = Vec::new();
