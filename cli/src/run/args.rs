@@ -62,7 +62,7 @@ pub(crate) struct Args {
 /// The Redis of a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UrlArgs {
-    /// The Redis, as redis://[user[:password]@]host[:port][/db] [env: GAGGLE_URL].
+    /// The Redis [env: GAGGLE_URL], as redis://[user[:password]@]host[:port][/db].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
     pub(super) url: Option<HiddenUrl>,
     /// A file that contains the URL: a password in an argument is visible to other users.
