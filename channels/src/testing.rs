@@ -34,6 +34,7 @@ mod certificates;
 pub mod decoders;
 mod free_port;
 mod proxy;
+mod redis_sentinel;
 mod redis_server;
 mod secret_urls;
 
@@ -44,10 +45,11 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 #[cfg(feature = "tls")]
-pub use self::certificates::Certificates;
+pub use self::{certificates::Certificates, redis_server::tls_arguments};
 pub use self::{
     free_port::free_port,
     proxy::Proxy,
+    redis_sentinel::RedisSentinel,
     redis_server::{RedisServer, redis_program},
     secret_urls::{SECRET_PARTS, secret_urls},
 };

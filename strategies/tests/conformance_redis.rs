@@ -1,38 +1,93 @@
-//! Goal: the Redis strategy passes the conformance suite.
-//! Method: the suite's 41 cases over a `redis-server` of the test's own; "down" is killed, and
-//! comes back empty.
+//! Goal: the Redis strategy passes the conformance suite, wherever the Redis runs.
+//! Method: the suite's 41 cases over a `redis-server` of the test's own, in plain text and over
+//! TLS, directly and by three Sentinels; "down" is killed, and comes back empty.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
 
-use std::sync::Arc;
+use std::{env, sync::Arc};
 
 use async_trait::async_trait;
+use gaggle_channels::testing::RedisSentinel;
 use gaggle_strategies::{
-    KeyedMutex, Queue, Redis,
-    testing::{self, Fixture, Lacking},
+    KeyedMutex, Queue, Redis, RedisOptions,
+    testing::{self, Fixture, Lacking, Report},
 };
-use redis_support::Server;
+use redis_support::{Server, by_sentinels, replied};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+/// The cases that need the server for themselves: they count what it keeps, load it or end it.
+const ALONE: [u8; 7] = [25, 26, 32, 33, 35, 36, 37];
+
+/// How many of the other cases run at a time.
+const AT_ONCE: usize = 8;
 
 struct Processes {
     server: Server,
-    queue: Queue,
+    options: RedisOptions,
+    /// How many waiters case 32 queues.
+    waiters: usize,
+    /// How many keys case 35 locks.
+    keys: usize,
+}
+
+impl Processes {
+    fn new(server: Server, options: RedisOptions) -> Self {
+        Self { server, options, waiters: 1_000, keys: 100_000 }
+    }
+
+    /// The same server in another place: its memory is that of the first.
+    fn elsewhere(server: Server, options: RedisOptions) -> Self {
+        Self { keys: 10_000, ..Self::new(server, options) }
+    }
+
+    /// Runs the suite. Cases with keys of their own run at the same time.
+    async fn report(self) -> Report {
+        if env::var_os(testing::CASE_VARIABLE).is_some() {
+            return testing::run(&self).await;
+        }
+        let (fixture, mut others) = (Arc::new(self), JoinSet::new());
+        let limit = Arc::new(Semaphore::new(AT_ONCE));
+        for number in testing::cases().map(|case| case.number) {
+            let (fixture, limit) = (fixture.clone(), limit.clone());
+            if !ALONE.contains(&number) {
+                others.spawn(async move {
+                    let _permit = limit.acquire().await;
+                    testing::run_case(&*fixture, number).await
+                });
+            }
+        }
+        let mut cases = others.join_all().await;
+        for number in ALONE {
+            cases.push(testing::run_case(&*fixture, number).await);
+        }
+        Report { strategy: "redis", cases }
+    }
+
+    async fn assert_passed(self) {
+        let report = self.report().await;
+        report.assert_passed();
+        report.assert_not_applicable(&[27]);
+    }
 }
 
 #[async_trait]
 impl Fixture for Processes {
     async fn open(&self) -> Arc<dyn KeyedMutex> {
-        Arc::new(Redis::open(self.server.options().queue(self.queue)).await.unwrap())
+        Arc::new(Redis::open(self.options.clone()).await.unwrap())
     }
 
     async fn residue(&self) -> Option<u64> {
         Some(self.server.residue().await.len() as u64)
     }
 
-    /// A thousand that each look every 225 ms are no queue but a storm.
     fn waiters(&self) -> usize {
-        if self.queue == Queue::None { 30 } else { 1000 }
+        self.waiters
+    }
+
+    fn keys(&self) -> usize {
+        self.keys
     }
 
     async fn backend_down(&self) -> Result<(), Lacking> {
@@ -54,10 +109,44 @@ impl Fixture for Processes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_passes_the_suite() {
-    let fixture = Processes { server: Server::start().await, queue: Queue::Fifo };
-    let report = testing::run(&fixture).await;
-    report.assert_passed();
-    report.assert_not_applicable(&[27]);
+    let server = Server::start().await;
+    let options = server.options();
+    Processes::new(server, options).assert_passed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_by_sentinels_passes_the_suite() {
+    let server = Server::start().await;
+    let sentinels = [(); 3].map(|()| RedisSentinel::start(server.port()));
+    replied(&sentinels).await;
+    Processes::elsewhere(server, by_sentinels(&sentinels)).assert_passed().await;
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use gaggle_channels::testing::{Certificates, free_port};
+
+    use super::*;
+    use crate::redis_support::trust;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn redis_over_tls_passes_the_suite() {
+        let (certificates, port) = (Certificates::new(), free_port());
+        let server = Server::start_tls(&certificates, port);
+        let options = RedisOptions::new(format!("rediss://localhost:{port}"));
+        Processes::elsewhere(server, options.tls(trust(&certificates))).assert_passed().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn redis_by_tls_sentinels_passes_the_suite() {
+        let (certificates, port) = (Certificates::new(), free_port());
+        let server = Server::start_tls(&certificates, port);
+        let sentinels = [(); 3].map(|()| RedisSentinel::start_tls(port, &certificates));
+        replied(&sentinels).await;
+        // The Sentinels name an IP address.
+        let options = by_sentinels(&sentinels).tls(trust(&certificates)).tls_name("localhost");
+        Processes::elsewhere(server, options).assert_passed().await;
+    }
 }
 
 /// Without a queue a retry wins by chance, so fairness has no bound.
@@ -65,8 +154,11 @@ const FAIRNESS: u8 = 33;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_without_queue_fails_only_fairness() {
-    let fixture = Processes { server: Server::start().await, queue: Queue::None };
-    let report = testing::run(&fixture).await;
+    let server = Server::start().await;
+    let options = server.options().queue(Queue::None);
+    // A thousand that each look every 225 ms are no queue but a storm.
+    let fixture = Processes { waiters: 30, ..Processes::new(server, options) };
+    let report = fixture.report().await;
     let failed: Vec<u8> = report.failed().into_iter().filter(|case| *case != FAIRNESS).collect();
     assert!(failed.is_empty() && report.untried().is_empty(), "{report}");
 }

@@ -13,8 +13,6 @@ use gaggle_channels::testing::Certificates;
 use gaggle_channels::testing::free_port;
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
 use redis::Value;
-#[cfg(feature = "tls")]
-use redis_support::tls_server;
 use redis_support::{Server, ms, secs, take};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -81,7 +79,7 @@ async fn cluster_and_replica_are_named() {
 #[tokio::test]
 async fn tls_port_is_named() {
     let (certificates, port) = (Certificates::new(), free_port());
-    let _server = tls_server(&certificates, "localhost", port);
+    let _server = Server::start_tls(&certificates, port);
     let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
     let (kind, cause) = unavailable(opened);
     assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "tls")]
+use super::Certificates;
 use super::free_port;
 
 /// The program that a test starts as its Redis: `redis-server`, or what the environment variable
@@ -19,6 +21,24 @@ use super::free_port;
 #[must_use]
 pub fn redis_program() -> OsString {
     std::env::var_os("GAGGLE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// The arguments of a [`redis_program`] that serves TLS on `port`, also to others of its kind, with
+/// the certificate `server` of these. It is issued for `localhost` if it is not there.
+#[cfg(feature = "tls")]
+#[must_use]
+pub fn tls_arguments(certificates: &Certificates, port: u16) -> Vec<String> {
+    if !certificates.path("server.pem").exists() {
+        certificates.issue("server", "localhost");
+    }
+    let files = [("cert", "server.pem"), ("key", "server-key.pem"), ("ca-cert", "ca.pem")];
+    let files = files.map(|(option, file)| {
+        [format!("--tls-{option}-file"), certificates.path(file).display().to_string()]
+    });
+    let port = port.to_string();
+    let others =
+        [["--tls-port", &*port], ["--tls-auth-clients", "no"], ["--tls-replication", "yes"]];
+    others.into_iter().flatten().map(str::to_owned).chain(files.into_iter().flatten()).collect()
 }
 
 static SERVERS: AtomicU32 = AtomicU32::new(0);
@@ -70,6 +90,18 @@ impl RedisServer {
             std::mem::forget(server);
         }
         panic!("redis-server does not start: is it installed? see ./test");
+    }
+
+    /// As [`start`](Self::start), and over TLS on `tls_port` with a certificate for `localhost`.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn start_tls(certificates: &Certificates, tls_port: u16) -> Self {
+        let arguments = tls_arguments(certificates, tls_port);
+        Self::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// `redis://127.0.0.1:PORT/`.

@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gaggle_channels::testing::{RedisSentinel, RedisServer};
 #[cfg(feature = "tls")]
-use gaggle_channels::testing::Certificates;
-use gaggle_channels::testing::RedisServer;
+use gaggle_channels::{testing::Certificates, tls::TlsFiles};
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{AsyncConnectionConfig, FromRedisValue, Value, aio::MultiplexedConnection};
 
@@ -28,6 +28,12 @@ impl Server {
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         Self(Mutex::new(RedisServer::start_with(arguments)))
+    }
+
+    /// Starts one that also serves TLS, on another port.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_tls(certificates: &Certificates, tls_port: u16) -> Self {
+        Self(Mutex::new(RedisServer::start_tls(certificates, tls_port)))
     }
 
     fn server(&self) -> std::sync::MutexGuard<'_, RedisServer> {
@@ -143,15 +149,47 @@ impl Server {
     }
 }
 
-/// A server that also listens over TLS on `port`, with a new certificate for `name`.
+/// One reply of a Sentinel.
+pub(crate) async fn ask<T: FromRedisValue>(
+    sentinel: &RedisSentinel,
+    words: &[&str],
+) -> redis::RedisResult<T> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", sentinel.port())).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut cmd = redis::Cmd::new();
+    cmd.arg(words);
+    cmd.query_async(&mut connection).await
+}
+
+/// The port of the master that a Sentinel names.
+pub(crate) async fn master(sentinel: &RedisSentinel) -> Option<u16> {
+    let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"];
+    ask::<(String, u16)>(sentinel, &words).await.ok().map(|(_, port)| port)
+}
+
+/// Waits until each of these Sentinels names a master.
+pub(crate) async fn replied(sentinels: &[RedisSentinel]) {
+    let limit = Instant::now() + secs(10);
+    for sentinel in sentinels {
+        while master(sentinel).await.is_none() {
+            assert!(Instant::now() < limit, "a Sentinel does not reply");
+            tokio::time::sleep(ms(10)).await;
+        }
+    }
+}
+
+/// The options of a handle that finds its master by these Sentinels.
+pub(crate) fn by_sentinels<'a>(
+    sentinels: impl IntoIterator<Item = &'a RedisSentinel>,
+) -> RedisOptions {
+    let addresses = sentinels.into_iter().map(RedisSentinel::address);
+    RedisOptions::new("redis://master").sentinels("main", addresses)
+}
+
+/// Trust in the authority of these certificates alone.
 #[cfg(feature = "tls")]
-pub(crate) fn tls_server(certificates: &Certificates, name: &str, port: u16) -> Server {
-    certificates.issue("server", name);
-    let path = |file| certificates.path(file).to_str().unwrap().to_owned();
-    let [cert, key, ca] = [path("server.pem"), path("server-key.pem"), path("ca.pem")];
-    let port = port.to_string();
-    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
-    Server::start_with(&[&["--tls-port", &port, "--tls-auth-clients", "no"], &files[..]].concat())
+pub(crate) fn trust(certificates: &Certificates) -> TlsFiles {
+    TlsFiles { ca: Some(certificates.path("ca.pem")), ..TlsFiles::default() }
 }
 
 pub(crate) const fn ms(ms: u64) -> Duration {
