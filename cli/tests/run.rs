@@ -1,70 +1,20 @@
-//! Goal: `gaggle run` runs a command exactly while its key is locked, forwards signals, and ends
-//! with the documented exit codes. Method: the built binary, a `redis-server` of the test's own,
-//! and shell commands as jobs.
+//! Goal: `gaggle run` runs a command exactly while its key is locked, and ends with the documented
+//! exit codes. Method: the built binary, a `redis-server` of the test's own, and shell commands as
+//! jobs.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod run_support;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::PathBuf,
-    process::{Child, ChildStdout, Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 use gaggle_channels::testing::RedisServer;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-
-fn gaggle(url: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    command.arg("run").args(arguments).stdin(Stdio::null());
-    command.env_remove("RUST_LOG").env("GAGGLE_URL", url);
-    command
-}
-
-/// The exit code, the standard output and the standard error.
-fn finish(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
-}
-
-/// A job that has printed its first line.
-struct Running {
-    process: Child,
-    output: BufReader<ChildStdout>,
-    first_line: String,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        let mut first_line = String::new();
-        output.read_line(&mut first_line).unwrap();
-        Self { process, output, first_line: first_line.trim().to_owned() }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(pid(&self.process.id().to_string()), signal).unwrap();
-    }
-
-    fn finish(mut self) -> (Option<i32>, String, String) {
-        let (mut out, mut err) = (String::new(), String::new());
-        self.output.read_to_string(&mut out).unwrap();
-        self.process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        (self.process.wait().unwrap().code(), out, err)
-    }
-}
-
-fn pid(text: &str) -> Pid {
-    Pid::from_raw(text.parse().unwrap()).unwrap()
-}
-
-/// Whether the process has ended; a zombie has.
-fn has_ended(process: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.contains(") Z ") || test_kill_process(pid(process)).is_err()
-}
+use run_support::{Running, finish, gaggle, has_ended};
+use rustix::process::Signal;
 
 #[test]
 fn exit_code_is_that_of_the_command() {
@@ -143,52 +93,6 @@ fn redis_may_start_within_max_wait() {
         }
         assert_eq!(started.wait_with_output().unwrap().status.code(), Some(code));
     }
-}
-
-#[test]
-fn ignored_signal_ends_nothing() {
-    let redis = RedisServer::start();
-    let ignore = "trap '' INT TERM HUP QUIT USR1 USR2 WINCH TSTP;";
-    let child = format!("{ignore} echo $$; read line; echo child");
-    let job = format!("{ignore} bash -c \"$0\"; echo command; exit 9");
-    let mut command = gaggle(&redis.url(), &["k", "--", "bash", "-c", &job, &child]);
-    let mut running = Running::start({
-        command.stdin(Stdio::piped());
-        command
-    });
-    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1];
-    for signal in signals.into_iter().chain([Signal::USR2, Signal::WINCH, Signal::TSTP]) {
-        running.signal(signal);
-    }
-    let child = running.first_line.clone();
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    drop(running.process.stdin.take());
-    let (code, out, err) = running.finish();
-    assert_eq!((code, out.as_str()), (Some(9), "child\ncommand\n"), "{err}");
-    assert!(has_ended(&child));
-}
-
-#[test]
-fn stopped_command_stops_run() {
-    let redis = RedisServer::start();
-    let child = "echo $$; while :; do sleep 0.01; done";
-    let options = ["--duration", "60s", "k", "--", "bash", "-c", "bash -c \"$0\"; exit 9"];
-    let running = Running::start(gaggle(&redis.url(), &[&options[..], &[child]].concat()));
-    let run = running.process.id().to_string();
-    let child = running.first_line.clone();
-    let is_stopped = |process: &str| {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        stat.contains(") T ")
-    };
-    for _ in 0..3 {
-        running.signal(Signal::TSTP);
-        wait_until(|| is_stopped(&run) && is_stopped(&child));
-        running.signal(Signal::CONT);
-        wait_until(|| !is_stopped(&run) && !is_stopped(&child));
-    }
-    running.signal(Signal::TERM);
-    assert_eq!(running.finish().0, Some(143));
-    assert!(has_ended(&child));
 }
 
 #[test]
@@ -273,7 +177,8 @@ fn password_needs_a_private_file() {
 #[test]
 fn broken_streams_keep_the_exit_code() {
     let redis = RedisServer::start();
-    for redirection in ["<&- >&- 2>&-", ">/dev/full 2>/dev/full"] {
+    let all = ["<&- >&- 2>&-", ">/dev/full 2>/dev/full"];
+    for redirection in ["<&-", ">&-", "2>&-"].into_iter().chain(all) {
         for (command, code) in [("sh -c 'exit 7'", 7), ("/not/there", 127)] {
             let program = env!("CARGO_BIN_EXE_gaggle");
             let line = format!("'{program}' run k -- {command} {redirection}");
@@ -281,56 +186,6 @@ fn broken_streams_keep_the_exit_code() {
             shell.args(["-c", &line]).env("GAGGLE_URL", redis.url());
             assert_eq!(finish(shell).0, Some(code), "{line}");
         }
-    }
-}
-
-#[test]
-fn signal_withdraws_a_waiting_request() {
-    let redis = RedisServer::start();
-    let job = ["k", "--", "sh", "-c", "echo; exec sleep 60"];
-    let holder = Running::start(gaggle(&redis.url(), &job));
-    let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
-    for signal in ends {
-        // Its standard error is open before its signals are received: wait until it waits.
-        let waiting = ["--max-wait", "forever", "k", "--", "echo", "ran"];
-        let waiter = gaggle(&redis.url(), &waiting).stdout(Stdio::piped()).spawn().unwrap();
-        wait_until(|| is_queued(&redis));
-        for harmless in [Signal::WINCH, Signal::CONT] {
-            kill_process(pid(&waiter.id().to_string()), harmless).unwrap();
-        }
-        kill_process(pid(&waiter.id().to_string()), signal).unwrap();
-        let Output { status, stdout, .. } = waiter.wait_with_output().unwrap();
-        assert_eq!((status.code(), stdout.as_slice()), (Some(128 + signal.as_raw()), &b""[..]));
-        wait_until(|| !is_queued(&redis));
-    }
-    holder.signal(Signal::TERM);
-    assert_eq!(holder.finish().0, Some(143));
-}
-
-#[test]
-fn signal_reaches_command_and_child() {
-    let redis = RedisServer::start();
-    let names = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH", "CONT"];
-    let signals = [
-        Signal::INT,
-        Signal::TERM,
-        Signal::HUP,
-        Signal::QUIT,
-        Signal::USR1,
-        Signal::USR2,
-        Signal::WINCH,
-        Signal::CONT,
-    ];
-    for (name, signal) in names.into_iter().zip(signals) {
-        // The child is no background job of the shell, where it would ignore INT and QUIT.
-        let wait = "while :; do sleep 0.01; done";
-        let child = format!("trap 'echo child; exit' {name}; echo; {wait}");
-        let job = format!("trap : {name}; bash -c \"$0\"; echo command; exit 9");
-        let arguments = ["k", "--", "bash", "-c", &job, &child];
-        let running = Running::start(gaggle(&redis.url(), &arguments));
-        running.signal(signal);
-        let (code, out, err) = running.finish();
-        assert_eq!((code, out.as_str()), (Some(9), "child\ncommand\n"), "{name}: {err}");
     }
 }
 
@@ -357,21 +212,4 @@ fn deadline_kills_if_sigterm_is_ignored() {
         assert!(code == Some(123) && err.contains(part), "{code:?}: {err}");
         assert!(has_ended(&command));
     }
-}
-
-/// Whether a second acquisition waits for a key.
-fn is_queued(redis: &RedisServer) -> bool {
-    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("gaggle*").query(&mut connection).unwrap();
-    keys.iter().any(|key| key.contains(":f:"))
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    for _ in 0..1_000 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("the condition is not met within 5 s");
 }

@@ -1,0 +1,101 @@
+//! `gaggle run` as a process, for its tests.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by a panic")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use gaggle_channels::testing::RedisServer;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+pub(crate) fn gaggle(url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.arg("run").args(arguments).stdin(Stdio::null());
+    command.env_remove("RUST_LOG").env("GAGGLE_URL", url);
+    command
+}
+
+/// The exit code, the standard output and the standard error.
+pub(crate) fn finish(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A run of `gaggle run`.
+pub(crate) struct Running {
+    pub(crate) process: Child,
+    output: BufReader<ChildStdout>,
+    /// What its command has printed first.
+    pub(crate) first_line: String,
+}
+
+impl Running {
+    /// Starts one, and returns when its command has printed a line.
+    pub(crate) fn start(command: Command) -> Self {
+        let mut running = Self::start_waiting(command);
+        running.read_first_line();
+        running
+    }
+
+    /// Starts one whose key is held.
+    pub(crate) fn start_waiting(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output, first_line: String::new() }
+    }
+
+    pub(crate) fn read_first_line(&mut self) {
+        self.output.read_line(&mut self.first_line).unwrap();
+        self.first_line.truncate(self.first_line.trim_end().len());
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid(&self.process.id().to_string()), signal).unwrap();
+    }
+
+    /// The exit code, and what was printed beside the first line.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.output.read_to_string(&mut out).unwrap();
+        self.process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.process.wait().unwrap().code(), out, err)
+    }
+}
+
+pub(crate) fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.parse().unwrap()).unwrap()
+}
+
+/// Whether the process has ended; a zombie has.
+pub(crate) fn has_ended(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.contains(") Z ") || test_kill_process(pid(process)).is_err()
+}
+
+pub(crate) fn is_stopped(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.contains(") T ")
+}
+
+/// Whether a second acquisition waits for the key.
+pub(crate) fn is_queued(redis: &RedisServer, key: &str) -> bool {
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("gaggle*").query(&mut connection).unwrap();
+    keys.iter().any(|name| name.ends_with(&format!(":f:{key}")))
+}
+
+pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if condition() {
+            return;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    panic!("the condition is not met within 10 s");
+}
