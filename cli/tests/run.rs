@@ -54,6 +54,30 @@ fn command_finds_lock_in_environment() {
     assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn command_runs_over_tls_and_by_sentinels() {
+    use gaggle_channels::testing::{Certificates, RedisSentinel, free_port};
+
+    let (certificates, port) = (Certificates::new(), free_port());
+    let redis = RedisServer::start_tls(&certificates, port);
+    let plain = [(); 3].map(|()| RedisSentinel::start(redis.port()));
+    let secure = [(); 3].map(|()| RedisSentinel::start_tls(port, &certificates));
+    let hosts = |sentinels: &[RedisSentinel]| {
+        sentinels.iter().map(RedisSentinel::address).collect::<Vec<_>>().join(",")
+    };
+    let trust = format!("tls_ca={}", certificates.path("ca.pem").display());
+    for url in [
+        format!("rediss://localhost:{port}?{trust}"),
+        format!("redis+sentinel://{}/main", hosts(&plain)),
+        format!("rediss+sentinel://{}/main?tls_name=localhost&{trust}", hosts(&secure)),
+    ] {
+        let arguments = ["--max-wait", "20s", "k", "--", "sh", "-c", "echo $GAGGLE_URL"];
+        let (code, out, err) = finish(gaggle(&url, &arguments));
+        assert_eq!((code, out.trim_end()), (Some(0), &*url), "{err}");
+    }
+}
+
 #[test]
 fn held_key_runs_nothing() {
     let redis = RedisServer::start();
