@@ -4,7 +4,9 @@ use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use gaggle_strategies::{
-    Contention, Error, KeyedMutex, Lock, LockOptions, MaxWait, UnavailableKind, in_prose,
+    Error, KeyedMutex, Lock, LockOptions, MaxWait,
+    error::{Contention, UnavailableKind},
+    implement::in_prose,
 };
 use tokio::runtime::Handle;
 

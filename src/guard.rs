@@ -6,7 +6,10 @@ mod interleavings;
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Error, KeyedMutex, Lock, LossCause, Nonce, implement::LossWatch, limits::DURATION_MIN,
+    Error, KeyedMutex, Lock,
+    implement::LossWatch,
+    limits::DURATION_MIN,
+    lock::{LossCause, Nonce},
 };
 
 use crate::{keepalive::KeepAlive, lease::Hold};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_strategies::{Error, Instant, in_prose, limits::DURATION_MIN};
+use gaggle_strategies::{Error, clock::Instant, implement::in_prose, limits::DURATION_MIN};
 use rand::RngExt;
 use tokio::task::AbortHandle;
 

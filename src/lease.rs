@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use gaggle_strategies::{Clock, Error, Instant, KeyedMutex, Lock};
+use gaggle_strategies::{
+    Error, KeyedMutex, Lock,
+    clock::{Clock, Instant},
+};
 use tokio::sync::Notify;
 
 use crate::metrics::{self, Stopwatch};

@@ -62,6 +62,7 @@
 //! - [`open`]: from a URL to a strategy; the only module that names every implementation.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: transports of
 //!   groups.
+//! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
 //!
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
@@ -84,10 +85,13 @@ pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
-    self as strategies, BootClock, Capabilities, Clock, Contention, Cursor, Entry, Error,
-    Exclusion, ForcedUnlock, Inspection, Instant, KeyedMutex, ListOptions, Lock, LockOptions,
-    LossCause, MaxWait, MemberStatus, Nonce, Operator, Order, Owner, Page, Survives,
-    UnavailableKind,
+    self as strategies, Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MaxWait,
+    capabilities::{Exclusion, Order, Survives},
+    clock::{BootClock, Clock, Instant},
+    error::{Contention, UnavailableKind},
+    lock::{LossCause, Nonce, Owner},
+    operator,
+    status::MemberStatus,
 };
 
 pub use crate::{

@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MemberStatus, Operator,
+    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, operator::Operator,
+    status::MemberStatus,
 };
 
 use crate::{Acquire, Guard, SectionError};
@@ -224,7 +225,7 @@ impl Locker {
     /// let locker = gaggle::open("local:").await?;
     /// let _guard = locker.lock("orders/42").await?;
     /// let operator = locker.operator().expect("this strategy has one");
-    /// let page = operator.list(gaggle::ListOptions::default()).await?;
+    /// let page = operator.list(gaggle::operator::ListOptions::default()).await?;
     /// assert_eq!(&*page.entries[0].key, "orders/42");
     /// # Ok(())
     /// # }

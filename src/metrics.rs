@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
-use gaggle_strategies::Instant;
-use gaggle_strategies::{Clock, Error};
+use gaggle_strategies::clock::Instant;
+use gaggle_strategies::{Error, clock::Clock};
 
 /// A time that is measured with the feature `metrics` alone: it reads the clock.
 pub(crate) struct Stopwatch {

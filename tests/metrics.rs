@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use gaggle::{LockOptions, Locker};
-use gaggle_strategies::{Local, TokioClock};
+use gaggle_strategies::{Local, clock::TokioClock};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 /// The name, the label and the value of each figure; of a histogram, the sum of its seconds.

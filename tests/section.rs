@@ -14,9 +14,7 @@ use std::{
 };
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{
-    Clock, Error, LockOptions, Locker, SectionError, strategies::Instant as ClockInstant,
-};
+use gaggle::{Clock, Error, Instant as ClockInstant, LockOptions, Locker, SectionError};
 use tokio::time::{Instant, timeout};
 
 /// Says when it is dropped.

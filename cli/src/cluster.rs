@@ -9,7 +9,7 @@ use std::{
 
 use clap::ValueEnum;
 use gaggle::{LockOptions, Locker, channels::url::check_login};
-use gaggle_strategies::in_prose;
+use gaggle_strategies::implement::in_prose;
 use url::Url;
 
 use crate::failure::Failure;

@@ -4,7 +4,10 @@ mod text;
 
 use std::{env, ffi::OsString, process::ExitCode};
 
-use gaggle::{Entry, ForcedUnlock, Inspection, ListOptions, Locker, Operator};
+use gaggle::{
+    Inspection, Locker,
+    operator::{Entry, ForcedUnlock, ListOptions, Operator},
+};
 use gaggle_strategies::limits::PAGE_MAX;
 use serde_json::{Value, json};
 

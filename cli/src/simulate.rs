@@ -16,7 +16,7 @@ use std::{
 };
 
 use gaggle_strategies::{
-    in_prose,
+    implement::in_prose,
     testing::simulator::{Batch, Clocks, Judged, Plan, Run, STANDSTILL, Settings, simulate},
 };
 use indicatif::{ProgressBar, ProgressStyle};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gaggle_strategies::{
-    Nonce, Owner,
+    lock::{Nonce, Owner},
     lock_table::{
         ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
     },

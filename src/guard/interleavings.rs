@@ -8,7 +8,11 @@
 use std::{future::Future, pin::Pin, sync::atomic::Ordering};
 
 use async_trait::async_trait;
-use gaggle_strategies::{Capabilities, Clock, Inspection, Instant, LockOptions, implement::Holds};
+use gaggle_strategies::{
+    Capabilities, Inspection, LockOptions,
+    clock::{Clock, Instant},
+    implement::Holds,
+};
 use shuttle::{
     Config, Runner,
     future::block_on,

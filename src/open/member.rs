@@ -8,7 +8,7 @@ use std::{
 };
 
 use gaggle_channels::{self as channels, Channel, NodeName};
-use gaggle_strategies::{Gaggle, MemberOptions, Nonce, Raft, limits::MEMBERS_MAX};
+use gaggle_strategies::{Gaggle, MemberOptions, Raft, limits::MEMBERS_MAX, lock::Nonce};
 use url::Url;
 
 #[cfg(feature = "redis")]

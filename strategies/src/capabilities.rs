@@ -3,7 +3,7 @@
 /// The guarantees of a strategy, in the terms of the contract.
 ///
 /// ```
-/// use gaggle_strategies::{Exclusion, KeyedMutex, Local, Order};
+/// use gaggle_strategies::{KeyedMutex, Local, capabilities::{Exclusion, Order}};
 ///
 /// let capabilities = Local::new().capabilities();
 /// assert_eq!((capabilities.exclusion, capabilities.order), (Exclusion::Always, Order::Fifo));

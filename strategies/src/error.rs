@@ -112,7 +112,7 @@ pub enum Error {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use gaggle_strategies::{Contention, Error, MaxWait, Owner};
+/// # use gaggle_strategies::{Error, MaxWait, error::Contention, lock::Owner};
 /// let holder = Some(Owner { host: "web-3".into(), pid: 711, label: None });
 /// let max_wait = MaxWait::AtMost(Duration::from_secs(5));
 /// let contention = Contention { key: "orders/42".into(), max_wait, holder };
@@ -193,7 +193,7 @@ impl Error {
     /// `Unavailable` with its cause.
     ///
     /// ```
-    /// # use gaggle_strategies::{Error, UnavailableKind::Unreachable};
+    /// # use gaggle_strategies::{Error, error::UnavailableKind::Unreachable};
     /// let error = Error::unavailable(Unreachable, "cannot reach Redis at web-3:6379: refused");
     /// assert_eq!(error.to_string(), "cannot reach Redis at web-3:6379: refused");
     /// ```
@@ -214,7 +214,7 @@ impl Error {
     /// something else is changed: the arguments, the handle, or the set-up of the backend.
     ///
     /// ```
-    /// # use gaggle_strategies::{Error, UnavailableKind};
+    /// # use gaggle_strategies::{Error, error::UnavailableKind};
     /// assert!(Error::Closed.is_permanent());
     /// assert!(!Error::no_quorum().is_permanent());
     /// assert!(Error::unavailable(UnavailableKind::Misconfigured, "no such user").is_permanent());

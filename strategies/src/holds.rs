@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Lock, Nonce,
+    Lock, LossCause, Nonce,
     sync::{Mutex, MutexGuard},
 };
 
 /// The watched acquisitions of this process. A strategy keeps one; clones share it.
 ///
 /// ```
-/// use gaggle_strategies::{Lock, Nonce, implement::Holds};
+/// use gaggle_strategies::{Lock, implement::Holds, lock::Nonce};
 ///
 /// let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::random(), 1, None));
 /// let watch = holds.watch(&lock);
@@ -49,18 +49,6 @@ struct Entry {
     lock: Lock,
     signal: Arc<Signal>,
     watches: usize,
-}
-
-/// Why a lock can no longer be relied on.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossCause {
-    /// The local deadline is reached.
-    Deadline,
-    /// The granting side no longer holds it, or the handle was closed.
-    Ended,
-    /// Another process unlocked it: an operator, or the process to which it was transferred.
-    Forced,
 }
 
 /// Raised once, when the lock is lost.

@@ -11,8 +11,11 @@
 //! # Layout
 //!
 //! - the root: the interface of all strategies, and the strategies.
+//! - [`lock`], [`mod@error`], [`capabilities`], [`status`]: what locks, errors, guarantees and
+//!   members are described by. [`clock`]: the time of a strategy.
+//! - [`operator`]: listing and force-unlock.
 //! - [`limits`]: the limits of options and keys.
-//! - [`implement`]: for implementors: the checks, the arithmetic of leases, and the loss signal.
+//! - [`implement`]: for implementors: checks, the arithmetic of leases, the loss signal.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
@@ -46,23 +49,23 @@ macro_rules! count {
     };
 }
 
-mod capabilities;
+pub mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
 #[cfg_attr(
     not(all(feature = "raft", feature = "redis")),
     allow(dead_code, reason = "each backend uses a part of it")
 )]
 mod client;
-mod clock;
+pub mod clock;
 mod deadline;
-mod error;
+pub mod error;
 #[cfg(feature = "raft")]
 mod gaggle;
 mod holds;
 pub mod implement;
 pub mod limits;
 mod local;
-mod lock;
+pub mod lock;
 #[cfg(feature = "testing")]
 pub mod lock_table;
 #[cfg(not(feature = "testing"))]
@@ -78,7 +81,7 @@ mod max_wait;
 mod member;
 mod mutex;
 mod noop;
-mod operator;
+pub mod operator;
 mod options;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
@@ -89,38 +92,29 @@ mod raft;
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
-mod status;
+pub mod status;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod wait;
 
 // The strategies here implement the trait as any other does.
-use crate::{implement::*, limits::*};
+#[cfg(any(feature = "raft", feature = "redis"))]
+use crate::error::*;
+use crate::{capabilities::*, clock::*, implement::*, limits::*, lock::*, operator::*, status::*};
 
-/// Texts of the packages above.
-#[doc(hidden)]
-pub use crate::prose::in_prose;
 #[cfg(feature = "redis")]
 pub use crate::redis::{Queue, Redis, RedisOptions};
 pub use crate::{
-    capabilities::{Capabilities, Exclusion, Order, Survives},
-    clock::{BootClock, Clock, Instant, TokioClock},
+    capabilities::Capabilities,
     deadline::Drift,
-    error::{Contention, Error, UnavailableKind},
-    holds::LossCause,
+    error::Error,
     local::Local,
-    lock::{Inspection, Lock, Nonce, Owner},
+    lock::{Inspection, Lock},
     max_wait::MaxWait,
     mutex::KeyedMutex,
     noop::Noop,
-    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
     options::LockOptions,
-    status::MemberStatus,
 };
 #[cfg(feature = "raft")]
-pub use crate::{
-    gaggle::Gaggle,
-    member::{MemberOptions, MemberSizes, Members},
-    raft::Raft,
-};
+pub use crate::{gaggle::Gaggle, member::MemberOptions, raft::Raft};

@@ -164,6 +164,18 @@ pub struct Inspection {
     pub waiters: u64,
 }
 
+/// Why a lock can no longer be relied on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// The local deadline is reached.
+    Deadline,
+    /// The granting side no longer holds it, or the handle was closed.
+    Ended,
+    /// Another process unlocked it: an operator, or the process to which it was transferred.
+    Forced,
+}
+
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, time::Duration};

@@ -38,8 +38,5 @@ mod wire;
 #[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
 pub(crate) mod world;
 
+pub use self::options::MemberOptions;
 pub(crate) use self::{backend::Policy, handle::Member, strategy::member_strategy};
-pub use self::{
-    node::MemberSizes,
-    options::{MemberOptions, Members},
-};

@@ -12,7 +12,7 @@ const PAGE_DEFAULT: usize = 100;
 /// [`KeyedMutex::operator`](crate::KeyedMutex::operator) returns it.
 ///
 /// ```
-/// use gaggle_strategies::{ForcedUnlock, KeyedMutex, ListOptions, Local, LockOptions};
+/// use gaggle_strategies::{KeyedMutex, Local, LockOptions, operator::{ForcedUnlock, ListOptions}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), gaggle_strategies::Error> {

@@ -2,6 +2,9 @@
 
 use gaggle_channels::NodeName;
 
+#[cfg(feature = "raft")]
+use crate::lock_table::Sizes;
+
 /// The status of a group as a member knows it: for operators and tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberStatus {
@@ -16,4 +19,22 @@ pub struct MemberStatus {
     pub group: Option<u128>,
     /// The term.
     pub term: u64,
+}
+
+/// How much a member remembers.
+#[cfg(feature = "raft")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSizes {
+    /// The lock table's sizes.
+    pub table: Sizes,
+    /// Entries in the log.
+    pub log: usize,
+    /// Pending requests of this process.
+    pub pending: usize,
+    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
+    /// broke a rule.
+    pub frames_dropped: u64,
+    /// Messages of this member that were not sent because they exceed a frame; 0 unless there is a
+    /// bug in this library.
+    pub overlong: u64,
 }

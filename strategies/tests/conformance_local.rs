@@ -8,7 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use gaggle_strategies::{
-    Error, KeyedMutex, Local, TokioClock,
+    Error, KeyedMutex, Local,
+    clock::TokioClock,
     testing::{self, Fixture, Lacking},
 };
 

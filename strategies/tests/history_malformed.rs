@@ -8,7 +8,9 @@ mod history_support;
 use std::{error::Error, time::Duration};
 
 use gaggle_strategies::{
-    Instant, Lock, Nonce,
+    Lock,
+    clock::Instant,
+    lock::Nonce,
     testing::history::{
         Call, History, Malformed, Operation, Outcome, ReadError, Recorder, Refusal,
     },

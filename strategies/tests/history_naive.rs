@@ -17,7 +17,7 @@ use std::{
 };
 
 use gaggle_strategies::{
-    Nonce,
+    lock::Nonce,
     testing::history::{
         Call, History,
         ModelKind::{self, Fenced, Leased, Queued},

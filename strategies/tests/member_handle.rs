@@ -17,7 +17,7 @@ use std::{
 use futures_util::FutureExt as _;
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, MemberOptions, TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, MemberOptions, clock::TokioClock,
 };
 use memory::{cluster, names, options};
 use tokio::{

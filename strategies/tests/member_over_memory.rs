@@ -11,8 +11,10 @@ use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_strategies::{
-    Clock, Error, Exclusion, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, Nonce, Order,
-    Survives, TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions,
+    capabilities::{Exclusion, Order, Survives},
+    clock::{Clock, TokioClock},
+    lock::Nonce,
 };
 use memory::{cluster, names, options};
 use tokio::time::{Instant, sleep};
@@ -25,7 +27,7 @@ struct Breaking {
 }
 
 impl Clock for Breaking {
-    fn now(&self) -> gaggle_strategies::Instant {
+    fn now(&self) -> gaggle_strategies::clock::Instant {
         self.inner.now()
     }
 

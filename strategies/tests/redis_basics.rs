@@ -8,7 +8,7 @@ mod redis_support;
 use std::time::Instant;
 
 use gaggle_strategies::{
-    Error, KeyedMutex, Lock, LockOptions, Queue, Redis, RedisOptions, UnavailableKind,
+    Error, KeyedMutex, Lock, LockOptions, Queue, Redis, RedisOptions, error::UnavailableKind,
     limits::DURATION_MAX,
 };
 use redis_support::{Server, ms, patient, secs, take};
@@ -118,7 +118,7 @@ async fn unqueued_waiters_retry_in_max_wait() {
     let started = Instant::now();
     let second = waiting.await.unwrap();
     assert!(started.elapsed() < ms(400));
-    assert_eq!(second.capabilities().order, gaggle_strategies::Order::None);
+    assert_eq!(second.capabilities().order, gaggle_strategies::capabilities::Order::None);
 }
 
 #[tokio::test]

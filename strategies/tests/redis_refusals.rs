@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Instant};
 #[cfg(feature = "tls")]
 use gaggle_channels::testing::Certificates;
 use gaggle_channels::testing::free_port;
-use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, UnavailableKind};
+use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, error::UnavailableKind};
 use redis::Value;
 use redis_support::{Server, ms, secs, take};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

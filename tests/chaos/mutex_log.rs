@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use gaggle::strategies::{
-    Drift, Nonce,
+    Drift,
+    lock::Nonce,
     testing::history::{
         self, Call, History, ModelKind, Operation, Outcome, Refusal, Report, Rule, Settings,
     },

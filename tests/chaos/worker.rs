@@ -14,7 +14,7 @@ use std::{
 use gaggle::{
     BootClock, Clock, Error, Guard, KeyedMutex, LockOptions, Locker,
     channels::{self, Channel, NodeName, Tcp, TcpOptions},
-    strategies::{Gaggle, MemberOptions, MemberStatus, Noop, Raft, Redis, RedisOptions},
+    strategies::{Gaggle, MemberOptions, Noop, Raft, Redis, RedisOptions, status::MemberStatus},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},

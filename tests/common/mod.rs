@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use gaggle::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce,
     strategies::{
-        Instant, TokioClock,
+        clock::{Instant, TokioClock},
         implement::{Holds, LossWatch},
     },
 };

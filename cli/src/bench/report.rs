@@ -5,7 +5,7 @@ mod tests;
 
 use std::path::Path;
 
-use gaggle::strategies::{BootClock, Clock as _};
+use gaggle::strategies::clock::{BootClock, Clock as _};
 use gaggle_cli::workloads::{Bar, BarChart, Figures, Series, Spread};
 use serde_json::json;
 

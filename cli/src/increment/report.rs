@@ -1,6 +1,6 @@
 //! The report of `gaggle increment`: a table, or JSON.
 
-use gaggle_strategies::in_prose;
+use gaggle_strategies::implement::in_prose;
 use indicatif::ProgressBar;
 use serde_json::json;
 

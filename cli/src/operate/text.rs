@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaggle::{Entry, Inspection};
+use gaggle::{Inspection, operator::Entry};
 
 const WIDTH: usize = 80;
 const HOLDER_MAX: usize = 24;

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_strategies::{
-    Clock, Error, Gaggle, KeyedMutex, Local, MemberOptions, MemberSizes, Raft, TokioClock,
+    Error, Gaggle, KeyedMutex, Local, MemberOptions, Raft,
+    clock::{Clock, TokioClock},
+    status::MemberSizes,
     testing::SimulatedRedis,
 };
 use tokio::time::{Instant, timeout};

@@ -7,8 +7,10 @@ use std::{
 
 use arbitrary::{Result, Unstructured};
 use gaggle_strategies::{
-    Clock, Drift, Error, KeyedMutex, Lock, LockOptions, Nonce,
+    Drift, Error, KeyedMutex, Lock, LockOptions,
+    clock::Clock,
     limits::REQUEST_TIMEOUT,
+    lock::Nonce,
     testing::history::{Call, History, ModelKind, Operation, Outcome, Refusal, Settings, check},
 };
 use tokio::time::{sleep, timeout};

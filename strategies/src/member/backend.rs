@@ -6,12 +6,12 @@ use gaggle_channels::{Channel, Received};
 use tokio::sync::oneshot;
 
 use super::{
-    node::{MemberSizes, Node},
+    node::Node,
     options::{MemberOptions, Members},
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, Exclusion, Instant, MemberStatus, Order, Survives,
+    Capabilities, Clock, Exclusion, Instant, MemberSizes, MemberStatus, Order, Survives,
     client::{
         self,
         backend::Failure,

@@ -7,11 +7,10 @@ use tokio::sync::oneshot;
 
 use super::{
     backend::{Backend, Policy},
-    node::MemberSizes,
     options::MemberOptions,
 };
 use crate::{
-    Error, Owner, UnavailableKind,
+    Error, MemberSizes, Owner, UnavailableKind,
     client::{
         driver::Driver,
         handle::{Client, check_runtime},

@@ -19,7 +19,6 @@ use std::{collections::BTreeMap, mem, time::Duration};
 use gaggle_channels::NodeName;
 
 pub(crate) use self::outbox::Frame;
-pub use self::standing::MemberSizes;
 use self::{leadership::Leadership, outbox::Outbox, roster::Roster};
 use super::{
     formation::{Formation, PRESENCE_EVERY},

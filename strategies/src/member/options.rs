@@ -31,7 +31,7 @@ const INVITED_BYTES_MAX: usize = 2 + 10;
 
 /// The members of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Members {
+pub(crate) enum Members {
     /// Exactly these names; each runs once at a time, and a restarted one replaces its old
     /// incarnation.
     Named(BTreeSet<NodeName>),
@@ -52,7 +52,7 @@ pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> Strin
 impl Members {
     /// How many members the cluster has.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         match self {
             Self::Named(names) => names.len(),
             Self::Sized(size) => *size as usize,

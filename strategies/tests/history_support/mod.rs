@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Nonce,
+    Drift,
+    lock::Nonce,
     testing::history::{
         Call, History, ModelKind, Operation, Outcome, Refusal, Report, Rule, Settings, check,
     },

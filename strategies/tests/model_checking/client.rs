@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use gaggle_strategies::{
-    Drift, Instant,
+    Drift,
+    clock::Instant,
     implement::{extended_deadline, granted_deadline},
     lock_table::ClusterTime,
 };

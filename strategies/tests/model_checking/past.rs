@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaggle_strategies::{
-    Nonce, Owner,
+    lock::{Nonce, Owner},
     lock_table::{
         ClusterTime, Command, Effect, Ended, LockRequest, LockTable, ProcessId, Refusal, Seen,
     },

@@ -13,8 +13,10 @@ use std::{
 use async_trait::async_trait;
 use gaggle_channels::{Channel, NodeName, testing::RedisServer};
 use gaggle_strategies::{
-    BootClock, Clock, Error, Gaggle, KeyedMutex, MemberOptions, MemberSizes, Order, Raft,
-    TokioClock,
+    Error, Gaggle, KeyedMutex, MemberOptions, Raft,
+    capabilities::Order,
+    clock::{BootClock, Clock, TokioClock},
+    status::MemberSizes,
     testing::{Fixture, Lacking},
 };
 use tokio::time::{Instant, sleep, timeout};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gaggle_channels::{Hub, NodeName};
-use gaggle_strategies::{Gaggle, KeyedMutex, MemberOptions, TokioClock};
+use gaggle_strategies::{Gaggle, KeyedMutex, MemberOptions, clock::TokioClock};
 
 pub(crate) fn names() -> [NodeName; 3] {
     ["a", "b", "c"].map(|name| NodeName::new(name).unwrap())

@@ -5,27 +5,10 @@ use std::time::Duration;
 use gaggle_channels::NodeName;
 
 use super::{Body, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
-use crate::{MemberStatus, lock_table::Sizes, member::options::Members};
+use crate::{MemberSizes, MemberStatus, member::options::Members};
 
 /// How long a nameless process is remembered.
 const REMEMBER: Duration = Duration::from_secs(60);
-
-/// How much a member remembers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberSizes {
-    /// The lock table's sizes.
-    pub table: Sizes,
-    /// Entries in the log.
-    pub log: usize,
-    /// Pending requests of this process.
-    pub pending: usize,
-    /// Frames dropped because they did not decode, were for another cluster or incarnation, or
-    /// broke a rule.
-    pub frames_dropped: u64,
-    /// Messages of this member that were not sent because they exceed a frame; 0 unless there is a
-    /// bug in this library.
-    pub overlong: u64,
-}
 
 impl Node {
     pub(crate) fn status(&self) -> MemberStatus {
