@@ -51,7 +51,8 @@ use crate::{
 /// # async fn main() -> Result<(), gaggle_strategies::Error> {
 /// let mutex = Local::new();
 /// let lock = mutex.lock("orders/42", LockOptions::default()).await?;
-/// assert!(mutex.try_lock("orders/42", std::time::Duration::from_secs(1)).await.is_err());
+/// let at_once = LockOptions::default().max_wait(std::time::Duration::ZERO);
+/// assert!(mutex.lock("orders/42", at_once).await.is_err());
 /// mutex.unlock(&lock).await?;
 /// # Ok(())
 /// # }

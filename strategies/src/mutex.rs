@@ -42,7 +42,7 @@ use crate::{
 #[doc(alias = "semaphore")]
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
-    /// Locks `key` within the `max_wait` of `options`.
+    /// Locks `key` within the `max_wait` of `options`; where that is zero, with exactly one attempt.
     ///
     /// The lease counts from before the request was sent; at least half of it remains locally when
     /// this returns.
@@ -58,20 +58,6 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// Dropping the future withdraws the request. If the withdrawal is lost, the key may stay
     /// locked for at most one lease.
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error>;
-
-    /// Locks `key` if it is free now: exactly one attempt, the same as a `max_wait` of zero.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Held`] where another acquisition holds it.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`lock`](Self::lock).
-    async fn try_lock(&self, key: &str, duration: Duration) -> Result<Lock, Error> {
-        let options = LockOptions::default().duration(duration).max_wait(Duration::ZERO);
-        self.lock(key, options).await
-    }
 
     /// Frees this acquisition and no other, and grants the key to the next waiter.
     ///

@@ -121,7 +121,7 @@ mod tests {
     async fn several_callers_hold_the_same_key() {
         let noop = Noop::new();
         let first = noop.lock("k", LockOptions::default()).await.unwrap();
-        let second = noop.try_lock("k", Duration::from_secs(1)).await.unwrap();
+        let second = noop.lock("k", LockOptions::default()).await.unwrap();
         assert!(first.fencing_token() < second.fencing_token());
         noop.unlock(&first).await.unwrap();
         noop.unlock(&first).await.unwrap();

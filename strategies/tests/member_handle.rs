@@ -156,7 +156,7 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     }
     assert!(survivor.status().group.is_some_and(|group| Some(group) != former), "a new group");
     for key in ["adopted", "unwatched", "unread"] {
-        let _ = restarted[0].try_lock(key, ms(600_000)).await.unwrap();
+        let _ = restarted[0].lock(key, LockOptions::default().duration(ms(600_000))).await.unwrap();
     }
     assert!(adopted.is_lost() && only_watched.is_lost());
     let unwatched = survivor.watch(&unwatched);

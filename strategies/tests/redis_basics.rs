@@ -11,7 +11,7 @@ use gaggle_strategies::{
     Error, KeyedMutex, Lock, LockOptions, Queue, Redis, RedisOptions, error::UnavailableKind,
     limits::DURATION_MAX,
 };
-use redis_support::{Server, ms, patient, secs, take};
+use redis_support::{Server, at_once, ms, patient, secs, take};
 
 /// An unlock names the nonce, whatever the token of its value.
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn grant_during_close_is_lost() {
             Err(error) => assert!(matches!(error, Error::Closed), "round {round}: {error:?}"),
         }
         // Withdrawn with the close, or unlocked just now.
-        let free = other.try_lock("closing", secs(5)).await;
+        let free = other.lock("closing", at_once(secs(5))).await;
         other
             .unlock(&free.unwrap_or_else(|error| panic!("round {round}: {error:?}")))
             .await

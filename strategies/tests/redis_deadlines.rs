@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Drift, Error, KeyedMutex, LockOptions, Redis, RedisOptions};
-use redis_support::{Server, ms, patient, secs, take};
+use redis_support::{Server, at_once, ms, patient, secs, take};
 
 #[tokio::test]
 async fn late_publication_adds_no_lease() {
@@ -65,7 +65,7 @@ async fn lock_beyond_nonce_memory_grants_nothing() {
     let options = RedisOptions::new(proxy.url()).nonce_memory(secs(1)).request_timeout(ms(200));
     let redis = Redis::open(options.clone()).await.unwrap();
     // It knows the server's time.
-    let known = redis.try_lock("other", secs(1)).await.unwrap();
+    let known = redis.lock("other", at_once(secs(1))).await.unwrap();
     redis.unlock(&known).await.unwrap();
     proxy.hold_next_script(secs(3));
     let lost = redis.lock("k", patient().max_wait(ms(150))).await;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis::Value;
-use redis_support::{Server, ms, patient, secs, take};
+use redis_support::{Server, at_once, ms, patient, secs, take};
 
 async fn through(proxy: &Proxy) -> Redis {
     Redis::open(RedisOptions::new(proxy.url())).await.unwrap()
@@ -78,7 +78,7 @@ async fn repeated_lock_finds_its_grant_on_redis() {
         let held = if waits {
             take(&redis, "k", secs(10)).await
         } else {
-            redis.try_lock("k", secs(10)).await.unwrap()
+            redis.lock("k", at_once(secs(10))).await.unwrap()
         };
         assert_eq!(proxy.cuts(), cuts);
         let shown = redis.inspect("k").await.unwrap().unwrap();
@@ -114,7 +114,7 @@ async fn lock_older_than_nonce_memory_is_retried() {
     let redis = Redis::open(server.options().nonce_memory(secs(1))).await.unwrap();
     tokio::time::sleep(ms(1200)).await;
     let started = Instant::now();
-    let held = redis.try_lock("k", secs(10)).await.unwrap();
+    let held = redis.lock("k", at_once(secs(10))).await.unwrap();
     assert!(started.elapsed() < ms(100));
     redis.unlock(&held).await.unwrap();
 }
@@ -139,7 +139,7 @@ async fn hanging_server_gives_unknown() {
     let held = take(&redis, "k", secs(60)).await;
     proxy.swallow(true);
     let started = Instant::now();
-    let tried = redis.try_lock("other", secs(60)).await;
+    let tried = redis.lock("other", at_once(secs(60))).await;
     assert!(matches!(tried, Err(Error::Unknown)), "{tried:?}");
     assert!(started.elapsed() < ms(300), "{:?}", started.elapsed());
     let unlocked = redis.unlock(&held).await;

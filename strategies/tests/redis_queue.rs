@@ -14,7 +14,7 @@ use std::{
 
 use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
-use redis_support::{Doomed, Server, ms, patient, secs, take};
+use redis_support::{Doomed, Server, at_once, ms, patient, secs, take};
 
 async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
     let mut handles = Vec::new();
@@ -182,7 +182,7 @@ async fn bound_on_waiters_is_typed() {
     proxy.cut_replies(1);
     let repeated = redis.lock("n", LockOptions::default()).await.unwrap();
     redis.unlock(&repeated).await.unwrap();
-    let full = redis.try_lock("n", secs(1)).await;
+    let full = redis.lock("n", at_once(secs(1))).await;
     assert!(matches!(full, Err(Error::Limit { what: "nonces remembered", limit: 1 })), "{full:?}");
 }
 
@@ -195,7 +195,7 @@ async fn close_ends_an_attempt_to_connect() {
     server.signal("STOP");
     // The connection is dropped as silent, and the next attempt gets no reply.
     for _ in 0..4 {
-        redis.try_lock("k", secs(1)).await.unwrap_err();
+        redis.lock("k", at_once(secs(1))).await.unwrap_err();
     }
     let (open, started) = (alive(), Instant::now());
     redis.close().await;

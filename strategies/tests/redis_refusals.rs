@@ -13,7 +13,7 @@ use gaggle_channels::testing::Certificates;
 use gaggle_channels::testing::free_port;
 use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, error::UnavailableKind};
 use redis::Value;
-use redis_support::{Server, ms, secs, take};
+use redis_support::{Server, at_once, ms, secs, take};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The kind and the cause of a result that must be `Unavailable`.
@@ -135,7 +135,7 @@ async fn reconnect_refuses_eviction_too() {
     cut(&server).await;
     let limit = Instant::now() + secs(5);
     let (kind, cause) = loop {
-        match redis.try_lock("other", secs(1)).await {
+        match redis.lock("other", at_once(secs(1))).await {
             Ok(lock) => redis.unlock(&lock).await.unwrap(),
             refused => break unavailable(refused),
         }
@@ -162,7 +162,7 @@ fn handle_whose_runtime_has_ended_is_closed() {
     first.shutdown_background();
     second.block_on(async {
         tokio::time::timeout(secs(5), watch.lost()).await.unwrap();
-        let locked = redis.try_lock("other", secs(1)).await;
+        let locked = redis.lock("other", at_once(secs(1))).await;
         assert!(matches!(locked, Err(Error::Closed)), "{locked:?}");
         let unlocked = redis.unlock(&held).await;
         assert!(matches!(unlocked, Err(Error::Closed)), "{unlocked:?}");

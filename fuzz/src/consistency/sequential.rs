@@ -89,7 +89,8 @@ pub(super) async fn run(backend: Backend, ops: Vec<Op>) -> Trace {
     run.backend.settle().await;
     for (client, key) in KEYS.iter().enumerate() {
         let handle = run.backend.handle(client);
-        let lock = handle.try_lock(key, GRID).await.expect("every key is free in the end");
+        let options = LockOptions::default().duration(GRID).max_wait(Duration::ZERO);
+        let lock = handle.lock(key, options).await.expect("every key is free in the end");
         handle
             .unlock(&lock)
             .await

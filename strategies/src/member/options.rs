@@ -148,7 +148,7 @@ impl MemberOptions {
         self
     }
 
-    /// How long unlock, extend and try_lock wait for a reply, 1 ms to 1 h; 1 s by default.
+    /// How long unlock, extend and a lock without a wait take at most, 1 ms to 1 h; 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;

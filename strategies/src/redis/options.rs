@@ -175,8 +175,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets within what time `unlock`, `extend`, `try_lock` and `inspect` end, and after which
-    /// silence a connection is dropped: 1 ms to 1 h, 1 s by default.
+    /// Sets within what time `unlock`, `extend`, `inspect` and a `lock` with a `max_wait` of zero
+    /// end, and after which silence a connection is dropped: 1 ms to 1 h, 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;

@@ -21,6 +21,11 @@ pub(super) type Verdict = Result<(), Stop>;
 /// A lease that no case outlives.
 pub(super) const LONG: Duration = Duration::from_secs(1_800);
 
+/// One attempt, for this lease.
+pub(super) fn at_once(lease: Duration) -> LockOptions {
+    LockOptions::default().duration(lease).max_wait(Duration::ZERO)
+}
+
 /// Timers of different clocks of one machine may disagree by this much.
 const ROUNDING: Duration = Duration::from_millis(5);
 
@@ -147,9 +152,9 @@ impl<'a> Context<'a> {
         granted(handle.lock(key, options).await, "lock of a free key")
     }
 
-    /// The key must be held: one attempt by `other` says `Held`.
+    /// The key must be held: one attempt by `other` is refused.
     pub(super) async fn must_be_held(&self, other: &Handle, key: &str, when: &str) -> Verdict {
-        refused!(other.try_lock(key, LONG).await, Error::Held(_), "try_lock {when}");
+        refused!(other.lock(key, at_once(LONG)).await, Error::Held(_), "one attempt {when}");
         Ok(())
     }
 

@@ -42,7 +42,7 @@ const CASES: [(Case, Run); 41] = [
     case!(2, basic::a_second_lock_waits, "trait: lock"),
     case!(3, basic::an_unlock_wakes_a_waiter, "trait: unlock"),
     case!(4, basic::keys_are_independent, "rule 1"),
-    case!(5, basic::one_attempt_takes_a_free_key, "trait: try_lock"),
+    case!(5, basic::one_attempt_takes_a_free_key, "trait: lock"),
     case!(6, basic::one_attempt_on_a_held_key_is_refused_at_once, "outcomes: Held"),
     case!(7, basic::dropping_a_guard_unlocks, "rule 11"),
     case!(8, basic::a_forgotten_lock_ends_with_its_lease, "rule 9"),

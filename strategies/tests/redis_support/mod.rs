@@ -200,6 +200,11 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+/// One attempt, for this lease.
+pub(crate) fn at_once(lease: Duration) -> LockOptions {
+    LockOptions::default().duration(lease).max_wait(Duration::ZERO)
+}
+
 /// Holds long, waits long.
 pub(crate) fn patient() -> LockOptions {
     LockOptions::default().duration(secs(20)).max_wait(secs(20))

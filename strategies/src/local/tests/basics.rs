@@ -5,14 +5,14 @@ use super::*;
 async fn tokens_begin_at_the_wall_clock() {
     // contract rule 5
     let before = BootClock.wall_nanos();
-    let lock = local().try_lock("k", ms(100)).await.unwrap();
+    let lock = local().lock("k", options(100, 0)).await.unwrap();
     assert!((before..=BootClock.wall_nanos()).contains(&lock.fencing_token()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_are_named() {
     let local = limited(TableConfig { waiters_per_key_max: 1, ..TableConfig::default() });
-    local.try_lock("k", ms(100)).await.unwrap();
+    local.lock("k", options(100, 0)).await.unwrap();
     let _waiter = waiting(&local, "k", forever(100)).await;
     let refused = local.lock("k", forever(100)).await;
     assert_error!(refused, Error::Limit { what: "waiters per key", limit: 1 });
@@ -33,7 +33,7 @@ async fn every_call_yields_in_a_loop() {
                             let lock = mutex.lock("k", LockOptions::default()).await.unwrap();
                             mutex.unlock(&lock).await.unwrap();
                         }
-                        1 => _ = mutex.try_lock("held", Duration::from_secs(1)).await.unwrap_err(),
+                        1 => _ = mutex.lock("held", options(1000, 0)).await.unwrap_err(),
                         2 => _ = mutex.extend(&held, Duration::from_secs(1)).await.unwrap(),
                         _ => _ = mutex.inspect("held").await.unwrap(),
                     }

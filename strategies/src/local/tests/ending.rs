@@ -34,7 +34,7 @@ async fn former_lock_value_extends_nothing() {
     let former = Lock::new("k", lock.nonce(), lock.fencing_token() - 1, None);
     assert_error!(local.extend(&former, ms(9000)).await, Error::NotHolder);
     tokio::time::advance(ms(1000)).await;
-    local.try_lock("k", ms(100)).await.unwrap();
+    local.lock("k", options(100, 0)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

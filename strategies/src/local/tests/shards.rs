@@ -23,7 +23,7 @@ async fn granted(limits: TableConfig) -> (usize, Vec<(&'static str, u64)>) {
     let local = limited(limits);
     let mut limits = Vec::new();
     for key in keys() {
-        match local.try_lock(&key, ms(100)).await {
+        match local.lock(&key, options(100, 0)).await {
             Ok(_) => {}
             Err(Error::Limit { what, limit }) => limits.push((what, limit)),
             Err(other) => panic!("{other:?}"),
@@ -36,7 +36,7 @@ async fn granted(limits: TableConfig) -> (usize, Vec<(&'static str, u64)>) {
     assert_eq!(local.sizes().keys, 0);
     tokio::time::advance(ms(1)).await;
     if granted > 0 {
-        local.try_lock("orders/0", ms(100)).await.unwrap();
+        local.lock("orders/0", options(100, 0)).await.unwrap();
     }
     limits.dedup();
     (granted, limits)
@@ -64,7 +64,7 @@ impl ArcWake for CallsLocal {
     fn wake_by_ref(this: &Arc<Self>) {
         if this.armed.load(Ordering::SeqCst) {
             let key = "ends";
-            let replied = this.local.try_lock(key, ms(100)).now_or_never().is_some();
+            let replied = this.local.lock(key, options(100, 0)).now_or_never().is_some();
             this.replies.fetch_add(replied.into(), Ordering::SeqCst);
         }
     }
@@ -129,7 +129,7 @@ struct TriesAll(Arc<Local>, AtomicU32);
 impl ArcWake for TriesAll {
     fn wake_by_ref(this: &Arc<Self>) {
         for key in keys() {
-            let granted = matches!(this.0.try_lock(&key, ms(100)).now_or_never(), Some(Ok(_)));
+            let granted = matches!(this.0.lock(&key, options(100, 0)).now_or_never(), Some(Ok(_)));
             this.1.fetch_add(granted.into(), Ordering::SeqCst);
         }
     }

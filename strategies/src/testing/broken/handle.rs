@@ -287,7 +287,8 @@ impl KeyedMutex for Handle {
         let held = self.in_table(lock, self.is(Fault::ExtendIgnoresNonce));
         let mut extended = local.extend(&held, duration).await;
         if self.is(Fault::ExtendCreates) && extended.is_err() {
-            extended = local.try_lock(held.key(), duration).await.or(extended);
+            let options = LockOptions::default().duration(duration).max_wait(Duration::ZERO);
+            extended = local.lock(held.key(), options).await.or(extended);
         } else if held.nonce() != lock.nonce() {
             return Err(not_held(lock, self.now()));
         }

@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Error, Instant as Reading, Lock, LockOptions, Nonce, Owner,
     testing::context::{
-        Context, LONG, Verdict, ensure, given_up, granted, refused, remaining, took, unlocked,
+        Context, LONG, Verdict, at_once, ensure, given_up, granted, refused, remaining, took,
+        unlocked,
     },
 };
 
@@ -78,13 +79,9 @@ pub(in crate::testing) async fn keys_are_independent(cx: &Context<'_>) -> Verdic
 
 pub(in crate::testing) async fn one_attempt_takes_a_free_key(cx: &Context<'_>) -> Verdict {
     let (handle, key) = (cx.open().await, cx.key("k"));
-    let lock = granted(handle.try_lock(&key, LONG).await, "try_lock of a free key")?;
-    unlocked(handle.unlock(&lock).await, "unlock after try_lock")?;
-
     // The original's Redis strategy failed here: zero means one attempt, not none.
-    let at_once = LockOptions::default().max_wait(Duration::ZERO);
-    let lock = granted(handle.lock(&key, at_once).await, "lock of a free key with max_wait 0")?;
-    unlocked(handle.unlock(&lock).await, "unlock after max_wait 0")
+    let lock = granted(handle.lock(&key, at_once(LONG)).await, "one attempt on a free key")?;
+    unlocked(handle.unlock(&lock).await, "unlock after one attempt")
 }
 
 pub(in crate::testing) async fn one_attempt_on_a_held_key_is_refused_at_once(
@@ -94,15 +91,14 @@ pub(in crate::testing) async fn one_attempt_on_a_held_key_is_refused_at_once(
     let held = cx.take(&first, &key, LONG).await?;
     for handle in [&first, &second] {
         let started = Instant::now();
-        cx.must_be_held(handle, &key, "of a held key").await?;
-        let at_once = LockOptions::default().max_wait(Duration::ZERO);
-        refused!(handle.lock(&key, at_once).await, Error::Held(_), "max_wait 0 on a held key");
-        took(started, Instant::now(), Duration::ZERO, cx.slack(), "two refusals")?;
+        cx.must_be_held(handle, &key, "on a held key").await?;
+        took(started, Instant::now(), Duration::ZERO, cx.slack(), "a refusal")?;
     }
     unlocked(first.unlock(&held).await, "unlock by the holder")?;
     // A refused attempt leaves no waiter in the queue.
     cx.must_show_free(&second, &key, "after refusals and an unlock").await?;
-    let lock = granted(second.try_lock(&key, LONG).await, "lock by a handle that was refused")?;
+    let lock =
+        granted(second.lock(&key, at_once(LONG)).await, "lock by a handle that was refused")?;
     unlocked(second.unlock(&lock).await, "unlock by a handle that was refused")
 }
 
@@ -130,10 +126,12 @@ pub(in crate::testing) async fn a_forgotten_lock_ends_with_its_lease(cx: &Contex
     let limit = Instant::now() + cx.lease() + cx.slack();
     // Only attempts: the lease must end without a waiter.
     let next = loop {
-        match second.try_lock(&key, LONG).await {
+        match second.lock(&key, at_once(LONG)).await {
             Ok(next) => break next,
             Err(Error::Held(_)) => {}
-            Err(other) => refused!(Err::<Lock, _>(other), Error::Held(_), "try_lock of a held key"),
+            Err(other) => {
+                refused!(Err::<Lock, _>(other), Error::Held(_), "one attempt on a held key");
+            }
         }
         ensure!(Instant::now() < limit, "a lease of {:?} has not ended", cx.lease());
         sleep(cx.lease() / 20).await;

@@ -11,7 +11,8 @@ use tokio::{
 use crate::{
     Error, KEY_BYTES_MAX, Lock, LockOptions, REQUEST_TIMEOUT,
     testing::context::{
-        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, refused, unlocked,
+        Context, Handle, LONG, Stop, Verdict, at_once, ensure, give_back, granted, refused,
+        unlocked,
     },
 };
 
@@ -72,7 +73,6 @@ pub(in crate::testing) async fn keys_are_kept_apart_and_checked(cx: &Context<'_>
             Ok(())
         };
         named(first.lock(&key, LockOptions::default()).await.map(drop), "lock")?;
-        named(first.try_lock(&key, LONG).await.map(drop), "try_lock")?;
         named(first.inspect(&key).await.map(drop), "inspect")?;
     }
 
@@ -162,8 +162,10 @@ async fn all_calls_end(cx: &Context<'_>, first: &Handle, second: &Handle, held: 
     let free = cx.key("free");
     let options = LockOptions::default().max_wait(wait);
     unavailable(cx, wait, "lock of a free key", first.lock(&free, options)).await?;
-    unavailable(cx, REQUEST_TIMEOUT, "try_lock", second.try_lock(key, LONG)).await?;
-    unavailable(cx, REQUEST_TIMEOUT, "try_lock of a free key", first.try_lock(&free, LONG)).await?;
+    let attempt = second.lock(key, at_once(LONG));
+    unavailable(cx, REQUEST_TIMEOUT, "one attempt", attempt).await?;
+    let attempt = first.lock(&free, at_once(LONG));
+    unavailable(cx, REQUEST_TIMEOUT, "one attempt on a free key", attempt).await?;
     unavailable(cx, REQUEST_TIMEOUT, "extend", first.extend(held, LONG)).await?;
     unavailable(cx, REQUEST_TIMEOUT, "unlock", first.unlock(held)).await?;
     // Input is checked before any I/O.
@@ -268,7 +270,7 @@ pub(in crate::testing) async fn closing_wakes_every_waiter(cx: &Context<'_>) -> 
 async fn every_call_is_closed(handle: &Handle, key: &str, lock: &Lock) -> Verdict {
     let options = LockOptions::default();
     refused!(handle.lock(key, options).await, Error::Closed, "lock on a closed handle");
-    refused!(handle.try_lock(key, LONG).await, Error::Closed, "try_lock on a closed handle");
+    refused!(handle.lock(key, at_once(LONG)).await, Error::Closed, "one attempt, closed handle");
     refused!(handle.unlock(lock).await, Error::Closed, "unlock on a closed handle");
     refused!(handle.extend(lock, LONG).await, Error::Closed, "extend on a closed handle");
     refused!(handle.inspect(key).await, Error::Closed, "inspect on a closed handle");

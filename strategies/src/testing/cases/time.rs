@@ -132,7 +132,7 @@ pub(in crate::testing) async fn a_duration_may_be_a_day_and_no_longer(cx: &Conte
     Ok(())
 }
 
-/// Lock, `try_lock` and extend must refuse a duration by name, at once.
+/// Lock and extend must refuse a duration by name, at once.
 async fn must_refuse_duration(handle: &Handle, key: &str, duration: Duration) -> Verdict {
     let options = LockOptions::default().duration(duration);
     let field = "duration";
@@ -146,7 +146,6 @@ async fn must_refuse_duration(handle: &Handle, key: &str, duration: Duration) ->
         Ok(())
     };
     named("lock", handle.lock(key, options).await)?;
-    named("try_lock", handle.try_lock(key, duration).await)?;
     let deadline = Some(handle.clock().now().after(LONG));
     let lock = Lock::new(key, Nonce::random(), 1, deadline);
     named("extend", handle.extend(&lock, duration).await)
