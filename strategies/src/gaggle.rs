@@ -1,6 +1,14 @@
 //! The Gaggle strategy.
 
-use crate::member::{Member, member_strategy};
+use std::sync::Arc;
+
+use gaggle_channels::Channel;
+
+use crate::{
+    Error, MemberOptions, MemberSizes, MemberStatus,
+    client::delegate::delegate_keyed_mutex,
+    member::{Member, Policy},
+};
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK and NOOP entries by
 /// nonce. Waiters queue in the replicated table, and the entry that frees a key also grants it to
@@ -51,4 +59,45 @@ pub struct Gaggle {
     member: Member,
 }
 
-member_strategy!(Gaggle, Queue);
+impl Gaggle {
+    /// Connects `channel`, whose name is this member's, and begins to form or join the group.
+    /// Returns at once; calls wait for a leader within their `max_wait`, and
+    /// [`ready`](crate::KeyedMutex::ready) returns once this member votes.
+    ///
+    /// The member is one task on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel does not
+    /// connect, and outside a tokio runtime.
+    pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
+        Member::open(channel, options, Policy::Queue).await.map(Self::of)
+    }
+
+    pub(crate) fn of(member: Member) -> Self {
+        Self { member }
+    }
+
+    /// The state of the group, as far as this member knows it.
+    #[must_use]
+    pub fn status(&self) -> MemberStatus {
+        self.member.group_status()
+    }
+
+    /// How much this member remembers: its table, its log, its pending requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
+    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes().await
+    }
+}
+
+delegate_keyed_mutex!(
+    Gaggle,
+    member,
+    fn group_status(&self) -> Option<MemberStatus> {
+        Some(self.status())
+    }
+);

@@ -27,7 +27,6 @@ mod membership;
 mod node;
 mod options;
 mod peers;
-mod strategy;
 #[cfg(test)]
 mod tests;
 mod ticks;
@@ -39,4 +38,4 @@ mod wire;
 pub(crate) mod world;
 
 pub use self::options::MemberOptions;
-pub(crate) use self::{backend::Policy, handle::Member, strategy::member_strategy};
+pub(crate) use self::{backend::Policy, handle::Member};

@@ -1,6 +1,14 @@
 //! The Raft strategy.
 
-use crate::member::{Member, member_strategy};
+use std::sync::Arc;
+
+use gaggle_channels::Channel;
+
+use crate::{
+    Error, MemberOptions, MemberSizes, MemberStatus,
+    client::delegate::delegate_keyed_mutex,
+    member::{Member, Policy},
+};
 
 /// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the
 /// log holds compare-and-set entries. A caller that is refused retries with jitter until
@@ -40,4 +48,41 @@ pub struct Raft {
     member: Member,
 }
 
-member_strategy!(Raft, CompareAndSet);
+impl Raft {
+    /// Connects `channel` and begins to form or join the group, as
+    /// [`Gaggle::open`](crate::Gaggle::open) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gaggle::open`](crate::Gaggle::open).
+    pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
+        Member::open(channel, options, Policy::CompareAndSet).await.map(Self::of)
+    }
+
+    pub(crate) fn of(member: Member) -> Self {
+        Self { member }
+    }
+
+    /// The state of the group, as far as this member knows it.
+    #[must_use]
+    pub fn status(&self) -> MemberStatus {
+        self.member.group_status()
+    }
+
+    /// How much this member remembers: its table, its log, its pending requests.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gaggle::sizes`](crate::Gaggle::sizes).
+    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes().await
+    }
+}
+
+delegate_keyed_mutex!(
+    Raft,
+    member,
+    fn group_status(&self) -> Option<MemberStatus> {
+        Some(self.status())
+    }
+);

@@ -10,7 +10,7 @@ use super::{
     options::MemberOptions,
 };
 use crate::{
-    Error, MemberSizes, Owner, UnavailableKind,
+    Error, MemberSizes, MemberStatus, Owner, UnavailableKind,
     client::{
         driver::Driver,
         handle::{Client, check_runtime},
@@ -65,6 +65,11 @@ impl Member {
                 Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
             }
         }
+    }
+
+    /// The state of the group, as far as this member knows it.
+    pub(crate) fn group_status(&self) -> MemberStatus {
+        self.status().borrow().0.clone()
     }
 
     pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
