@@ -85,6 +85,7 @@ pub mod operator;
 mod options;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+mod printable;
 mod prose;
 #[cfg(feature = "raft")]
 mod raft;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Instant;
+use crate::{Instant, printable::Printable};
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
@@ -139,11 +139,12 @@ impl Owner {
     }
 }
 
-/// For messages: `web-3, pid 711 (nightly)`.
+/// For messages: `web-3, pid 711 (nightly)`. Characters that control a terminal or reorder text
+/// are escaped: another process has chosen them.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, pid {}", self.host, self.pid)?;
-        self.label.as_ref().map_or(Ok(()), |label| write!(f, " ({label})"))
+        write!(f, "{}, pid {}", Printable(&self.host), self.pid)?;
+        self.label.as_ref().map_or(Ok(()), |label| write!(f, " ({})", Printable(label)))
     }
 }
 
@@ -180,7 +181,7 @@ pub enum LossCause {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use super::Nonce;
+    use super::{Nonce, Owner};
 
     #[test]
     fn nonces_differ_and_follow_time() {
@@ -197,5 +198,15 @@ mod tests {
                 (7, uuid::Variant::RFC4122)
             );
         }
+    }
+
+    #[test]
+    fn owner_shows_no_control_character() {
+        let label = Some("\u{1b}]0;x\u{7}\n\u{9b}2J \u{202e}\u{2066} zoë \\ 定时 👩‍🚀".to_owned());
+        let owner = Owner { host: "h\r".into(), pid: 7, label };
+        assert_eq!(
+            owner.to_string(),
+            "h\\r, pid 7 (\\u{1b}]0;x\\u{7}\\n\\u{9b}2J \\u{202e}\\u{2066} zoë \\ 定时 👩‍🚀)"
+        );
     }
 }

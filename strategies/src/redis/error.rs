@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use crate::{UnavailableKind, client::command::Cause, in_prose};
+use crate::{UnavailableKind, client::command::Cause, in_prose, printable::Printable};
 
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -178,7 +178,7 @@ pub(super) fn io_reason(error: &io::Error) -> String {
 
 pub(super) fn server_reason(error: &ServerError) -> String {
     match error.details() {
-        Some(details) => format!("{} {details}", error.code()),
+        Some(details) => format!("{} {}", error.code(), Printable(details)),
         None => error.code().to_owned(),
     }
 }

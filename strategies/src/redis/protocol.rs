@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration, vec};
 use redis::Value;
 
 use super::keys::BUCKETS;
-use crate::{Inspection, Nonce, Owner};
+use crate::{Inspection, Nonce, Owner, printable::is_unsafe};
 
 /// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
@@ -202,7 +202,7 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
             value => bytes(value)?,
         };
         let (remaining, waiters) = (millis(number(rest.next())?), number(rest.next())?);
-        let wrong = "lock value";
+        let wrong = "the stored value is no lock";
         let text = String::from_utf8_lossy(&value);
         // "nonce flag token enqueued granted owner", the owner being "pid host" and " +label" or
         // " -".
@@ -255,12 +255,12 @@ pub(super) fn text(value: Value) -> String {
     }
 }
 
-/// Reads where a Sentinel says that a master is: host and port.
+/// Reads where a Sentinel says that a master is: host and port, which errors show.
 pub(super) fn master(value: Value) -> Option<(String, u16)> {
     let mut parts = array(Some(value)).ok()?.into_iter();
     let host = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
     let port = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
-    Some((host, port.parse().ok()?))
+    (!host.contains(is_unsafe)).then_some((host, port.parse().ok()?))
 }
 
 /// A force-unlock, as published to all processes.

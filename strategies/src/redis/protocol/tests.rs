@@ -182,6 +182,14 @@ fn label_with_spaces_is_shown_whole() {
     }
 }
 
+/// A host name is shown in errors.
+#[test]
+fn master_with_control_characters_is_refused() {
+    let named = |host| master(array(&[text(host), text("6379")]));
+    assert_eq!(named("r1.example"), Some(("r1.example".into(), 6379)));
+    assert_eq!((named("r1\u{1b}[2J"), named("r1\u{9b}"), named("r\u{202e}1")), (None, None, None));
+}
+
 #[test]
 fn server_time_is_read_in_microseconds() {
     assert_eq!(time(&array(&[text("3"), text("000007")])), Some(3_000_007));
