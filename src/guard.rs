@@ -129,6 +129,13 @@ impl Guard {
         self.watch.cause().or_else(over)
     }
 
+    /// The process that force-unlocked the lock and its reason, for people; `None` after any other
+    /// loss.
+    #[must_use]
+    pub fn loss_note(&self) -> Option<Arc<str>> {
+        self.watch.note()
+    }
+
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, btree_map},
     sync::{
-        Arc, PoisonError,
+        Arc, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
 };
@@ -56,6 +56,8 @@ struct Entry {
 struct Signal {
     /// 0, or the first cause.
     lost: AtomicU8,
+    /// Set before a forced loss is raised.
+    note: OnceLock<Arc<str>>,
     raised: Notify,
 }
 
@@ -63,8 +65,12 @@ const ENDED: u8 = 1;
 const FORCED: u8 = 2;
 
 impl Signal {
-    /// Returns whether it was not raised before.
-    fn raise(&self, cause: u8) -> bool {
+    /// `forced`: the note of a force-unlock. Returns whether it was not raised before.
+    fn raise(&self, forced: Option<&Arc<str>>) -> bool {
+        let cause = forced.map_or(ENDED, |note| {
+            self.note.get_or_init(|| note.clone());
+            FORCED
+        });
         let order = Ordering::SeqCst;
         let first = self.lost.compare_exchange(0, cause, order, order).is_ok();
         if first {
@@ -99,15 +105,17 @@ impl Holds {
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
     /// valid. Returns whether one was watched.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise(key, nonce, token, ENDED)
+        self.raise(key, nonce, token, None)
     }
 
-    /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`].
-    pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise(key, nonce, token, FORCED)
+    /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`], and with the process and the
+    /// reason for people.
+    pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64, note: &Arc<str>) -> bool {
+        self.raise(key, nonce, token, Some(note))
     }
 
-    fn raise(&self, key: &Arc<str>, nonce: Nonce, token: u64, cause: u8) -> bool {
+    /// `forced`: the note of a force-unlock.
+    fn raise(&self, key: &Arc<str>, nonce: Nonce, token: u64, forced: Option<&Arc<str>>) -> bool {
         if !self.are_watched() {
             return false;
         }
@@ -118,7 +126,7 @@ impl Holds {
             .map(|(_, entry)| entry.signal.clone())
             .collect();
         // Without the mutex: wakers run foreign code.
-        losing.iter().filter(|signal| signal.raise(cause)).count() > 0
+        losing.iter().filter(|signal| signal.raise(forced)).count() > 0
     }
 
     /// Whether any is watched. A watch that begins later is checked by its strategy.
@@ -130,7 +138,7 @@ impl Holds {
     pub fn lose_all(&self) -> Vec<Lock> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
         let losing: Vec<_> = self.lock().values().map(all).collect();
-        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(ENDED));
+        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(None));
         fresh.map(|(_, lock)| lock).collect()
     }
 
@@ -167,6 +175,14 @@ impl LossWatch {
             FORCED => Some(LossCause::Forced),
             _ => Some(LossCause::Ended),
         }
+    }
+
+    /// The process that force-unlocked the lock and its reason, for people: `web-3, pid 711: it
+    /// hangs`. `None` after any other loss.
+    #[must_use]
+    pub fn note(&self) -> Option<Arc<str>> {
+        let is_forced = self.cause() == Some(LossCause::Forced);
+        self.signal.note.get().filter(|_| is_forced).cloned()
     }
 
     /// Completes when the lock is lost; never, if it is not.
@@ -208,8 +224,10 @@ mod tests {
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
         assert!(holds.lose(lock.key(), lock.nonce(), 1));
-        assert!(!holds.force(lock.key(), lock.nonce(), 1), "a second loss changes nothing");
-        assert_eq!(first.cause(), Some(LossCause::Ended), "the first cause stays");
+        let late = holds.force(lock.key(), lock.nonce(), 1, &"why".into());
+        assert!(!late, "a second loss changes nothing");
+        let stays = (first.cause(), first.note());
+        assert_eq!(stays, (Some(LossCause::Ended), None), "the first cause stays");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);

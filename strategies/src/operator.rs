@@ -123,6 +123,8 @@ pub struct Cursor(pub(crate) Arc<str>);
 pub struct Page {
     /// The held keys, each once.
     pub entries: Vec<Entry>,
+    /// Keys whose stored value is no lock: another program has written it. Each is logged at WARN.
+    pub unreadable: Vec<Arc<str>>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<Cursor>,
 }
@@ -157,6 +159,11 @@ pub(crate) fn check_reason(reason: &str) -> Result<(), Error> {
         value: format!("{} bytes", reason.len()),
         limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
     })
+}
+
+/// What the holder learns of a force-unlock.
+pub(crate) fn note(by: &Owner, reason: &str) -> Arc<str> {
+    format!("{by}: {reason}").into()
 }
 
 /// Logs a force-unlock where it was requested. One event has one text.

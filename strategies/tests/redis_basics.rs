@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use gaggle_strategies::{
     Error, KeyedMutex, Lock, LockOptions, Queue, Redis, RedisOptions, error::UnavailableKind,
-    limits::DURATION_MAX,
+    limits::DURATION_MAX, operator::ListOptions,
 };
 use redis_support::{Server, at_once, ms, patient, secs, take};
 
@@ -169,5 +169,29 @@ async fn grant_during_close_is_lost() {
             .unlock(&free.unwrap_or_else(|error| panic!("round {round}: {error:?}")))
             .await
             .unwrap();
+    }
+}
+
+/// Of another program: the other keys are listed all the same.
+#[tokio::test]
+async fn value_that_is_no_lock_is_named() {
+    let server = Server::start().await;
+    let redis = server.open().await;
+    for bucket in 0..16 {
+        let name = |key| format!("gaggle:{{b{bucket}}}:l:{key}");
+        server.command::<()>(&["SET", &name("junk"), "junk"]).await;
+        server.command::<u8>(&["HSET", &name("hash"), "a", "b"]).await;
+    }
+    let _held = take(&redis, "k", secs(10)).await;
+    let operator = redis.operator().unwrap();
+    let page = operator.list(ListOptions::default()).await.unwrap();
+    assert_eq!(page.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["k"]);
+    assert_eq!(page.unreadable.iter().map(|key| &**key).collect::<Vec<_>>(), ["hash", "junk"]);
+    for key in ["hash", "junk"] {
+        let refused = [
+            redis.inspect(key).await.unwrap_err().to_string(),
+            operator.force_unlock(key, None, "").await.unwrap_err().to_string(),
+        ];
+        assert!(refused.iter().all(|text| text.contains(&format!("{key:?}"))), "{refused:?}");
     }
 }

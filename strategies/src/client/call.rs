@@ -117,6 +117,8 @@ pub(crate) enum Reply {
     /// An unlock or extend found that the acquisition does not hold the key.
     NotHeld,
     Inspected(Option<Inspection>),
+    /// The stored value of the key is no lock.
+    Unreadable(Error),
     Scanned {
         keys: Vec<Arc<str>>,
         next: Option<Arc<str>>,

@@ -59,6 +59,19 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The key that it is about; `None` for a scan.
+    pub(crate) fn key(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Lock { key, .. }
+            | Self::Unlock { key, .. }
+            | Self::Extend { key, .. }
+            | Self::CheckWaiter { key, .. }
+            | Self::CheckHold { key, .. }
+            | Self::Inspect { key, .. } => Some(key),
+            Self::Scan { .. } => None,
+        }
+    }
+
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::Lock { nonce, .. } => Subject::Lock(*nonce),
@@ -128,6 +141,11 @@ pub(crate) enum Event {
     Inspected {
         id: CallId,
         found: Option<Inspection>,
+    },
+    /// The stored value of an inspected key is no lock.
+    Unreadable {
+        id: CallId,
+        cause: Cause,
     },
     /// Some held keys, and where to continue if there may be more.
     Scanned {

@@ -252,7 +252,7 @@ impl<B: Backend> Driver<B> {
                     send(replies, id, reply);
                 }
                 Output::Reply { id, reply } => later.push((id, reply)),
-                Output::Lost { lock, forced } => shared.lose(&lock, forced.as_deref()),
+                Output::Lost { lock, forced } => shared.lose(&lock, forced.as_ref()),
                 Output::Released { lock } => {
                     shared.note_lost(lock.fencing_token());
                     shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
@@ -331,11 +331,15 @@ impl<B: Backend> Driver<B> {
 const OPEN: &str = "the backend is closed after the last turn";
 
 impl Shared {
-    fn lose(&self, lock: &Lock, forced: Option<&str>) {
+    fn lose(&self, lock: &Lock, forced: Option<&Arc<str>>) {
         self.note_lost(lock.fencing_token());
-        let lose = if forced.is_some() { Holds::force } else { Holds::lose };
-        if lose(&self.holds, lock.key(), lock.nonce(), lock.fencing_token()) {
-            warn_of(lock, forced);
+        let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
+        let was_watched = match forced {
+            Some(note) => self.holds.force(key, nonce, token, note),
+            None => self.holds.lose(key, nonce, token),
+        };
+        if was_watched {
+            warn_of(lock, forced.map(|note| &**note));
         }
     }
 

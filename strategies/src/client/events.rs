@@ -38,6 +38,11 @@ impl Core {
                     self.reply(id, Reply::Inspected(found));
                 }
             }
+            Event::Unreadable { id, cause } => {
+                if self.requests.take(Subject::Query(id)).is_some() {
+                    self.reply(id, Reply::Unreadable(cause.to_error()));
+                }
+            }
             Event::Scanned { id, keys, next } => {
                 if self.requests.take(Subject::Query(id)).is_some() {
                     self.reply(id, Reply::Scanned { keys, next });

@@ -149,7 +149,7 @@ impl<B: Backend> Client<B> {
         let limit = self.clock.now().after(self.profile.request_timeout);
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
             Reply::Inspected(found) => Ok(found),
-            Reply::Failed(error) => Err(error),
+            Reply::Failed(error) | Reply::Unreadable(error) => Err(error),
             other => unreachable!("an inspection has no reply {other:?}"),
         }
     }

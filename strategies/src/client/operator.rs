@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Inspection, Instant, ListOptions, Lock,
     Operator, Page, check_key,
-    operator::{check_reason, log_forced},
+    operator::{check_reason, log_forced, note},
 };
 
 /// A page scans at most this often for its entries: few of many keys may be locks.
@@ -36,7 +36,8 @@ impl<B: Backend> Operator for Client<B> {
                 break;
             }
         }
-        Ok(Page { entries: self.inspect_all(keys).await?, next: next.map(Cursor) })
+        let (entries, unreadable) = self.inspect_all(keys).await?;
+        Ok(Page { entries, unreadable, next: next.map(Cursor) })
     }
 
     async fn force_unlock(
@@ -79,8 +80,11 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Inspects keys in one batch.
-    async fn inspect_all(&self, keys: BTreeSet<Arc<str>>) -> Result<Vec<Entry>, Error> {
+    /// Inspects keys in one batch: the entries of a page, and the keys that cannot be read.
+    async fn inspect_all(
+        &self,
+        keys: BTreeSet<Arc<str>>,
+    ) -> Result<(Vec<Entry>, Vec<Arc<str>>), Error> {
         let limit = self.clock.now().after(self.profile().request_timeout);
         let begin = |key: Arc<str>| {
             let id = self.next_id();
@@ -90,18 +94,19 @@ impl<B: Backend> Client<B> {
         };
         let pending: Vec<(Arc<str>, Pending<'_, _>)> =
             keys.into_iter().map(begin).collect::<Result<_, Error>>()?;
-        let mut entries = Vec::new();
+        let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for (key, mut pending) in pending {
             let reply = pending.reply().await.map_err(|_| self.end_error())?;
             pending.disarm();
             match reply {
                 Reply::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
                 Reply::Inspected(None) => {}
+                Reply::Unreadable(_) => unreadable.push(key),
                 Reply::Failed(error) => return Err(error),
                 other => unreachable!("an inspection has no reply {other:?}"),
             }
         }
-        Ok(entries)
+        Ok((entries, unreadable))
     }
 
     /// Sends a request that changes nothing through the log of a group, so that the inspection
@@ -125,7 +130,7 @@ impl<B: Backend> Client<B> {
         limit: Instant,
         reason: &str,
     ) -> Result<bool, Error> {
-        let (id, note) = (self.next_id(), format!("{}: {reason}", self.owner).into());
+        let (id, note) = (self.next_id(), note(&self.owner, reason));
         let lock = Lock::new(key, found.nonce, found.fencing_token, None);
         match self.ask(Call::Force { id, limit, lock, note }, None).await? {
             Reply::Unlocked => Ok(true),

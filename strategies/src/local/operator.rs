@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key,
     lock_table::Command,
-    operator::{check_reason, log_forced},
+    operator::{check_reason, log_forced, note},
 };
 
 impl Local {
@@ -31,11 +31,11 @@ impl Local {
             let is_full = entries.len() == *limit && index + 1 < SHARDS;
             let next = next.or_else(|| Some(entries.last().filter(|_| is_full)?.key.clone()));
             if next.is_some() {
-                return Ok(Page { entries, next: next.map(Cursor) });
+                return Ok(Page { entries, unreadable: Vec::new(), next: next.map(Cursor) });
             }
             after = None;
         }
-        Ok(Page { entries, next: None })
+        Ok(Page { entries, unreadable: Vec::new(), next: None })
     }
 
     fn end_grant(
@@ -53,8 +53,8 @@ impl Local {
         if token.is_some_and(|token| token != found.fencing_token) {
             return Ok(ForcedUnlock::OtherToken(found));
         }
-        access.force_unlock(&key, found.nonce);
         let by = access.shard.owner.clone();
+        access.force_unlock(&key, found.nonce, note(&by, reason));
         drop(access);
         log_forced(&key, &found, &by, reason);
         Ok(ForcedUnlock::Unlocked(found))

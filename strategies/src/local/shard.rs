@@ -69,7 +69,7 @@ impl Shards {
             holds: &self.holds,
             woken: SmallVec::new(),
             lost: Vec::new(),
-            forced: false,
+            forced: None,
         };
         Access { shard, now: self.clock.now(), notifications }
     }
@@ -172,8 +172,8 @@ impl Access<'_> {
     }
 
     /// Ends a grant of another caller, after the table was advanced.
-    pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce) {
-        self.notifications.forced = true;
+    pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce, note: Arc<str>) {
+        self.notifications.forced = Some(note);
         self.unlock(key, nonce);
     }
 
@@ -212,16 +212,16 @@ struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
     lost: Vec<(Arc<str>, Nonce)>,
-    /// The losses are an operator's.
-    forced: bool,
+    /// The process and the reason, if the losses are an operator's.
+    forced: Option<Arc<str>>,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
         for (key, nonce) in &self.lost {
-            match self.forced {
-                true => self.holds.force(key, *nonce, u64::MAX),
-                false => self.holds.lose(key, *nonce, u64::MAX),
+            match &self.forced {
+                Some(note) => self.holds.force(key, *nonce, u64::MAX, note),
+                None => self.holds.lose(key, *nonce, u64::MAX),
             };
         }
         self.woken.iter().for_each(|call| call.notify_one());

@@ -133,11 +133,16 @@ impl Backend {
             return self.refused(request, &error, events);
         }
         if let Err(what) = self.read(&request, value, events) {
-            let error =
-                format!("malformed reply from Redis at {}: {what}", self.connection.address());
+            let (address, of) = (self.connection.address(), request.for_key());
+            let error = format!("malformed reply from Redis at {address}{of}: {what}");
             tracing::warn!(error, "no script of ours sends this reply");
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
-            fail(&request, Fate::NoReply, &cause, events);
+            match request {
+                Request::Command(Command::Inspect { id, .. }) => {
+                    events.push(Event::Unreadable { id, cause });
+                }
+                _ => fail(&request, Fate::NoReply, &cause, events),
+            }
         }
         None
     }
@@ -224,7 +229,7 @@ impl Backend {
             refusal = Refusal::Permanent;
         }
         let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
-        let text = format!("Redis at {address} refused the request: {reason}");
+        let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
         let kind = if refusal == Refusal::Permanent {
             tracing::warn!(error = text, "redis refused a request");
             UnavailableKind::Misconfigured
@@ -234,10 +239,16 @@ impl Backend {
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
         let fate = if refusal == Refusal::NoScript { Fate::NoReply } else { Fate::Refused };
-        if let Request::Command(Command::Lock { nonce, .. }) = request {
-            self.waiters.remove(nonce);
+        let cause = Cause::new(kind, text);
+        match request {
+            Request::Command(Command::Inspect { id, .. }) if error.code() == "WRONGTYPE" => {
+                events.push(Event::Unreadable { id, cause });
+                return None;
+            }
+            Request::Command(Command::Lock { nonce, .. }) => self.waiters.remove(nonce),
+            _ => {}
         }
-        fail(&request, fate, &Cause::new(kind, text), events);
+        fail(&request, fate, &cause, events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
         of_connection.then_some(ConnectionError::Lost { address, reason })
     }

@@ -29,6 +29,17 @@ pub(super) enum Request {
     Ping,
 }
 
+impl Request {
+    /// Its key in an error: ` for "orders/42"`, or nothing.
+    pub(super) fn for_key(&self) -> String {
+        match self {
+            Self::Command(command) => command.key().map(|key| format!(" for {key:?}")),
+            Self::Poll(_) | Self::Ping => None,
+        }
+        .unwrap_or_default()
+    }
+}
+
 /// Checks of one bucket that leave in one script.
 #[derive(Clone, Debug)]
 pub(super) struct Poll {

@@ -45,7 +45,7 @@ impl Operator for Handle {
         if let ForcedUnlock::Unlocked(ended) = &mut forced {
             if !self.is(Fault::ForceIsSilent) {
                 for holds in self.server.watched().iter() {
-                    holds.force(&key.into(), ended.nonce, u64::MAX);
+                    holds.force(&key.into(), ended.nonce, u64::MAX, &reason.into());
                 }
             }
             ended.fencing_token = self.server.token(&row, ended.fencing_token);

@@ -98,6 +98,9 @@ pub(in crate::testing) async fn a_forced_unlock_notifies_and_passes_on(
     let cause = watch.cause();
     let forced = cause == Some(LossCause::Forced) || first.capabilities().order == Order::None;
     ensure!(forced, "the cause of a forced loss is {cause:?}");
+    let note = watch.note();
+    let is_noted = note.is_some() == (cause == Some(LossCause::Forced));
+    ensure!(is_noted, "the note of a loss with the cause {cause:?} is {note:?}");
     refused!(first.unlock(&held).await, Error::NotHolder, "unlock of a forced lock");
 
     let next = waiter.granted(cx.slack(), "the waiter behind a forced lock").await?;
