@@ -8,7 +8,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable};
+use clap::{
+    CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable,
+    error::ContextKind,
+};
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
@@ -40,9 +43,9 @@ enum Command {
     /// List the keys that are held: holder, age, rest of the lease, waiters, token.
     ///
     /// The list fits 80 columns and shortens long keys; --json prints one whole object a line.
-    /// Keys come in no order, and a list is no snapshot.
+    /// Each thousand of keys is sorted, and a list is no snapshot.
     ///
-    /// Exit code: 2 after a failure.
+    /// Exit code: 2 after a failure, also if the stored value of a key is no lock.
     List(operate::ListArgs),
     /// Show who holds a key, since when, for how long, and how many wait for it.
     ///
@@ -114,9 +117,14 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let cli = match parsed {
         Ok(cli) => cli,
         // Also help and version. Clap drops output that it cannot print, and ends with 0.
-        Err(error) => {
+        Err(mut error) => {
+            let is_run = first.is_some_and(|it| it == "run");
+            if is_run {
+                // "to pass '-x' as a value, use '-- -x'", which is the command here.
+                error.remove(ContextKind::Suggested);
+            }
             output::written(error.print())?;
-            let wrong_use = if first.is_some_and(|it| it == "run") { run::WRONG_USE } else { 2 };
+            let wrong_use = if is_run { run::WRONG_USE } else { 2 };
             return Ok(ExitCode::from(if error.exit_code() == 0 { 0 } else { wrong_use }));
         }
     };

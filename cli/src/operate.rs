@@ -2,19 +2,19 @@
 
 mod text;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{collections::BTreeSet, env, ffi::OsString, process::ExitCode};
 
 use gaggle::{
-    Inspection, Locker,
-    operator::{Entry, ForcedUnlock, ListOptions, Operator},
+    Error, Inspection, Locker, Owner,
+    operator::{ForcedUnlock, ListOptions, Operator, Page},
 };
-use gaggle_strategies::limits::PAGE_MAX;
+use gaggle_strategies::limits::{LABEL_BYTES_MAX, PAGE_MAX};
 use serde_json::{Value, json};
 
-use self::text::{details, table};
+use self::text::{Table, details};
 use crate::{
     failure::Failure,
-    output::say,
+    output::{count, json, say},
     run::{Address, UrlArgs, checked_key, notice},
     verbosity::Verbosity,
 };
@@ -75,44 +75,50 @@ pub(crate) struct UnlockArgs {
 /// `gaggle list`.
 pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
     run(&args.server, async |locker| {
-        let (entries, is_cut) = entries(operator(locker), &args.prefix, args.limit).await?;
-        if args.json {
-            entries.iter().try_for_each(|entry| say(object(&entry.key, &entry.holder)))?;
-        } else if entries.is_empty() && !is_cut {
+        let options = ListOptions::default().prefix(&*args.prefix);
+        let mut options = options.limit(args.limit.clamp(1, PAGE_MAX));
+        // Two pages can have one key.
+        let (mut seen, mut unreadable, mut table) = (BTreeSet::new(), 0, Table::default());
+        loop {
+            let mut page = page(operator(locker), &options).await?;
+            let left = args.limit - seen.len();
+            page.unreadable.retain(|key| seen.insert(key.clone()));
+            page.entries.retain(|entry| seen.insert(entry.key.clone()));
+            page.entries.sort_by(|a, b| a.key.cmp(&b.key));
+            page.entries.truncate(left.saturating_sub(page.unreadable.len()));
+            unreadable += page.unreadable.len();
+            if args.json {
+                page.entries.iter().try_for_each(|it| say(json(&object(&it.key, &it.holder))))?;
+                let object = |key| json!({ "key": key, "unreadable": true });
+                page.unreadable.iter().try_for_each(|key| say(json(&object(key))))?;
+            } else if !(page.entries.is_empty() && page.unreadable.is_empty()) {
+                say(table.page(&page.entries, &page.unreadable))?;
+            }
+            if seen.len() > args.limit || seen.len() == args.limit && page.next.is_some() {
+                notice(&format!("there may be more than {} keys: give --limit", args.limit));
+                break;
+            }
+            let Some(next) = page.next else { break };
+            options = options.after(next);
+        }
+        if seen.is_empty() && !args.json {
             say("no key is held")?;
-        } else {
-            say(table(&entries))?;
         }
-        if is_cut {
-            notice(&format!("there may be more than {} keys: give --limit", args.limit));
+        if unreadable == 0 {
+            return Ok(ExitCode::SUCCESS);
         }
-        Ok(ExitCode::SUCCESS)
+        let keys = count(u32::try_from(unreadable).unwrap_or(u32::MAX), "key");
+        Err(Failure::new(format!("{keys} unreadable: the stored value is no lock")))
     })
 }
 
-/// At most `limit` entries, and whether there may be more.
-async fn entries(
-    operator: &dyn Operator,
-    prefix: &str,
-    limit: usize,
-) -> Result<(Vec<Entry>, bool), Failure> {
-    let mut options = ListOptions::default().prefix(prefix).limit(limit.clamp(1, PAGE_MAX));
-    let mut entries: Vec<Entry> = Vec::new();
-    loop {
-        let page = operator.list(options.clone()).await.map_err(|error| Failure::of(&error))?;
-        entries.extend(page.entries);
-        entries.sort_by(|a, b| a.key.cmp(&b.key));
-        // Two pages can have one key.
-        entries.dedup_by(|a, b| a.key == b.key);
-        let is_cut = entries.len() > limit || entries.len() == limit && page.next.is_some();
-        match page.next {
-            Some(next) if !is_cut => options = options.after(next),
-            _ => {
-                entries.truncate(limit);
-                return Ok((entries, is_cut));
-            }
-        }
-    }
+/// A page, which is requested again once: a pause of the server loses no listing.
+async fn page(operator: &dyn Operator, options: &ListOptions) -> Result<Page, Failure> {
+    let page = match operator.list(options.clone()).await {
+        Err(Error::Unavailable { .. } | Error::Unknown) => operator.list(options.clone()).await,
+        page => page,
+    };
+    page.map_err(|error| Failure::of(&error))
 }
 
 /// `gaggle inspect`.
@@ -122,14 +128,14 @@ pub(crate) fn inspect(args: InspectArgs) -> Result<ExitCode, Failure> {
         let found = locker.inspect(&key).await.map_err(|error| Failure::of(&error))?;
         let Some(holder) = found else {
             if args.json {
-                say(json!({ "key": key, "held": false }))?;
+                say(json(&json!({ "key": key, "held": false })))?;
             } else {
                 say(format!("{key:?} is not held"))?;
             }
             return Ok(ExitCode::from(NOT_HELD));
         };
         if args.json {
-            say(object(&key, &holder))?;
+            say(json(&object(&key, &holder)))?;
         } else {
             say(details(&key, &holder))?;
         }
@@ -148,6 +154,10 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
     let key = key(args.key)?;
     let user = env::var("USER").or_else(|_| env::var("LOGNAME")).unwrap_or_default();
     let by = if user.is_empty() { String::new() } else { format!("{user}: ") };
+    let (bytes, limit) = (args.reason.len(), LABEL_BYTES_MAX - by.len().min(LABEL_BYTES_MAX));
+    if bytes > limit {
+        return Err(Failure::new(format!("--reason has {bytes} bytes: give at most {limit}")));
+    }
     let reason = format!("{by}{}", args.reason);
     run(&args.server, async |locker| {
         let forced = operator(locker).force_unlock(&key, args.token, &reason).await;
@@ -158,10 +168,15 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
             ForcedUnlock::OtherToken(holder) => ("other token", Some(holder)),
         };
         let is_unlocked = outcome == "unlocked";
+        if is_unlocked {
+            let by = Owner::this_process(None);
+            notice(&format!("{key:?} was force-unlocked by {by}: {}", reason.escape_debug()));
+        }
         if args.json {
             let mut object = holder.map_or_else(|| json!({ "key": key }), |it| object(&key, it));
+            object["held"] = (outcome == "other token").into();
             object["outcome"] = outcome.into();
-            say(object)?;
+            say(json(&object))?;
         } else if let Some(holder) = holder.filter(|_| is_unlocked) {
             say(format!("{key:?} is unlocked, which was held:\n{}", details(&key, holder)))?;
         } else if let Some(holder) = holder {

@@ -20,6 +20,21 @@ pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()))
 }
 
+/// JSON in ASCII: a terminal obeys no character of a key or a name.
+pub(crate) fn json(value: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for character in value.to_string().chars() {
+        if character.is_ascii() && !character.is_ascii_control() {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                text += &format!("\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
 /// Treats a write to standard output as [`say`] does.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
@@ -75,6 +90,14 @@ pub(crate) fn bar(is_shown: bool, template: &str, length: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_printable_ascii() {
+        let value = serde_json::json!({ "label": "a\u{1b}\u{7f}\u{9b}\u{202e}\n\u{1f512}\"" });
+        let text = json(&value);
+        assert!(text.chars().all(|it| it.is_ascii_graphic()), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn one_is_singular() {

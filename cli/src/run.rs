@@ -16,9 +16,13 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{BootClock, Clock as _, Guard, Instant};
+use gaggle::{BootClock, Clock as _, Guard, Instant, LossCause};
 
-use self::{args::Settings, job::End, signals::Signals};
+use self::{
+    args::Settings,
+    job::{End, Reason},
+    signals::Signals,
+};
 use crate::{failure::Failure, verbosity::Verbosity};
 
 pub(crate) use self::{
@@ -60,7 +64,7 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     let end = job::run(settings, address, &guard, &mut signals).await;
     let code = match end.map_err(|error| failed("the command was not started", &error)) {
         Ok(End::Lost(reason)) => {
-            notice(&format!("{:?} {reason}", settings.key));
+            notice(&format!("{:?} {reason}{}", settings.key, cause(&guard, &reason)));
             settings.exit_lost
         }
         Ok(End::Code(code)) => {
@@ -80,6 +84,23 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     drop(guard);
     lock::close(&locker).await;
     Ok(code)
+}
+
+/// Why the lock was lost, as the end of the sentence that says so.
+fn cause(guard: &Guard, reason: &Reason) -> String {
+    if matches!(reason, Reason::MaxHold(_) | Reason::NoWatchdog) {
+        return String::new();
+    }
+    match guard.loss() {
+        None => String::new(),
+        Some(LossCause::Forced) => {
+            let note = guard.loss_note().unwrap_or_else(|| "another process".into());
+            // Both are of another process.
+            format!(": force-unlocked by {}", note.escape_debug())
+        }
+        Some(LossCause::Deadline) => ": its lease was not extended in time".into(),
+        Some(_) => ": the Redis does not have it any more".into(),
+    }
 }
 
 /// Keeps the lock until then. A signal leaves the rest of that time to the lease and returns

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     process::{Child, ChildStdout, Command, Output, Stdio},
 };
 
@@ -27,7 +28,11 @@ fn finish(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
 
 /// A job that holds its key; its first line is its fencing token.
 fn hold(url: &str, key: &str) -> (Child, BufReader<ChildStdout>, u64) {
-    let job = ["--label", "nightly", key, "--", "sh", "-c", "echo $GAGGLE_FENCING_TOKEN; sleep 60"];
+    hold_as(url, key, "nightly")
+}
+
+fn hold_as(url: &str, key: &str, label: &str) -> (Child, BufReader<ChildStdout>, u64) {
+    let job = ["--label", label, key, "--", "sh", "-c", "echo $GAGGLE_FENCING_TOKEN; sleep 60"];
     let mut command = gaggle(url, &[&["run"], &job[..]].concat());
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
@@ -100,16 +105,73 @@ fn forced_unlock_ends_the_job_of_the_holder() {
     let (code, out, err) = finish(&url, &force);
     let object: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, object["outcome"].as_str()), (Some(0), Some("unlocked")), "{out}{err}");
+    assert_eq!(object["held"], false, "{out}");
+    assert!(
+        err.contains("\"k\" was force-unlocked by") && err.contains("alice: it hangs"),
+        "{err}"
+    );
     // The holder's command is ended by its loss, long before its lease could be.
     let ended = holder.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(123), "{}", String::from_utf8_lossy(&ended.stderr));
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(123), "{err}");
+    assert!(err.contains("force-unlocked by") && err.contains("alice: it hangs"), "{err}");
     let next = waiter.wait_with_output().unwrap().stdout;
     let next: u64 = String::from_utf8(next).unwrap().trim().parse().unwrap();
     assert!(next > token);
     let (code, out, _) = finish(&url, &["unlock", "k", "--force"]);
     assert_eq!((code, out.as_str()), (Some(1), "\"k\" is not held\n"));
     let (code, out, _) = finish(&url, &["unlock", "k", "--force", "--json"]);
-    assert!(code == Some(1) && out.contains("not held"), "{out}");
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, object["outcome"].as_str()), (Some(1), Some("not held")), "{out}");
+    assert_eq!(object["held"], false, "{out}");
+    let long = "r".repeat(252);
+    let (code, _, err) = finish(&url, &["unlock", "k", "--force", "--reason", &long]);
+    assert!(code == Some(2) && err.contains("--reason has 252 bytes: give at most 249"), "{err}");
+}
+
+/// As another process has chosen them: a terminal would obey, or show another order.
+#[test]
+fn output_has_no_control_character_of_a_label() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let label = "x\u{1b}]0;pwned\u{7}\u{1b}[2J\nroot: ok\u{9b}2J\u{202e}";
+    let (holder, _output, _) = hold_as(&url, "k", label);
+    for arguments in [
+        &["list"] as &[&str],
+        &["list", "--json"],
+        &["inspect", "k"],
+        &["inspect", "k", "--json"],
+        &["run", "--try", "k", "--", "true"],
+        &["run", "--max-wait", "10ms", "k", "--", "true"],
+        &["unlock", "k", "--force", "--token", "1"],
+    ] {
+        let (_, out, err) = finish(&url, arguments);
+        let text = out + &err;
+        let is_hidden = |it: char| it.is_control() && it != '\n' || it == '\u{202e}';
+        assert!(!text.contains(is_hidden) && !text.contains("\nroot"), "{arguments:?}: {text:?}");
+    }
+    end(holder);
+}
+
+#[test]
+fn list_goes_on_behind_a_value_that_is_no_lock() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let mut client = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    for bucket in 0..16 {
+        write!(client, "SET gaggle:{{b{bucket}}}:l:zz junk\r\n").unwrap();
+        client.read_exact(&mut [0; b"+OK\r\n".len()]).unwrap();
+    }
+    let (holder, _output, token) = hold(&url, "k");
+    let (code, out, err) = finish(&url, &["list"]);
+    assert!(code == Some(2) && err.contains("1 key unreadable"), "{err}");
+    assert!(out.contains(&token.to_string()), "{out}");
+    assert!(out.lines().any(|line| line.starts_with("zz ") && line.contains("(unreadable)")));
+    let (_, out, _) = finish(&url, &["list", "--json"]);
+    assert!(out.ends_with("{\"key\":\"zz\",\"unreadable\":true}\n"), "{out}");
+    let (code, _, err) = finish(&url, &["unlock", "zz", "--force"]);
+    assert!(code == Some(2) && err.contains("\"zz\""), "{err}");
+    end(holder);
 }
 
 #[test]
@@ -119,6 +181,9 @@ fn wrong_use_is_refused_with_2() {
         ("", &["list"] as &[&str], "set GAGGLE_URL"),
         (member, &["list"], "voting member"),
         ("local:", &["inspect", "k"], "excludes no other process"),
+        ("rediss+unix:///s", &["list"], "known are redis, rediss, redis+sentinel"),
+        ("", &["list", "--url-file", "/dev/zero"], "--url-file /dev/zero: it has more than 65536"),
+        ("", &["list", "--url-file", "/etc/hostname"], "--url-file /etc/hostname: "),
         ("redis://127.0.0.1:1", &["list"], "127.0.0.1:1"),
         ("redis://127.0.0.1:1", &["inspect", ""], "0 bytes"),
         ("redis://127.0.0.1:1", &["inspect"], "<KEY>"),

@@ -173,6 +173,9 @@ fn bad_input_is_refused_before_any_request() {
         assert_eq!((code, out.as_str()), (Some(125), ""), "{arguments:?}: {err}");
         assert!(err.contains(part) && !err.contains("secret"), "{arguments:?}: {err}");
     }
+    // Behind `--` it would be the command.
+    let (code, _, err) = finish(gaggle(url, &["-x", "--", "true"]));
+    assert!(code == Some(125) && err.contains("'-x'") && !err.contains("-- -x"), "{err}");
     let mut command = gaggle("redis://127.0.0.1:1", &[]);
     command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["--", "true"]);
     let (code, _, err) = finish(command);

@@ -1,37 +1,76 @@
 //! Holders as text within 80 columns.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use comfy_table::{CellAlignment, ColumnConstraint, Row, Width, presets};
 use gaggle::{Inspection, operator::Entry};
 
-const WIDTH: usize = 80;
-const HOLDER_MAX: usize = 24;
+use crate::output::NONE;
+
+const WIDTH: u16 = 80;
+const HOLDER_MAX: u16 = 24;
+const GAP: u16 = 2;
 const HEADER: [&str; 6] = ["KEY", "HOLDER", "AGE", "LEASE", "WAITERS", "TOKEN"];
 
-/// One line a key. Long keys and holders are shortened.
-pub(super) fn table(entries: &[Entry]) -> String {
-    let mut rows = vec![HEADER.map(str::to_owned)];
-    rows.extend(entries.iter().map(|Entry { key, holder }| {
-        [
-            key.escape_debug().to_string(),
-            shortened(&holder.owner.to_string().escape_debug().to_string(), HOLDER_MAX),
-            span(holder.held_for),
-            span(holder.remaining),
-            holder.waiters.to_string(),
-            holder.fencing_token.to_string(),
-        ]
-    }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let mut widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or_default());
-    let others = widths[1..].iter().sum::<usize>() + 2 * (HEADER.len() - 1);
-    widths[0] = widths[0].min(WIDTH.saturating_sub(others).max(HEADER[0].len()));
-    let lines = rows.iter().map(|row| {
-        let [key, holder, age, lease, waiters, token] = row;
-        let [k, h, a, l, w, t] = widths;
-        let key = shortened(key, k);
-        format!("{key:k$}  {holder:h$}  {age:>a$}  {lease:>l$}  {waiters:>w$}  {token:>t$}")
-    });
-    lines.collect::<Vec<_>>().join("\n")
+/// The pages of a listing, each as wide as those before it.
+#[derive(Default)]
+pub(super) struct Table {
+    /// Empty before the first page.
+    widths: Vec<u16>,
+}
+
+impl Table {
+    /// One line a key, on the first page below a header. Long keys and holders are shortened.
+    pub(super) fn page(&mut self, entries: &[Entry], unreadable: &[Arc<str>]) -> String {
+        let mut rows = Vec::new();
+        if self.widths.is_empty() {
+            rows.push(HEADER.map(str::to_owned));
+        }
+        rows.extend(entries.iter().map(|Entry { key, holder }| {
+            [
+                key.escape_debug().to_string(),
+                holder.owner.to_string(),
+                span(holder.held_for),
+                span(holder.remaining),
+                holder.waiters.to_string(),
+                holder.fencing_token.to_string(),
+            ]
+        }));
+        rows.extend(unreadable.iter().map(|key| {
+            let key = key.escape_debug().to_string();
+            [&key, "(unreadable)", NONE, NONE, NONE, NONE].map(str::to_owned)
+        }));
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING).set_truncation_indicator("…").set_delimiter('\0');
+        table.add_rows(rows.into_iter().map(|row| {
+            let mut row = Row::from(row);
+            row.max_height(1);
+            row
+        }));
+        self.widen(&table.column_max_content_widths());
+        for (index, column) in table.column_iter_mut().enumerate() {
+            let gap = if index + 1 < HEADER.len() { GAP } else { 0 };
+            column.set_padding((0, gap));
+            column
+                .set_constraint(ColumnConstraint::Absolute(Width::Fixed(self.widths[index] + gap)));
+            if index > 1 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.trim_fmt()
+    }
+
+    /// Keeps numbers whole, and shortens keys to the rest of the line.
+    fn widen(&mut self, content: &[u16]) {
+        self.widths.resize(HEADER.len(), 0);
+        for (width, content) in self.widths.iter_mut().zip(content) {
+            *width = (*width).max(*content);
+        }
+        self.widths[1] = self.widths[1].min(HOLDER_MAX);
+        let gaps = GAP * (u16::try_from(HEADER.len()).unwrap_or_default() - 1);
+        let others = self.widths[1..].iter().sum::<u16>() + gaps;
+        self.widths[0] = self.widths[0].min(WIDTH.saturating_sub(others).max(GAP));
+    }
 }
 
 /// One line a fact, with the whole key.
@@ -41,18 +80,10 @@ pub(super) fn details(key: &str, holder: &Inspection) -> String {
         "key      {}\nholder   {}\nage      {}\nlease    {} left\nwaiters  {waiters}\n\
          token    {fencing_token}",
         key.escape_debug(),
-        owner.to_string().escape_debug(),
+        owner,
         span(*held_for),
         span(*remaining)
     )
-}
-
-/// At most `most` characters; a missing rest is shown by the last.
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// A duration in at most five characters, up to a thousand days.
@@ -86,14 +117,32 @@ mod tests {
         Entry { key: key.into(), holder }
     }
 
+    /// The columns of a line: a CJK character has two.
+    fn columns(line: &str) -> usize {
+        line.chars().map(|it| if ('\u{2e80}'..'\u{fb00}').contains(&it) { 2 } else { 1 }).sum()
+    }
+
     #[test]
     fn table_fits_80_columns() {
-        let long = "k".repeat(1_024);
-        let table = table(&[entry(&long, Some("nightly")), entry("\u{1b}[2J\n", None)]);
-        assert_eq!(table.lines().count(), 3, "{table}");
-        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
-        assert!(table.contains("23h") && table.contains("9.9s") && table.contains('…'), "{table}");
-        assert!(!table.contains('\u{1b}') && table.contains("\\u{1b}[2J\\n"), "{table}");
+        let (long, wide) = ("k".repeat(1_024), "定时".repeat(20));
+        let mut table = Table::default();
+        let first = [entry(&long, Some("nightly")), entry("\u{1b}[2J\n", None)];
+        let pages = [
+            table.page(&first, &[]),
+            table.page(&[entry(&wide, Some(&wide)), entry("k", None)], &["junk".into()]),
+        ];
+        let text = pages.join("\n");
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert!(text.contains("23h") && text.contains("9.9s") && text.contains('…'), "{text}");
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J\\n"), "{text}");
+        let token = text.lines().nth(1).unwrap().rfind("1764223000123456789").unwrap();
+        let line = text.lines().nth(4).unwrap();
+        assert_eq!(line.rfind("1764223000123456789"), Some(token - 2), "{text}");
+        assert!(
+            line.starts_with("k  ") && text.contains("junk  ") && text.contains("(unr"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! The URL of `gaggle run`: where it comes from, and how it is shown without its password.
 
-use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    env, fmt, fs,
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
 
 use gaggle::channels::url::check_login;
 use url::Url;
@@ -9,6 +14,17 @@ use super::{WRONG_USE, args::UrlArgs, notice};
 use crate::{cluster::redis_address, failure::Failure};
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
+const URL_FILE_BYTES_MAX: u64 = 64 * 1024;
+/// What `gaggle::open` opens as a Redis.
+const SCHEMES: [&str; 7] = [
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+unix",
+];
 /// The permissions of other users.
 const MODE_OF_OTHERS: u32 = 0o007;
 
@@ -24,6 +40,16 @@ pub(crate) struct Address {
 impl Address {
     /// Finds the URL in the options or in `GAGGLE_URL`, before any request is sent.
     pub(crate) fn find(args: &UrlArgs, quiet: bool) -> Result<Self, Failure> {
+        let address = Self::given(args, quiet)?;
+        if cfg!(not(feature = "tls")) && address.url.starts_with("rediss") {
+            let cure = "install it by `cargo install --path cli --features tls`";
+            let problem = format!("this gaggle was built without TLS: {cure}");
+            return Err(Failure::new(problem).with_exit_code(WRONG_USE));
+        }
+        Ok(address)
+    }
+
+    fn given(args: &UrlArgs, quiet: bool) -> Result<Self, Failure> {
         let wrong = |text: String| Failure::new(text).with_exit_code(WRONG_USE);
         if let Some(url) = &args.url {
             let address = Self::parse(&url.0)?;
@@ -37,9 +63,10 @@ impl Address {
         }
         if let Some(path) = &args.url_file {
             let name = path.display();
-            let read = fs::read_to_string(path);
-            let text = read.map_err(|error| wrong(format!("--url-file {name}: {error}")))?;
-            let address = Self::parse(text.trim())?;
+            let in_file =
+                |problem: &dyn fmt::Display| wrong(format!("--url-file {name}: {problem}"));
+            let text = read(path).map_err(|error| in_file(&error))?;
+            let address = Self::parse(text.trim()).map_err(|failure| in_file(&failure))?;
             if address.has_password() && is_open_to_others(path) {
                 let problem = "it contains a password and is open to every user";
                 let cure = format!("run `chmod 600 {name}`");
@@ -72,6 +99,9 @@ impl Address {
             let problem = format!("{scheme}: excludes no other process: give the URL of a Redis");
             return Err(wrong(&problem));
         }
+        if text.contains(':') && !SCHEMES.contains(&&*scheme) {
+            return Err(wrong(&format!("unknown scheme, known are {}", SCHEMES.join(", "))));
+        }
         check_login(text).map_err(wrong)?;
         let (one, others) = first_host(text);
         let mut public =
@@ -87,7 +117,9 @@ impl Address {
             "redis+unix" => public.path().to_owned(),
             "redis+sentinel" | "rediss+sentinel" => {
                 let host = public.host_str().unwrap_or_default();
-                format!("{} of the Sentinels {host}{others}", public.path().trim_matches('/'))
+                let port = public.port().map(|port| format!(":{port}")).unwrap_or_default();
+                let master = public.path().trim_matches('/');
+                format!("{master} of the Sentinels {host}{port}{others}")
             }
             _ => redis_address(text),
         };
@@ -141,6 +173,17 @@ fn first_host(text: &str) -> (String, String) {
     ([&text[..comma], &text[end..]].concat(), text[comma..end].to_owned())
 }
 
+/// The text of a file that holds a URL. A device may have no end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(URL_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > URL_FILE_BYTES_MAX {
+        let problem = format!("it has more than {URL_FILE_BYTES_MAX} bytes, which is no URL");
+        return Err(io::Error::other(problem));
+    }
+    Ok(text)
+}
+
 fn is_open_to_others(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.permissions().mode() & MODE_OF_OTHERS != 0)
 }
@@ -166,7 +209,7 @@ mod tests {
 
     #[test]
     fn public_url_has_no_password() {
-        const SENTINELS: &str = "m of the Sentinels h,i:8";
+        const SENTINELS: &str = "m of the Sentinels h:7,i:8";
         for (url, public, shown, secret) in [
             ("redis://a:b@h:7/2", "redis://a@h:7/2", "h:7/2", true),
             ("redis://h?queue=none", "redis://h?queue=none", "h:6379", false),

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// The exit code if the Redis cannot be used.
     #[arg(long, value_name = "N", default_value_t = 122)]
     exit_unavailable: u8,
-    /// The key, 1 to 1024 bytes of UTF-8.
+    /// The key, 1 to 1024 bytes of UTF-8; it does not begin with `-`.
     key: OsString,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
