@@ -165,7 +165,22 @@ pub struct Inspection {
     pub waiters: u64,
 }
 
-/// Why a lock can no longer be relied on.
+/// Why a lock can no longer be relied on, as a watch and the `loss` of a guard return it.
+///
+/// ```
+/// use gaggle_strategies::{KeyedMutex, Local, LockOptions, lock::LossCause};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_strategies::Error> {
+/// let mutex = Local::new();
+/// let lock = mutex.lock("orders/42", LockOptions::default()).await?;
+/// let watch = mutex.watch(&lock);
+/// let operator = mutex.operator().expect("a Local has one");
+/// operator.force_unlock("orders/42", None, "ticket 7: the job hangs").await?;
+/// assert_eq!(watch.cause(), Some(LossCause::Forced));
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {

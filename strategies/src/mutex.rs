@@ -42,7 +42,7 @@ use crate::{
 #[doc(alias = "semaphore")]
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {
-    /// Locks `key` within the `max_wait` of `options`; where that is zero, with exactly one attempt.
+    /// Locks `key` within the `max_wait` of `options`; where that is zero, with one attempt.
     ///
     /// The lease counts from before the request was sent; at least half of it remains locally when
     /// this returns.

@@ -7,7 +7,19 @@ use super::security::Security;
 use crate::tls::{TlsKeys, member};
 use crate::{ChannelError, NodeName};
 
-/// The addresses of a [`Tcp`](super::Tcp) channel.
+/// The addresses of a [`Tcp`](super::Tcp) channel, and its protection.
+///
+/// ```
+/// use gaggle_channels::{NodeName, TcpOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Without TLS, on a trusted network.
+/// let options = TcpOptions::new(NodeName::new("a")?, "10.0.0.1:7001".parse()?)
+///     .peer(NodeName::new("b")?, "10.0.0.2:7001")
+///     .insecure(true);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     pub(super) name: NodeName,
@@ -47,8 +59,9 @@ impl TcpOptions {
         self
     }
 
-    /// Speaks TLS 1.3, with these keys, to the other nodes of this cluster. Names of nodes and the
-    /// cluster's are parts of DNS names then: 1 to 63 of `a` to `z`, `0` to `9` and inner `-`.
+    /// Speaks TLS 1.3, with these keys, to the other nodes of this cluster. The names of the nodes
+    /// and of the cluster are then labels of DNS names: 1 to 63 of `a` to `z`, `0` to `9` and inner
+    /// hyphens.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, cluster: impl Into<String>, keys: TlsKeys) -> Self {
