@@ -37,6 +37,7 @@ mod proxy;
 mod redis_sentinel;
 mod redis_server;
 mod secret_urls;
+mod strangers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,6 +53,7 @@ pub use self::{
     redis_sentinel::RedisSentinel,
     redis_server::{RedisServer, redis_program},
     secret_urls::{SECRET_PARTS, secret_urls},
+    strangers::Strangers,
 };
 use crate::{Channel, ChannelError, FRAME_BYTES_MAX, NodeName, Received};
 

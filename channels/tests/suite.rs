@@ -175,17 +175,11 @@ impl Fixture for OverTls {
     async fn nodes(&self, names: &[&str]) -> Vec<Arc<dyn Channel>> {
         use gaggle_channels::tls::TlsKeys;
         let files = &self.certificates;
-        for each in names {
-            files.issue(each, &format!("{each}.member.c.gaggle"));
-        }
+        files.issue_members("c", names);
         let secret = files.write("secret", &gaggle_channels::tls::generate_secret());
         let keys = |each: &str| match self.secret {
             true => TlsKeys::Secret(secret.clone()),
-            false => TlsKeys::Files {
-                ca: files.path("ca.pem"),
-                cert: files.path(&format!("{each}.pem")),
-                key: files.path(&format!("{each}-key.pem")),
-            },
+            false => files.keys(each),
         };
         let nodes = tcp_nodes_with(names, &|options, each| options.tls("c", keys(each))).await;
         nodes.into_iter().map(|node| node as Arc<dyn Channel>).collect()

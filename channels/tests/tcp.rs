@@ -51,6 +51,22 @@ async fn received(b: &Tcp) -> Received {
     timeout(Duration::from_secs(60), b.receive()).await.unwrap().unwrap()
 }
 
+#[tokio::test]
+async fn dialled_node_of_another_name_is_refused() {
+    let listener = TcpListener::bind(loopback()).await.unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let a = Tcp::new(TcpOptions::new(name("a"), loopback()).peer(name("b"), at)).unwrap();
+    a.connect().await.unwrap();
+    let (mut wrong, _) = listener.accept().await.unwrap();
+    let mut hello = [0; HELLO_A.len()];
+    wrong.read_exact(&mut hello).await.unwrap();
+    assert_eq!(hello, HELLO_A);
+    wrong.write_all(b"\0\0\0\x08gaggle\x01z").await.unwrap();
+    let end = timeout(Duration::from_secs(10), wrong.read(&mut [0])).await.unwrap();
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    assert_eq!((a.counters().sent, a.counters().malformed), (0, 0));
+}
+
 /// Many other tasks are runnable: a `disconnect` that returned too early would be noticed.
 #[tokio::test]
 async fn disconnect_closes_accepted_sockets() {

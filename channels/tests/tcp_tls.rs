@@ -8,20 +8,22 @@ use std::{
     fmt::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, Once, PoisonError},
+    sync::{
+        Arc, Mutex, Once, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::Bytes;
 use gaggle_channels::{
     Channel, NodeName, Received, Tcp, TcpOptions,
-    testing::{Certificates, free_port},
+    testing::{Certificates, Strangers, free_port},
     tls::{TlsKeys, Validity, generate_secret},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket, TcpStream},
-    task::JoinSet,
+    net::{TcpListener, TcpStream},
     time::{Instant, sleep, timeout},
 };
 use tracing::{
@@ -88,18 +90,6 @@ fn name(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn member(name: &str) -> String {
-    format!("{name}.member.c.gaggle")
-}
-
-fn files(certificates: &Certificates, name: &str) -> TlsKeys {
-    TlsKeys::Files {
-        ca: certificates.path("ca.pem"),
-        cert: certificates.path(&format!("{name}.pem")),
-        key: certificates.path(&format!("{name}-key.pem")),
-    }
-}
-
 /// A pair of nodes: `a` dials `b`.
 struct Pair {
     a: Tcp,
@@ -161,15 +151,13 @@ fn s_client(at: SocketAddr, arguments: &[&str]) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openssl_clients_are_refused_with_the_reason() {
     let (ours, foreign) = (Certificates::new(), Certificates::new());
-    for each in ["a", "b"] {
-        ours.issue(each, &member(each));
-    }
-    foreign.issue("a", &member("a"));
-    ours.issue("z", &member("z"));
+    ours.issue_members("c", &["a", "b", "z"]);
+    foreign.issue_members("c", &["a"]);
+    let a = "a.member.c.gaggle";
     ours.issue("cluster", "a.member.other.gaggle");
-    ours.issue_for("expired", &member("a"), Validity { from: 0, until: 1_700_000_000 });
-    ours.issue_for("early", &member("a"), Validity { from: 4_102_444_800, until: 4_202_444_800 });
-    let Pair { a, b, at } = pair(["a", "b"].map(|n| files(&ours, n)), None, free_address()).await;
+    ours.issue_for("expired", a, Validity { from: 0, until: 1_700_000_000 });
+    ours.issue_for("early", a, Validity { from: 4_102_444_800, until: 4_202_444_800 });
+    let Pair { a, b, at } = pair(["a", "b"].map(|n| ours.keys(n)), None, free_address()).await;
     type Shown<'a> = Option<(&'a Certificates, &'a str)>;
     let cases: [(Shown<'_>, &str, &str); 8] = [
         (None, "-tls1_3", "the other side has no certificate"),
@@ -214,13 +202,11 @@ async fn openssl_clients_are_refused_with_the_reason() {
 async fn hello_of_another_name_than_the_certificate_is_refused() {
     record_events();
     let certificates = Certificates::new();
-    for each in ["a", "b", "c"] {
-        certificates.issue(each, &member(each));
-    }
+    certificates.issue_members("c", &["a", "b", "c"]);
     let at = free_address();
     let options = TcpOptions::new(name("c"), at).peer(name("a"), "127.0.0.1:1");
     let options = options.peer(name("b"), "127.0.0.1:1");
-    let c = Tcp::new(options.tls("c", files(&certificates, "c"))).unwrap();
+    let c = Tcp::new(options.tls("c", certificates.keys("c"))).unwrap();
     c.connect().await.unwrap();
     let keys = ["b.pem", "b-key.pem"].map(|file| certificates.path(file));
     let mut client = Command::new("openssl")
@@ -237,34 +223,43 @@ async fn hello_of_another_name_than_the_certificate_is_refused() {
     client.wait().unwrap();
 }
 
-/// Connections that send nothing, or a byte now and then, from as many addresses, again and again.
-fn flood(at: SocketAddr) -> JoinSet<()> {
-    let mut strangers = JoinSet::new();
-    for number in 0..256_u32 {
-        let address = SocketAddr::from(([127, 0, 1 + (number / 8) as u8, 1], 0));
-        strangers.spawn(async move {
-            loop {
-                let socket = TcpSocket::new_v4().unwrap();
-                socket.bind(address).unwrap();
-                let Ok(mut stream) = socket.connect(at).await else {
-                    sleep(Duration::from_millis(10)).await;
-                    continue;
-                };
-                if number % 2 == 0 {
-                    let _ = stream.read(&mut [0]).await;
-                    continue;
-                }
-                // The head of a ClientHello whose rest never comes.
-                for byte in [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3].into_iter().cycle() {
-                    let read = timeout(Duration::from_millis(100), stream.read(&mut [0])).await;
-                    if read.is_ok() || stream.write_all(&[byte]).await.is_err() {
-                        break;
-                    }
-                }
-            }
-        });
-    }
-    strangers
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dialled_node_proves_its_name() {
+    let certificates = Certificates::new();
+    certificates.issue_members("c", &["a", "b", "y"]);
+    let keys = |name| certificates.keys(name);
+    let Pair { a, at, .. } = pair([keys("a"), keys("b")], None, free_address()).await;
+    a.disconnect().await;
+    // The wrong node at the address of b.
+    let y = TcpOptions::new(name("y"), free_address()).peer(name("a"), at.to_string());
+    let y = Tcp::new(y.tls("c", keys("y"))).unwrap();
+    y.connect().await.unwrap();
+    a.add_peer(name("b"), y.local_addr().unwrap().to_string()).await;
+    a.connect().await.unwrap();
+    event("certificate is not for b.member.c.gaggle, but for y.member.c.gaggle").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stranger_is_cut_after_64_kib() {
+    let certificates = Certificates::new();
+    certificates.issue_members("c", &["a", "b"]);
+    let keys = ["a", "b"].map(|name| certificates.keys(name));
+    let Pair { b, at, .. } = pair(keys, None, free_address()).await;
+    let refused = b.counters().refused_before_authentication;
+    // A ClientHello of nearly 64 KiB in five records, which ends beyond both limits.
+    let mut hello = vec![1, 0, 0xff, 0xf0];
+    hello.resize(4 + 0xfff0, 0);
+    let records = hello.chunks(14_000).map(|part| {
+        let length = u16::try_from(part.len()).unwrap().to_be_bytes();
+        [&[22, 3, 1], &length[..], part].concat()
+    });
+    let mut stranger = TcpStream::connect(at).await.unwrap();
+    stranger.write_all(&records.collect::<Vec<_>>().concat()).await.unwrap();
+    // Before the time for its hello is over.
+    let closed = timeout(Duration::from_millis(1_500), stranger.read(&mut [0])).await;
+    assert!(closed.is_ok(), "it is still open");
+    event("refused a connection").await;
+    assert_eq!(b.counters().refused_before_authentication, refused + 1);
 }
 
 /// The memory of this process that is in no file, in KiB.
@@ -277,14 +272,12 @@ fn memory() -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flooded_node_restarts_and_is_soon_reached() {
     let certificates = Certificates::new();
-    for each in ["a", "b"] {
-        certificates.issue(each, &member(each));
-    }
-    let keys = || ["a", "b"].map(|name| files(&certificates, name));
-    let Pair { a, b, at } = pair(keys(), None, free_address()).await;
+    certificates.issue_members("c", &["a", "b"]);
+    let keys = ["a", "b"].map(|name| certificates.keys(name));
+    let Pair { a, b, at } = pair(keys, None, free_address()).await;
     frame_flows(&a, &b, "before").await;
     let before = memory();
-    let _strangers = flood(at);
+    let _strangers = Strangers::flood(at);
     sleep(Duration::from_secs(2)).await;
     b.disconnect().await;
     b.connect().await.unwrap();
@@ -304,45 +297,51 @@ async fn flooded_node_restarts_and_is_soon_reached() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_files_are_used_without_a_reconnect() {
     let (old, new) = (Certificates::new(), Certificates::new());
-    for each in ["a", "b"] {
-        old.issue(each, &member(each));
-        new.issue(each, &member(each));
+    for each in [&old, &new] {
+        each.issue_members("c", &["a", "b"]);
     }
-    let Pair { a, b, .. } = pair(["a", "b"].map(|n| files(&old, n)), None, free_address()).await;
+    let at = free_address();
+    let (through, record) = recorded(at).await;
+    let Pair { a, b, .. } = pair(["a", "b"].map(|n| old.keys(n)), Some(through), at).await;
     frame_flows(&a, &b, "before").await;
-    let copy = |file: &str| {
-        std::fs::copy(new.path(file), old.path(file)).unwrap();
-    };
+    let connections = || record.1.load(Ordering::Relaxed);
+    let before = connections();
+    let replace = |file: &str| old.replace(file, &new);
     // A key without its certificate stays out.
-    copy("b-key.pem");
+    replace("b-key.pem");
     event("new TLS keys do not fit").await;
     frame_flows(&a, &b, "the old pair is used").await;
     let dropped = a.counters().dropped_outgoing;
-    ["ca.pem", "a.pem", "a-key.pem", "b.pem"].into_iter().for_each(copy);
+    ["ca.pem", "a.pem", "a-key.pem", "b.pem"].into_iter().for_each(replace);
     event("new connections name=a").await;
     event("new connections name=b").await;
     frame_flows(&a, &b, "the connection stays up").await;
-    assert_eq!(a.counters().dropped_outgoing, dropped);
+    assert_eq!((a.counters().dropped_outgoing, connections()), (dropped, before));
     b.disconnect().await;
     b.connect().await.unwrap();
     frame_flows(&a, &b, "after a reconnect").await;
 }
 
-/// Forwards both ways, and keeps what it has forwarded.
-async fn recorded(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+/// All bytes that were forwarded, and how many connections.
+#[derive(Default)]
+struct Record(Mutex<Vec<u8>>, AtomicU32);
+
+/// Forwards both ways from the returned address.
+async fn recorded(to: SocketAddr) -> (SocketAddr, Arc<Record>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (at, record) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
-    let capture = record.clone();
+    let (at, record) = (listener.local_addr().unwrap(), Arc::<Record>::default());
+    let recording = record.clone();
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
-            let far = TcpStream::connect(to).await.unwrap();
+            let Ok(far) = TcpStream::connect(to).await else { continue };
+            recording.1.fetch_add(1, Ordering::Relaxed);
             let (near, far) = (near.into_split(), far.into_split());
             for (mut from, mut to) in [(near.0, far.1), (far.0, near.1)] {
-                let capture = capture.clone();
+                let recording = recording.clone();
                 tokio::spawn(async move {
                     let mut buffer = vec![0; 65_536];
                     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-                        capture.lock().unwrap().extend(&buffer[..read]);
+                        recording.0.lock().unwrap().extend(&buffer[..read]);
                         if to.write_all(&buffer[..read]).await.is_err() {
                             break;
                         }
@@ -363,7 +362,7 @@ async fn a_capture_contains_neither_secret_nor_frame() {
     let Pair { a, b, .. } = pair([keys(), keys()], Some(through), at).await;
     frame_flows(&a, &b, "the text of a frame").await;
     frame_flows(&b, &a, "and of a reply").await;
-    let capture = record.lock().unwrap().clone();
+    let capture = record.0.lock().unwrap().clone();
     assert!(capture.len() > 1_000, "{} bytes", capture.len());
     let raw = openssl_base64(&secret);
     assert_eq!(raw.len(), 32);

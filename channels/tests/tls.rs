@@ -18,47 +18,18 @@ use gaggle_channels::{
     tls::{TlsClient, TlsFiles, TlsKeys, Validity},
 };
 
-/// A directory that is removed at the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gaggle-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, content: &str, mode: u32) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        path
-    }
-
-    /// A self-signed certificate and its key.
-    fn self_signed(&self, name: &str, authority: bool) -> (PathBuf, PathBuf) {
-        let (cert, key) =
-            (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
-        let constraint = if authority { "TRUE" } else { "FALSE" };
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=test", "-addext"])
-            .arg(format!("basicConstraints=critical,CA:{constraint}"))
-            .args([Path::new("-keyout"), &key, Path::new("-out"), &cert])
-            .output()
-            .expect("openssl is installed");
-        assert!(made.status.success(), "{made:?}");
-        (cert, key)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A self-signed certificate and its key, made by `openssl`.
+fn self_signed(directory: &Certificates, name: &str, authority: bool) -> (PathBuf, PathBuf) {
+    let [cert, key] = ["", "-key"].map(|part| directory.path(&format!("{name}{part}.pem")));
+    let constraint = if authority { "TRUE" } else { "FALSE" };
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=test", "-addext"])
+        .arg(format!("basicConstraints=critical,CA:{constraint}"))
+        .args([Path::new("-keyout"), &key, Path::new("-out"), &cert])
+        .output()
+        .expect("openssl is installed");
+    assert!(made.status.success(), "{made:?}");
+    (cert, key)
 }
 
 /// The option and the problem.
@@ -71,11 +42,11 @@ fn refused(files: &TlsFiles) -> (&'static str, String) {
 
 #[test]
 fn unusable_files_are_refused_by_option_and_cure() {
-    let directory = Directory::new("tls-files");
-    let (ca, ca_key) = directory.self_signed("ca", true);
-    let (leaf, leaf_key) = directory.self_signed("leaf", false);
-    let text = directory.write("text", "no PEM", 0o600);
-    let half = directory.write("half", "-----BEGIN CERTIFICATE-----\nMIIB", 0o600);
+    let directory = Certificates::new();
+    let (ca, ca_key) = self_signed(&directory, "root", true);
+    let (leaf, leaf_key) = self_signed(&directory, "leaf", false);
+    let text = directory.write("text", "no PEM");
+    let half = directory.write("half", "-----BEGIN CERTIFICATE-----\nMIIB");
     let missing = directory.path("missing");
     let files = |ca: &PathBuf, cert: Option<&PathBuf>, key: Option<&PathBuf>| TlsFiles {
         ca: Some(ca.clone()),
@@ -86,7 +57,7 @@ fn unusable_files_are_refused_by_option_and_cure() {
     TlsClient::new(&files(&ca, Some(&leaf), Some(&leaf_key))).unwrap();
     let cases = [
         (files(&missing, None, None), "tls_ca", "No such file"),
-        (files(&directory.0, None, None), "tls_ca", "it is no file"),
+        (files(&directory.path(""), None, None), "tls_ca", "it is no file"),
         (files(&text, None, None), "tls_ca", "no certificate in PEM form"),
         (files(&half, None, None), "tls_ca", "malformed PEM"),
         (files(&leaf, None, None), "tls_ca", "none of its certificates is one of an authority"),
@@ -119,18 +90,6 @@ fn name(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn member(name: &str) -> String {
-    format!("{name}.member.c.gaggle")
-}
-
-fn files(certificates: &Certificates, name: &str) -> TlsKeys {
-    TlsKeys::Files {
-        ca: certificates.path("ca.pem"),
-        cert: certificates.path(&format!("{name}.pem")),
-        key: certificates.path(&format!("{name}-key.pem")),
-    }
-}
-
 /// The option and the problem.
 fn keys_refused(node: &str, cluster: &str, keys: TlsKeys) -> (&'static str, String) {
     let options = TcpOptions::new(name(node), (Ipv4Addr::LOCALHOST, 0).into());
@@ -143,12 +102,11 @@ fn keys_refused(node: &str, cluster: &str, keys: TlsKeys) -> (&'static str, Stri
 #[test]
 fn unusable_keys_are_refused_by_option_and_cure() {
     let (ours, foreign) = (Certificates::new(), Certificates::new());
-    for each in ["a", "b"] {
-        ours.issue(each, &member(each));
-    }
-    foreign.issue("a", &member("a"));
-    ours.issue_for("expired", &member("a"), Validity { from: 0, until: 1_700_000_000 });
-    ours.issue_for("early", &member("a"), Validity { from: 4_102_444_800, until: 4_202_444_800 });
+    ours.issue_members("c", &["a", "b"]);
+    foreign.issue_members("c", &["a"]);
+    let dns_name = "a.member.c.gaggle";
+    ours.issue_for("expired", dns_name, Validity { from: 0, until: 1_700_000_000 });
+    ours.issue_for("early", dns_name, Validity { from: 4_102_444_800, until: 4_202_444_800 });
     let secret =
         |bytes: usize| TlsKeys::Secret(ours.write(&format!("secret-{bytes}"), &"x".repeat(bytes)));
     let mixed = |ca: PathBuf, cert: &str, key: &str| TlsKeys::Files {
@@ -168,8 +126,8 @@ fn unusable_keys_are_refused_by_option_and_cure() {
             "tls_cert",
             "not signed by",
         ),
-        ("a", "other", files(&ours, "a"), "tls_cert", "is not for a.member.other.gaggle"),
-        ("b", "c", files(&ours, "a"), "tls_cert", "is not for b.member.c.gaggle"),
+        ("a", "other", ours.keys("a"), "tls_cert", "is not for a.member.other.gaggle"),
+        ("b", "c", ours.keys("a"), "tls_cert", "is not for b.member.c.gaggle"),
         ("a", "c", mixed(ca(), "expired.pem", "expired-key.pem"), "tls_cert", "expired at 2023"),
         ("a", "c", mixed(ca(), "early.pem", "early-key.pem"), "tls_cert", "this machine's clock?"),
         ("a", "c", mixed(ca(), "ca.pem", "ca-key.pem"), "tls_cert", "used as one's own"),
@@ -190,12 +148,12 @@ fn unusable_keys_are_refused_by_option_and_cure() {
     assert_eq!(field, "secret_file");
     assert!(shown.contains(&format!("chmod 600 {}", path.display())), "{shown}");
     let everywhere = |node| TcpOptions::new(name(node), "0.0.0.0:0".parse().unwrap());
-    assert!(Tcp::new(everywhere("a").tls("c", files(&ours, "a"))).is_ok());
+    assert!(Tcp::new(everywhere("a").tls("c", ours.keys("a"))).is_ok());
     for (options, option) in [
         (everywhere("a").insecure(true), "insecure"),
         (everywhere("a").peer(name("B"), "127.0.0.1:1"), "peers"),
     ] {
-        let error = Tcp::new(options.tls("c", files(&ours, "a"))).unwrap_err();
+        let error = Tcp::new(options.tls("c", ours.keys("a"))).unwrap_err();
         assert!(
             matches!(error, ChannelError::InvalidOptions { field, .. } if field == option),
             "{error}"

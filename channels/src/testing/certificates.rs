@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use crate::tls::TlsKeys;
 use crate::tls::{Authority, Issued, Validity};
 
 /// How long a certificate of a test is valid.
@@ -53,6 +54,47 @@ impl Certificates {
     /// As [`issue`](Self::issue), valid at another time.
     pub fn issue_for(&self, file: &str, dns_name: &str, validity: Validity) {
         write(&self.directory, file, &self.authority.issue(dns_name, validity));
+    }
+
+    /// Writes the certificates of members of a cluster, under their names.
+    ///
+    /// # Panics
+    ///
+    /// If a name cannot be in a certificate.
+    pub fn issue_members(&self, cluster: &str, names: &[&str]) {
+        for name in names {
+            self.issue(name, &crate::tls::member_dns_name(name, cluster).unwrap());
+        }
+    }
+
+    /// The keys that were issued as `file`.
+    #[must_use]
+    pub fn keys(&self, file: &str) -> TlsKeys {
+        let [ca, cert, key] = self.paths(file);
+        TlsKeys::Files { ca, cert, key }
+    }
+
+    /// The same as options of a URL.
+    #[must_use]
+    pub fn url_options(&self, file: &str) -> String {
+        let [ca, cert, key] = self.paths(file).map(|path| path.display().to_string());
+        format!("tls_ca={ca}&tls_cert={cert}&tls_key={key}")
+    }
+
+    fn paths(&self, file: &str) -> [PathBuf; 3] {
+        ["ca.pem".into(), format!("{file}.pem"), format!("{file}-key.pem")]
+            .map(|name: String| self.path(&name))
+    }
+
+    /// Replaces the file of this name by that of another directory at once, as `mv` does.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    pub fn replace(&self, name: &str, by: &Self) {
+        let beside = self.path(&format!("{name}.new"));
+        fs::copy(by.path(name), &beside).unwrap();
+        fs::rename(beside, self.path(name)).unwrap();
     }
 
     /// Writes a file that only this user can read.

@@ -159,3 +159,19 @@ fn random<const N: usize>() -> [u8; N] {
 pub fn generate_secret() -> String {
     der::base64(&random::<32>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authority_differs_by_secret_and_cluster() {
+        let key = |secret: &str, cluster: &str| {
+            let authority = Authority::from_secret(secret.as_bytes(), cluster);
+            authority.key.public_key().as_ref().to_vec()
+        };
+        assert_eq!(key("s", "c"), key("s", "c"));
+        assert_ne!(key("s", "c"), key("t", "c"));
+        assert_ne!(key("s", "c"), key("s", "d"));
+    }
+}
