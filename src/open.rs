@@ -40,6 +40,8 @@ use crate::Locker;
 /// | `rediss://…` | the same over TLS, with the feature `tls` |
 /// | `redis+sentinel://[user[:password]@]s1,s2:26380,…/MASTER[/db]` | [`Redis`] by its Sentinels |
 /// | `rediss+sentinel://…` | the same over TLS |
+/// | `redis+cluster://[user[:password]@]h1:7000,h2:7000,…` | [`Redis`] in a Redis Cluster |
+/// | `rediss+cluster://…` | the same over TLS |
 /// | `redis+unix:///path/of/socket` | [`Redis`] over a Unix socket |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that all URLs of the cluster share |
 /// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
@@ -51,8 +53,7 @@ use crate::Locker;
 /// [`Raft`]: gaggle_strategies::Raft
 ///
 /// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for
-/// characters that a URL cannot contain. Options of `redis:`, `rediss:`,
-/// `redis+sentinel:`, `rediss+sentinel:` and `redis+unix:`
+/// characters that a URL cannot contain. Options of all URLs of [`Redis`]
 ///
 /// | option | default | meaning |
 /// |---|---|---|

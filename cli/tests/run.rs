@@ -165,6 +165,7 @@ fn bad_input_is_refused_before_any_request() {
         (&["--url", "local:", "k", "--", "true"], "excludes no other process"),
         (&["--url", "noop:", "k", "--", "true"], "excludes no other process"),
         (&["--url", member, "k", "--", "true"], "voting member"),
+        (&["--url", "redis+cluster://h,i/1", "k", "--", "true"], "only the database 0"),
         (&["--url", "redis+sentinel://h", "k", "--", "true"], "the path is not /MASTER"),
         (&["--url", "redis://h?queue=lifo", "k", "--", "true"], "option queue"),
         (&["--url", "h:secret@", "k", "--", "true"], "unknown scheme"),

@@ -16,10 +16,12 @@ pub(super) fn parse(
     options: &Options,
 ) -> Result<RedisOptions, OpenError> {
     let kind = options.scheme.kind;
-    if !hosts.is_empty() && !matches!(kind, Kind::Sentinel { .. }) {
+    if !hosts.is_empty() && !matches!(kind, Kind::Sentinel { .. } | Kind::Cluster { .. }) {
         return Err(options.scheme.invalid_url("it has several hosts"));
     }
-    if cfg!(not(feature = "tls")) && matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true }) {
+    let tls =
+        matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true } | Kind::Cluster { tls: true });
+    if cfg!(not(feature = "tls")) && tls {
         return Err(OpenError::FeatureOff { scheme: "rediss", feature: "tls" });
     }
     let (server, master) = match kind {
@@ -39,8 +41,15 @@ pub(super) fn parse(
     if let Some(master) = master {
         redis = sentinels(redis, master, url, hosts, options)?;
     }
+    if let Kind::Cluster { .. } = kind {
+        if !matches!(url.path(), "" | "/" | "/0") {
+            return Err(options.scheme.invalid_url("a Cluster has only the database 0"));
+        }
+        check_hosts(options.scheme, hosts, "a node of the Cluster")?;
+        redis = redis.cluster(hosts.iter().skip(1));
+    }
     #[cfg(feature = "tls")]
-    if matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true }) {
+    if tls {
         let path = |option| options.text(option).map(Into::into);
         let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
         redis = redis.tls(gaggle_channels::tls::TlsFiles { ca, cert, key });
@@ -102,18 +111,24 @@ fn sentinels(
         None => url.host_str().unwrap_or_default().to_owned(),
     };
     let hosts = if hosts.is_empty() { vec![first()] } else { hosts.to_vec() };
-    for host in &hosts {
-        let is_host = Url::parse(&format!("redis://{host}"))
-            .is_ok_and(|url| url.has_host() && !has_user(&url) && !host.is_empty());
-        if !is_host {
-            return Err(scheme.invalid_url("a Sentinel is no host or host:port"));
-        }
-    }
+    check_hosts(scheme, &hosts, "a Sentinel")?;
     let redis = redis.sentinels(master, hosts);
     match (options.text("sentinel_user"), options.text("sentinel_password")) {
         (Some(_), None) => Err(scheme.missing("sentinel_password")),
         (_, None) => Ok(redis),
         (user, Some(password)) => Ok(redis.sentinel_login(user, password)),
+    }
+}
+
+/// Checks that each is a host with or without a port; `what` names one.
+fn check_hosts(scheme: &Scheme, hosts: &[String], what: &str) -> Result<(), OpenError> {
+    let is_host = |host: &String| {
+        Url::parse(&format!("redis://{host}"))
+            .is_ok_and(|url| url.has_host() && !has_user(&url) && !host.is_empty())
+    };
+    match hosts.iter().all(is_host) {
+        true => Ok(()),
+        false => Err(scheme.invalid_url(format!("{what} is no host or host:port"))),
     }
 }
 

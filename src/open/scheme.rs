@@ -26,6 +26,10 @@ pub(super) enum Kind {
     Sentinel {
         tls: bool,
     },
+    /// The master of a Cluster, over TCP or, if `tls`, over TLS.
+    Cluster {
+        tls: bool,
+    },
     /// One Redis over a Unix socket.
     RedisSocket,
     Member(Policy, Transport),
@@ -104,6 +108,18 @@ pub(super) const SCHEMES: &[Scheme] = &[
             "tls_name"
         ],
         example: "rediss+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "redis+cluster",
+        kind: Kind::Cluster { tls: false },
+        options: redis_options![],
+        example: "redis+cluster://h1:7000,h2:7000,h3:7000?queue=fifo&namespace=gaggle",
+    },
+    Scheme {
+        name: "rediss+cluster",
+        kind: Kind::Cluster { tls: true },
+        options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
+        example: "rediss+cluster://h1:7000,h2:7000,h3:7000?queue=fifo&namespace=gaggle",
     },
     Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
     Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
@@ -197,6 +213,7 @@ impl Scheme {
             Kind::Redis
                 | Kind::RedisTls
                 | Kind::Sentinel { .. }
+                | Kind::Cluster { .. }
                 | Kind::Member(_, Transport::Redis)
         )
     }

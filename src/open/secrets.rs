@@ -76,6 +76,8 @@ proptest! {
             format!("rediss://{user}:{pass}@h/2?tls_name=h"),
             format!("redis+sentinel://{user}:{pass}@a:1,b/m/2?sentinel_password={pass}"),
             format!("rediss+sentinel://h/m?sentinel_user={user}&sentinel_password={pass}"),
+            format!("redis+cluster://{user}:{pass}@a:1,b?queue=none"),
+            format!("rediss+cluster://{user}:{pass}@h?tls_name=h"),
             format!("redis+unix:///run/r.sock?user={user}&pass={pass}"),
             format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
         ] {

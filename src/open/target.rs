@@ -55,13 +55,19 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         Kind::Local => Ok(Target::Local),
         Kind::Noop => Ok(Target::Noop),
         #[cfg(feature = "redis")]
-        Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {
+        Kind::Redis
+        | Kind::RedisTls
+        | Kind::RedisSocket
+        | Kind::Sentinel { .. }
+        | Kind::Cluster { .. } => {
             redis::parse(&url, &hosts, &options).map(Box::new).map(Target::Redis)
         }
         #[cfg(not(feature = "redis"))]
-        Kind::Redis | Kind::RedisTls | Kind::RedisSocket | Kind::Sentinel { .. } => {
-            Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" })
-        }
+        Kind::Redis
+        | Kind::RedisTls
+        | Kind::RedisSocket
+        | Kind::Sentinel { .. }
+        | Kind::Cluster { .. } => Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" }),
         #[cfg(feature = "raft")]
         Kind::Member(policy, transport) => {
             Member::parse(&url, &options, policy, transport).map(Box::new).map(Target::Member)

@@ -7,14 +7,17 @@
 //!   publications. `waiters`: the waiters of this process, and when each is checked.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
 //!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `sentinel`:
-//!   the way to a master that Sentinels watch. `way`: which of them. `server`: whose address and
-//!   login. `handshake`: whether the server can hold locks.
+//!   the way to a master that Sentinels watch. `cluster`: the way to the master of a slot. `ask`:
+//!   the questions of both. `way`: which of them. `server`: whose address and login. `handshake`:
+//!   whether the server can hold locks.
 //!
 //! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
 //! reply. A waiter is queued by it, and granted by a publication, or by the reply to an UNLOCK of
 //! the same process. Checks, which are POLLs, find lost grants, and are the process's sign of life.
 
+mod ask;
 mod backend;
+mod cluster;
 mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
@@ -116,6 +119,7 @@ use crate::{
 /// | `gaggle:{b7}:a:<key>` | the requests of the waiters | with the queue |
 /// | `gaggle:{b7}:g:<key>` | a holder from the queue | at its unlock, or `nonce_memory` later |
 ///
+/// In a Cluster they begin with `{gaggle}:b7:`, so that one node has all of them.
 /// Publications go to `gaggle:p:<process>`. Without a queue ([`Queue::None`]) a waiter retries
 /// every 150 to 300 ms; it never overtakes processes that queue.
 #[doc(alias = "redlock")]

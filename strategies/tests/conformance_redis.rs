@@ -1,6 +1,7 @@
 //! Goal: the Redis strategy passes the conformance suite, wherever the Redis runs.
 //! Method: the suite's 41 cases over a `redis-server` of the test's own, in plain text and over
-//! TLS, directly and by three Sentinels; "down" is killed, and comes back empty.
+//! TLS, directly, by three Sentinels and in a Cluster of six nodes; "down" is killed, and comes
+//! back empty.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -14,7 +15,11 @@ use gaggle_strategies::{
     KeyedMutex, Queue, Redis, RedisOptions,
     testing::{self, Fixture, Lacking, Report},
 };
-use redis_support::{Server, by_sentinels, replied};
+use redis_support::{
+    Server, by_sentinels,
+    cluster::{Cluster, eventually},
+    replied,
+};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 /// The cases that need the server for themselves: they count what it keeps, load it or end it.
@@ -41,35 +46,35 @@ impl Processes {
     fn elsewhere(server: Server, options: RedisOptions) -> Self {
         Self { keys: 10_000, ..Self::new(server, options) }
     }
+}
 
-    /// Runs the suite. Cases with keys of their own run at the same time.
-    async fn report(self) -> Report {
-        if env::var_os(testing::CASE_VARIABLE).is_some() {
-            return testing::run(&self).await;
-        }
-        let (fixture, mut others) = (Arc::new(self), JoinSet::new());
-        let limit = Arc::new(Semaphore::new(AT_ONCE));
-        for number in testing::cases().map(|case| case.number) {
-            let (fixture, limit) = (fixture.clone(), limit.clone());
-            if !ALONE.contains(&number) {
-                others.spawn(async move {
-                    let _permit = limit.acquire().await;
-                    testing::run_case(&*fixture, number).await
-                });
-            }
-        }
-        let mut cases = others.join_all().await;
-        for number in ALONE {
-            cases.push(testing::run_case(&*fixture, number).await);
-        }
-        Report { strategy: "redis", cases }
+/// Runs the suite. Cases with keys of their own run at the same time.
+async fn report_of(fixture: impl Fixture + 'static) -> Report {
+    if env::var_os(testing::CASE_VARIABLE).is_some() {
+        return testing::run(&fixture).await;
     }
+    let (fixture, mut others) = (Arc::new(fixture), JoinSet::new());
+    let limit = Arc::new(Semaphore::new(AT_ONCE));
+    for number in testing::cases().map(|case| case.number) {
+        let (fixture, limit) = (fixture.clone(), limit.clone());
+        if !ALONE.contains(&number) {
+            others.spawn(async move {
+                let _permit = limit.acquire().await;
+                testing::run_case(&*fixture, number).await
+            });
+        }
+    }
+    let mut cases = others.join_all().await;
+    for number in ALONE {
+        cases.push(testing::run_case(&*fixture, number).await);
+    }
+    Report { strategy: "redis", cases }
+}
 
-    async fn assert_passed(self) {
-        let report = self.report().await;
-        report.assert_passed();
-        report.assert_not_applicable(&[27]);
-    }
+async fn assert_passed(fixture: impl Fixture + 'static) {
+    let report = report_of(fixture).await;
+    report.assert_passed();
+    report.assert_not_applicable(&[27]);
 }
 
 #[async_trait]
@@ -111,7 +116,7 @@ impl Fixture for Processes {
 async fn redis_passes_the_suite() {
     let server = Server::start().await;
     let options = server.options();
-    Processes::new(server, options).assert_passed().await;
+    assert_passed(Processes::new(server, options)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +124,58 @@ async fn redis_by_sentinels_passes_the_suite() {
     let server = Server::start().await;
     let sentinels = [(); 3].map(|()| RedisSentinel::start(server.port()));
     replied(&sentinels).await;
-    Processes::elsewhere(server, by_sentinels(&sentinels)).assert_passed().await;
+    assert_passed(Processes::elsewhere(server, by_sentinels(&sentinels))).await;
+}
+
+/// The shard of the slot is the backend.
+struct InCluster(Cluster);
+
+impl InCluster {
+    /// Its master and its replica.
+    fn shard(&self) -> [&Server; 2] {
+        [&self.0.nodes[self.0.owner()], self.0.replica(self.0.owner())]
+    }
+}
+
+#[async_trait]
+impl Fixture for InCluster {
+    async fn open(&self) -> Arc<dyn KeyedMutex> {
+        Arc::new(Redis::open(self.0.options_from(0)).await.unwrap())
+    }
+
+    async fn residue(&self) -> Option<u64> {
+        Some(self.shard()[0].residue().await.len() as u64)
+    }
+
+    fn keys(&self) -> usize {
+        10_000
+    }
+
+    async fn backend_down(&self) -> Result<(), Lacking> {
+        // The replica first: it would be promoted.
+        self.shard().into_iter().rev().for_each(Server::down);
+        Ok(())
+    }
+
+    async fn backend_up(&self) -> Result<(), Lacking> {
+        for server in self.shard() {
+            server.up().await;
+        }
+        for server in self.shard() {
+            eventually(server, &["CLUSTER", "INFO"], "cluster_state:ok").await;
+        }
+        Ok(())
+    }
+
+    async fn restart_backend(&self) -> Result<(), Lacking> {
+        self.backend_down().await?;
+        self.backend_up().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_cluster_passes_the_suite() {
+    assert_passed(InCluster(Cluster::start().await)).await;
 }
 
 #[cfg(feature = "tls")]
@@ -134,7 +190,7 @@ mod tls {
         let (certificates, port) = (Certificates::new(), free_port());
         let server = Server::start_tls(&certificates, port);
         let options = RedisOptions::new(format!("rediss://localhost:{port}"));
-        Processes::elsewhere(server, options.tls(trust(&certificates))).assert_passed().await;
+        assert_passed(Processes::elsewhere(server, options.tls(trust(&certificates)))).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,7 +201,7 @@ mod tls {
         replied(&sentinels).await;
         // The Sentinels name an IP address.
         let options = by_sentinels(&sentinels).tls(trust(&certificates)).tls_name("localhost");
-        Processes::elsewhere(server, options).assert_passed().await;
+        assert_passed(Processes::elsewhere(server, options)).await;
     }
 }
 
@@ -158,7 +214,7 @@ async fn redis_without_queue_fails_only_fairness() {
     let options = server.options().queue(Queue::None);
     // A thousand that each look every 225 ms are no queue but a storm.
     let fixture = Processes { waiters: 30, ..Processes::new(server, options) };
-    let report = fixture.report().await;
+    let report = report_of(fixture).await;
     let failed: Vec<u8> = report.failed().into_iter().filter(|case| *case != FAIRNESS).collect();
     assert!(failed.is_empty() && report.untried().is_empty(), "{report}");
 }

@@ -121,6 +121,7 @@ impl Address {
                 let master = public.path().trim_matches('/');
                 format!("{master} of the Sentinels {host}{port}{others}")
             }
+            "redis+cluster" | "rediss+cluster" => redis_address(&one) + &others,
             _ => redis_address(text),
         };
         let mut public = String::from(public);
@@ -220,6 +221,8 @@ mod tests {
                 SENTINELS,
                 true,
             ),
+            ("redis+cluster://a:b@h:7,i:8", "redis+cluster://a@h:7,i:8", "h:7,i:8", true),
+            ("rediss+cluster://h,i:8/", "rediss+cluster://h,i:8/", "h:6379,i:8", false),
             ("redis+unix:///r.sock?db=1&pass=x", "redis+unix:///r.sock?db=1", "/r.sock", true),
         ] {
             let address = Address::parse(url).map_err(|failure| failure.to_string()).unwrap();

@@ -77,6 +77,7 @@ impl Backend {
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             forced: encoder.forced_topic(),
             allow_eviction: options.allow_eviction,
+            key: encoder.slot_key().map(str::to_owned),
         };
         let settings = Settings::new(&info, handshake, options.clone());
         let connection = Connection::new(dial, settings, Ids::new(draws.draw()), now);

@@ -1,5 +1,7 @@
 //! Every decoder of the Redis strategy, fed with bytes.
 
+use redis::Value;
+
 use super::protocol;
 use crate::Nonce;
 
@@ -18,6 +20,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         protocol::time(&value).is_some(),
         protocol::master(value.clone()).is_some(),
         protocol::scanned(value.clone()).is_ok(),
+        protocol::slot_and_nodes([Value::Int(7), value.clone()]).is_ok(),
         protocol::inspected(value).is_ok(),
     ];
     taken.into_iter().map(u32::from).sum()

@@ -29,16 +29,20 @@ pub(crate) enum ConnectionError {
          accept lost locks by allow_eviction=true"
     )]
     Evicts { address: String, policy: String },
-    #[error(
-        "Redis at {address} is a node of a Cluster, which cannot hold all keys: give the URL of a \
-         Redis without cluster-enabled, redis://HOST:PORT"
-    )]
+    #[error("Redis at {address} is a node of a Cluster: write redis+cluster://{address}")]
     Cluster { address: String },
+    #[error("Redis at {address} is no node of a Cluster: write redis://{address}")]
+    NoCluster { address: String },
+    #[error(
+        "the Redis Cluster of {address} does not serve: {reason}; redis-cli --cluster check \
+         finds the cause"
+    )]
+    ClusterDown { address: String, reason: String },
     #[error(
         "the server at {address} is a Sentinel, which holds no keys: write redis+sentinel://{address}/MASTER"
     )]
     Sentinel { address: String },
-    #[error("the server at {address} speaks TLS: write rediss://{address}")]
+    #[error("the server at {address} speaks TLS: write rediss in place of redis")]
     Tls { address: String },
     #[cfg(feature = "tls")]
     #[error(
@@ -87,9 +91,9 @@ impl ConnectionError {
     fn kind(&self) -> UnavailableKind {
         match self {
             // A failover can make it a master.
-            Self::Refused { permanent: false, .. } | Self::Replica { .. } => {
-                UnavailableKind::Refused
-            }
+            Self::Refused { permanent: false, .. }
+            | Self::Replica { .. }
+            | Self::ClusterDown { .. } => UnavailableKind::Refused,
             Self::Unreachable { .. }
             | Self::NoSentinel { .. }
             | Self::Timeout { .. }
@@ -117,10 +121,10 @@ impl Refusal {
     pub(super) fn of(code: &str) -> Self {
         match code {
             "NOSCRIPT" => Self::NoScript,
-            "READONLY" | "MASTERDOWN" => Self::OfConnection,
-            "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM" | "NOREPLICAS" | "MISCONF" => {
-                Self::Passing
-            }
+            "READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN" => Self::OfConnection,
+            // The slot of a Cluster migrates. Until its end neither node has all keys of a script.
+            "ASK" | "TRYAGAIN" => Self::Passing,
+            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Passing,
             _ => Self::Permanent,
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct Handshake {
     /// Where force-unlocks are published, read together with `topic`.
     pub(super) forced: String,
     pub(super) allow_eviction: bool,
+    /// In a Cluster: a key, which the server must serve.
+    pub(super) key: Option<String>,
 }
 
 impl Handshake {
@@ -38,6 +40,9 @@ impl Handshake {
             ("INFO", command(&["INFO", "replication"])),
             ("TIME", command(&["TIME"])),
         ];
+        if let Some(key) = &self.key {
+            commands.push(("GET", command(&["GET", key])));
+        }
         if let Some(topic) = &self.topic {
             for topic in [topic, &self.forced] {
                 commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
@@ -71,8 +76,12 @@ impl Handshake {
     ) -> Result<Value, ConnectionError> {
         match reply {
             Ok(Value::ServerError(error)) => {
+                let (address, reason) = (self.address.clone(), server_reason(&error));
+                if error.code() == "CLUSTERDOWN" {
+                    return Err(ConnectionError::ClusterDown { address, reason });
+                }
                 let permanent = Refusal::of(error.code()) == Refusal::Permanent;
-                Err(self.refused(command, server_reason(&error), permanent))
+                Err(self.refused(command, reason, permanent))
             }
             Ok(value) => Ok(value),
             Err(error) => Err(ConnectionError::Unreachable {
@@ -103,7 +112,9 @@ impl Handshake {
     fn check_mode(&self, info: &str) -> Result<(), ConnectionError> {
         let address = || self.address.clone();
         match field(info, "redis_mode") {
-            Some("cluster") => Err(ConnectionError::Cluster { address: address() }),
+            Some("cluster") if self.key.is_none() => {
+                Err(ConnectionError::Cluster { address: address() })
+            }
             Some("sentinel") => Err(ConnectionError::Sentinel { address: address() }),
             _ => Ok(()),
         }
@@ -149,6 +160,7 @@ mod tests {
             topic: None,
             forced: String::new(),
             allow_eviction: false,
+            key: None,
         };
         let policy = |policy: &str| {
             handshake.check_policy(&format!("used:1\r\nmaxmemory_policy:{policy}\r\n"))
@@ -168,6 +180,8 @@ mod tests {
         handshake.check_version("redis_version:6.2.14\r\n").unwrap_err();
         handshake.check_mode("redis_mode:standalone\r\n").unwrap();
         handshake.check_mode("redis_mode:cluster\r\n").unwrap_err();
+        let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
+        clustered.check_mode("redis_mode:cluster\r\n").unwrap();
         handshake.check_role("role:master\r\n").unwrap();
         handshake.check_role("role:slave\r\n").unwrap_err();
     }

@@ -3,8 +3,7 @@
 use redis::Cmd;
 
 /// How many buckets the keys are spread over. It is fixed: processes that counted differently
-/// would not see each other's locks. Each bucket has one token counter, and one hash tag, so that
-/// everything of a key lies in one slot of a Redis Cluster.
+/// would not see each other's locks. Each bucket has one token counter.
 pub(crate) const BUCKETS: usize = 16;
 
 /// The bucket of a key: FNV-1a, so that it is the same in every process and version.
@@ -20,6 +19,9 @@ pub(super) fn bucket(key: &str) -> usize {
 #[derive(Debug)]
 pub(super) struct Names {
     namespace: String,
+    /// What stands before and after the number of a bucket.
+    before: String,
+    after: &'static str,
     buckets: Vec<BucketNames>,
 }
 
@@ -33,12 +35,23 @@ struct BucketNames {
 }
 
 impl Names {
-    pub(super) fn new(namespace: &str) -> Self {
+    /// In a Cluster the namespace is the hash tag, so that all keys are in one slot.
+    pub(super) fn new(namespace: &str, in_cluster: bool) -> Self {
+        let (before, after) = match in_cluster {
+            false => (format!("{namespace}:{{b"), "}:"),
+            true => (format!("{{{namespace}}}:b"), ":"),
+        };
         let buckets = (0..BUCKETS).map(|bucket| {
-            let prefix = format!("{namespace}:{{b{bucket}}}:");
+            let prefix = format!("{before}{bucket}{after}");
             BucketNames { tokens: format!("{prefix}t"), nonces: format!("{prefix}x"), prefix }
         });
-        Self { namespace: namespace.to_owned(), buckets: buckets.collect() }
+        let buckets = buckets.collect();
+        Self { namespace: namespace.to_owned(), before, after, buckets }
+    }
+
+    /// A key that is in the slot of all keys in a Cluster.
+    pub(super) fn any(&self) -> &str {
+        &self.buckets[0].tokens
     }
 
     /// What stands before a process in the name of its topic.
@@ -53,13 +66,14 @@ impl Names {
 
     /// The pattern of `SCAN` for the locks of all keys that begin with `prefix`.
     pub(super) fn pattern(&self, prefix: &str) -> String {
-        format!("{}:{{b*}}:l:{}*", escaped(&self.namespace), escaped(prefix))
+        format!("{}*{}l:{}*", escaped(&self.before), self.after, escaped(prefix))
     }
 
     /// The key whose lock has this name.
     pub(super) fn key_of<'a>(&self, name: &'a [u8]) -> Option<&'a str> {
-        let name = std::str::from_utf8(name).ok()?.strip_prefix(&self.namespace)?;
-        let (bucket, key) = name.strip_prefix(":{b")?.split_once("}:l:")?;
+        let name = std::str::from_utf8(name).ok()?.strip_prefix(&self.before)?;
+        let (bucket, rest) = name.split_once(self.after)?;
+        let key = rest.strip_prefix("l:")?;
         (bucket.parse() == Ok(self::bucket(key))).then_some(key)
     }
 
@@ -99,8 +113,12 @@ mod tests {
     use super::*;
 
     fn names_of(key: &str) -> Vec<String> {
+        names_in(&Names::new("ns", false), key)
+    }
+
+    fn names_in(names: &Names, key: &str) -> Vec<String> {
         let mut cmd = Cmd::new();
-        Names::new("ns").add(&mut cmd, bucket(key), [key].into_iter());
+        names.add(&mut cmd, bucket(key), [key].into_iter());
         let args = cmd.args_iter().map(|arg| match arg {
             Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
             _ => panic!("no cursor here"),
@@ -125,6 +143,18 @@ mod tests {
     }
 
     #[test]
+    fn hash_tag_in_a_cluster_is_the_namespace() {
+        let names = Names::new("n s", true);
+        for key in ["k", "{k}", "}{", "{}", "{b3}:l:t", ":l:"] {
+            let found = names_in(&names, key);
+            assert!(found.iter().all(|name| hash_tag(name) == "n s"), "{found:?}");
+            assert_eq!(names.key_of(found[2].as_bytes()), Some(key));
+            assert_eq!(names.key_of(found[3].as_bytes()), None);
+        }
+        assert_eq!((names.pattern("a*"), names.any()), (r"{n s}:b*:l:a\**".into(), "{n s}:b0:t"));
+    }
+
+    #[test]
     fn no_two_names_of_any_keys_are_equal() {
         let keys = ["t", "x", "l:t", "f:t", "a:f:t", "", ":", "l", "{b0}:l:t"];
         let mut own: Vec<String> = keys.iter().flat_map(|key| names_of(key).split_off(2)).collect();
@@ -139,16 +169,16 @@ mod tests {
 
     #[test]
     fn lock_name_is_read_as_its_key() {
-        let names = Names::new("ns");
+        let names = Names::new("ns", false);
         for key in ["k", "}:l:", "{b3}:l:t", "a b", "\u{1f512}"] {
             let [_, _, lock, queue, ..] = &names_of(key)[..] else { panic!() };
             assert_eq!(names.key_of(lock.as_bytes()), Some(key));
             assert_eq!(names.key_of(queue.as_bytes()), None);
-            assert_eq!(Names::new("n").key_of(lock.as_bytes()), None);
+            assert_eq!(Names::new("n", false).key_of(lock.as_bytes()), None);
         }
         assert_eq!(names.key_of(b"ns:{b99}:l:k"), None);
         assert_eq!(names.key_of(b"ns:{b1}:l:\xff"), None);
-        assert_eq!(Names::new("n*").pattern("a[?"), r"n\*:{b*}:l:a\[\?*");
+        assert_eq!(Names::new("n*", false).pattern("a[?"), r"n\*:{b*}:l:a\[\?*");
     }
 
     #[test]

@@ -6,7 +6,10 @@ use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 
 #[cfg(feature = "tls")]
 use super::server::Tls;
-use super::{sentinel::Sentinels, server::Server};
+use super::{
+    sentinel::Sentinels,
+    server::{Place, Server},
+};
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
@@ -121,10 +124,10 @@ impl RedisOptions {
         master: impl Into<String>,
         addresses: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        self.server.sentinels = Some(Sentinels {
+        self.server.place = Place::Sentinels(Sentinels {
             master: master.into(),
             addresses: addresses.into_iter().map(Into::into).collect(),
-            login: RedisConnectionInfo::default().set_skip_set_lib_name(),
+            login: RedisConnectionInfo::default(),
         });
         self
     }
@@ -133,13 +136,29 @@ impl RedisOptions {
     /// [`sentinels`](Self::sentinels).
     #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
-        if let Some(sentinels) = &mut self.server.sentinels {
+        if let Place::Sentinels(sentinels) = &mut self.server.place {
             let login = sentinels.login.clone().set_password(password);
             sentinels.login = match user {
                 Some(user) => login.set_username(user),
                 None => login,
             };
         }
+        self
+    }
+
+    /// Sets that the server is one node of a Redis Cluster, and other nodes, as `host[:port]`. In
+    /// each attempt to connect, all nodes that are known are asked in turn for the master that
+    /// serves the namespace. All keys of a namespace are in one slot, and so on one master.
+    ///
+    /// ```
+    /// # use gaggle_strategies::RedisOptions;
+    /// let options = RedisOptions::new("redis://user:password@10.0.0.1:6379")
+    ///     .cluster(["10.0.0.2", "10.0.0.3:7000"]);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub fn cluster(mut self, others: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.server.place = Place::Cluster(others.into_iter().map(Into::into).collect());
         self
     }
 
@@ -269,7 +288,7 @@ impl RedisOptions {
         check_span("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
         check_span("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
-        if self.server.sentinels.as_ref().is_some_and(|it| it.addresses.is_empty()) {
+        if matches!(&self.server.place, Place::Sentinels(it) if it.addresses.is_empty()) {
             return Err(Error::InvalidOptions {
                 field: "sentinels",
                 value: "none".into(),

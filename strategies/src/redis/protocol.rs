@@ -263,6 +263,32 @@ pub(super) fn master(value: Value) -> Option<(String, u16)> {
     (!host.contains(is_unsafe)).then_some((host, port.parse().ok()?))
 }
 
+/// A node of a Cluster: its host, unless it is the host of the node that says so, and its port.
+pub(super) type Node = (Option<String>, u16);
+
+/// Reads the answers to `CLUSTER KEYSLOT` and `CLUSTER SLOTS`: the slot, and the nodes that serve
+/// it, its master first.
+pub(super) fn slot_and_nodes([slot, ranges]: [Value; 2]) -> Read<(u64, Vec<Node>)> {
+    let slot = number(Some(slot))?;
+    for range in array(Some(ranges))? {
+        let mut parts = array(Some(range))?.into_iter();
+        if (number(parts.next())?..=number(parts.next())?).contains(&slot) {
+            return Ok((slot, parts.map(node).collect::<Read<_>>()?));
+        }
+    }
+    Ok((slot, Vec::new()))
+}
+
+fn node(value: Value) -> Read<Node> {
+    let mut parts = array(Some(value))?.into_iter();
+    let host = match parts.next() {
+        Some(Value::Nil) => None,
+        host => Some(String::from_utf8(bytes(host)?).map_err(|_| "host")?),
+    };
+    let port = number(parts.next())?.try_into().map_err(|_| "port")?;
+    Ok((host.filter(|host| !host.is_empty()), port))
+}
+
 /// A force-unlock, as published to all processes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Forced {

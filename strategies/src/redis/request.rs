@@ -61,11 +61,13 @@ pub(super) struct Encoder {
     /// "pid host".
     owner: String,
     nonce_memory_us: u64,
+    is_in_cluster: bool,
 }
 
 impl Encoder {
     pub(super) fn new(options: &RedisOptions, process: Nonce) -> Self {
-        let names = Names::new(&options.namespace);
+        let is_in_cluster = options.server.is_cluster();
+        let names = Names::new(&options.namespace, is_in_cluster);
         let owner = Owner::this_process(None);
         // One word, so that the label after it can be anything.
         let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
@@ -79,6 +81,7 @@ impl Encoder {
             process: process.to_string(),
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
+            is_in_cluster,
             names,
         }
     }
@@ -152,11 +155,18 @@ impl Encoder {
                     nonces.iter().for_each(|nonce| cmd.write_arg_fmt(nonce));
                 }
             }
-            Request::Ping => {
-                cmd.arg("PING");
-            }
+            Request::Ping => match self.slot_key() {
+                None => _ = cmd.arg("PING"),
+                // Another node that serves the slot by now is named.
+                Some(key) => _ = cmd.arg("GET").arg(key),
+            },
         }
         cmd
+    }
+
+    /// In a Cluster: a key of the slot of all keys.
+    pub(super) fn slot_key(&self) -> Option<&str> {
+        self.is_in_cluster.then(|| self.names.any())
     }
 
     /// Adds the common arguments of all scripts: name, keys, process and options.

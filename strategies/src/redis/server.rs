@@ -14,7 +14,17 @@ use crate::Error;
 #[derive(Clone)]
 pub(super) struct Server {
     source: Source,
-    pub(super) sentinels: Option<Sentinels>,
+    pub(super) place: Place,
+}
+
+/// How the server is found.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// At the address that the options were made from.
+    Direct,
+    Sentinels(Sentinels),
+    /// In a Cluster: that address is of one node, and these are of others.
+    Cluster(Vec<String>),
 }
 
 #[derive(Clone)]
@@ -34,11 +44,15 @@ pub(super) struct Tls {
 
 impl Server {
     pub(super) fn at_url(url: String) -> Self {
-        Self { source: Source::Url(url), sentinels: None }
+        Self { source: Source::Url(url), place: Place::Direct }
     }
 
     pub(super) fn of(info: ConnectionInfo) -> Self {
-        Self { source: Source::Info(Box::new(info)), sentinels: None }
+        Self { source: Source::Info(Box::new(info)), place: Place::Direct }
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.place, Place::Cluster(_))
     }
 
     /// Address and login, and whether TLS is asked for.

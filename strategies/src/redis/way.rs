@@ -1,19 +1,21 @@
-//! The way to a server: directly or by Sentinels, over TLS or not.
+//! The way to a server: directly, by Sentinels or in a Cluster, over TLS or not.
 
 #[cfg(feature = "tls")]
 use gaggle_channels::{ChannelError, tls::TlsClient};
-use redis::ConnectionInfo;
+use redis::{ConnectionInfo, RedisConnectionInfo};
 
+use super::{
+    ask::Asking,
+    cluster::ClusterDial,
+    dial::{Dial, Direct, Transport},
+    options::RedisOptions,
+    sentinel::SentinelDial,
+    server::{Place, invalid},
+};
 #[cfg(feature = "tls")]
 use super::{
     dial::TlsWay,
     server::{Tls, URL},
-};
-use super::{
-    dial::{Dial, Direct, Transport},
-    options::RedisOptions,
-    sentinel::SentinelDial,
-    server::invalid,
 };
 use crate::Error;
 
@@ -24,10 +26,20 @@ pub(super) fn dial(
     tls: bool,
 ) -> Result<Box<dyn Dial>, Error> {
     let transport = transport(options, tls)?;
-    Ok(match &options.server.sentinels {
-        None => Box::new(Direct { address: info.addr().clone(), transport }),
-        Some(sentinels) => {
-            Box::new(SentinelDial::new(sentinels.clone(), transport, options.connect_timeout))
+    let asking = |login: &RedisConnectionInfo| Asking {
+        login: login.clone().set_skip_set_lib_name(),
+        transport: transport.clone(),
+        limit: options.connect_timeout,
+    };
+    Ok(match &options.server.place {
+        Place::Direct => Box::new(Direct { address: info.addr().clone(), transport }),
+        Place::Sentinels(sentinels) => {
+            let asking = asking(&sentinels.login);
+            Box::new(SentinelDial { sentinels: sentinels.clone(), asking, attempts: 0 })
+        }
+        Place::Cluster(nodes) => {
+            let asking = asking(info.redis_settings());
+            Box::new(ClusterDial::new(info, nodes, options.namespace.clone(), asking)?)
         }
     })
 }

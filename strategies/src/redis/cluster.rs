@@ -1,0 +1,141 @@
+//! The way to the master of a Redis Cluster that serves the slot of a namespace: each node that is
+//! known is asked for it in turn.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use redis::{ConnectionAddr, ConnectionInfo, Value};
+
+use super::{
+    ask::{self, Asking},
+    dial::{Dial, Dialing, Direct, unopened},
+    error::{ConnectionError, Refusal, of_attempt, server_reason},
+    protocol::{Node, slot_and_nodes},
+    server::invalid,
+};
+use crate::{Error, in_prose};
+
+/// The port of a node that is given without one.
+const PORT: u16 = 6379;
+/// How a server without a Cluster begins its reply to `CLUSTER`.
+const NO_CLUSTER: &str = "This instance has cluster support disabled";
+
+/// Asks the nodes, beginning with another one in each attempt.
+pub(super) struct ClusterDial {
+    /// As the options name them.
+    seeds: Vec<ConnectionAddr>,
+    /// The nodes of the slot, when last seen: they know the way if no seed is left.
+    seen: Arc<Mutex<Vec<ConnectionAddr>>>,
+    namespace: String,
+    asking: Asking,
+    attempts: usize,
+}
+
+impl ClusterDial {
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] for a server that is no node of a Cluster.
+    pub(super) fn new(
+        info: &ConnectionInfo,
+        more: &[String],
+        namespace: String,
+        asking: Asking,
+    ) -> Result<Self, Error> {
+        let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
+            info.addr()
+        else {
+            return Err(invalid("a Unix socket".into(), "the nodes of a Cluster, host:port"));
+        };
+        let database = info.redis_settings().db();
+        if database != 0 {
+            return Err(invalid(database.to_string(), "database 0, the only one of a Cluster"));
+        }
+        let first = ConnectionAddr::Tcp(host.clone(), *port);
+        let more = more.iter().map(|text| ask::address(text, PORT));
+        let seeds = [first].into_iter().chain(more).collect();
+        Ok(Self { seeds, seen: Arc::default(), namespace, asking, attempts: 0 })
+    }
+
+    /// Asks one node, and connects to the master that it names.
+    fn way(&self, node: ConnectionAddr, patience: Duration) -> Dialing {
+        let (namespace, seen, asking) =
+            (self.namespace.clone(), self.seen.clone(), self.asking.clone());
+        Box::pin(async move {
+            let asked = tokio::time::timeout(patience, masters(&node, &namespace, &asking));
+            let asked = asked.await.unwrap_or_else(|_| {
+                let reason = format!("no reply within {}", in_prose(patience));
+                Err(ConnectionError::Unreachable { address: node.to_string(), reason })
+            });
+            let nodes = asked.map_err(io::Error::other)?;
+            let master = nodes[0].clone();
+            *lock(&seen) = nodes;
+            asking.transport.open(&master).await.map_err(|error| {
+                let named = format!("{master}, which the node {node} names as master");
+                io::Error::other(unopened(named, error))
+            })
+        })
+    }
+}
+
+impl Dial for ClusterDial {
+    fn dial(&mut self) -> Vec<Dialing> {
+        let mut nodes = self.seeds.clone();
+        nodes.extend(lock(&self.seen).iter().filter(|node| !self.seeds.contains(node)).cloned());
+        let (count, patience) = (nodes.len(), self.asking.patience(nodes.len()));
+        nodes.rotate_left(self.attempts % count);
+        self.attempts += 1;
+        nodes.into_iter().map(|node| self.way(node, patience)).collect()
+    }
+
+    fn again(&mut self) -> Option<Dialing> {
+        let (address, transport) = (self.seeds[0].clone(), self.asking.transport.clone());
+        Direct { address, transport }.again()
+    }
+
+    fn address(&self) -> String {
+        self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The nodes of the slot of this namespace, as one node has them: the master first.
+async fn masters(
+    node: &ConnectionAddr,
+    namespace: &str,
+    asking: &Asking,
+) -> Result<Vec<ConnectionAddr>, ConnectionError> {
+    let address = || node.to_string();
+    // The name alone has the slot that it has as a hash tag.
+    let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
+    let replies = asking.ask(node, questions).await?;
+    let replies = replies.map_err(|error| of_attempt(address(), &error))?;
+    for reply in &replies {
+        if let Value::ServerError(error) = reply {
+            let permanent = Refusal::of(error.code()) == Refusal::Permanent;
+            return Err(match error.details() {
+                Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address() },
+                _ => ConnectionError::Refused {
+                    address: address(),
+                    command: "CLUSTER",
+                    reason: server_reason(error),
+                    permanent,
+                },
+            });
+        }
+    }
+    let read = slot_and_nodes(replies);
+    let (slot, nodes) = read.map_err(|_| ConnectionError::NotRedis { address: address() })?;
+    if nodes.is_empty() {
+        let reason = format!("no node serves slot {slot}, of namespace {namespace}");
+        return Err(ConnectionError::ClusterDown { address: address(), reason });
+    }
+    let ConnectionAddr::Tcp(asked, _) = node else { unreachable!("a node has a host") };
+    let of = |(host, port): Node| ConnectionAddr::Tcp(host.unwrap_or_else(|| asked.clone()), port);
+    Ok(nodes.into_iter().map(of).collect())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
