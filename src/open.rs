@@ -66,6 +66,7 @@ use crate::Locker;
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
 /// | `namespace` | `gaggle` | first part of every key; namespaces are independent |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
+/// | `replicas` | none | how many replicas must have a grant before it is reported, 1 to 100 |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 ///
 /// Options of `gaggle+…:` and `raft+…:`

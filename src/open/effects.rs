@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A value for each option, and how it appears in the options of strategy and channel.
-const EFFECTS: [(&str, &str, &str); 23] = [
+const EFFECTS: [(&str, &str, &str); 24] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
@@ -22,6 +22,7 @@ const EFFECTS: [(&str, &str, &str); 23] = [
     ("tls_name", "n7", "name: Some(\"n7\")"),
     ("queue", "none", "queue: None"),
     ("namespace", "orders", "namespace: \"orders\""),
+    ("replicas", "2", "replicas: 2"),
     ("allow_eviction", "true", "allow_eviction: true"),
     ("request_timeout", "250ms", "request_timeout: 250ms"),
     ("cluster", "other", "cluster: \"other\""),

@@ -61,6 +61,9 @@ pub(super) fn parse(
         redis = redis.namespace(options.required("namespace")?);
     }
     redis = redis.allow_eviction(options.flag("allow_eviction")?);
+    if let Some(replicas) = options.number("replicas", 100)? {
+        redis = redis.replicas(replicas);
+    }
     if let Some(timeout) = options.duration("request_timeout")? {
         redis = redis.request_timeout(timeout);
     }

@@ -60,7 +60,7 @@ macro_rules! member_options {
 /// The options of the Redis strategy, after those of its place.
 macro_rules! redis_options {
     ($($option:literal),*) => {
-        &[$($option,)* "queue", "namespace", "allow_eviction", "request_timeout"]
+        &[$($option,)* "queue", "namespace", "allow_eviction", "replicas", "request_timeout"]
     };
 }
 

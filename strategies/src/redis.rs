@@ -4,7 +4,8 @@
 //!   of keys.
 //! - `backend`: the granting side of the client core: commands in, events out. `request`: the only
 //!   place that knows the argument order. `protocol`: the only place that reads replies and
-//!   publications. `waiters`: the waiters of this process, and when each is checked.
+//!   publications. `waiters`: the waiters of this process, and when each is checked. `replicas`:
+//!   grants that are not reported before enough replicas have them.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
 //!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `sentinel`:
 //!   the way to a master that Sentinels watch. `cluster`: the way to the master of a slot. `ask`:
@@ -30,6 +31,7 @@ pub(crate) mod machine;
 mod options;
 mod pipeline;
 mod protocol;
+mod replicas;
 mod request;
 mod script;
 mod sentinel;

@@ -6,7 +6,6 @@ mod tests;
 use std::{
     convert::Infallible,
     future::poll_fn,
-    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -19,7 +18,8 @@ use super::{
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
-    protocol::{self, Forced, Locked, Malformed, Reply},
+    protocol::{self, Forced, Malformed, Reply},
+    replicas::Unreported,
     request::{Encoder, Request},
     waiters::Waiters,
     way,
@@ -29,7 +29,7 @@ use crate::{
     client::{
         backend::{Backend as ClientBackend, Failure},
         call::Until,
-        command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+        command::{Cause, Command, Copies, Event, Fate, Memory, Profile},
     },
     random::Ids,
 };
@@ -46,6 +46,7 @@ pub(crate) struct Backend {
     encoder: Encoder,
     connection: Connection,
     waiters: Waiters,
+    unreported: Unreported,
     /// Failures of requests that could not be sent.
     unsent: Vec<Event>,
     /// The latest time of the server that any reply has shown, in microseconds.
@@ -77,6 +78,7 @@ impl Backend {
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             forced: encoder.forced_topic(),
             allow_eviction: options.allow_eviction,
+            waits: options.replicas > 0,
             key: encoder.slot_key().map(str::to_owned),
         };
         let settings = Settings::new(&info, handshake, options.clone());
@@ -87,6 +89,7 @@ impl Backend {
             encoder,
             connection,
             waiters,
+            unreported: Unreported::default(),
             unsent: Vec::new(),
             seen: 0,
             is_failing: false,
@@ -110,7 +113,7 @@ impl Backend {
             let address = self.connection.address().to_owned();
             let reason = "not connected".into();
             let cause = ConnectionError::Lost { address, reason }.cause();
-            fail(&request, Fate::Unsent, &cause, &mut self.unsent);
+            request.fail(Fate::Unsent, &cause, &mut self.unsent);
         }
     }
 
@@ -142,7 +145,7 @@ impl Backend {
                 Request::Command(Command::Inspect { id, .. }) => {
                     events.push(Event::Unreadable { id, cause });
                 }
-                _ => fail(&request, Fate::NoReply, &cause, events),
+                _ => request.fail(Fate::NoReply, &cause, events),
             }
         }
         None
@@ -157,7 +160,7 @@ impl Backend {
         match request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
                 let reply = self.learn(protocol::locked(value)?, events);
-                events.extend(self.locked(*nonce, key, *lease, reply));
+                events.extend(self.waiters.locked(*nonce, key, *lease, reply));
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
                 let held = self.learn(protocol::unlocked(value)?, events);
@@ -180,7 +183,8 @@ impl Backend {
                 let found = self.learn(protocol::found(value, &poll.nonces)?, events);
                 self.waiters.polled(poll, &found, events);
             }
-            Request::Ping | Request::Command(_) => {}
+            Request::Mark => self.unreported.marked(),
+            Request::Ping | Request::Wait | Request::Command(_) => {}
         }
         Ok(())
     }
@@ -191,31 +195,6 @@ impl Backend {
         let waiters = &mut self.waiters;
         events.extend(reply.grants.into_iter().filter_map(|grant| waiters.granted(grant)));
         reply.result
-    }
-
-    fn locked(
-        &mut self,
-        nonce: Nonce,
-        key: &Arc<str>,
-        lease: Duration,
-        reply: Locked,
-    ) -> Option<Event> {
-        let granted = |token, lease| {
-            let (key, waited) = (key.clone(), Duration::ZERO);
-            Event::Granted { nonce, key, token, waited, lease }
-        };
-        let event = match reply {
-            Locked::Queued { remaining } => return self.waiters.queued(nonce, remaining),
-            Locked::Now { token } => granted(token, lease),
-            // Measured after the LOCK was first sent, so that it counts from there.
-            Locked::Again { token, remaining } => granted(token, remaining),
-            Locked::Held => Event::Held { nonce },
-            Locked::Ended => Event::Ended { nonce },
-            Locked::Stale => Event::Stale { nonce },
-            Locked::Limit { what, limit } => Event::Limit { of: Subject::Lock(nonce), what, limit },
-        };
-        self.waiters.remove(nonce);
-        Some(event)
     }
 
     /// Handles an error reply. Returns an error that ends the connection.
@@ -249,9 +228,24 @@ impl Backend {
             Request::Command(Command::Lock { nonce, .. }) => self.waiters.remove(nonce),
             _ => {}
         }
-        fail(&request, fate, &cause, events);
+        request.fail(fate, &cause, events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
         of_connection.then_some(ConnectionError::Lost { address, reason })
+    }
+
+    /// Holds grants back, and reports those that enough replicas have by the reply to a `WAIT`.
+    fn hold_back(&mut self, now: Instant, waited: Option<Value>, events: &mut Vec<Event>) {
+        self.unreported.take_from(events);
+        if let Some(reply) = waited {
+            let (wanted, address) = (self.options.replicas, self.connection.address());
+            for withdrawal in self.unreported.waited(&reply, wanted, address, events) {
+                self.send(now, Request::Command(withdrawal));
+            }
+        }
+        if self.unreported.begins() {
+            self.send(now, Request::Mark);
+            self.send(now, Request::Wait);
+        }
     }
 
     fn changed(&mut self, change: Change, events: &mut Vec<Event>) {
@@ -321,16 +315,24 @@ impl ClientBackend for Backend {
         for payload in published {
             self.published(&payload, events);
         }
-        let mut broken = None;
+        let (mut broken, mut waited) = (None, None);
         for (request, value) in replies {
+            if let Request::Wait = request {
+                waited = Some(value);
+                continue;
+            }
             broken = self.replied(request, value, events).or(broken);
+        }
+        if self.options.replicas > 0 {
+            self.hold_back(now, waited, events);
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
             self.is_down(&error);
             let cause = error.cause();
             for (request, fate) in self.connection.drop_it(now) {
-                fail(&request, fate, &cause, events);
+                request.fail(fate, &cause, events);
             }
+            self.unreported.fail(&cause, events);
             // Without a cause, since the next attempt to connect begins at once.
             events.push(Event::Down { cause: None });
         } else if self.connection.is_to_be_tested(now) {
@@ -386,16 +388,4 @@ impl ClientBackend for Backend {
     }
 
     async fn close(self) {}
-}
-
-/// Reports a request that came to nothing.
-fn fail(request: &Request, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
-    let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
-    match request {
-        Request::Command(command) => push(command.subject()),
-        Request::Poll(poll) => {
-            poll.nonces.iter().flatten().for_each(|nonce| push(Subject::Check(*nonce)));
-        }
-        Request::Ping => {}
-    }
 }

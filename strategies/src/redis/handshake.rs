@@ -20,6 +20,8 @@ pub(super) struct Handshake {
     /// Where force-unlocks are published, read together with `topic`.
     pub(super) forced: String,
     pub(super) allow_eviction: bool,
+    /// Whether `WAIT` is used.
+    pub(super) waits: bool,
     /// In a Cluster: a key, which the server must serve.
     pub(super) key: Option<String>,
 }
@@ -40,6 +42,9 @@ impl Handshake {
             ("INFO", command(&["INFO", "replication"])),
             ("TIME", command(&["TIME"])),
         ];
+        if self.waits {
+            commands.push(("WAIT", command(&["WAIT", "0", "1"])));
+        }
         if let Some(key) = &self.key {
             commands.push(("GET", command(&["GET", key])));
         }
@@ -160,6 +165,7 @@ mod tests {
             topic: None,
             forced: String::new(),
             allow_eviction: false,
+            waits: false,
             key: None,
         };
         let policy = |policy: &str| {

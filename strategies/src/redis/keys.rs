@@ -49,6 +49,11 @@ impl Names {
         Self { namespace: namespace.to_owned(), before, after, buckets }
     }
 
+    /// A key that only shows that it was written.
+    pub(super) fn mark(&self) -> String {
+        format!("{}w", self.buckets[0].prefix)
+    }
+
     /// A key that is in the slot of all keys in a Cluster.
     pub(super) fn any(&self) -> &str {
         &self.buckets[0].tokens

@@ -50,6 +50,7 @@ pub struct RedisOptions {
     pub(super) allow_eviction: bool,
     pub(super) waiters_max: u64,
     pub(super) nonces_max: u64,
+    pub(super) replicas: u32,
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) server: Server,
@@ -99,6 +100,7 @@ impl RedisOptions {
             allow_eviction: false,
             waiters_max: 65_536,
             nonces_max: 65_536,
+            replicas: 0,
             busy_poll: BUSY_POLL,
             clock: Arc::new(BootClock),
             server,
@@ -255,6 +257,17 @@ impl RedisOptions {
         self
     }
 
+    /// Sets how many replicas must have acknowledged a grant, or an extension, before it is
+    /// reported: 0 to 100, 0 by default. With as many as can be promoted, a failover loses no lock
+    /// that was reported; with fewer it only loses fewer. A grant that too few acknowledge within
+    /// half of `request_timeout` is withdrawn, and requested again while its call may wait;
+    /// [`Error::Unavailable`] says so. Each grant takes one more round trip.
+    #[must_use]
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.replicas = count;
+        self
+    }
+
     /// Sets how long the handle polls for a reply before it sleeps, if no other request is in
     /// flight: 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than a
     /// Redis nearby needs. Other tasks of the runtime run in between. If replies are later, fewer
@@ -295,10 +308,17 @@ impl RedisOptions {
                 limit: "at least one address".into(),
             });
         }
+        if self.replicas > REPLICAS_MAX {
+            let (value, limit) = (self.replicas.to_string(), format!("0 to {REPLICAS_MAX}"));
+            return Err(Error::InvalidOptions { field: "replicas", value, limit });
+        }
         count("waiters_max", self.waiters_max)?;
         count("nonces_max", self.nonces_max)
     }
 }
+
+/// The most replicas that [`RedisOptions::replicas`] takes.
+const REPLICAS_MAX: u32 = 100;
 
 fn count(field: &'static str, value: u64) -> Result<(), Error> {
     if (1..=10_000_000).contains(&value) {
@@ -325,6 +345,7 @@ mod tests {
             ("busy_poll", base().busy_poll(Duration::from_micros(1001))),
             ("waiters_max", base().waiters_max(0)),
             ("nonces_max", base().nonces_max(10_000_001)),
+            ("replicas", base().replicas(101)),
         ];
         for (name, options) in bad {
             let result = options.check();

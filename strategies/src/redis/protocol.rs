@@ -266,7 +266,7 @@ pub(super) fn master(value: Value) -> Option<(String, u16)> {
 /// A node of a Cluster: its host, unless it is the host of the node that says so, and its port.
 pub(super) type Node = (Option<String>, u16);
 
-/// Reads the answers to `CLUSTER KEYSLOT` and `CLUSTER SLOTS`: the slot, and the nodes that serve
+/// Reads the replies to `CLUSTER KEYSLOT` and `CLUSTER SLOTS`: the slot, and the nodes that serve
 /// it, its master first.
 pub(super) fn slot_and_nodes([slot, ranges]: [Value; 2]) -> Read<(u64, Vec<Node>)> {
     let slot = number(Some(slot))?;

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     Instant, Nonce, Owner,
-    client::{call::Until, command::Command},
+    client::{
+        call::Until,
+        command::{Cause, Command, Event, Fate, Subject},
+    },
     wait::whole_ms,
 };
 
@@ -27,14 +30,30 @@ pub(super) enum Request {
     Poll(Poll),
     /// Finds out whether an idle connection still works.
     Ping,
+    /// Writes, so that the next `WAIT` covers all that the server has done before.
+    Mark,
+    /// Waits for replicas.
+    Wait,
 }
 
 impl Request {
+    /// Reports that it came to nothing.
+    pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
+        let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
+        match self {
+            Self::Command(command) => push(command.subject()),
+            Self::Poll(poll) => {
+                poll.nonces.iter().flatten().for_each(|nonce| push(Subject::Check(*nonce)));
+            }
+            Self::Ping | Self::Mark | Self::Wait => {}
+        }
+    }
+
     /// Its key in an error: ` for "orders/42"`, or nothing.
     pub(super) fn for_key(&self) -> String {
         match self {
             Self::Command(command) => command.key().map(|key| format!(" for {key:?}")),
-            Self::Poll(_) | Self::Ping => None,
+            _ => None,
         }
         .unwrap_or_default()
     }
@@ -62,6 +81,9 @@ pub(super) struct Encoder {
     owner: String,
     nonce_memory_us: u64,
     is_in_cluster: bool,
+    /// How many replicas `WAIT` waits for, and for how long.
+    replicas: u32,
+    wait_ms: u64,
 }
 
 impl Encoder {
@@ -82,6 +104,8 @@ impl Encoder {
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
             is_in_cluster,
+            replicas: options.replicas,
+            wait_ms: whole_ms(options.request_timeout / 2).max(1),
             names,
         }
     }
@@ -155,6 +179,8 @@ impl Encoder {
                     nonces.iter().for_each(|nonce| cmd.write_arg_fmt(nonce));
                 }
             }
+            Request::Mark => _ = cmd.arg("SET").arg(self.names.mark()).arg("").arg("PX").arg(1000),
+            Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
             Request::Ping => match self.slot_key() {
                 None => _ = cmd.arg("PING"),
                 // Another node that serves the slot by now is named.

@@ -4,10 +4,14 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use super::{
     keys,
-    protocol::{Found, Grant},
+    protocol::{Found, Grant, Locked},
     request::Poll,
 };
-use crate::{Nonce, client::command::Event, random::Ids};
+use crate::{
+    Nonce,
+    client::command::{Event, Subject},
+    random::Ids,
+};
 
 /// How many nonces one POLL carries: it bounds for how long a script keeps the server.
 const NONCES_PER_POLL: usize = 512;
@@ -60,6 +64,32 @@ impl Waiters {
         let Grant { nonce, token, .. } = grant;
         let (waited, lease) = grant.waited_and_lease(lease);
         Some(Event::Granted { nonce, key, token, waited, lease })
+    }
+
+    /// Takes the reply to a LOCK.
+    pub(super) fn locked(
+        &mut self,
+        nonce: Nonce,
+        key: &Arc<str>,
+        lease: Duration,
+        reply: Locked,
+    ) -> Option<Event> {
+        let granted = |token, lease| {
+            let (key, waited) = (key.clone(), Duration::ZERO);
+            Event::Granted { nonce, key, token, waited, lease }
+        };
+        let event = match reply {
+            Locked::Queued { remaining } => return self.queued(nonce, remaining),
+            Locked::Now { token } => granted(token, lease),
+            // Measured after the LOCK was first sent, so that it counts from there.
+            Locked::Again { token, remaining } => granted(token, remaining),
+            Locked::Held => Event::Held { nonce },
+            Locked::Ended => Event::Ended { nonce },
+            Locked::Stale => Event::Stale { nonce },
+            Locked::Limit { what, limit } => Event::Limit { of: Subject::Lock(nonce), what, limit },
+        };
+        self.remove(nonce);
+        Some(event)
     }
 
     /// A waiter is in the queue, behind a lease that ends after `remaining`.

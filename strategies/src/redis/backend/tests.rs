@@ -13,6 +13,7 @@ use super::{
     super::dial::{Dialing, Stream},
     *,
 };
+use crate::client::command::Subject;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,0 +1,107 @@
+//! What is not reported before enough replicas have it: grants and extensions.
+
+use std::mem;
+
+use redis::Value;
+
+use crate::{
+    UnavailableKind,
+    client::command::{Cause, Command, Event, Fate, Subject},
+};
+
+/// Grants and extensions that wait for replicas, in their order, and losses behind them.
+#[derive(Debug, Default)]
+pub(super) struct Unreported {
+    /// Those before the `WAIT` that is in flight.
+    covered: Vec<Event>,
+    later: Vec<Event>,
+    /// Whether the write before that `WAIT` took effect.
+    is_marked: bool,
+}
+
+impl Unreported {
+    /// Takes all grants and extensions out of `events`.
+    pub(super) fn take_from(&mut self, events: &mut Vec<Event>) {
+        let waits = |event: &mut Event| match event {
+            Event::Granted { .. } | Event::Extended { token: Some(_), .. } => true,
+            // Not before its grant.
+            Event::Lost { forced, .. } => forced.is_some(),
+            _ => false,
+        };
+        self.later.extend(events.extract_if(.., waits));
+    }
+
+    /// Whether a `WAIT` is to be sent now. It covers all events so far.
+    pub(super) fn begins(&mut self) -> bool {
+        let begins = self.covered.is_empty() && !self.later.is_empty();
+        if begins {
+            (self.covered, self.is_marked) = (mem::take(&mut self.later), false);
+        }
+        begins
+    }
+
+    /// The write before the `WAIT` took effect. Without it, `WAIT` need not cover a grant that
+    /// another client of the server made.
+    pub(super) fn marked(&mut self) {
+        self.is_marked = true;
+    }
+
+    /// Takes the reply to the `WAIT`, and reports what it covered. Returns the withdrawals of
+    /// grants that fewer replicas than `wanted` have.
+    pub(super) fn waited(
+        &mut self,
+        reply: &Value,
+        wanted: u32,
+        address: &str,
+        events: &mut Vec<Event>,
+    ) -> Vec<Command> {
+        let covered = mem::take(&mut self.covered);
+        let count = match reply {
+            Value::Int(count) if self.is_marked => *count,
+            _ => 0,
+        };
+        if count >= i64::from(wanted) {
+            events.extend(covered);
+            return Vec::new();
+        }
+        let withdrawal = |event: &Event| match event {
+            Event::Granted { nonce, key, .. } => {
+                let (nonce, key) = (*nonce, key.clone());
+                Some(Command::Unlock { nonce, key, copies: false, ours: true, forced: None })
+            }
+            _ => None,
+        };
+        let withdrawals = covered.iter().filter_map(withdrawal).collect();
+        let text = format!(
+            "{count} replicas of Redis at {address} have acknowledged a grant in time, not {wanted}"
+        );
+        let cause = Cause::new(UnavailableKind::Refused, text);
+        fail(covered, Fate::Refused, &cause, events);
+        withdrawals
+    }
+
+    /// Reports everything as failed: its connection is lost.
+    pub(super) fn fail(&mut self, cause: &Cause, events: &mut Vec<Event>) {
+        fail(mem::take(&mut self.covered), Fate::NoReply, cause, events);
+        fail(mem::take(&mut self.later), Fate::NoReply, cause, events);
+    }
+}
+
+/// Reports grants, whose fate is given, and extensions as failed.
+fn fail(unreported: Vec<Event>, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
+    for event in unreported {
+        let (of, fate) = match event {
+            Event::Granted { nonce, .. } => {
+                // If it was in the queue, it is no longer.
+                events.push(Event::Forgotten { nonce });
+                (Subject::Lock(nonce), fate)
+            }
+            Event::Extended { id, .. } => (Subject::Query(id), Fate::NoReply),
+            other => {
+                events.push(other);
+                continue;
+            }
+        };
+        events.push(Event::Failed { of, fate, cause: cause.clone() });
+    }
+}
