@@ -83,7 +83,8 @@ bugs! {
     EarlierTermCommitted = "earlier-term-committed",
     /// A leader stamps cluster time only while a key has waiters.
     StampsForWaitersOnly = "stamps-for-waiters-only",
-    /// A new group waits for leases of an earlier one without the drift of clocks.
+    /// A new group waits for leases of an earlier one without the drift of clocks. It costs no
+    /// exclusion, because each holder subtracts the drift from its deadline as well.
     NewGroupWithoutDrift = "new-group-without-drift",
     /// A process pledges to a new group while it rests after leaving one.
     PledgeWhileResting = "pledge-while-resting",

@@ -109,6 +109,7 @@ impl Formation {
     /// Where this process stands while it is in no group.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
+            Phase::Resting if planted!(PledgeWhileResting) => Standing::Free,
             Phase::Free | Phase::Grouped => Standing::Free,
             Phase::Resting => Standing::Resting,
             Phase::Pledged { forming } | Phase::Inviting { forming, .. } => {

@@ -5,6 +5,7 @@ mod committed;
 mod election;
 mod ledger;
 mod log;
+mod rest;
 mod scripts;
 
 use std::{
@@ -19,6 +20,7 @@ use self::{
     election::ElectionSafety,
     ledger::Ledger,
     log::{LogMatching, Mirror},
+    rest::Rests,
     scripts::Scripts,
 };
 use super::{coverage::Coverage, draw::mixed, recorder::Op};
@@ -36,6 +38,7 @@ pub(super) struct Invariants {
     groups: BTreeMap<u128, GroupHistory>,
     scripts: Scripts,
     members: BTreeMap<usize, Watched>,
+    rests: Rests,
     beliefs: Beliefs,
     last_tokens: BTreeMap<Arc<str>, u64>,
     /// Every nonce that a client ever held.
@@ -66,6 +69,7 @@ struct Watched {
     me: u64,
     checked: u64,
     applied: u64,
+    term: Option<u64>,
 }
 
 /// A group's committed past, applied once more to a table of our own.
@@ -95,7 +99,7 @@ impl GroupHistory {
         let table = LockTable::new(table.config().clone());
         Self {
             committed: Committed::default(),
-            ledger: Ledger::default(),
+            ledger: Ledger::of_group(table.config().outside_max_ms),
             looks: vec![Look::of(&table)],
             table,
         }
@@ -108,9 +112,10 @@ impl Invariants {
         Self { lines: traces.then(Vec::new), ..Self::default() }
     }
 
-    /// Looks at a member after its turn.
-    pub(super) fn after_turn(&mut self, slot: usize, run: u64, machine: &Machine) {
+    /// Looks at a member after its turn, at `now` by its own clock.
+    pub(super) fn after_turn(&mut self, slot: usize, run: u64, now: Instant, machine: &Machine) {
         let Some(view) = machine.group() else { return };
+        self.rests.check(slot, now, &view);
         let table = machine.table().expect("a group has a table");
         if !self.groups.contains_key(&view.id) {
             let founds = view.votes && view.start == (1, 1);
@@ -152,7 +157,9 @@ impl Invariants {
                 coverage.reach("leader changed while leases live");
             }
         }
-        let new = group.committed.check(watched.checked, &watched.mirror, machine, &view);
+        let same_term = watched.term.replace(view.term) == Some(view.term);
+        let new =
+            group.committed.check(watched.checked, &watched.mirror, machine, &view, same_term);
         watched.checked = watched.checked.max(view.commit);
         self.committed += new.len() as u64;
         let mut noted = Vec::new();
@@ -295,6 +302,7 @@ impl Invariants {
     /// The process is no more. Returns the locks that it held.
     pub(super) fn process_killed(&mut self, slot: usize) -> Vec<(Op, Arc<str>)> {
         self.members.remove(&slot);
+        self.rests.process_killed(slot);
         self.released.retain(|(other, ..)| *other != slot);
         (0..self.beliefs.outside(Some(slot)))
             .for_each(|_| self.coverage.reach("lock outlived its process"));

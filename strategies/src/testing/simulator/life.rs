@@ -94,7 +94,10 @@ impl World {
         let Some(process) = &self.slots[slot].process else { return };
         self.clients += 1;
         let id = self.clients;
-        let keys = (0..self.plan.keys).map(|key| format!("key {key}").into()).collect();
+        let long = self.plan.key_bytes;
+        let keys =
+            (0..self.plan.keys).map(|key| format!("{:k<long$}", format!("key {key}")).into());
+        let keys = keys.collect();
         let client = Client {
             id,
             strategy: process.strategy.clone(),

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::draw::{Draw, mixed};
-use crate::{Drift, MemberOptions, lock_table::TableConfig, member::Policy};
+use crate::{Drift, KEY_BYTES_MAX, MemberOptions, lock_table::TableConfig, member::Policy};
 
 const MS: u64 = 1_000_000;
 
@@ -38,6 +38,9 @@ pub struct Plan {
     pub(super) named: bool,
     pub(super) clients: usize,
     pub(super) keys: usize,
+    /// Keys have at least this many bytes.
+    #[serde(default)]
+    pub(super) key_bytes: usize,
     /// How long faults are injected, in nanoseconds.
     pub(super) chaos: u64,
     pub(super) options: Timing,
@@ -237,6 +240,7 @@ impl Plan {
             named: !draw.chance(120_000),
             clients,
             keys: draw.between(1, 4) as usize,
+            key_bytes: Self::draw_key_bytes(seed),
             // A group that waits for leases outside grants nothing meanwhile.
             chaos: (draw.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
             options,
@@ -277,6 +281,13 @@ impl Plan {
         plan.faults.transfer = 0;
         plan.faults.restore = 0;
         plan
+    }
+
+    /// In one plan of four, keys so long that a frame has few commands, and that an append ends
+    /// before the first entry of a new leader's own term.
+    fn draw_key_bytes(seed: u64) -> usize {
+        let mut draw = Draw::new(seed, 8);
+        if draw.chance(250_000) { draw.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
     }
 
     /// The seed that it was drawn from.

@@ -69,7 +69,7 @@ impl World {
             Engine::Member { machine, channel } => {
                 assert_eq!(machine.overlong(), 0, "a body longer than a frame");
                 frames = channel.take_sent();
-                self.invariants.after_turn(slot, run, machine);
+                self.invariants.after_turn(slot, run, process.clock.now(), machine);
             }
             Engine::Redis { link, .. } => segments = link.take_sent(),
         }

@@ -47,13 +47,16 @@ impl Committed {
     }
 
     /// Compares this member's entries committed since `checked` with those of the others, and
-    /// returns entries that no other member had.
+    /// returns entries that no other member had. In a turn that begins in the same term
+    /// (`same_term`), the last of them is of that term: earlier entries are committed with one of
+    /// the leader's own, never by counting (Raft §5.4.2).
     pub(super) fn check(
         &mut self,
         checked: u64,
         mirror: &Mirror,
         machine: &Machine,
         view: &GroupView,
+        same_term: bool,
     ) -> Vec<NewlyCommitted> {
         let mut new = Vec::new();
         let view_term = view.term;
@@ -81,6 +84,13 @@ impl Committed {
                     new.push(NewlyCommitted { index, term, replaces, commands });
                 }
             }
+        }
+        if let Some(last) = new.last().filter(|_| same_term) {
+            assert_eq!(
+                last.term, view_term,
+                "commit by counting: index {} of an earlier term is the last committed",
+                last.index
+            );
         }
         new
     }

@@ -25,6 +25,8 @@ pub(super) struct Ledger {
     asked: BTreeSet<Nonce>,
     /// A key may be free for a moment while the waiter at its head may be alive, as in Redis.
     keeps_heads: bool,
+    /// Before this time a group grants nothing.
+    opens_at: ClusterTime,
 }
 
 #[derive(Debug)]
@@ -37,6 +39,13 @@ struct Held {
 }
 
 impl Ledger {
+    /// That of a new group: it waits for leases of at most `outside_max_ms` that are held outside
+    /// its members, and for the drift of clocks over them (1 %).
+    pub(super) fn of_group(outside_max_ms: u64) -> Self {
+        let opens_at = ClusterTime(outside_max_ms + outside_max_ms.div_ceil(100));
+        Self { opens_at, ..Self::default() }
+    }
+
     /// That of the scripts in Redis.
     pub(super) fn of_scripts() -> Self {
         Self { keeps_heads: true, ..Self::default() }
@@ -172,6 +181,12 @@ impl Ledger {
         *last = grant.token;
         assert!(grant.expires_at > grant.granted_at, "a lease of nothing");
         assert_eq!(grant.granted_at, self.now, "a grant counts from its own stamp");
+        assert!(
+            self.now >= self.opens_at,
+            "a new group grants at {:?}, before {:?}: leases outside may live",
+            self.now,
+            self.opens_at
+        );
         let asked_in = self.waiting.remove(&grant.nonce);
         if asked_in.is_some_and(|asked| asked != term) {
             coverage.reach("grant across a change of leader");
