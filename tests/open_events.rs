@@ -165,6 +165,39 @@ async fn differing_own_entry_is_a_warning() {
     }
 }
 
+/// Of one name over TCP: the second process listens elsewhere, and `b` hears both.
+#[tokio::test]
+async fn name_that_runs_twice_is_warned_of_by_addresses() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let (a, b, c) = (free_port(), free_port(), free_port());
+    let opened = |name: &str, port: u16, of_a: u16| {
+        let peers = format!("peers=a@127.0.0.1:{of_a},b@127.0.0.1:{b}");
+        format!("gaggle+tcp://127.0.0.1:{port}?cluster=twice&name={name}&{peers}")
+    };
+    let first = open(&opened("a", a, a)).await.unwrap();
+    let other = open(&opened("b", b, a)).await.unwrap();
+    first.ready().await.unwrap();
+    let second = open(&opened("a", c, c)).await.unwrap();
+    let warned = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let of_name = |event: &String| event.contains("two processes run under one name");
+            if let Some(event) = events.take().into_iter().find(of_name) {
+                return event;
+            }
+        }
+    });
+    let event = warned.await.unwrap();
+    for address in [a, c].map(|port| format!("=127.0.0.1:{port} on ")) {
+        assert!(event.starts_with("WARN") && event.contains(&address), "{event}");
+    }
+    for locker in [first, other, second] {
+        locker.close().await;
+    }
+}
+
 #[tokio::test]
 async fn groupless_member_names_the_missing() {
     let _alone = ONE_AT_A_TIME.lock().await;

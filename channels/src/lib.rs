@@ -33,7 +33,7 @@ pub mod testing;
 pub mod tls;
 pub mod url;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -228,6 +228,12 @@ pub trait Channel: Send + Sync + 'static {
 
     /// How much it has moved and dropped so far.
     fn counters(&self) -> Counters;
+
+    /// The address that this node listens on, once connected: for people, who find a node by it.
+    /// `None` where nodes have no addresses.
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
 
     /// The longest frame in bytes, at least 4 KiB and at most [`FRAME_BYTES_MAX`].
     fn frame_limit(&self) -> usize {

@@ -270,6 +270,10 @@ impl Channel for Tcp {
     fn counters(&self) -> Counters {
         *self.shared.inbox.counters()
     }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.local_addr()
+    }
 }
 
 impl fmt::Debug for Tcp {

@@ -65,8 +65,12 @@ impl Backend {
     ) -> Self {
         let frame_limit = channel.frame_limit();
         let now = options.clock.now();
+        let mut node = Node::new(channel.name().clone(), options, frame_limit, seed);
+        if let Some(address) = channel.address() {
+            node.listens_on(address);
+        }
         Self {
-            node: Node::new(channel.name().clone(), options, frame_limit, seed),
+            node,
             clock: options.clock.clone(),
             profile: profile(options, policy),
             ticks: Ticks::new(now, options.timing(frame_limit).tick),

@@ -1,10 +1,13 @@
 //! Which process this is: a name that stays, an incarnation that changes.
 
+use std::net::SocketAddr;
+
 use gaggle_channels::NodeName;
 
 use super::wire::Process;
 use crate::{
     Owner,
+    limits::HOST_BYTES_MAX,
     random::{Ids, mix},
 };
 
@@ -45,6 +48,13 @@ impl Identity {
 
     pub(super) fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// The address that the process listens on, for people.
+    pub(super) fn listens_on(&mut self, address: SocketAddr) {
+        let host = &mut self.process.host;
+        host.insert_str(0, &format!("{address} on "));
+        host.truncate(host.floor_char_boundary(HOST_BYTES_MAX));
     }
 
     /// The wall clock at a tick; the first one is the start of the process.

@@ -14,7 +14,7 @@ mod requests;
 mod roster;
 mod standing;
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{collections::BTreeMap, mem, net::SocketAddr, time::Duration};
 
 use gaggle_channels::NodeName;
 
@@ -93,6 +93,11 @@ impl Node {
             failure: None,
             frames_dropped: 0,
         }
+    }
+
+    /// Names the address that this process listens on to the other processes.
+    pub(crate) fn listens_on(&mut self, address: SocketAddr) {
+        self.identity.listens_on(address);
     }
 
     #[cfg(any(test, feature = "testing"))]

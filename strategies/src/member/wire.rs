@@ -80,7 +80,8 @@ pub(super) struct Process {
     /// Its wall clock at its start, in nanoseconds. It decides only which of two processes under
     /// one name stops.
     pub(super) started: u64,
-    /// Where it runs, for people: host and pid.
+    /// Where it runs, for people: the address that it listens on, if the channel has one, then
+    /// host and pid.
     pub(super) host: String,
     pub(super) pid: u32,
 }
