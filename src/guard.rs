@@ -7,7 +7,6 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
-    implement::LossWatch,
     limits::DURATION_MIN,
     lock::{LossCause, Nonce},
 };
@@ -42,7 +41,6 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 #[clippy::has_significant_drop]
 pub struct Guard {
     hold: Arc<Hold>,
-    watch: LossWatch,
     keepalive: Option<KeepAlive>,
     /// Whether dropping unlocks.
     armed: bool,
@@ -50,9 +48,8 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
-        let watch = mutex.watch(&lock);
         let hold = Arc::new(Hold::new(mutex, lock));
-        Self { hold, watch, keepalive: None, armed: true }
+        Self { hold, keepalive: None, armed: true }
     }
 
     /// Extends in the background; needs a tokio runtime.
@@ -93,7 +90,7 @@ impl Guard {
     /// How long the lease can still be relied on; zero once lost. Reads the clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.watch.is_lost() { Duration::ZERO } else { self.hold.remaining() }
+        self.hold.reported_loss().map_or_else(|| self.hold.remaining(), |_| Duration::ZERO)
     }
 
     /// Whether the lease can be relied on at this instant. Reads the clock each time; once `false`
@@ -117,7 +114,7 @@ impl Guard {
     pub async fn lost(&self) {
         tokio::select! {
             biased;
-            () = self.watch.lost() => {}
+            () = self.hold.loss_reported() => {}
             () = self.hold.run_out() => {}
         }
     }
@@ -126,14 +123,14 @@ impl Guard {
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
         let over = || self.hold.remaining().is_zero().then_some(LossCause::Deadline);
-        self.watch.cause().or_else(over)
+        self.hold.reported_loss().or_else(over)
     }
 
     /// The process that force-unlocked the lock and its reason, for people; `None` after any other
     /// loss.
     #[must_use]
     pub fn loss_note(&self) -> Option<Arc<str>> {
-        self.watch.note()
+        self.hold.watch.note()
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.
@@ -155,7 +152,7 @@ impl Guard {
         if let Some(loss) = self.hold.loss() {
             return Err(loss);
         }
-        if self.watch.is_lost() {
+        if self.hold.reported_loss().is_some() {
             // The strategy knows the reason; the shortest lease extends nothing.
             let outcome = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
             return Err(outcome.err().unwrap_or(Error::NotHolder));

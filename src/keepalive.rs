@@ -22,12 +22,11 @@ impl KeepAlive {
     /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
-        // With its own watch: a lost lock is not extended, and leaves no task behind.
-        let watch = hold.mutex.watch(&hold.lock());
         let task = tokio::spawn(async move {
             tokio::select! {
                 biased;
-                () = watch.lost() => {}
+                // A lost lock is not extended, and leaves no task behind.
+                () = hold.loss_reported() => {}
                 () = run(&hold, duration, hold_until) => {}
             }
         });

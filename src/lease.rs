@@ -8,6 +8,8 @@ use std::{
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},
+    implement::LossWatch,
+    lock::LossCause,
 };
 use tokio::sync::Notify;
 
@@ -17,6 +19,7 @@ use crate::metrics::{self, Stopwatch};
 pub(crate) struct Hold {
     pub(crate) mutex: Arc<dyn KeyedMutex>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) watch: LossWatch,
     state: Mutex<State>,
     held: Stopwatch,
     /// Notified of a loss and of a later deadline.
@@ -28,15 +31,25 @@ struct State {
     lost: bool,
     /// The guard has released the lock: a loss is no longer reported.
     ended: bool,
+    counted: bool,
+}
+
+impl State {
+    /// Counts the loss by its first cause.
+    fn count(&mut self, cause: LossCause) {
+        if !self.ended && !std::mem::replace(&mut self.counted, true) {
+            metrics::lost(cause);
+        }
+    }
 }
 
 impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
-        let clock = mutex.clock();
-        let state = Mutex::new(State { lock, lost: false, ended: false });
+        let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
+        let state = Mutex::new(State { lock, lost: false, ended: false, counted: false });
         let held = Stopwatch::start(&*clock);
-        Self { mutex, clock, state, held, changed: Notify::new() }
+        Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,9 +75,7 @@ impl Hold {
             _ => Duration::ZERO,
         };
         if remaining.is_zero() && !std::mem::replace(&mut state.lost, true) {
-            if !state.ended {
-                metrics::lost(true);
-            }
+            state.count(LossCause::Deadline);
             drop(state);
             self.changed.notify_waiters();
         }
@@ -80,6 +91,19 @@ impl Hold {
         let deadline = self.state().lock.deadline();
         let passed = deadline.is_none_or(|deadline| deadline <= now);
         Some(if passed { Error::Expired } else { Error::NotHolder })
+    }
+
+    /// Why the strategy reported the loss; `None` if it did not.
+    pub(crate) fn reported_loss(&self) -> Option<LossCause> {
+        let cause = self.watch.cause()?;
+        self.state().count(cause);
+        Some(cause)
+    }
+
+    /// Completes when the strategy reports the loss.
+    pub(crate) async fn loss_reported(&self) {
+        self.watch.lost().await;
+        self.reported_loss();
     }
 
     /// Extends, and records the new deadline or the loss.
@@ -104,8 +128,8 @@ impl Hold {
         let mut state = self.state();
         let outcome = if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline)
         {
-            if !std::mem::replace(&mut state.lost, true) && !state.ended {
-                metrics::lost(true);
+            if !std::mem::replace(&mut state.lost, true) {
+                state.count(LossCause::Deadline);
             }
             Err(Error::Expired)
         } else {
@@ -120,15 +144,17 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
+        let now = self.clock.now();
         let mut state = self.state();
         if std::mem::replace(&mut state.lost, true) {
             return;
         }
+        let passed = state.lock.deadline().is_none_or(|deadline| deadline <= now);
+        state.count(if passed { LossCause::Deadline } else { LossCause::Ended });
         let lock = (!state.ended).then(|| state.lock.clone());
         drop(state);
         self.changed.notify_waiters();
         if let Some(lock) = lock {
-            metrics::lost(lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()));
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 use gaggle_strategies::clock::Instant;
-use gaggle_strategies::{Error, clock::Clock};
+use gaggle_strategies::{Error, clock::Clock, lock::LossCause};
 
 /// A time that is measured with the feature `metrics` alone: it reads the clock.
 pub(crate) struct Stopwatch {
@@ -60,9 +60,13 @@ pub(crate) fn refused(error: &Error) {
     count("gaggle_locks_refused_total", ("reason", reason));
 }
 
-/// Counts a lock that its guard lost: by the deadline, or earlier by what the strategy reported.
-pub(crate) fn lost(by_deadline: bool) {
-    let cause = if by_deadline { "deadline" } else { "reported" };
+/// Counts a lock that its guard lost.
+pub(crate) fn lost(cause: LossCause) {
+    let cause = match cause {
+        LossCause::Deadline => "deadline",
+        LossCause::Forced => "forced",
+        _ => "reported",
+    };
     count("gaggle_locks_lost_total", ("cause", cause));
 }
 

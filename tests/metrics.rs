@@ -34,6 +34,11 @@ fn figures(body: impl AsyncFnOnce(Locker)) -> Vec<(String, String, f64)> {
     figures
 }
 
+fn value(figures: &[(String, String, f64)], name: &str, label: &str) -> f64 {
+    let found = figures.iter().find(|figure| figure.0 == name && figure.1 == label);
+    found.unwrap_or_else(|| panic!("no {name} {label}: {figures:?}")).2
+}
+
 #[test]
 fn each_event_is_counted_once() {
     let figures = figures(async |locker| {
@@ -58,10 +63,7 @@ fn each_event_is_counted_once() {
         locker.lock_with("a key", options).await.unwrap().unlock().await.unwrap();
         locker.close().await;
     });
-    let find = |name: &str, label: &str| {
-        let found = figures.iter().find(|figure| figure.0 == name && figure.1 == label);
-        found.unwrap_or_else(|| panic!("no {name} {label}: {figures:?}")).2
-    };
+    let find = |name: &str, label: &str| value(&figures, name, label);
     assert_eq!(find("gaggle_locks_granted_total", ""), 4.0);
     assert_eq!(find("gaggle_locks_refused_total", "held"), 1.0);
     assert_eq!(find("gaggle_locks_refused_total", "timed_out"), 1.0);
@@ -70,4 +72,31 @@ fn each_event_is_counted_once() {
     assert!(near(find("gaggle_lock_wait_seconds", ""), 2.0), "{figures:?}");
     assert!(near(find("gaggle_lock_hold_seconds", ""), 1.0 + 3.0), "{figures:?}");
     assert!(figures.iter().all(|figure| !figure.1.contains("key")), "{figures:?}");
+}
+
+#[test]
+fn losses_are_counted_once_by_their_first_cause() {
+    let figures = figures(async |locker| {
+        let options = LockOptions::default().duration(Duration::from_secs(2));
+        let forced = locker.lock_with("forced", options.clone()).await.unwrap();
+        // Its keep-alive counts the loss, which its guard is never asked for.
+        let kept = locker.lock_with("kept", options.clone());
+        let kept = kept.auto_extend(Duration::from_secs(9)).await.unwrap();
+        let operator = locker.operator().unwrap();
+        for key in ["forced", "kept"] {
+            operator.force_unlock(key, None, "a test").await.unwrap();
+        }
+        forced.lost().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let expired = locker.lock_with("expired", options.clone()).await.unwrap();
+        expired.lost().await;
+        let closed = locker.lock_with("closed", options).await.unwrap();
+        locker.close().await;
+        for guard in [&forced, &expired, &closed, &kept] {
+            assert!(!guard.is_valid());
+            assert!(guard.extend(Duration::from_secs(1)).await.is_err());
+        }
+    });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (2.0, 1.0, 1.0));
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use gaggle_strategies::{
     Capabilities, Inspection, LockOptions,
     clock::{Clock, Instant},
-    implement::Holds,
+    implement::{Holds, LossWatch},
 };
 use shuttle::{
     Config, Runner,
