@@ -1,5 +1,7 @@
 //! The strategies and channels that `increment` and `bench` run, by name and by URL.
 
+mod secret;
+
 use std::{
     convert::Infallible,
     fmt,
@@ -12,6 +14,7 @@ use gaggle::{LockOptions, Locker, channels::url::check_login};
 use gaggle_strategies::implement::in_prose;
 use url::Url;
 
+use self::secret::Secret;
 use crate::failure::Failure;
 
 /// A strategy, as the command line names it.
@@ -38,6 +41,8 @@ pub(crate) enum ChannelName {
     Redis,
     /// TCP on loopback.
     Tcp,
+    /// The same under TLS, with a secret of the run.
+    Tls,
 }
 
 /// A strategy over a channel.
@@ -52,9 +57,19 @@ pub(super) struct Setup {
 /// with its password.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
-    server: String,
+    /// Of a Redis that is reached over TCP, without TLS and Sentinels.
+    server: Option<String>,
     full: String,
     problem: Option<String>,
+}
+
+/// The members of a run.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// The URL of each.
+    pub(super) urls: Vec<String>,
+    /// Of the channel `tls`.
+    _secret: Option<Secret>,
 }
 
 impl StrategyName {
@@ -79,6 +94,7 @@ impl ChannelName {
             Self::Memory => "memory",
             Self::Redis => "redis",
             Self::Tcp => "tcp",
+            Self::Tls => "tls",
         }
     }
 }
@@ -87,19 +103,24 @@ impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
         let (server, problem) = match server_of(text) {
             Ok(server) => (server, None),
-            Err(problem) => (String::new(), Some(problem)),
+            Err(problem) => (None, Some(problem)),
         };
         Ok(Self { server, full: text.to_owned(), problem })
     }
 
+    /// Whether the channel and the counter of `increment` can use it, too.
+    pub(super) fn is_plain(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// The URL without its query, which holds options of the strategy.
     pub(super) fn server(&self) -> &str {
-        &self.server
+        self.server.as_deref().expect("`Selection::check` has passed")
     }
 
     /// Host, port and database, without the password.
     pub(super) fn address(&self) -> String {
-        redis_address(&self.server)
+        self.server.as_deref().map(redis_address).unwrap_or_default()
     }
 }
 
@@ -145,6 +166,8 @@ pub(super) struct Selection<'a> {
     /// Whether `--channel` was given, rather than a default taken.
     pub(super) names_channel: bool,
     pub(super) redis: Option<&'a RedisUrl>,
+    /// Whether the Redis also keeps a counter.
+    pub(super) counts: bool,
     pub(super) processes: bool,
 }
 
@@ -159,7 +182,13 @@ impl Selection<'_> {
         let over = |channel| has_group && self.channels.contains(&channel);
         let needs_redis =
             self.strategies.contains(&StrategyName::Redis) || over(ChannelName::Redis);
-        let problem = if needs_redis && self.redis.is_none() {
+        let needs_plain = self.counts || over(ChannelName::Redis);
+        let problem = if over(ChannelName::Tls) && cfg!(not(feature = "tls")) {
+            "built without TLS: enable the feature tls of the package gaggle-cli"
+        } else if needs_plain && self.redis.is_some_and(|redis| !redis.is_plain()) {
+            "the channel redis and the counter of increment need a Redis without TLS and Sentinels: \
+             --redis redis://127.0.0.1:6379/0"
+        } else if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
         } else if self.names_channel && !has_group {
             "--channel is only for the strategies raft and gaggle: add --strategy gaggle"
@@ -194,56 +223,61 @@ pub(super) fn parse_duration(text: &str, max: Duration) -> Result<Duration, Stri
     if duration > max { Err(invalid()) } else { Ok(duration) }
 }
 
-/// The URL of each member, in a cluster of this run only.
-pub(super) fn urls(
+/// The members in a cluster of this run only.
+pub(super) fn members(
     setup: Setup,
     members: u32,
     redis: Option<&RedisUrl>,
     run: &str,
-) -> Result<Vec<String>, Failure> {
-    let redis = || redis.expect("`Selection::check` has passed").clone();
+) -> Result<Cluster, Failure> {
+    let redis = || redis.expect("`Selection::check` has passed");
+    let is_tls = setup.channel == Some(ChannelName::Tls);
+    let secret = is_tls.then(|| Secret::new(run)).transpose()?;
+    let of_secret = |secret: &Secret| format!("&secret_file={}", secret.path().display());
+    let tcp_options = secret.as_ref().map(of_secret).unwrap_or_default();
     let names: Vec<_> = (0..members).map(|member| format!("m{member}")).collect();
     let members = names.join(",");
     let family = setup.strategy.as_str();
     let same = |url: String| vec![url; names.len()];
-    Ok(match setup.strategy {
+    let urls = match setup.strategy {
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),
-        StrategyName::Redis => same(redis().full),
+        StrategyName::Redis => same(redis().full.clone()),
         StrategyName::Raft | StrategyName::Gaggle => match setup.channel() {
             ChannelName::Memory => {
                 let url = |name| format!("{family}+memory://{run}?name={name}&members={members}");
                 names.iter().map(url).collect()
             }
             ChannelName::Redis => {
-                let server = redis().server;
+                let server = redis().server();
                 let url =
                     |name| format!("{family}+{server}?cluster={run}&name={name}&members={members}");
                 names.iter().map(url).collect()
             }
-            ChannelName::Tcp => {
+            ChannelName::Tcp | ChannelName::Tls => {
                 let ports = free_ports(names.len())?;
                 let at = |(name, port)| format!("{name}@127.0.0.1:{port}");
                 let peers = names.iter().zip(&ports).map(at).collect::<Vec<_>>().join(",");
                 let url = |(name, port)| {
-                    format!(
-                        "{family}+tcp://127.0.0.1:{port}?cluster={run}&name={name}&peers={peers}"
-                    )
+                    let listen = format!("{family}+tcp://127.0.0.1:{port}");
+                    format!("{listen}?cluster={run}&name={name}&peers={peers}{tcp_options}")
                 };
                 names.iter().zip(&ports).map(url).collect()
             }
         },
-    })
+    };
+    Ok(Cluster { urls, _secret: secret })
 }
 
-/// The URL without its options, or why it is no URL of a Redis.
-fn server_of(text: &str) -> Result<String, String> {
+/// The URL without its options if it is `redis:`, or why it is no URL of a Redis. Opening checks the
+/// other forms.
+fn server_of(text: &str) -> Result<Option<String>, String> {
     check_login(text)?;
-    let mut url = Url::parse(text).map_err(|error| error.to_string())?;
-    match url.scheme() {
+    match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {
         "redis" => {}
-        "rediss" => return Err("TLS is not supported".into()),
+        "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => return Ok(None),
         _ => return Err("its scheme is not redis".into()),
     }
+    let mut url = Url::parse(text).map_err(|error| error.to_string())?;
     if url.host_str().unwrap_or_default().is_empty() {
         return Err("the host is missing".into());
     }
@@ -252,7 +286,7 @@ fn server_of(text: &str) -> Result<String, String> {
     }
     url.set_query(None);
     url.set_fragment(None);
-    Ok(url.into())
+    Ok(Some(url.into()))
 }
 
 fn database(url: &Url) -> Option<u16> {

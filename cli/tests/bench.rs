@@ -275,9 +275,38 @@ fn unreachable_redis_prevents_any_run() {
     }
 }
 
+/// In one run, so that rounds of both alternate.
+#[cfg(feature = "tls")]
+#[test]
+fn tls_is_measured_beside_plain_text() {
+    use gaggle_channels::testing::{Certificates, free_port};
+    let (certificates, port) = (Certificates::new(), free_port());
+    let _redis = RedisServer::start_tls(&certificates, port);
+    let ca = certificates.path("ca.pem");
+    let url = format!("rediss://localhost:{port}?tls_ca={}", ca.display());
+    let mut command = gaggle();
+    command.args(["--members", "3", "--duration", "300ms", "--json", "-", "--redis", &url]);
+    command.args(["--channel", "tcp", "--channel", "tls", "--processes"]);
+    command.args(["--strategy", "gaggle", "--strategy", "redis"]);
+    let output = command.env("TMPDIR", certificates.path("")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = document["runs"].as_array().unwrap();
+    runs.iter().for_each(assert_sound);
+    let mut setups: Vec<_> = runs.iter().map(|run| (&run["strategy"], &run["channel"])).collect();
+    setups.sort_by_key(|setup| format!("{setup:?}"));
+    let channel = |name: &str| Value::from(name);
+    let (gaggle, redis) = (channel("gaggle"), channel("redis"));
+    let (tcp, tls) = (channel("tcp"), channel("tls"));
+    assert_eq!(setups, [(&gaggle, &tcp), (&gaggle, &tls), (&redis, &Value::Null)]);
+    let left = std::fs::read_dir(certificates.path("")).unwrap();
+    let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!left.any(|name| name.contains("secret")), "its secret is removed");
+}
+
 #[test]
 fn invalid_options_exit_2_and_say_why() {
-    let table: [(&[&str], &str); 16] = [
+    let table: [(&[&str], &str); 17] = [
         (&["--chart", "-"], "name a file that ends in .svg"),
         (&["--chart", "bars.png"], "--chart bars.png: a chart is SVG"),
         (&["--strategy", "redis"], "needs --redis"),
@@ -293,7 +322,11 @@ fn invalid_options_exit_2_and_say_why() {
         ),
         // The given Redis is the default strategy.
         (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
-        (&["--redis", "rediss://me:hunter2@127.0.0.1:1/"], "TLS is not supported"),
+        (
+            &["--channel", "redis", "--redis", "rediss://me:hunter2@127.0.0.1:1/"],
+            "without TLS and Sentinels",
+        ),
+        (&["--redis", "redis+unix:///nowhere.sock?user=me&pass=hunter2"], "/nowhere.sock"),
         (&["--redis", "http://me:hunter2@127.0.0.1:1/"], "its scheme is not redis"),
         (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),
         (

@@ -19,12 +19,12 @@ pub(crate) struct Args {
     /// all with --compare].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
-    /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all with
-    /// --compare].
+    /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all but tls
+    /// with --compare].
     #[arg(long, value_enum)]
     channel: Vec<ChannelName>,
     /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
-    /// redis.
+    /// redis. For the strategy alone, any other URL of a Redis.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
@@ -103,6 +103,7 @@ impl Args {
             channels: &self.channels(),
             names_channel: !self.channel.is_empty(),
             redis: self.redis.as_ref(),
+            counts: false,
             processes: self.processes,
         };
         selection.check()?;
@@ -134,7 +135,11 @@ impl Args {
     /// The strategies that a comparison of all omits, and the reasons.
     pub(super) fn omitted(&self) -> Option<String> {
         let all = self.compare && self.strategy.is_empty() && self.channel.is_empty();
-        let redis = self.redis.is_none().then_some("redis (needs --redis URL)");
+        let redis = match &self.redis {
+            None => Some("redis (needs --redis URL)"),
+            Some(redis) if !redis.is_plain() => Some("channel redis (needs redis:)"),
+            Some(_) => None,
+        };
         let processes = self.processes.then_some("local and memory (live in one process)");
         let omitted = redis.into_iter().chain(processes).collect::<Vec<_>>().join(", ");
         (all && !omitted.is_empty()).then(|| format!("omitted: {omitted}"))
@@ -164,7 +169,7 @@ impl Args {
             (true, false) => vec![if self.processes { Tcp } else { Memory }],
             (true, true) => {
                 let memory = (!self.processes).then_some(Memory);
-                let redis = self.redis.as_ref().map(|_| Redis);
+                let redis = self.redis.as_ref().filter(|redis| redis.is_plain()).map(|_| Redis);
                 memory.into_iter().chain([Tcp]).chain(redis).collect()
             }
         }

@@ -8,7 +8,7 @@ use gaggle_cli::workloads::{self, Figures, Workload};
 
 use super::{args::Args, child::Child, open};
 use crate::{
-    cluster::{self, Setup, StrategyName},
+    cluster::{self, Cluster, Setup, StrategyName},
     failure::Failure,
 };
 
@@ -16,7 +16,13 @@ use crate::{
 const LEAD: Duration = Duration::from_millis(50);
 
 /// The members of one setup, ready to lock.
-pub(super) enum Crew {
+pub(super) struct Crew {
+    members: Members,
+    /// Members read their files again.
+    _cluster: Cluster,
+}
+
+enum Members {
     /// In this process.
     Here(Vec<Arc<Locker>>),
     /// Each in a process of its own. Dropping them ends the processes.
@@ -27,23 +33,25 @@ impl Crew {
     pub(super) async fn open(setup: Setup, args: &Args) -> Result<Self, Failure> {
         // Unique to the crew, which shares no cluster with another one.
         let cluster = Nonce::random().to_string();
-        let mut urls = cluster::urls(setup, args.members, args.redis.as_ref(), &cluster)?;
-        if args.processes {
-            let children =
-                try_join_all(urls.iter().map(|url| Child::open(url, args.verbosity))).await?;
-            return Ok(Self::Processes(children.into(), urls.len()));
-        }
-        if matches!(setup.strategy, StrategyName::Local | StrategyName::Noop) {
-            // Each handle would be a separate lock.
-            urls.truncate(1);
-        }
-        Ok(Self::Here(try_join_all(urls.iter().map(|url| open::member(url))).await?))
+        let cluster = cluster::members(setup, args.members, args.redis.as_ref(), &cluster)?;
+        let mut urls = &cluster.urls[..];
+        let members = if args.processes {
+            let children = urls.iter().map(|url| Child::open(url, args.verbosity));
+            Members::Processes(try_join_all(children).await?.into(), urls.len())
+        } else {
+            if matches!(setup.strategy, StrategyName::Local | StrategyName::Noop) {
+                // Each handle would be a separate lock.
+                urls = &urls[..1];
+            }
+            Members::Here(try_join_all(urls.iter().map(|url| open::member(url))).await?)
+        };
+        Ok(Self { members, _cluster: cluster })
     }
 
     pub(super) fn members(&self) -> usize {
-        match self {
-            Self::Here(members) => members.len(),
-            Self::Processes(_, members) => *members,
+        match &self.members {
+            Members::Here(members) => members.len(),
+            Members::Processes(_, members) => *members,
         }
     }
 
@@ -55,14 +63,14 @@ impl Crew {
         prefix: &str,
     ) -> Result<Figures, Failure> {
         let members = self.members();
-        match self {
-            Self::Here(lockers) => {
+        match &self.members {
+            Members::Here(lockers) => {
                 let mut lockers = lockers.clone();
                 lockers.rotate_left(first);
                 let run = workloads::run(&lockers, workload, prefix).await;
                 run.map_err(|error| Failure::of(&*error))
             }
-            Self::Processes(children, _) => {
+            Members::Processes(children, _) => {
                 let begin = workloads::now() + LEAD.as_nanos() as u64;
                 let mut children = children.lock().await;
                 let runs = children.iter_mut().enumerate().map(|(member, child)| {
@@ -77,11 +85,11 @@ impl Crew {
     }
 
     pub(super) async fn close(self) {
-        match self {
-            Self::Here(lockers) => {
+        match self.members {
+            Members::Here(lockers) => {
                 join_all(lockers.iter().map(|locker| locker.close())).await;
             }
-            Self::Processes(children, _) => {
+            Members::Processes(children, _) => {
                 join_all(children.into_inner().into_iter().map(Child::close)).await;
             }
         }

@@ -13,8 +13,8 @@ use crate::{
 /// Checks that the Redis of `--redis` can be locked in.
 pub(super) async fn check_redis(args: &Args) -> Result<(), Failure> {
     let setup = Setup { strategy: StrategyName::Redis, channel: None };
-    let urls = cluster::urls(setup, 1, args.redis.as_ref(), "")?;
-    member(&urls[0]).await?.close().await;
+    let cluster = cluster::members(setup, 1, args.redis.as_ref(), "")?;
+    member(&cluster.urls[0]).await?.close().await;
     Ok(())
 }
 

@@ -83,6 +83,7 @@ impl Args {
             channels: &[self.channel()],
             names_channel: self.channel.is_some(),
             redis: self.redis.as_ref(),
+            counts: true,
             processes: self.processes,
         };
         selection.check()

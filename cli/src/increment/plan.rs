@@ -11,7 +11,7 @@ use super::{
     store::Address,
 };
 use crate::{
-    cluster::{self, Setup, StrategyName},
+    cluster::{self, Cluster, Setup, StrategyName},
     failure::Failure,
     verbosity::Verbosity,
 };
@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) jobs: Vec<Job>,
     /// All members share one handle of this process.
     pub(super) is_shared: bool,
+    /// Members read their files again.
+    _cluster: Cluster,
 }
 
 /// The work of one member. A worker process gets it as its first order.
@@ -58,7 +60,7 @@ impl Plan {
         // Unique to the run, which shares no key with another one.
         let run = Nonce::random();
         let setup = Setup { strategy, channel: strategy.has_channel().then(|| args.channel()) };
-        let urls = cluster::urls(setup, args.members, args.redis.as_ref(), &run.to_string())?;
+        let cluster = cluster::members(setup, args.members, args.redis.as_ref(), &run.to_string())?;
         let name = |member| match args.keys {
             Keys::Same => format!("gaggle/increment/{run}"),
             Keys::Distinct => format!("gaggle/increment/{run}/{member}"),
@@ -73,7 +75,7 @@ impl Plan {
             work: args.work,
             store: store.clone(),
         };
-        let jobs: Vec<_> = (0..).zip(urls).map(job).collect();
+        let jobs: Vec<_> = (0..).zip(cluster.urls.iter().cloned()).map(job).collect();
         let mut counters: Vec<_> = jobs.iter().map(|job| job.counter.clone()).collect();
         counters.dedup();
         let keys = match args.keys {
@@ -88,6 +90,7 @@ impl Plan {
             counters,
             jobs,
             is_shared: strategy == StrategyName::Local,
+            _cluster: cluster,
         })
     }
 }

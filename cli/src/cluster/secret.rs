@@ -1,0 +1,39 @@
+//! The shared secret of the members of one run.
+
+use std::{
+    env,
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use gaggle::Nonce;
+
+use crate::failure::Failure;
+
+/// A secret in a file of the temporary directory, which is removed at the end.
+#[derive(Debug)]
+pub(super) struct Secret(PathBuf);
+
+impl Secret {
+    pub(super) fn new(run: &str) -> Result<Self, Failure> {
+        // Twice the 74 random bits of a nonce.
+        let secret = [Nonce::random(), Nonce::random()].map(|nonce| nonce.to_string()).concat();
+        let path = env::temp_dir().join(format!("gaggle-secret-{run}"));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(secret.as_bytes()))
+            .map_err(|error| Failure::new(path.display().to_string()).because(&error))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
