@@ -1,4 +1,5 @@
-//! Goal: the report of a failed or doubtful `open` names the condition, and never a password.
+//! Goal: the report of a failed or doubtful `open` names the condition, and never a password; a
+//! force-unlock is reported.
 //! Method: all events of the thread are recorded; servers that are not there, refuse, or quote the
 //! request in the refusal.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
@@ -253,4 +254,25 @@ async fn leaderless_member_names_the_missing() {
     });
     named.await.unwrap();
     a.close().await;
+}
+
+#[tokio::test]
+async fn force_unlock_is_reported_where_it_is_called() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let locker = open("local:").await.unwrap();
+    let options = LockOptions::default().label("nightly");
+    let guard = locker.lock_with("jobs/1", options).await.unwrap();
+    let operator = locker.operator().unwrap();
+    operator.force_unlock("jobs/1", Some(0), "wrong token").await.unwrap();
+    assert!(!events.take().join("\n").contains("force"), "nothing was unlocked");
+    operator.force_unlock("jobs/1", None, "ticket 7").await.unwrap();
+    let seen = events.take().join("\n");
+    let (token, pid) = (guard.fencing_token(), std::process::id());
+    let (holder, by) = (format!("pid {pid} (nightly) by="), format!("pid {pid} reason="));
+    let token = format!("key=\"jobs/1\" token={token} holder=");
+    for part in ["WARN message=lock force-unlocked", &token, &holder, &by, "reason=\"ticket 7\""] {
+        assert!(seen.contains(part), "no {part} in {seen}");
+    }
 }

@@ -15,6 +15,7 @@ use gaggle_strategies::{
     capabilities::{Exclusion, Order, Survives},
     clock::{Clock, TokioClock},
     lock::Nonce,
+    operator::ForcedUnlock,
 };
 use memory::{cluster, names, options};
 use tokio::time::{Instant, sleep};
@@ -99,6 +100,22 @@ async fn unlock_or_extend_without_reply_is_unknown() {
     assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
     assert!(matches!(longer, Err(Error::Unknown)), "{longer:?}");
     assert!(other.inspect("freed").await.unwrap().is_none(), "it did take effect");
+}
+
+/// A member inspects its own table, which may not have the grant yet.
+#[tokio::test(start_paused = true)]
+async fn force_unlock_at_a_late_member_ends_the_grant() {
+    let hub = Hub::new();
+    let members = cluster(&hub).await;
+    let [(leads, leader), (name, late), _] = &members[..] else { unreachable!() };
+    hub.cut(leads, name);
+    let held = leader.lock("k", LockOptions::default()).await.unwrap();
+    assert_eq!(late.inspect("k").await.unwrap(), None);
+    hub.heal();
+    let forced = late.operator().unwrap().force_unlock("k", None, "a test").await.unwrap();
+    let token = held.fencing_token();
+    let is_it = matches!(&forced, ForcedUnlock::Unlocked(was) if was.fencing_token == token);
+    assert!(is_it, "{forced:?}");
 }
 
 /// Contract, the trait: `close` ends local waits with `Closed` and leaves nothing behind.

@@ -92,3 +92,19 @@ async fn unlocked_unread_grant_is_not_returned() {
     local.unlock(&lock).await.unwrap();
     assert_empty(&local);
 }
+
+/// Also before another request finds that its lease has ended.
+#[tokio::test(start_paused = true)]
+async fn expired_lock_is_neither_forced_nor_listed() {
+    let local = local();
+    // More keys than shards.
+    for key in 0..40 {
+        local.lock(&key.to_string(), options(100, 0)).await.unwrap();
+    }
+    tokio::time::advance(ms(100)).await;
+    let operator = local.operator().unwrap();
+    let forced = operator.force_unlock("0", None, "").await.unwrap();
+    assert_eq!(forced, crate::operator::ForcedUnlock::NotHeld);
+    let page = operator.list(crate::operator::ListOptions::default()).await.unwrap();
+    assert_eq!((page.entries, page.next), (vec![], None));
+}
