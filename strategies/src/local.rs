@@ -6,11 +6,7 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    ops::ControlFlow::{Break, Continue},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::task::consume_budget;
@@ -20,8 +16,7 @@ use crate::{
     BootClock, Capabilities, Clock, Drift, Error, Exclusion, Inspection, KeyedMutex, Lock,
     LockOptions, LossWatch, Operator, Order, Survives, check_duration, check_key, check_request,
     extended,
-    lock_table::{Command, Sizes, TableConfig},
-    not_held,
+    lock_table::{Command, TableConfig},
     wait::whole_ms,
 };
 
@@ -88,9 +83,11 @@ impl Local {
         Self { shards: Shards::new(table, drift, clock) }
     }
 
-    /// How much the table holds: for operators and tests.
+    /// How much the table holds.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> crate::lock_table::Sizes {
+        use crate::lock_table::Sizes;
         self.shards.each().fold(Sizes::default(), |mut all, mut access| {
             access.step(&Command::Noop);
             let Sizes { keys, waiters, nonces_remembered } = access.shard.table.sizes();
@@ -102,65 +99,46 @@ impl Local {
     }
 
     fn end(&self, lock: &Lock) -> Result<(), Error> {
-        let mut access = self.shards.access(lock.key())?;
-        if !access.holds(lock) {
-            return Err(not_held(lock, access.now));
-        }
-        access.unlock(lock.key(), lock.nonce());
+        self.shards.held(lock)?.unlock(lock.key(), lock.nonce());
         Ok(())
     }
-
-    fn holder(&self, key: &str) -> Result<Option<Inspection>, Error> {
-        let mut access = self.shards.access(key)?;
-        access.step(&Command::Noop);
-        Ok(access.shard.table.inspect(&key.into()))
-    }
-
-    fn extend_lease(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
-        let mut access = self.shards.access(lock.key())?;
-        let now = access.now;
-        if lock.deadline().is_some_and(|deadline| deadline <= now) {
-            return Err(Error::Expired);
-        }
-        if !access.holds(lock) {
-            return Err(not_held(lock, now));
-        }
-        access.extend(lock.key(), lock.nonce(), duration);
-        extended(lock, now, duration, self.shards.drift, now)
-    }
 }
 
-/// Lets other tasks run from time to time: most calls never wait.
-async fn yielding<T>(outcome: Result<T, Error>) -> Result<T, Error> {
-    consume_budget().await;
-    outcome
-}
-
+// Most calls never wait: each consumes a unit of the task's budget, so that other tasks run too.
 #[async_trait]
 impl KeyedMutex for Local {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
-        match Call::begin(&self.shards, key, options) {
-            Ok((_, Break(lock))) => Ok(lock),
-            Ok((call, Continue(look_at))) => call.granted(look_at).await,
-            Err(error) => yielding(Err(error)).await,
-        }
+        consume_budget().await;
+        Call::lock(&self.shards, key, options).await
     }
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         check_key(lock.key())?;
-        yielding(self.end(lock)).await
+        consume_budget().await;
+        self.end(lock)
     }
 
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         check_key(lock.key())?;
         check_duration(duration)?;
-        yielding(self.extend_lease(lock, Duration::from_millis(whole_ms(duration)))).await
+        consume_budget().await;
+        let duration = Duration::from_millis(whole_ms(duration));
+        let mut access = self.shards.held(lock)?;
+        let now = access.now;
+        if lock.deadline().is_some_and(|deadline| deadline <= now) {
+            return Err(Error::Expired);
+        }
+        access.extend(lock.key(), lock.nonce(), duration);
+        extended(lock, now, duration, self.shards.drift, now)
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
-        yielding(self.holder(key)).await
+        consume_budget().await;
+        let mut access = self.shards.access(key)?;
+        access.step(&Command::Noop);
+        Ok(access.shard.table.inspect(&key.into()))
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
@@ -195,8 +173,7 @@ impl KeyedMutex for Local {
 
     fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.shards.holds.watch(lock);
-        let access = self.shards.access(lock.key());
-        if !access.is_ok_and(|mut access| access.holds(lock)) {
+        if self.shards.held(lock).is_err() {
             self.shards.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
         }
         watch

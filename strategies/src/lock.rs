@@ -137,6 +137,14 @@ impl Owner {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { host, pid: std::process::id(), label }
     }
+
+    /// This owner, or a copy with the label of one call.
+    pub(crate) fn labelled(self: &Arc<Self>, label: Option<&str>) -> Arc<Self> {
+        match label {
+            None => self.clone(),
+            Some(label) => Arc::new(Self { label: Some(label.into()), ..(**self).clone() }),
+        }
+    }
 }
 
 /// For messages: `web-3, pid 711 (nightly)`. Characters that control a terminal or reorder text

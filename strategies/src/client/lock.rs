@@ -1,15 +1,13 @@
 //! The one `lock`: from the checks to the lock or the error.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
     backend::Backend,
     call::{Call, LockCall, Reply, Until},
     handle::Client,
 };
-use crate::{
-    Error, Instant, Lock, LockOptions, MaxWait, Owner, check_request, lasts, wait::whole_ms,
-};
+use crate::{Error, Instant, Lock, LockOptions, MaxWait, check_request, lasts, wait::whole_ms};
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
@@ -70,10 +68,6 @@ impl<B: Backend> Client<B> {
             MaxWait::AtMost(wait) => (Until::At(now.after(wait)), Some(now.after(wait))),
             MaxWait::Forever => (Until::Forever, None),
         };
-        let owner = match options.get_label() {
-            None => self.owner.clone(),
-            Some(label) => Arc::new(Owner { label: Some(label.into()), ..(*self.owner).clone() }),
-        };
         LockCall {
             id: self.next_id(),
             key: key.into(),
@@ -82,7 +76,7 @@ impl<B: Backend> Client<B> {
             until: if self.profile.queues { until } else { Until::Now },
             limit,
             tries: until == Until::Now,
-            owner,
+            owner: self.owner.labelled(options.get_label()),
         }
     }
 

@@ -36,37 +36,41 @@ pub(super) struct Call<'a> {
 }
 
 /// The lock, or the time of the next check of the table without a notification.
-pub(super) type Look = ControlFlow<Lock, Instant>;
+type Look = ControlFlow<Lock, Instant>;
 
 impl<'a> Call<'a> {
-    /// Sends the LOCK.
-    pub(super) fn begin(
+    /// Sends the LOCK and waits for the grant.
+    pub(super) async fn lock(
         shards: &'a Shards,
         key: &str,
         options: LockOptions,
-    ) -> Result<(Self, Look), Error> {
-        let (key, nonce): (Arc<str>, _) = (key.into(), Nonce::random());
-        let mut access = shards.access(&key)?;
-        let until = wait_until(access.now, options.get_max_wait());
-        let mut call = Self { shards, key, options, nonce, sent: access.now, until, notify: None };
-        let look = call.send(&mut access)?;
-        Ok((call, look))
-    }
-
-    /// Waits for the grant.
-    pub(super) async fn granted(mut self, mut look_at: Instant) -> Result<Lock, Error> {
-        let notify = self.notify.clone().expect("the LOCK was queued");
+    ) -> Result<Lock, Error> {
+        let (mut call, mut look) = Self::begin(shards, key.into(), options)?;
         loop {
+            let look_at = match look {
+                Break(lock) => return Ok(lock),
+                Continue(look_at) => look_at,
+            };
             tokio::select! {
                 biased;
-                () = notify.notified() => {}
-                () = self.shards.clock.sleep_until(look_at) => {}
+                () = call.notify.as_ref().expect("the LOCK was queued").notified() => {}
+                () = shards.clock.sleep_until(look_at) => {}
             }
-            match self.look()? {
-                Break(lock) => return Ok(lock),
-                Continue(next) => look_at = next,
-            }
+            look = call.look()?;
         }
+    }
+
+    fn begin(
+        shards: &'a Shards,
+        key: Arc<str>,
+        options: LockOptions,
+    ) -> Result<(Self, Look), Error> {
+        let mut access = shards.access(&key)?;
+        let (nonce, sent) = (Nonce::random(), access.now);
+        let until = wait_until(sent, options.get_max_wait());
+        let mut call = Self { shards, key, options, nonce, sent, until, notify: None };
+        let look = call.send(&mut access)?;
+        Ok((call, look))
     }
 
     fn send(&mut self, access: &mut Access<'_>) -> Result<Look, Error> {
@@ -104,10 +108,7 @@ impl<'a> Call<'a> {
                 Some(until) => Wait::Ms(ClusterTime(until.whole_ms_up()).since(stamp(self.sent))),
             },
             seen: Seen::Now,
-            owner: match self.options.get_label() {
-                None => owner.clone(),
-                Some(label) => Arc::new(Owner { label: Some(label.into()), ..(**owner).clone() }),
-            },
+            owner: owner.labelled(self.options.get_label()),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Listing and force-unlock of a [`Local`].
 
 use async_trait::async_trait;
+use tokio::task::consume_budget;
 
 use super::{
     Local,
     shard::{SHARDS, shard_of},
-    yielding,
 };
 use crate::{
     Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key,
@@ -13,37 +13,42 @@ use crate::{
     operator::{check_reason, log_forced, note},
 };
 
-impl Local {
+#[async_trait]
+impl Operator for Local {
     /// The key after which a page continues names its shard.
-    fn page(&self, options: &ListOptions) -> Result<Page, Error> {
+    async fn list(&self, options: ListOptions) -> Result<Page, Error> {
+        options.check()?;
+        consume_budget().await;
         let ListOptions { prefix, limit, after } = options;
-        let mut after = after.as_ref().map(|cursor| cursor.0.clone());
+        let mut after = after.map(|cursor| cursor.0);
         let mut entries: Vec<Entry> = Vec::new();
         for index in after.as_deref().map_or(0, shard_of)..SHARDS {
             let mut access = self.shards.open(index)?;
             access.step(&Command::Noop);
             let table = &access.shard.table;
-            let (keys, next) = table.scan(after.as_ref(), prefix, limit - entries.len());
+            let (keys, next) = table.scan(after.take().as_ref(), &prefix, limit - entries.len());
             entries.extend(keys.into_iter().filter_map(|key| {
                 let holder = table.inspect(&key)?;
                 Some(Entry { key, holder })
             }));
-            let is_full = entries.len() == *limit && index + 1 < SHARDS;
+            let is_full = entries.len() == limit && index + 1 < SHARDS;
             let next = next.or_else(|| Some(entries.last().filter(|_| is_full)?.key.clone()));
             if next.is_some() {
                 return Ok(Page { entries, unreadable: Vec::new(), next: next.map(Cursor) });
             }
-            after = None;
         }
         Ok(Page { entries, unreadable: Vec::new(), next: None })
     }
 
-    fn end_grant(
+    async fn force_unlock(
         &self,
         key: &str,
         token: Option<u64>,
         reason: &str,
     ) -> Result<ForcedUnlock, Error> {
+        check_key(key)?;
+        check_reason(reason)?;
+        consume_budget().await;
         let mut access = self.shards.access(key)?;
         access.step(&Command::Noop);
         let key = key.into();
@@ -58,24 +63,5 @@ impl Local {
         drop(access);
         log_forced(&key, &found, &by, reason);
         Ok(ForcedUnlock::Unlocked(found))
-    }
-}
-
-#[async_trait]
-impl Operator for Local {
-    async fn list(&self, options: ListOptions) -> Result<Page, Error> {
-        options.check()?;
-        yielding(self.page(&options)).await
-    }
-
-    async fn force_unlock(
-        &self,
-        key: &str,
-        token: Option<u64>,
-        reason: &str,
-    ) -> Result<ForcedUnlock, Error> {
-        check_key(key)?;
-        check_reason(reason)?;
-        yielding(self.end_grant(key, token, reason)).await
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     lock_table::{
         ClusterTime, Command, Effect, Ended, Grant, LockTable, ProcessId, TableConfig, key_digest,
     },
+    not_held,
     sync::{Mutex, MutexGuard},
     wait::whole_ms,
 };
@@ -34,6 +35,8 @@ pub(super) struct Shards {
 impl Shards {
     /// Each shard has a part of the limits on keys and nonces.
     pub(super) fn new(mut config: TableConfig, drift: Drift, clock: Arc<dyn Clock>) -> Self {
+        // The eighth is for keys that spread unevenly.
+        let share = |limit: u64| limit.div_ceil(SHARDS as u64) * 9 / 8;
         config.keys_max = share(config.keys_max);
         config.nonces_max = share(config.nonces_max);
         let owner = Owner::this_process(None);
@@ -51,6 +54,17 @@ impl Shards {
     /// [`Error::Closed`].
     pub(super) fn access(&self, key: &str) -> Result<Access<'_>, Error> {
         self.open(shard_of(key))
+    }
+
+    /// Locks the shard of a key that this lock holds.
+    pub(super) fn held(&self, lock: &Lock) -> Result<Access<'_>, Error> {
+        let mut access = self.access(lock.key())?;
+        access.step(&Command::Noop);
+        let holder = access.shard.table.holder(lock.key());
+        if holder.is_some_and(|grant| grant.is_of(lock)) {
+            return Ok(access);
+        }
+        Err(not_held(lock, access.now))
     }
 
     pub(super) fn open(&self, index: usize) -> Result<Access<'_>, Error> {
@@ -90,12 +104,6 @@ impl Shards {
 pub(super) fn shard_of(key: &str) -> usize {
     let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(mixed % SHARDS as u64).expect("a small number")
-}
-
-/// The limit of one shard. The eighth is for keys that spread unevenly.
-fn share(limit: u64) -> u64 {
-    let even = limit.div_ceil(SHARDS as u64);
-    even + even / 8
 }
 
 /// One shard.
@@ -158,12 +166,6 @@ impl Access<'_> {
             }
         }
         effects.pop()
-    }
-
-    /// Whether this lock holds its key now.
-    pub(super) fn holds(&mut self, lock: &Lock) -> bool {
-        self.step(&Command::Noop);
-        self.shard.table.holder(lock.key()).is_some_and(|grant| grant.is_of(lock))
     }
 
     /// Unlocks or withdraws a nonce. It is forgotten at once, since each LOCK is sent once.
