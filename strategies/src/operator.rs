@@ -40,7 +40,7 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// As [`KeyedMutex::inspect`](crate::KeyedMutex::inspect), and [`Error::InvalidOptions`] for a
-    /// limit beyond [`PAGE_MAX`](crate::limits::PAGE_MAX).
+    /// limit beyond [`PAGE_MAX`].
     ///
     /// # Cancel safety
     ///
@@ -93,7 +93,7 @@ impl ListOptions {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// How many entries a page has, 1 to [`PAGE_MAX`](crate::limits::PAGE_MAX).
+    /// How many entries a page has, 1 to [`PAGE_MAX`].
     #[must_use]
     pub fn limit(self, limit: usize) -> Self {
         Self { limit, ..self }

@@ -11,7 +11,7 @@ use crate::Nonce;
 /// use std::time::Duration;
 ///
 /// use gaggle_strategies::{
-///     Nonce,
+///     lock::Nonce,
 ///     testing::history::{Call, ModelKind, Outcome, Recorder, Settings, check},
 /// };
 ///
