@@ -161,6 +161,10 @@ impl Hold {
 
     /// Records that the guard has released the lock: a loss is no longer reported.
     pub(crate) fn end(&self) {
+        if cfg!(feature = "metrics") && self.reported_loss().is_none() {
+            // Counts a loss by the deadline that the guard was not asked for.
+            self.remaining();
+        }
         if !std::mem::replace(&mut self.state().ended, true) {
             self.held.released(&*self.clock);
         }

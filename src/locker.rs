@@ -7,7 +7,7 @@ use gaggle_strategies::{
     status::MemberStatus,
 };
 
-use crate::{Acquire, Guard, SectionError};
+use crate::{Acquire, Guard, SectionError, metrics};
 
 /// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
@@ -41,6 +41,7 @@ impl Locker {
     /// Wraps a shared strategy.
     #[must_use]
     pub fn from_arc(mutex: Arc<dyn KeyedMutex>) -> Self {
+        metrics::create();
         Self { mutex }
     }
 

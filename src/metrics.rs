@@ -46,6 +46,22 @@ impl Stopwatch {
     pub(crate) fn released(&self, _: &dyn Clock) {}
 }
 
+/// Creates the counters of a `Locker` at zero: from the first value of a series Prometheus computes
+/// no increase, and an alert would miss a process's first loss.
+pub(crate) fn create() {
+    const REASONS: [&str; 8] =
+        ["timed_out", "held", "unavailable", "unknown", "closed", "failed", "limit", "invalid"];
+    const CAUSES: [&str; 3] = ["deadline", "forced", "reported"];
+    #[cfg(feature = "metrics")]
+    metrics::counter!("gaggle_locks_granted_total").increment(0);
+    for reason in REASONS {
+        add(0, "gaggle_locks_refused_total", ("reason", reason));
+    }
+    for cause in CAUSES {
+        add(0, "gaggle_locks_lost_total", ("cause", cause));
+    }
+}
+
 /// Counts a lock call that was not granted.
 pub(crate) fn refused(error: &Error) {
     let reason = match error {
@@ -55,9 +71,10 @@ pub(crate) fn refused(error: &Error) {
         Error::Unknown => "unknown",
         Error::Closed => "closed",
         Error::Failed { .. } => "failed",
+        Error::Limit { .. } => "limit",
         _ => "invalid",
     };
-    count("gaggle_locks_refused_total", ("reason", reason));
+    add(1, "gaggle_locks_refused_total", ("reason", reason));
 }
 
 /// Counts a lock that its guard lost.
@@ -67,13 +84,13 @@ pub(crate) fn lost(cause: LossCause) {
         LossCause::Forced => "forced",
         _ => "reported",
     };
-    count("gaggle_locks_lost_total", ("cause", cause));
+    add(1, "gaggle_locks_lost_total", ("cause", cause));
 }
 
 #[cfg(feature = "metrics")]
-fn count(name: &'static str, (label, value): (&'static str, &'static str)) {
-    metrics::counter!(name, label => value).increment(1);
+fn add(count: u64, name: &'static str, (label, value): (&'static str, &'static str)) {
+    metrics::counter!(name, label => value).increment(count);
 }
 
 #[cfg(not(feature = "metrics"))]
-fn count(_: &'static str, _: (&'static str, &'static str)) {}
+fn add(_: u64, _: &'static str, _: (&'static str, &'static str)) {}

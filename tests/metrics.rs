@@ -100,3 +100,34 @@ fn losses_are_counted_once_by_their_first_cause() {
     let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (2.0, 1.0, 1.0));
 }
+
+/// By a section that never looks at its guard.
+#[test]
+fn loss_is_counted_when_its_guard_ends() {
+    let figures = figures(async |locker| {
+        let options = LockOptions::default().duration(Duration::from_secs(2));
+        let lock = async |key| locker.lock_with(key, options.clone()).await.unwrap();
+        let (forced, dropped, unlocked) = (lock("a").await, lock("b").await, lock("c").await);
+        let in_time = lock("d").await;
+        locker.operator().unwrap().force_unlock("a", None, "a test").await.unwrap();
+        drop((forced, in_time));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(dropped);
+        assert!(unlocked.unlock().await.is_err());
+    });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 2.0, 0.0));
+}
+
+/// From the first value of a series Prometheus computes no increase.
+#[test]
+fn counters_begin_at_zero_with_the_locker() {
+    let figures = figures(async |_| {});
+    assert_eq!(value(&figures, "gaggle_locks_granted_total", ""), 0.0);
+    for cause in ["deadline", "forced", "reported"] {
+        assert_eq!(value(&figures, "gaggle_locks_lost_total", cause), 0.0);
+    }
+    for reason in ["timed_out", "limit", "invalid"] {
+        assert_eq!(value(&figures, "gaggle_locks_refused_total", reason), 0.0);
+    }
+}
