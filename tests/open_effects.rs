@@ -1,6 +1,6 @@
 //! Goal: an option of a URL has its effect on what is opened. Method: handles opened by URL, with
 //! the option and without it. `src/open/effects.rs` says which test sees which option.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
     io::{Read as _, Write as _},
