@@ -10,7 +10,7 @@ use std::{
 };
 
 use gaggle::{
-    Error, Locker,
+    Error, LockOptions, Locker,
     channels::testing::{Certificates, RedisServer, free_port},
     open,
 };
@@ -120,6 +120,15 @@ async fn eviction_is_accepted_if_it_is_allowed() {
     assert!(refused.to_string().contains("allow_eviction=true"), "{refused}");
     let locker = open(&format!("{}?allow_eviction=true", server.url())).await.unwrap();
     locker.lock("k").await.unwrap().unlock().await.unwrap();
+    locker.close().await;
+}
+
+#[tokio::test]
+async fn grant_without_its_replica_is_not_reported() {
+    let server = RedisServer::start_with(&[]);
+    let locker = open(&format!("{}?replicas=1", server.url())).await.unwrap();
+    let refused = locker.lock_with("k", LockOptions::default()).try_now().await.unwrap_err();
+    assert!(refused.to_string().starts_with("0 replicas of Redis at "), "{refused}");
     locker.close().await;
 }
 

@@ -259,7 +259,7 @@ async fn stranger_is_cut_after_64_kib() {
     let closed = timeout(Duration::from_millis(1_500), stranger.read(&mut [0])).await;
     assert!(closed.is_ok(), "it is still open");
     event("refused a connection").await;
-    assert_eq!(b.counters().refused_before_authentication, refused + 1);
+    assert!(b.counters().refused_before_authentication > refused);
 }
 
 /// The memory of this process that is in no file, in KiB.

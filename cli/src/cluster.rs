@@ -268,8 +268,8 @@ pub(super) fn members(
     Ok(Cluster { urls, _secret: secret })
 }
 
-/// The URL without its options if it is `redis:`, or why it is no URL of a Redis. Opening checks the
-/// other forms.
+/// The URL without its options if it is `redis:`, or why it is no URL of a Redis. Opening checks
+/// the other forms.
 fn server_of(text: &str) -> Result<Option<String>, String> {
     check_login(text)?;
     match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {

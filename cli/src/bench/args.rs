@@ -19,8 +19,8 @@ pub(crate) struct Args {
     /// all with --compare].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
-    /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all but tls
-    /// with --compare].
+    /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes; all but
+    /// tls with --compare].
     #[arg(long, value_enum)]
     channel: Vec<ChannelName>,
     /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
