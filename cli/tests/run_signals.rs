@@ -1,7 +1,7 @@
 //! Goal: each of the nine signals has its documented effect on `gaggle run`
 //! (docs/scheduled-jobs.md, "Signals"), and no process is left. Method: one table of signals,
 //! states of the command and depths of its processes; all processes of a cell have a variable, by
-//! which those that are left are found.
+//! which remaining processes are found.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

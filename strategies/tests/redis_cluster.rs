@@ -1,5 +1,5 @@
 //! Goal: a handle finds the master of its slot in a Redis Cluster, follows it, and loses what a new
-//! master does not know; and what is no Cluster, or does not serve, is named.
+//! master does not know; a server without a Cluster, or one that does not serve, is named.
 //! Method: Clusters of the test's own. The slot migrates, and its master fails over or is killed;
 //! workers count the holders of each key.
 // A test that meets an error has failed, and it reads the clock to say how long things took.

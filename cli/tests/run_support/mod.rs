@@ -59,7 +59,7 @@ impl Running {
         kill_process(pid(&self.process.id().to_string()), signal).unwrap();
     }
 
-    /// The exit code, and what was printed beside the first line.
+    /// The exit code, and the output after the first line.
     pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.output.read_to_string(&mut out).unwrap();

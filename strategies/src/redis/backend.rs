@@ -233,7 +233,7 @@ impl Backend {
         of_connection.then_some(ConnectionError::Lost { address, reason })
     }
 
-    /// Holds grants back, and reports those that enough replicas have by the reply to a `WAIT`.
+    /// Holds grants back until the reply to a `WAIT` counts enough replicas.
     fn hold_back(&mut self, now: Instant, waited: Option<Value>, events: &mut Vec<Event>) {
         self.unreported.take_from(events);
         if let Some(reply) = waited {

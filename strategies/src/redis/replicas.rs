@@ -1,4 +1,4 @@
-//! What is not reported before enough replicas have it: grants and extensions.
+//! Grants and extensions that are reported once enough replicas have them.
 
 use std::mem;
 

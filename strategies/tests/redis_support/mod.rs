@@ -32,7 +32,7 @@ impl Server {
         Self(Mutex::new(RedisServer::start_with(arguments)))
     }
 
-    /// Starts one that also serves TLS, on another port.
+    /// Starts a server with TLS on a second port.
     #[cfg(feature = "tls")]
     pub(crate) fn start_tls(certificates: &Certificates, tls_port: u16) -> Self {
         Self(Mutex::new(RedisServer::start_tls(certificates, tls_port)))
