@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (nonce.clone(), wait, copies).prop_map(|(nonce, wait, copies)| Step::Lock { nonce, wait, copies }),
         4 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Unlock { nonce, copies }),
-        1 => (nonce.clone(), 30_000..120_000_u32).prop_map(|(nonce, ms)| Step::Extend { nonce, ms }),
+        1 => (nonce.clone(), 3..12_u32).prop_map(|(nonce, tens)| Step::Extend { nonce, ms: tens * 10_000 }),
         1 => nonce.clone().prop_map(|nonce| Step::Poll { nonce }),
         1 => nonce.clone().prop_map(|nonce| Step::Inspect { nonce }),
         1 => nonce.prop_map(|nonce| Step::Expire { nonce }),
@@ -71,7 +71,7 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
     let owner = || "1 host -".to_owned();
     let (verb, nonce, arguments) = match *step {
         Step::Lock { nonce, wait, copies } => {
-            let lease = (60_000 + 1_000 * u32::from(nonce)).to_string();
+            let lease = (60_000 + 10_000 * u32::from(nonce)).to_string();
             let arguments = [never(), hex(nonce), lease, wait.into(), flag(copies), owner()];
             ("lock", nonce, arguments.to_vec())
         }
@@ -107,11 +107,12 @@ fn words(value: &Value) -> Vec<String> {
     }
 }
 
-/// A word without parts that differ by time: stamps, and milliseconds by more than two seconds.
+/// A word without parts that differ by time: stamps are left out, and milliseconds are rounded to
+/// ten seconds. All leases are multiples of ten seconds, so only a run of five seconds differs.
 fn plain(word: &str) -> String {
     match word.parse::<u64>() {
         Ok(1_000_000_000_000_000..) => "stamp".into(),
-        Ok(ms @ 10_000..) => format!("{} s", (ms + 500) / 1_000),
+        Ok(ms @ 10_000..) => format!("{}0 s", (ms + 5_000) / 10_000),
         _ => word.to_owned(),
     }
 }
