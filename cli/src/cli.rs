@@ -30,11 +30,16 @@ struct Cli {
 enum Command {
     /// Run a command while this process holds the lock of a key: a scheduled job runs once.
     ///
-    /// The command runs in a process group of its own. It gets SIGTERM before the lock can be lost
-    /// and SIGKILL at the lease's end, also if this process is stopped or killed; a process that
-    /// leaves the group, as a daemon does, is not covered. Signals are forwarded to the group. The
-    /// command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL (without its
-    /// password) in its environment.
+    /// The command runs in a process group of its own. It gets SIGTERM before its lease ends and
+    /// SIGKILL in time, also if this process is stopped or killed. If the Redis loses the lock
+    /// earlier, as in a failover, it gets both as soon as that is noticed, at most 1s apart: until
+    /// then two commands may run, and only a resource that checks fencing tokens refuses one.
+    ///
+    /// Processes that left the group are ended with the command, if they still have its
+    /// GAGGLE_NONCE; after a command that ends by itself they run on. Signals are forwarded to the
+    /// group, unless the command runs as another user: use `sudo gaggle run`, not `gaggle run …
+    /// sudo`. The command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL
+    /// (without its password) in its environment.
     ///
     /// Exit code: the command's own; 124 if the key is held, 123 if the lock was lost, 122 if the
     /// Redis cannot be used, 125 after wrong use, 126 if the command cannot be executed, 127 if it

@@ -5,6 +5,7 @@ mod args;
 mod command;
 mod job;
 mod lock;
+mod processes;
 mod signals;
 mod span;
 mod terminal;
@@ -75,6 +76,15 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
                 let _ = guard.into_lock();
             }
             return Ok(code);
+        }
+        Ok(End::Survived(code)) => {
+            let problem = "processes of the command could not be ended";
+            let cure =
+                "if they run as another user, use `sudo gaggle run`, not `gaggle run … sudo`";
+            notice(&format!("{:?} is not unlocked: {problem}; {cure}", settings.key));
+            // What runs on is covered until the lease ends.
+            let _ = guard.into_lock();
+            return Ok(code.unwrap_or(settings.exit_lost));
         }
         Err(failure) => {
             notice(&failure.to_string());

@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// End the command after this long.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = span::max_hold)]
     max_hold: Duration,
-    /// The time between SIGTERM and SIGKILL when the lock is lost, at most half of --duration
-    /// [default: a quarter of --duration, at most 5s].
+    /// The time between SIGTERM and SIGKILL, at most half of --duration, and at most 1s after a
+    /// loss that was not foreseen [default: a quarter of --duration, at most 5s].
     #[arg(long, value_name = "DURATION", value_parser = span::any)]
     kill_after: Option<Duration>,
     /// Keep the key for at least this long, also if the command ends earlier: machines whose clocks

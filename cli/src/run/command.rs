@@ -12,11 +12,16 @@ use std::{
 
 use gaggle::Guard;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid, kill_process,
-    kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid, kill_process, waitid,
 };
 
-use super::{WRONG_USE, address::Address, args::Settings, notice};
+use super::{
+    WRONG_USE,
+    address::Address,
+    args::Settings,
+    notice,
+    processes::{NONCE, Processes},
+};
 
 const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 
@@ -35,9 +40,9 @@ pub(super) enum State {
     Ended(u8),
 }
 
-/// The command's process group.
+/// The command, and the processes that it starts.
 pub(super) struct Command {
-    group: Pid,
+    pub(super) processes: Processes,
 }
 
 impl Command {
@@ -51,22 +56,23 @@ impl Command {
             .args(&settings.command)
             .env("GAGGLE_KEY", &settings.key)
             .env("GAGGLE_FENCING_TOKEN", guard.fencing_token().to_string())
-            .env("GAGGLE_NONCE", guard.nonce().to_string())
+            .env(NONCE, guard.nonce().to_string())
             .env("GAGGLE_URL", address.public())
             .process_group(0)
             .spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self { group: id.expect("a child has a process id") })
+        let group = id.expect("a child has a process id");
+        Ok(Self { processes: Processes::new(group, guard.nonce()) })
     }
 
     pub(super) fn group(&self) -> Pid {
-        self.group
+        self.processes.group()
     }
 
     /// The state of its first process, which is not reaped: the number of the group stays taken.
     pub(super) fn state(&self) -> io::Result<State> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(self.group), options | WaitIdOptions::NOHANG)?;
+        let status = waitid(WaitId::Pid(self.group()), options | WaitIdOptions::NOHANG)?;
         Ok(match status {
             None => State::Running,
             Some(status) => match status.stopping_signal().and_then(Signal::from_named_raw) {
@@ -81,15 +87,21 @@ impl Command {
         self.signal(Signal::CONT);
     }
 
-    /// Sends a signal to the group. A group that has ended needs none.
+    /// Sends a signal to the group.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.group, signal);
+        self.processes.signal_group(signal);
+    }
+
+    /// Sends SIGTERM or SIGKILL to all of its processes, before it is reaped.
+    pub(super) fn end(&self, signal: Signal) {
+        self.processes.end_group(signal);
+        self.processes.end_others(signal);
     }
 
     /// Reaps the ended processes of the group that are children of this process: its first one,
     /// and others where this process is the init of a container.
     pub(super) fn reap(&self) {
-        while let Ok(Some(_)) = waitid(WaitId::Pgid(Some(self.group)), ENDED) {}
+        while let Ok(Some(_)) = waitid(WaitId::Pgid(Some(self.group())), ENDED) {}
     }
 
     /// In the init of a container: reaps ended processes that left the group and lost their
@@ -101,7 +113,7 @@ impl Command {
         // A system that does not list them leaves them to its own end.
         let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let children = children.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?));
-        for orphan in children.filter(|child| *child != self.group && Some(*child) != watchdog) {
+        for orphan in children.filter(|child| *child != self.group() && Some(*child) != watchdog) {
             let _ = waitid(WaitId::Pid(orphan), ENDED);
         }
     }

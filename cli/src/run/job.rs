@@ -1,32 +1,46 @@
 //! The time in which the command runs: its signals, its deadline and its end.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Guard, Instant};
 use rustix::process::Signal;
 use tokio::{
     signal::unix,
-    time::{Interval, MissedTickBehavior},
+    time::{Interval, MissedTickBehavior, timeout},
 };
 
 use super::{
     address::Address,
     args::Settings,
     command::{Command, State},
-    signals::{self, Signals},
+    notice,
+    signals::{self, ENDING, Signals},
     span,
     terminal::Terminal,
-    watchdog::{Order, Verdict, Watchdog},
+    watchdog::{Order, Report, Verdict, Watchdog},
 };
 
 /// How often in each lease the watchdog learns the deadline: soon after each extension, which is
 /// made at a third of the lease, and before half of it has passed.
 const REPORTS_PER_LEASE: u32 = 12;
 
+/// How much earlier than the deadline SIGKILL is sent, because it takes a moment to arrive: at
+/// least this, and a fiftieth of the lease.
+const EARLY_MIN: Duration = Duration::from_millis(5);
+/// The longest time from SIGTERM to SIGKILL after a loss: another process may hold the key already.
+const GRACE_WITHOUT_LOCK: Duration = Duration::from_secs(1);
+/// How long the watchdog may take to reply, before it is killed.
+const RESPONSE: Duration = Duration::from_secs(2);
+
+const NOT_PERMITTED: &str = "the command runs as another user and takes no signal, also when its \
+                             lock is lost; use `sudo gaggle run`, not `gaggle run … sudo`";
+
 /// How the command ended.
 pub(super) enum End {
     /// With this exit code.
     Code(u8),
+    /// With this exit code if the lock was held, but processes of it could not be ended.
+    Survived(Option<u8>),
     /// It was ended, or ran on without the lock.
     Lost(Reason),
 }
@@ -49,9 +63,22 @@ pub(super) async fn run(
     let children = signals::receive(Signal::CHILD)?;
     let watchdog = Watchdog::start()?;
     let command = Command::start(settings, guard, address)?;
-    let hold_until = BootClock.now().after(settings.max_hold);
-    let terminal = Terminal::default();
-    let mut job = Job { settings, guard, children, watchdog, command, hold_until, terminal };
+    let lease = settings.lease();
+    let kill_before = EARLY_MIN.max(lease / 50);
+    let mut job = Job {
+        settings,
+        guard,
+        children,
+        watchdog,
+        command,
+        // A lock that was granted here has a deadline.
+        until: guard.lock().deadline().unwrap_or_default(),
+        // Before an extension is reported, at half of the lease, none is due.
+        term_before: (settings.kill_after + kill_before).min(lease / 2),
+        kill_before,
+        hold_until: BootClock.now().after(settings.max_hold),
+        terminal: Terminal::default(),
+    };
     let prepared = tokio::select! {
         biased;
         signal = signals.fatal() => Some(End::Code(super::lock::exit_code(signal))),
@@ -74,6 +101,11 @@ struct Job<'a> {
     children: unix::Signal,
     watchdog: Watchdog,
     command: Command,
+    /// The deadline that the watchdog knows.
+    until: Instant,
+    /// How long before a deadline SIGTERM and SIGKILL are due.
+    term_before: Duration,
+    kill_before: Duration,
     hold_until: Instant,
     terminal: Terminal,
 }
@@ -89,17 +121,24 @@ impl Job<'_> {
                 State::Ended(code) => return Ok(Some(End::Code(code))),
             }
         }
-        let group = self.command.group().as_raw_nonzero().get();
-        let kill_after = nanos(Instant::from_origin(self.settings.kill_after));
-        let until = nanos(self.deadline());
-        self.watchdog.order(Order::Watch { group, until, kill_after }).await?;
-        self.command.resume();
+        let order = Order::Watch {
+            group: self.command.group().as_raw_nonzero().get(),
+            nonce: self.guard.nonce(),
+            until: nanos(self.until),
+            term_before: span_nanos(self.term_before),
+            kill_before: span_nanos(self.kill_before),
+        };
+        self.watchdog.order(order).await?;
+        // The watchdog lets it run.
+        self.watchdog.ready().await?;
         Ok(None)
     }
 
     async fn watch(mut self, signals: &mut Signals) -> io::Result<End> {
         let mut reports = interval(self.settings);
-        let (mut until, mut is_lost) = (self.deadline(), false);
+        let (mut kill_at, mut is_killed, mut is_denied) = (None, false, false);
+        // Whether processes that left the group are not to run on.
+        let mut is_ended = false;
         let code = loop {
             match self.command.state()? {
                 State::Running => {}
@@ -107,59 +146,113 @@ impl Job<'_> {
                 State::Ended(code) => break code,
             }
             self.command.reap_orphans(self.watchdog.id());
+            if self.command.processes.denied() && !std::mem::replace(&mut is_denied, true) {
+                notice(NOT_PERMITTED);
+            }
             tokio::select! {
                 biased;
                 _ = self.children.recv() => {}
-                signal = signals.next() => self.command.signal(signal),
+                signal = signals.next() => {
+                    is_ended |= ENDING.contains(&signal);
+                    self.command.signal(signal);
+                }
                 _ = self.watchdog.ended() => {
                     self.kill().await;
                     return Ok(End::Lost(Reason::NoWatchdog));
                 }
-                () = self.guard.lost(), if !is_lost => {
-                    is_lost = true;
-                    self.order(Order::End(self.grace())).await;
+                () = self.guard.lost(), if kill_at.is_none() => {
+                    kill_at = Some(self.end().await);
+                }
+                () = BootClock.sleep_until(kill_at.unwrap_or_default()),
+                    if kill_at.is_some() && !is_killed =>
+                {
+                    is_killed = true;
+                    self.command.end(Signal::KILL);
                 }
                 _ = reports.tick() => {
                     let deadline = self.deadline();
-                    if deadline > until && !is_lost {
-                        until = deadline;
-                        self.order(Order::Until(nanos(until))).await;
+                    if deadline > self.until && kill_at.is_none() {
+                        self.until = deadline;
+                        self.order(Order::Until(nanos(deadline))).await;
                     }
                 }
             }
         };
-        let verdict = self.leave().await;
+        let is_lost = kill_at.is_some();
+        let Some(report) = self.leave(is_ended || is_lost, signals).await else {
+            return Ok(End::Lost(Reason::NoWatchdog));
+        };
+        let is_kept = report.verdict == Verdict::Untouched && !is_lost;
         // The last extension reaches to the end of the hold, less the drift of clocks.
         let reached = self.deadline().after(self.settings.lease() / 8) >= self.hold_until;
-        Ok(match verdict {
-            Some(Verdict::Untouched) if !is_lost => End::Code(code),
-            None => End::Lost(Reason::NoWatchdog),
-            Some(_) if reached => End::Lost(Reason::MaxHold(span::show(self.settings.max_hold))),
-            Some(verdict) => End::Lost(Reason::Verdict(verdict)),
+        let survived = report.survived || self.command.processes.denied() && !is_kept;
+        Ok(match report.verdict {
+            _ if survived => End::Survived(is_kept.then_some(code)),
+            _ if is_kept => End::Code(code),
+            _ if reached => End::Lost(Reason::MaxHold(span::show(self.settings.max_hold))),
+            verdict => End::Lost(Reason::Verdict(verdict)),
         })
     }
 
-    /// Has the watchdog end the rest of the command's group, and reaps the command.
-    async fn leave(&mut self) -> Option<Verdict> {
-        // Before the command is reaped: until then no other group has its number.
-        self.order(Order::Left(self.grace())).await;
+    /// Ends the command after a loss. Returns when SIGKILL is due: it is sent here as well, because
+    /// the watchdog may be stopped.
+    async fn end(&mut self) -> Instant {
+        let now = BootClock.now();
+        // Later, the watchdog has sent it.
+        if now < self.until.before(self.term_before) {
+            self.command.end(Signal::TERM);
+        }
+        let grace = self.settings.kill_after.min(GRACE_WITHOUT_LOCK);
+        let kill_at = now.after(grace).min(self.until.before(self.kill_before));
+        self.order(Order::End(nanos(kill_at))).await;
+        kill_at
+    }
+
+    /// Has the watchdog end the rest of the command, and reaps it.
+    async fn leave(&mut self, with_others: bool, signals: &mut Signals) -> Option<Report> {
+        let at = BootClock.now().after(self.settings.kill_after);
+        self.order(Order::Left { at: nanos(at), with_others }).await;
+        // Until it is reaped, no other group has its number.
+        if timeout(RESPONSE, self.watchdog.ready()).await.is_err() {
+            self.watchdog.kill().await;
+            self.kill().await;
+        }
         loop {
             self.command.reap();
             self.command.reap_orphans(self.watchdog.id());
             tokio::select! {
+                biased;
+                report = self.watchdog.ended() => {
+                    if report.is_none() {
+                        self.kill_others().await;
+                    }
+                    return report;
+                }
                 _ = self.children.recv() => {}
-                verdict = self.watchdog.ended() => return verdict,
+                _ = signals.fatal() => {
+                    let at = nanos(BootClock.now());
+                    self.order(Order::Left { at, with_others: true }).await;
+                }
+                () = BootClock.sleep_until(at.after(RESPONSE)) => self.watchdog.kill().await,
             }
         }
     }
 
-    /// Kills the command, and returns when it is reaped.
+    /// Kills the command without the watchdog, and returns when it is reaped.
     async fn kill(&mut self) {
-        self.command.signal(Signal::KILL);
+        self.command.end(Signal::KILL);
         while !matches!(self.command.state(), Ok(State::Ended(_)) | Err(_)) {
             self.children.recv().await;
         }
         self.command.reap();
+        self.kill_others().await;
+    }
+
+    async fn kill_others(&self) {
+        let until = BootClock.now().after(RESPONSE);
+        while self.command.processes.end_others(Signal::KILL) && BootClock.now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Lends the terminal to a command that was stopped for want of it. Where that is not possible,
@@ -180,17 +273,14 @@ impl Job<'_> {
         self.command.resume();
     }
 
-    /// A watchdog that has ended takes no order; its end is seen elsewhere.
+    /// A watchdog that has ended takes no order, and one that is stopped is killed; its end is seen
+    /// elsewhere.
     async fn order(&mut self, order: Order) {
-        let _ = self.watchdog.order(order).await;
+        if timeout(RESPONSE, self.watchdog.order(order)).await.is_err() {
+            self.watchdog.kill().await;
+        }
     }
 
-    /// When SIGKILL follows a SIGTERM of now.
-    fn grace(&self) -> u64 {
-        nanos(BootClock.now().after(self.settings.kill_after))
-    }
-
-    /// A lock that was granted here has a deadline.
     fn deadline(&self) -> Instant {
         self.guard.lock().deadline().unwrap_or_default()
     }
@@ -203,7 +293,11 @@ fn interval(settings: &Settings) -> Interval {
 }
 
 fn nanos(at: Instant) -> u64 {
-    u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX)
+    span_nanos(at.since_origin())
+}
+
+fn span_nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Reason {
@@ -223,7 +317,7 @@ impl fmt::Display for Reason {
                 f.write_str("was lost; the command was ended with SIGKILL")
             }
             Self::NoWatchdog => f.write_str(
-                "lost its watchdog, which another process ended; the command was killed",
+                "lost its watchdog, which another process stopped or ended; the command was killed",
             ),
         }
     }

@@ -21,6 +21,9 @@ const FORWARDED: [Signal; 9] = [
 /// The signals that do not end a process by default.
 const HARMLESS: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
 
+/// The signals that ask a command to end: afterwards no process of it runs on without the lock.
+pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
 /// The forwarded signals, as a stream.
 pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 

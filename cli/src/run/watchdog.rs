@@ -4,18 +4,25 @@
 mod alarm;
 mod plan;
 
-use std::{io, process::ExitCode};
+use std::{io, process::ExitCode, time::Duration};
 
-use gaggle::{BootClock, Clock as _};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use gaggle::{BootClock, Clock as _, Instant, Nonce};
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use self::{alarm::Alarm, plan::Plan};
-use super::{command::this_program, signals};
+use self::{
+    alarm::Alarm,
+    plan::{Plan, since_boot},
+};
+use super::{
+    command::this_program,
+    processes::{NONCE, Processes},
+    signals,
+};
 use crate::failure::Failure;
 
 /// The first argument of the watchdog's process.
@@ -34,25 +41,38 @@ const WITHOUT_EFFECT: [Signal; 7] = [
 
 /// An order to the watchdog, as one line of JSON. Times are nanoseconds since boot.
 ///
-/// The end of the orders without [`Order::Left`] is the end of `gaggle run`: the group is killed.
+/// The end of the orders without [`Order::Left`] is the end of `gaggle run`: the command is killed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Watch this process group, under this deadline.
-    Watch { group: i32, until: u64, kill_after: u64 },
+    /// Watch this process group under this deadline, and let it run unless that has passed. The
+    /// other times are how long before it SIGTERM and SIGKILL are due. Acknowledged.
+    Watch { group: i32, nonce: Nonce, until: u64, term_before: u64, kill_before: u64 },
     /// The lock was extended: a later deadline.
     Until(u64),
-    /// The lock is lost: SIGTERM now, SIGKILL at this time.
+    /// The lock is lost, and SIGTERM was sent: SIGKILL at this time.
     End(u64),
-    /// The command has ended: the same for the rest of its group, then end.
-    Left(u64),
+    /// The command has ended. SIGTERM to the rest of its group, and to the processes that left it
+    /// if `with_others`; SIGKILL at this time; then end. Acknowledged.
+    Left { at: u64, with_others: bool },
 }
 
-/// The signal that the watchdog had sent to the command before it ended.
+/// The signal that ended the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Untouched = 0,
     Terminated = 1,
     Killed = 2,
+}
+
+/// Added to a verdict if processes could not be ended.
+const SURVIVED: u8 = 4;
+
+/// How the watchdog ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    pub(super) verdict: Verdict,
+    /// Whether processes of the command live, or ended later by themselves.
+    pub(super) survived: bool,
 }
 
 /// The watchdog's process, as `gaggle run` sees it.
@@ -65,7 +85,8 @@ pub(super) struct Watchdog {
 impl Watchdog {
     pub(super) fn start() -> io::Result<Self> {
         let mut command = Command::new(this_program()?);
-        command.arg0("gaggle").arg(WATCHDOG).process_group(0);
+        // Not one of the processes that a `gaggle run` outside this one ends.
+        command.arg0("gaggle").arg(WATCHDOG).process_group(0).env_remove(NONCE);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut process = command.stderr(std::process::Stdio::null()).spawn()?;
         let orders = process.stdin.take().expect("its standard input is piped");
@@ -78,7 +99,7 @@ impl Watchdog {
         self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?))
     }
 
-    /// Completes when signals no longer end it.
+    /// Completes when signals no longer end it, and after each order that it acknowledges.
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         self.output.read_u8().await.map(drop)
     }
@@ -90,16 +111,23 @@ impl Watchdog {
     }
 
     /// Completes when its process has ended. Dropping the future changes nothing.
-    pub(super) async fn ended(&mut self) -> Option<Verdict> {
+    pub(super) async fn ended(&mut self) -> Option<Report> {
+        let code = u8::try_from(self.process.wait().await.ok()?.code()?).ok()?;
         let verdicts = [Verdict::Untouched, Verdict::Terminated, Verdict::Killed];
-        let code = self.process.wait().await.ok()?.code()?;
-        verdicts.into_iter().find(|verdict| *verdict as i32 == code)
+        let verdict = verdicts.into_iter().find(|it| *it as u8 == code & !SURVIVED)?;
+        Some(Report { verdict, survived: code & SURVIVED != 0 })
+    }
+
+    /// Kills one that does not respond.
+    pub(super) async fn kill(&mut self) {
+        let _ = self.process.kill().await;
     }
 }
 
 /// In the watchdog: watches until the command has ended.
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
-    watch().map_err(|error| Failure::new("the watchdog").because(&error))
+    // No report of a command.
+    watch().map_err(|error| super::failed("the watchdog", &error))
 }
 
 fn watch() -> io::Result<ExitCode> {
@@ -109,44 +137,98 @@ fn watch() -> io::Result<ExitCode> {
     let _handlers =
         WITHOUT_EFFECT.into_iter().map(signals::receive).collect::<io::Result<Vec<_>>>()?;
     let (clock, input) = (BootClock, io::stdin());
-    let (mut alarm, mut plan, mut pending) = (Alarm::new()?, Plan::default(), Vec::new());
-    rustix::io::write(io::stdout(), b"\n")?;
+    let (mut alarm, mut watched, mut pending) = (Alarm::new()?, None::<Watched>, Vec::new());
+    acknowledge();
     loop {
-        if alarm.wait(&input, plan.due())? {
+        let mut is_acknowledged = false;
+        if alarm.wait(&input, watched.as_ref().and_then(|it| it.plan.due()))? {
             let mut bytes = [0; 4096];
             let count = match rustix::io::read(&input, &mut bytes) {
                 Err(rustix::io::Errno::INTR) => continue,
                 read => read?,
             };
-            if count == 0 {
-                plan.abandon();
+            match &mut watched {
+                None if count == 0 => return Ok(ExitCode::SUCCESS),
+                Some(Watched { plan, .. }) if count == 0 => {
+                    plan.abandon(clock.now());
+                    // The input stays readable.
+                    std::thread::sleep(plan.pause());
+                }
+                _ => {}
             }
             pending.extend_from_slice(&bytes[..count]);
             while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<_> = pending.drain(..=end).collect();
-                plan.obey(serde_json::from_slice(&line)?, clock.now());
+                let order = serde_json::from_slice(&line)?;
+                is_acknowledged |= matches!(order, Order::Watch { .. } | Order::Left { .. });
+                match &mut watched {
+                    None => watched = Watched::begin(order),
+                    Some(Watched { plan, .. }) => plan.obey(order, clock.now()),
+                }
             }
         }
+        let Some(watched) = &mut watched else { continue };
+        watched.act(clock);
+        if is_acknowledged {
+            acknowledge();
+        }
+        if let Some(code) = watched.check(clock.now()) {
+            return Ok(ExitCode::from(code));
+        }
+    }
+}
+
+/// Without a reader, `gaggle run` has ended.
+fn acknowledge() {
+    let _ = rustix::io::write(io::stdout(), b"\n");
+}
+
+/// The command and what is planned for it.
+struct Watched {
+    processes: Processes,
+    plan: Plan,
+}
+
+impl Watched {
+    fn begin(order: Order) -> Option<Self> {
+        let Order::Watch { group, nonce, until, term_before, kill_before } = order else {
+            return None;
+        };
+        let [term_before, kill_before] = [term_before, kill_before].map(Duration::from_nanos);
+        let plan = Plan::new(since_boot(until), term_before, kill_before);
+        Some(Self { processes: Processes::new(Pid::from_raw(group)?, nonce), plan })
+    }
+
+    /// Sends the signals that are due: first to the group, which takes no search.
+    fn act(&mut self, clock: BootClock) {
+        let Self { processes, plan } = self;
         while let Some(signal) = plan.act(clock.now()) {
-            send(plan.group(), signal);
-        }
-        let group = plan.group();
-        if plan.has_ended(clock.now(), || is_empty(group)) {
-            return Ok(ExitCode::from(plan.verdict() as u8));
+            // After its command, a group's number is its own only while it has processes.
+            if !(plan.is_leaving() && processes.group_is_empty()) {
+                processes.end_group(signal);
+            }
+            if plan.with_others() {
+                processes.end_others(signal);
+            }
         }
     }
-}
 
-fn send(group: Option<Pid>, signal: Signal) {
-    let Some(group) = group else { return };
-    // A group that has ended needs no signal.
-    let _ = kill_process_group(group, signal);
-    if signal == Signal::TERM {
-        // A stopped process takes no SIGTERM.
-        let _ = kill_process_group(group, Signal::CONT);
+    /// Returns the exit code if nothing is left to do.
+    fn check(&mut self, now: Instant) -> Option<u8> {
+        let Self { processes, plan } = self;
+        if !plan.is_check_due(now) {
+            return None;
+        }
+        let group_lives = plan.is_leaving() && !processes.group_is_empty();
+        let others_live = plan.with_others()
+            && if plan.was_killed() {
+                processes.end_others(Signal::KILL)
+            } else {
+                !group_lives && processes.others_live()
+            };
+        let denied = processes.denied() && plan.verdict() != Verdict::Untouched;
+        let survived = if group_lives || others_live || denied { SURVIVED } else { 0 };
+        let is_done = plan.checked(now, group_lives, others_live);
+        is_done.then_some(plan.verdict() as u8 | survived)
     }
-}
-
-fn is_empty(group: Option<Pid>) -> bool {
-    group.is_none_or(|group| test_kill_process_group(group) == Err(rustix::io::Errno::SRCH))
 }

@@ -3,132 +3,168 @@
 use std::time::Duration;
 
 use gaggle::Instant;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use super::{Order, Verdict};
 
-/// How much earlier than the deadline SIGKILL is sent, because it takes a moment to arrive.
-const EARLY: Duration = Duration::from_millis(2);
-/// How often an ended command's group is checked for processes that it left.
+/// How often a group is checked for processes that the command left.
 const CHECK_EVERY: Duration = Duration::from_millis(1);
+/// How often other processes are looked for, which takes longer.
+const SEARCH_EVERY: Duration = Duration::from_millis(20);
 /// How long processes may take to end after SIGKILL, before they are given up.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(200);
 
-/// The watchdog's state.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    watched: Option<Watched>,
-    /// No further orders come.
-    is_abandoned: bool,
-}
-
+/// What is to be done for one command, and when.
 #[derive(Debug)]
-struct Watched {
-    group: Pid,
-    until: Instant,
-    kill_after: Duration,
-    /// The signal that was sent last.
-    sent: Option<Signal>,
+pub(super) struct Plan {
+    /// How long before the deadline SIGTERM is due.
+    term_before: Duration,
+    /// The same of SIGKILL, which takes a moment to arrive.
+    kill_before: Duration,
+    term_at: Option<Instant>,
+    kill_at: Option<Instant>,
+    /// Whether the command may run.
+    is_started: bool,
     verdict: Verdict,
-    /// When the command ended, or when its group was last checked.
-    left_at: Option<Instant>,
+    /// No order follows that the command survives: it has ended, or `gaggle run` has.
+    is_leaving: bool,
+    /// Whether processes that left the group are to end.
+    with_others: bool,
+    /// When SIGKILL was sent, or later when the command was reported to have ended.
+    killed_at: Option<Instant>,
+    check_at: Option<Instant>,
 }
 
 impl Plan {
-    pub(super) fn group(&self) -> Option<Pid> {
-        self.watched.as_ref().map(|watched| watched.group)
+    /// For a command that has not started.
+    pub(super) fn new(until: Instant, term_before: Duration, kill_before: Duration) -> Self {
+        Self {
+            term_before,
+            kill_before,
+            term_at: Some(until.before(term_before)),
+            kill_at: Some(until.before(kill_before)),
+            is_started: false,
+            verdict: Verdict::Untouched,
+            is_leaving: false,
+            with_others: false,
+            killed_at: None,
+            check_at: None,
+        }
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        self.watched.as_ref().map_or(Verdict::Untouched, |watched| watched.verdict)
+        self.verdict
+    }
+
+    /// Whether signals are also for processes that left the group.
+    pub(super) fn with_others(&self) -> bool {
+        self.with_others
+    }
+
+    pub(super) fn was_killed(&self) -> bool {
+        self.killed_at.is_some()
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     pub(super) fn obey(&mut self, order: Order, now: Instant) {
-        match (order, &mut self.watched) {
-            (Order::Watch { group, until, kill_after }, watched) => {
-                *watched = Pid::from_raw(group).map(|group| Watched {
-                    group,
-                    until: since_boot(until),
-                    kill_after: Duration::from_nanos(kill_after),
-                    sent: None,
-                    verdict: Verdict::Untouched,
-                    left_at: None,
-                });
+        match order {
+            Order::Watch { .. } => {}
+            Order::Until(until) => {
+                let until = since_boot(until);
+                // A command that was asked to end is not kept by an extension.
+                if let (Some(term_at), Some(kill_at)) = (&mut self.term_at, &mut self.kill_at) {
+                    *term_at = until.before(self.term_before).max(*term_at);
+                    *kill_at = until.before(self.kill_before).max(*kill_at);
+                }
             }
-            (_, None) => {}
-            // A command that was asked to end is not kept by an extension.
-            (Order::Until(until), Some(watched)) if watched.sent.is_none() => {
-                watched.until = watched.until.max(since_boot(until));
+            Order::End(at) => {
+                self.term_at = self.term_at.filter(|at| *at <= now);
+                self.touch(Verdict::Terminated);
+                self.kill_by(since_boot(at));
             }
-            (Order::Until(_), Some(_)) => {}
-            (Order::End(at), Some(watched)) => watched.end(since_boot(at)),
-            (Order::Left(at), Some(watched)) => {
-                watched.end(since_boot(at));
-                watched.left_at = Some(now);
+            Order::Left { at, with_others } => {
+                if !self.is_leaving {
+                    self.term_at = self.term_at.map(|_| now);
+                    self.is_leaving = true;
+                    self.check_at = Some(now);
+                    // Its group is not empty before it is reaped, which this order precedes.
+                    self.killed_at = self.killed_at.map(|_| now);
+                }
+                self.with_others |= with_others;
+                self.kill_by(since_boot(at));
             }
         }
     }
 
     /// `gaggle run` has ended without a word: SIGKILL now.
-    pub(super) fn abandon(&mut self) {
-        self.is_abandoned = true;
-        if let Some(watched) = &mut self.watched {
-            watched.end(Instant::default());
-        }
+    pub(super) fn abandon(&mut self, now: Instant) {
+        self.touch(Verdict::Killed);
+        self.kill_by(now);
+        self.is_leaving = true;
+        self.check_at = Some(now);
     }
 
-    /// When [`act`](Self::act) or [`has_ended`](Self::has_ended) is to be called next.
+    /// How long to wait for the next check, where no alarm does.
+    pub(super) fn pause(&self) -> Duration {
+        if self.was_killed() { CHECK_EVERY } else { Duration::ZERO }
+    }
+
+    /// When [`act`](Self::act) or [`is_check_due`](Self::is_check_due) is to be called next.
     pub(super) fn due(&self) -> Option<Instant> {
-        let watched = self.watched.as_ref()?;
-        let check_at = watched.left_at.map(|at| at.after(CHECK_EVERY));
-        match (watched.next(), check_at) {
-            (Some((at, _)), Some(check_at)) => Some(at.min(check_at)),
-            (next, check_at) => next.map(|(at, _)| at).or(check_at),
-        }
+        [self.term_at, self.kill_at, self.check_at].into_iter().flatten().min()
     }
 
-    /// The next signal that is due.
+    /// The next signal that is due. The first lets the command run, if that is before the others.
     pub(super) fn act(&mut self, now: Instant) -> Option<Signal> {
-        let watched = self.watched.as_mut()?;
-        let (_, signal) = watched.next().filter(|(at, _)| *at <= now)?;
-        watched.sent = Some(signal);
-        if watched.left_at.is_none() {
-            let killed = signal == Signal::KILL;
-            watched.verdict = if killed { Verdict::Killed } else { Verdict::Terminated };
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.kill_at) {
+            (self.term_at, self.kill_at) = (None, None);
+            self.killed_at = Some(now);
+            self.touch(Verdict::Killed);
+            self.check_at = Some(now.after(CHECK_EVERY));
+            return Some(Signal::KILL);
         }
-        Some(signal)
+        if is_due(self.term_at) {
+            self.term_at = None;
+            self.touch(Verdict::Terminated);
+            return Some(Signal::TERM);
+        }
+        let starts = !std::mem::replace(&mut self.is_started, true) && self.term_at.is_some();
+        starts.then_some(Signal::CONT)
     }
 
-    /// Whether nothing is left to watch.
-    pub(super) fn has_ended(&mut self, now: Instant, is_empty: impl Fn() -> bool) -> bool {
-        let Some(watched) = &mut self.watched else { return self.is_abandoned };
-        if watched.left_at.is_some() {
-            watched.left_at = Some(now);
-            let given_up = watched.next().is_none() && now >= watched.until.after(GIVE_UP_AFTER);
-            return is_empty() || given_up;
+    pub(super) fn is_check_due(&self, now: Instant) -> bool {
+        self.check_at.is_some_and(|at| at <= now)
+    }
+
+    /// Records a check, which found that something lives or that nothing does. Returns whether
+    /// nothing is left to do.
+    pub(super) fn checked(&mut self, now: Instant, group_lives: bool, others_live: bool) -> bool {
+        let given_up = self.killed_at.is_some_and(|at| now >= at.after(GIVE_UP_AFTER));
+        let ended = given_up || !(group_lives || others_live);
+        let every = if group_lives || self.was_killed() { CHECK_EVERY } else { SEARCH_EVERY };
+        self.check_at = (!ended).then(|| now.after(every));
+        ended && self.is_leaving
+    }
+
+    /// The command is ended: the verdict, unless it has ended before.
+    fn touch(&mut self, verdict: Verdict) {
+        if !self.is_leaving {
+            self.verdict = verdict;
+            self.with_others = true;
         }
-        self.is_abandoned
+    }
+
+    /// SIGKILL at `at`, unless it is due earlier or was sent.
+    fn kill_by(&mut self, at: Instant) {
+        self.kill_at = self.kill_at.map(|kill_at| kill_at.min(at));
     }
 }
 
-impl Watched {
-    /// The next signal, and when it is due.
-    fn next(&self) -> Option<(Instant, Signal)> {
-        match self.sent {
-            None => Some((self.until.before(self.kill_after), Signal::TERM)),
-            Some(Signal::TERM) => Some((self.until.before(EARLY), Signal::KILL)),
-            Some(_) => None,
-        }
-    }
-
-    /// SIGTERM now, unless it was sent, and SIGKILL at `at`, unless the deadline is earlier.
-    fn end(&mut self, at: Instant) {
-        self.until = self.until.min(at);
-        self.kill_after = Duration::MAX;
-    }
-}
-
-const fn since_boot(nanos: u64) -> Instant {
+pub(super) const fn since_boot(nanos: u64) -> Instant {
     Instant::from_origin(Duration::from_nanos(nanos))
 }
 
@@ -142,11 +178,15 @@ mod tests {
         since_boot(ms * MS)
     }
 
-    /// A deadline at 100 ms, with SIGTERM 30 ms earlier.
+    /// A deadline at 100 ms, with SIGTERM 30 ms and SIGKILL 5 ms earlier.
     fn watching() -> Plan {
-        let mut plan = Plan::default();
-        plan.obey(Order::Watch { group: 7, until: 100 * MS, kill_after: 30 * MS }, at(0));
+        let mut plan = Plan::new(at(100), Duration::from_millis(30), Duration::from_millis(5));
+        assert_eq!(plan.act(at(0)), Some(Signal::CONT));
         plan
+    }
+
+    fn left(ms: u64, with_others: bool) -> Order {
+        Order::Left { at: ms * MS, with_others }
     }
 
     #[test]
@@ -154,10 +194,21 @@ mod tests {
         let mut plan = watching();
         assert_eq!((plan.due(), plan.act(at(69))), (Some(at(70)), None));
         assert_eq!(plan.act(at(70)), Some(Signal::TERM));
-        assert_eq!((plan.act(at(97)), plan.due()), (None, Some(at(98))));
-        assert_eq!(plan.act(at(98)), Some(Signal::KILL));
+        assert_eq!((plan.act(at(94)), plan.due()), (None, Some(at(95))));
+        assert_eq!(plan.act(at(95)), Some(Signal::KILL));
+        assert!(plan.with_others() && !plan.checked(at(96), false, true));
+        assert_eq!(plan.due(), Some(at(97)));
+        assert!(!plan.checked(at(97), false, false));
         assert_eq!((plan.due(), plan.act(at(999))), (None, None));
         assert_eq!(plan.verdict(), Verdict::Killed);
+    }
+
+    #[test]
+    fn sigkill_that_is_due_waits_for_no_sigterm() {
+        let mut plan = watching();
+        assert_eq!((plan.act(at(95)), plan.act(at(999))), (Some(Signal::KILL), None));
+        let mut late = Plan::new(at(100), Duration::from_millis(30), Duration::from_millis(5));
+        assert_eq!((late.act(at(70)), late.act(at(71))), (Some(Signal::TERM), None));
     }
 
     #[test]
@@ -168,42 +219,61 @@ mod tests {
         assert_eq!((plan.act(at(169)), plan.due()), (None, Some(at(170))));
         assert_eq!(plan.act(at(170)), Some(Signal::TERM));
         plan.obey(Order::Until(400 * MS), at(171));
-        assert_eq!(plan.due(), Some(at(198)));
+        assert_eq!(plan.due(), Some(at(195)));
     }
 
     #[test]
-    fn loss_sends_sigterm_and_delays_nothing() {
+    fn loss_brings_sigkill_forward() {
         let mut plan = watching();
         plan.obey(Order::End(20 * MS), at(5));
-        assert_eq!((plan.act(at(5)), plan.due()), (Some(Signal::TERM), Some(at(18))));
+        assert_eq!((plan.act(at(5)), plan.due()), (None, Some(at(20))));
+        assert_eq!((plan.act(at(20)), plan.verdict()), (Some(Signal::KILL), Verdict::Killed));
         let mut plan = watching();
-        plan.obey(Order::End(500 * MS), at(5));
-        assert_eq!((plan.act(at(5)), plan.due()), (Some(Signal::TERM), Some(at(98))));
+        plan.obey(Order::End(500 * MS), at(71));
+        assert_eq!((plan.act(at(71)), plan.due()), (Some(Signal::TERM), Some(at(95))));
     }
 
     #[test]
     fn end_of_the_orders_kills_at_once() {
         let mut plan = watching();
-        plan.abandon();
-        let sent: Vec<_> = std::iter::from_fn(|| plan.act(at(1))).collect();
-        assert_eq!(sent, [Signal::TERM, Signal::KILL]);
-        assert!(plan.has_ended(at(1), || false));
-        let mut unused = Plan::default();
-        assert!(!unused.has_ended(at(1), || true));
-        unused.abandon();
-        assert!(unused.has_ended(at(1), || true));
+        plan.abandon(at(1));
+        assert_eq!((plan.act(at(1)), plan.act(at(1))), (Some(Signal::KILL), None));
+        assert!(plan.with_others() && !plan.checked(at(1), true, false));
+        assert!(plan.checked(at(2), false, false));
     }
 
     #[test]
     fn leftovers_do_not_change_the_verdict() {
         let mut plan = watching();
-        plan.obey(Order::Left(30 * MS), at(10));
+        plan.obey(left(30, false), at(10));
         assert_eq!((plan.act(at(10)), plan.act(at(10))), (Some(Signal::TERM), None));
-        assert!(!plan.has_ended(at(10), || false));
+        assert!(plan.is_check_due(at(10)) && !plan.checked(at(10), true, false));
         assert_eq!(plan.due(), Some(at(11)));
-        assert!(plan.has_ended(at(11), || true));
-        assert_eq!(plan.act(at(28)), Some(Signal::KILL));
-        assert!(!plan.has_ended(at(229), || false) && plan.has_ended(at(230), || false));
-        assert_eq!(plan.verdict(), Verdict::Untouched);
+        assert_eq!((plan.act(at(29)), plan.act(at(30))), (None, Some(Signal::KILL)));
+        assert!(!plan.checked(at(229), true, false) && plan.checked(at(230), true, false));
+        assert_eq!((plan.verdict(), plan.with_others()), (Verdict::Untouched, false));
+    }
+
+    #[test]
+    fn late_report_of_a_killed_command_leaves_time_to_reap() {
+        let mut plan = watching();
+        assert_eq!(plan.act(at(95)), Some(Signal::KILL));
+        plan.obey(left(500, true), at(400));
+        assert!(!plan.checked(at(400), true, false));
+        assert!(plan.checked(at(401), false, false));
+    }
+
+    #[test]
+    fn others_end_with_a_command_that_was_ended() {
+        let mut plan = watching();
+        plan.obey(left(30, true), at(10));
+        assert_eq!((plan.act(at(10)), plan.with_others()), (Some(Signal::TERM), true));
+        assert!(!plan.checked(at(10), false, true));
+        assert_eq!(plan.due(), Some(at(30)));
+        assert!(plan.checked(at(30), false, false));
+        let mut plan = watching();
+        plan.obey(Order::End(90 * MS), at(5));
+        plan.obey(left(90, false), at(10));
+        assert!(plan.with_others());
     }
 }

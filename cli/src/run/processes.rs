@@ -1,0 +1,115 @@
+//! The processes of a command: its group, and those that left the group but inherited its nonce.
+
+use std::{cell::Cell, fs};
+
+use gaggle::Nonce;
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, getpgid, kill_process_group, test_kill_process_group},
+};
+
+/// The variable by which a process that left the group is found. A new environment exempts a
+/// process, as `env -u GAGGLE_NONCE` makes it.
+pub(super) const NONCE: &str = "GAGGLE_NONCE";
+
+/// The processes of one command.
+pub(super) struct Processes {
+    group: Pid,
+    /// The variable and its value, as an environment contains them.
+    variable: Vec<u8>,
+    /// Whether a signal was not permitted, as for a setuid program.
+    denied: Cell<bool>,
+}
+
+impl Processes {
+    /// The processes of this group, and those that inherited this nonce.
+    pub(super) fn new(group: Pid, nonce: Nonce) -> Self {
+        Self { group, variable: format!("{NONCE}={nonce}").into(), denied: Cell::new(false) }
+    }
+
+    pub(super) fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// Whether a signal was not permitted.
+    pub(super) fn denied(&self) -> bool {
+        self.denied.get()
+    }
+
+    /// Sends a signal to the group. A group that has ended needs none.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        self.note(kill_process_group(self.group, signal));
+    }
+
+    /// As [`signal_group`](Self::signal_group), also for stopped processes, which take no SIGTERM.
+    pub(super) fn end_group(&self, signal: Signal) {
+        self.signal_group(signal);
+        if signal == Signal::TERM {
+            self.signal_group(Signal::CONT);
+        }
+    }
+
+    /// Sends a signal to the processes that left the group, and SIGKILL to all. Returns whether
+    /// there are any. A process may start another beside this search: repeat it after SIGKILL.
+    pub(super) fn end_others(&self, signal: Signal) -> bool {
+        let mut found = false;
+        for process in self.inheritors() {
+            // One SIGTERM for each: a second may mean something else to a program.
+            if signal != Signal::KILL && getpgid(Some(process)) == Ok(self.group) {
+                continue;
+            }
+            found |= self.signal_inheritor(process, signal);
+        }
+        found
+    }
+
+    /// Whether any process inherited the nonce and lives, in the group or outside.
+    pub(super) fn others_live(&self) -> bool {
+        self.inheritors().next().is_some()
+    }
+
+    /// Whether the group is empty. A process that was not reaped is in it.
+    pub(super) fn group_is_empty(&self) -> bool {
+        test_kill_process_group(self.group) == Err(Errno::SRCH)
+    }
+
+    /// The living processes that inherited the nonce, where the system lists environments.
+    fn inheritors(&self) -> impl Iterator<Item = Pid> {
+        let listed = if cfg!(target_os = "linux") { fs::read_dir("/proc").ok() } else { None };
+        let entries = listed.into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(Pid::from_raw).filter(|process| self.is_inherited_by(*process))
+    }
+
+    fn is_inherited_by(&self, process: Pid) -> bool {
+        // That of a zombie is empty; that of another user cannot be read.
+        let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero()));
+        environment.is_ok_and(|it| it.split(|byte| *byte == 0).any(|it| it == self.variable))
+    }
+
+    /// Returns whether the process lives and is still the one that was found.
+    #[cfg(target_os = "linux")]
+    fn signal_inheritor(&self, process: Pid, signal: Signal) -> bool {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { return false };
+        if !self.is_inherited_by(process) {
+            return false;
+        }
+        self.note(pidfd_send_signal(&handle, signal));
+        if signal == Signal::TERM {
+            let _ = pidfd_send_signal(&handle, Signal::CONT);
+        }
+        true
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn signal_inheritor(&self, _: Pid, _: Signal) -> bool {
+        false
+    }
+
+    fn note(&self, sent: Result<(), Errno>) {
+        if sent == Err(Errno::PERM) {
+            self.denied.set(true);
+        }
+    }
+}
