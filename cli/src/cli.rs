@@ -43,7 +43,7 @@ enum Command {
     ///
     /// Exit code: the command's own; 124 if the key is held, 123 if the lock was lost, 122 if the
     /// Redis cannot be used, 125 after wrong use, 126 if the command cannot be executed, 127 if it
-    /// is not found, 128+n after signal n.
+    /// is not found, 128+n after signal n, also while it waits for the key.
     Run(run::Args),
     /// List the keys that are held: holder, age, rest of the lease, waiters, token.
     ///
@@ -128,8 +128,8 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
                 // "to pass '-x' as a value, use '-- -x'", which is the command here.
                 error.remove(ContextKind::Suggested);
             }
-            output::written(error.print())?;
             let wrong_use = if is_run { run::WRONG_USE } else { 2 };
+            output::written(error.print()).map_err(|it| it.with_exit_code(wrong_use))?;
             return Ok(ExitCode::from(if error.exit_code() == 0 { 0 } else { wrong_use }));
         }
     };

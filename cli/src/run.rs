@@ -14,13 +14,13 @@ mod watchdog;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
-    time::Duration,
 };
 
-use gaggle::{BootClock, Clock as _, Guard, Instant, LossCause};
+use gaggle::{BootClock, Clock as _, Guard, LossCause};
 
 use self::{
     args::Settings,
+    command::{NOT_EXECUTABLE, NOT_FOUND},
     job::{End, Reason},
     signals::Signals,
 };
@@ -38,7 +38,12 @@ pub(crate) const WRONG_USE: u8 = 125;
 
 /// Runs the command on this thread: its parent-death signal is bound to the thread that starts it.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    Verbosity::default().start_if_chosen()?;
+    signals::unblock_all();
+    if let Err(failure) = Verbosity::default().start_if_chosen()
+        && !args.quiet
+    {
+        notice(&format!("{failure}; nothing is logged"));
+    }
     let address = Address::find(&args.server, args.quiet)?;
     let settings = Settings::try_from(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -68,13 +73,17 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
             notice(&format!("{:?} {reason}{}", settings.key, cause(&guard, &reason)));
             settings.exit_lost
         }
-        Ok(End::Code(code)) => {
-            if keep(&guard, at_least_until, &mut signals).await {
+        Ok(End::Code(code)) if !matches!(code, NOT_EXECUTABLE | NOT_FOUND) => {
+            let rest = at_least_until.since(BootClock.now());
+            if rest.is_zero() {
                 lock::unlock(settings, address, &locker, guard).await;
             } else {
-                // Its lease ends the wait.
-                let _ = guard.into_lock();
+                lock::keep(guard, rest).await;
             }
+            return Ok(code);
+        }
+        Ok(End::Code(code) | End::NotStarted(code)) => {
+            lock::unlock(settings, address, &locker, guard).await;
             return Ok(code);
         }
         Ok(End::Survived(code)) => {
@@ -110,23 +119,6 @@ fn cause(guard: &Guard, reason: &Reason) -> String {
         }
         Some(LossCause::Deadline) => ": its lease was not extended in time".into(),
         Some(_) => ": the Redis does not have it any more".into(),
-    }
-}
-
-/// Keeps the lock until then. A signal leaves the rest of that time to the lease and returns
-/// `false`: the lock is not to be unlocked.
-async fn keep(guard: &Guard, until: Instant, signals: &mut Signals) -> bool {
-    tokio::select! {
-        biased;
-        () = BootClock.sleep_until(until) => true,
-        () = guard.lost() => true,
-        _ = signals.fatal() => {
-            let rest = until.since(BootClock.now()).max(Duration::from_millis(1));
-            if let Err(error) = guard.extend(rest).await {
-                notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
-            }
-            false
-        }
     }
 }
 

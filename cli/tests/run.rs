@@ -14,7 +14,6 @@ use std::{
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, finish, gaggle, has_ended};
-use rustix::process::Signal;
 
 #[test]
 fn exit_code_is_that_of_the_command() {
@@ -88,6 +87,7 @@ fn held_key_runs_nothing() {
     for (options, code, is_quiet) in [
         (&["--try"] as &[&str], 124, false),
         (&["--max-wait", "50ms"], 124, false),
+        (&["--try", "--max-wait", "forever"], 124, false),
         (&["--try", "--quiet", "--exit-not-acquired", "0"], 0, true),
     ] {
         let arguments = [options, &["k", "--", "echo", "ran"]].concat();
@@ -123,20 +123,21 @@ fn redis_may_start_within_max_wait() {
 fn key_is_kept_for_at_least() {
     let redis = RedisServer::start();
     let options = ["--at-least", "60s", "--duration", "1s"];
-    let kept = |key| {
-        Running::start(gaggle(
-            &redis.url(),
-            &[&options[..], &[key, "--", "sh", "-c", "echo; exit 5"]].concat(),
-        ))
+    let run = |key, command: &[&str]| {
+        let started = std::time::Instant::now();
+        let line = [&options[..], &[key, "--"], command].concat();
+        let (code, ..) = finish(gaggle(&redis.url(), &line));
+        assert!(started.elapsed() < std::time::Duration::from_secs(30), "it stays");
+        code
     };
-    let job = kept("k");
-    let (code, ..) = finish(gaggle(&redis.url(), &["--max-wait", "300ms", "k", "--", "true"]));
-    assert_eq!(code, Some(124));
-    // A signal leaves the rest to the lease.
-    job.signal(Signal::TERM);
-    assert_eq!(job.finish().0, Some(5));
-    let (code, ..) = finish(gaggle(&redis.url(), &["--try", "k", "--", "true"]));
-    assert_eq!(code, Some(124));
+    for (command, code, next) in
+        [(&["sh", "-c", "exit 5"] as &[&str], 5, 124), (&["/not/there"], 127, 0)]
+    {
+        assert_eq!(run("k", command), Some(code));
+        let (code, ..) = finish(gaggle(&redis.url(), &["--max-wait", "3s", "k", "--", "true"]));
+        assert_eq!(code, Some(next), "{command:?}");
+        force_unlock(&redis);
+    }
 }
 
 #[test]
@@ -155,10 +156,9 @@ fn bad_input_is_refused_before_any_request() {
         (&["--label", &label, "k", "--", "true"], "257 bytes: give at most 256"),
         (&["--kill-after", "10s", "k", "--", "true"], "half of --duration, 5s"),
         (&["--max-hold", "9s", "k", "--", "true"], "at least --duration, 10s"),
-        (&["--at-least", "25h", "k", "--", "true"], "--max-hold, 24h"),
+        (&["--at-least", "25h", "k", "--", "true"], "ms, s, m or h, 0s to 24h"),
         (&["--duration", "1", "k", "--", "true"], "ms, s, m or h, 100ms to 24h"),
         (&["--max-wait", "never", "k", "--", "true"], "or forever"),
-        (&["--try", "--max-wait", "1s", "k", "--", "true"], "cannot be used with"),
         (&["--exit-lost", "256", "k", "--", "true"], "--exit-lost"),
         (&["--url", url, "--url-file", "/x", "k", "--", "true"], "cannot be used with"),
         (&["--url-file", "/not/there", "k", "--", "true"], "/not/there: No such file"),
@@ -240,4 +240,11 @@ fn deadline_kills_if_sigterm_is_ignored() {
         assert!(code == Some(123) && err.contains(part), "{code:?}: {err}");
         assert!(has_ended(&command));
     }
+}
+
+/// Frees the key if it is held.
+fn force_unlock(redis: &RedisServer) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(["unlock", "k", "--force"]).env("GAGGLE_URL", redis.url());
+    command.output().unwrap();
 }

@@ -7,7 +7,7 @@
 
 mod run_support;
 
-use std::{fs, process::Stdio, slice, thread, time::Duration};
+use std::{fs, os::unix::process::CommandExt as _, process::Stdio, slice, thread, time::Duration};
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, gaggle, is_queued, is_stopped, wait_until};
@@ -114,6 +114,8 @@ impl Cell<'_> {
         let command = [&key, "--", "sh", "-c", &first];
         let mut command = gaggle(&self.redis.url(), &[&options[..], &command].concat());
         command.args(last).env(CELL, &key).stdin(Stdio::piped());
+        // SIGTSTP stops no group whose parent is in no other group, as it may be of a test.
+        command.process_group(0);
         if self.state == State::Waiting {
             return Running::start_waiting(command);
         }

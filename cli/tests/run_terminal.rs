@@ -28,8 +28,16 @@ struct Shell {
 
 impl Shell {
     fn start(url: &str) -> Self {
+        let mut shell = Self::on_terminal("bash --norc --noprofile -i", url);
+        shell.enter("PS1='shell''> '\n");
+        shell.expect("shell> ");
+        shell
+    }
+
+    /// A program that is the first process of its terminal.
+    fn on_terminal(program: &str, url: &str) -> Self {
         let mut command = Command::new("script");
-        command.args(["-qfec", "bash --norc --noprofile -i", "/dev/null"]);
+        command.args(["-qfec", program, "/dev/null"]);
         command.env("GAGGLE_URL", url).env("TERM", "dumb");
         command.env("run", format!("{} run k --", env!("CARGO_BIN_EXE_gaggle")));
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -45,10 +53,7 @@ impl Shell {
                 }
             }
         });
-        let mut shell = Self { process, keys, shown, unread: String::new() };
-        shell.enter("PS1='shell''> '\n");
-        shell.expect("shell> ");
-        shell
+        Self { process, keys, shown, unread: String::new() }
     }
 
     fn enter(&mut self, keys: &str) {
@@ -147,6 +152,33 @@ fn background_job_waits_for_fg_to_read() {
     shell.enter("fg\n");
     shell.enter("line\n");
     shell.expect("<line>");
+}
+
+#[test]
+fn run_within_run_reads_the_terminal() {
+    let redis = RedisServer::start();
+    let mut shell = Shell::start(&redis.url());
+    shell.enter("${run/ k / outer } $run sh -c 'echo re''ady; read a; echo \"<$a>\"'\n");
+    shell.expect("ready");
+    shell.enter(CTRL_Z);
+    shell.expect("Stopped");
+    shell.expect("shell> ");
+    shell.enter("fg\n");
+    shell.enter("line\n");
+    shell.expect("<line>");
+    shell.expect("shell> ");
+}
+
+#[test]
+fn ctrl_z_without_a_shell_has_no_effect() {
+    let redis = RedisServer::start();
+    let job = "$run sh -c 'echo re\"\"ady; read a; echo \"<$a>\"'";
+    let mut terminal = Shell::on_terminal(&format!("exec {job}"), &redis.url());
+    terminal.expect("ready");
+    terminal.enter(CTRL_Z);
+    thread::sleep(Duration::from_millis(200));
+    terminal.enter("line\n");
+    terminal.expect("<line>");
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use gaggle::{LockOptions, MaxWait};
-use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX};
+use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
 use super::{WRONG_USE, span};
 use crate::failure::Failure;
+
+/// How long to wait without `--max-wait`.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
@@ -16,11 +19,12 @@ const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) server: UrlArgs,
-    /// Wait this long for the Redis and the key, as 500ms, 5s or forever.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span::max_wait)]
-    max_wait: MaxWait,
-    /// Do not wait: run the command only if the key is free now.
-    #[arg(long = "try", conflicts_with = "max_wait")]
+    /// Wait this long for the Redis and the key, as 500ms, 5s or forever [default: 5s; 1s with
+    /// --try].
+    #[arg(long, value_name = "DURATION", value_parser = span::max_wait)]
+    max_wait: Option<MaxWait>,
+    /// Wait only for the Redis: run the command if the key is free now.
+    #[arg(long = "try")]
     try_now: bool,
     /// The lease, which is extended while the command runs: after a crash of this machine the key
     /// is free after this long.
@@ -33,9 +37,9 @@ pub(crate) struct Args {
     /// loss that was not foreseen [default: a quarter of --duration, at most 5s].
     #[arg(long, value_name = "DURATION", value_parser = span::any)]
     kill_after: Option<Duration>,
-    /// Keep the key for at least this long, also if the command ends earlier: machines whose clocks
-    /// differ by less than this run a scheduled job once.
-    #[arg(long, value_name = "DURATION", value_parser = span::any)]
+    /// Keep the key for at least this long, and until its lease ends, also if the command ends
+    /// earlier: machines whose clocks differ by less than this run a scheduled job once.
+    #[arg(long, value_name = "DURATION", value_parser = span::at_least)]
     at_least: Option<Duration>,
     /// A name that others see as the holder, beside host and process id.
     #[arg(long)]
@@ -92,7 +96,9 @@ pub(super) struct Settings {
     pub(super) command: Vec<OsString>,
     /// Without the wait, of which connecting may take a part.
     pub(super) lock: LockOptions,
-    /// Zero for `--try`; `None` has no bound.
+    /// Do not wait for the key.
+    pub(super) try_now: bool,
+    /// For the Redis and the key; `None` has no bound.
     pub(super) max_wait: Option<Duration>,
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,
@@ -151,17 +157,12 @@ impl TryFrom<Args> for Settings {
                  or a longer --max-hold"
             ));
         }
-        let at_least = args.at_least.unwrap_or_default();
-        if at_least > max_hold {
-            let (given, limit) = (span::show(at_least), span::show(max_hold));
-            return wrong(format!(
-                "--at-least {given}: the limit is --max-hold, {limit}; give a longer --max-hold"
-            ));
-        }
+        let try_now = args.try_now || args.max_wait == Some(MaxWait::AtMost(Duration::ZERO));
         let max_wait = match args.max_wait {
-            _ if args.try_now => Some(Duration::ZERO),
-            MaxWait::AtMost(max_wait) => Some(max_wait),
-            MaxWait::Forever => None,
+            Some(MaxWait::Forever) => None,
+            Some(MaxWait::AtMost(max_wait)) if !max_wait.is_zero() => Some(max_wait),
+            _ if try_now => Some(REQUEST_TIMEOUT),
+            _ => Some(MAX_WAIT),
         };
         let mut lock = LockOptions::default().duration(lease);
         if let Some(label) = args.label {
@@ -171,10 +172,11 @@ impl TryFrom<Args> for Settings {
             key,
             command: args.command,
             lock,
+            try_now,
             max_wait,
             max_hold,
             kill_after,
-            at_least,
+            at_least: args.at_least.unwrap_or_default(),
             quiet: args.quiet,
             exit_not_acquired: args.exit_not_acquired,
             exit_lost: args.exit_lost,

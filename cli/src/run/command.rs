@@ -21,6 +21,7 @@ use super::{
     args::Settings,
     notice,
     processes::{NONCE, Processes},
+    signals,
 };
 
 const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
@@ -28,8 +29,8 @@ const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 /// The first argument of the process that becomes the command.
 pub(crate) const STARTER: &str = "run-command";
 
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+pub(super) const NOT_FOUND: u8 = 127;
 
 /// The latest state of a process group.
 pub(super) enum State {
@@ -142,6 +143,8 @@ pub(crate) fn run_starter() -> ExitCode {
         return ExitCode::from(WRONG_USE);
     };
     let _ = kill_process(getpid(), Signal::STOP);
+    // `gaggle run` blocks SIGTSTP.
+    signals::unblock_all();
     let error = Process::new(&program).args(arguments).exec();
     ExitCode::from(not_executed(&program, &error))
 }

@@ -39,6 +39,8 @@ const NOT_PERMITTED: &str = "the command runs as another user and takes no signa
 pub(super) enum End {
     /// With this exit code.
     Code(u8),
+    /// With this exit code, before it started.
+    NotStarted(u8),
     /// With this exit code if the lock was held, but processes of it could not be ended.
     Survived(Option<u8>),
     /// It was ended, or ran on without the lock.
@@ -81,7 +83,7 @@ pub(super) async fn run(
     };
     let prepared = tokio::select! {
         biased;
-        signal = signals.fatal() => Some(End::Code(super::lock::exit_code(signal))),
+        signal = signals.fatal() => Some(End::NotStarted(super::lock::exit_code(signal))),
         () = guard.lost() => Some(End::Lost(Reason::NotStarted)),
         started = job.start() => started?,
     };
@@ -118,7 +120,7 @@ impl Job<'_> {
             match self.command.state()? {
                 State::Running => _ = self.children.recv().await,
                 State::Stopped(_) => break,
-                State::Ended(code) => return Ok(Some(End::Code(code))),
+                State::Ended(code) => return Ok(Some(End::NotStarted(code))),
             }
         }
         let order = Order::Watch {
@@ -263,14 +265,17 @@ impl Job<'_> {
             return;
         }
         let group = self.command.group();
-        if !(wants_terminal && self.terminal.lend(group)) {
+        let mut is_lent = wants_terminal && self.terminal.lend(group);
+        if !is_lent {
             let was_lent = self.terminal.take_back();
-            signals::stop_self();
-            if wants_terminal || was_lent {
-                self.terminal.lend(group);
-            }
+            signals::stop_self(signal);
+            is_lent = (wants_terminal || was_lent) && self.terminal.lend(group);
         }
-        self.command.resume();
+        // Without the terminal, one that wants it would only be stopped again: a shell's SIGCONT is
+        // forwarded.
+        if is_lent || !wants_terminal {
+            self.command.resume();
+        }
     }
 
     /// A watchdog that has ended takes no order, and one that is stopped is killed; its end is seen

@@ -1,6 +1,6 @@
 //! The lock of `gaggle run`: acquisition, and its messages on failure.
 
-use std::{future::IntoFuture as _, time::Duration};
+use std::{fmt::Display, future::IntoFuture as _, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
 use rustix::process::Signal;
@@ -27,6 +27,9 @@ pub(super) async fn open(
             biased;
             signal = signals.fatal() => return Err(exit_code(signal)),
             opened = gaggle::open(address.url()) => opened,
+            () = until(give_up_at) => {
+                return Err(unavailable(settings, address, "it did not reply in time"));
+            }
         };
         let error = match opened {
             Ok(locker) => return Ok(locker),
@@ -38,13 +41,20 @@ pub(super) async fn open(
         };
         let again_at = BootClock.now().after(PAUSE);
         if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
-            return Err(unavailable(settings, address, &error));
+            return Err(unavailable(settings, address, &Failure::of(&error)));
         }
         tokio::select! {
             biased;
             signal = signals.fatal() => return Err(exit_code(signal)),
             () = BootClock.sleep_until(again_at) => {}
         }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => BootClock.sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -57,6 +67,7 @@ pub(super) async fn acquire(
     give_up_at: Option<Instant>,
 ) -> Result<Guard, u8> {
     let key = &settings.key;
+    let give_up_at = if settings.try_now { Some(Instant::default()) } else { give_up_at };
     let rest = give_up_at.map(|at| MaxWait::AtMost(at.since(BootClock.now())));
     let options = settings.lock.clone().max_wait(rest.unwrap_or(MaxWait::Forever));
     let request = locker.lock_with(key.as_str(), options);
@@ -65,10 +76,14 @@ pub(super) async fn acquire(
         signal = signals.fatal() => return Err(exit_code(signal)),
         granted = request.auto_extend(settings.max_hold).into_future() => granted,
     };
-    let error = match granted {
+    let mut error = match granted {
         Ok(guard) => return Ok(guard),
         Err(error) => error,
     };
+    if let (Error::TimedOut(Some(contention)), Some(max_wait)) = (&mut error, settings.max_wait) {
+        // Connecting has taken a part of it.
+        contention.max_wait = MaxWait::AtMost(max_wait);
+    }
     match error {
         Error::Held(_) | Error::TimedOut(_) => {
             if !settings.quiet {
@@ -80,12 +95,12 @@ pub(super) async fn acquire(
             notice(&format!("{error}; not run"));
             Err(WRONG_USE)
         }
-        error => Err(unavailable(settings, address, &error)),
+        error => Err(unavailable(settings, address, &Failure::of(&error))),
     }
 }
 
-fn unavailable(settings: &Settings, address: &Address, error: &Error) -> u8 {
-    let (key, server, reason) = (&settings.key, address.shown(), Failure::of(error));
+fn unavailable(settings: &Settings, address: &Address, reason: impl Display) -> u8 {
+    let (key, server) = (&settings.key, address.shown());
     notice(&format!("{key:?} was not locked at {server}: {reason}; not run"));
     settings.exit_unavailable
 }
@@ -105,6 +120,14 @@ pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Lock
     };
     notice(&format!("{key:?} was not unlocked at {server}: {reason}; {consequence}"));
     close(locker).await;
+}
+
+/// Keeps the lock for this long without this process. It ends with its lease.
+pub(super) async fn keep(guard: Guard, rest: Duration) {
+    if let Err(error) = guard.extend(rest).await {
+        notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
+    }
+    let _ = guard.into_lock();
 }
 
 /// Sends pending requests, such as a withdrawal.

@@ -1,12 +1,16 @@
 //! The signals that `gaggle run` receives on behalf of its command.
 
-use std::{fs, future::poll_fn, io, task::Poll};
+use std::{fs, future::poll_fn, io, task::Poll, thread};
 
+use nix::sys::signal::{SigSet, Signal as RaisedSignal, raise};
 use rustix::process::Signal;
-use tokio::signal::unix::{self, SignalKind};
+use tokio::{
+    signal::unix::{self, SignalKind},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+};
 
-/// Forwarded to the command. One that TSTP stops also stops `gaggle run`.
-const FORWARDED: [Signal; 9] = [
+/// Forwarded to the command, beside SIGTSTP. A command that is stopped stops `gaggle run` too.
+const FORWARDED: [Signal; 8] = [
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -15,7 +19,6 @@ const FORWARDED: [Signal; 9] = [
     Signal::USR2,
     Signal::WINCH,
     Signal::CONT,
-    Signal::TSTP,
 ];
 
 /// The signals that do not end a process by default.
@@ -25,7 +28,10 @@ const HARMLESS: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
 pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// The forwarded signals, as a stream.
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(super) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    stops: Option<UnboundedReceiver<()>>,
+}
 
 impl Signals {
     /// Receives signals from here on. A signal that is ignored at the start, as by `nohup`, stays
@@ -34,16 +40,25 @@ impl Signals {
         let ignored = ignored();
         let is_received = |signal: &Signal| ignored & (1 << (signal.as_raw() - 1)) == 0;
         let receive = |signal: Signal| Ok((signal, receive(signal)?));
-        FORWARDED.into_iter().filter(is_received).map(receive).collect::<io::Result<_>>().map(Self)
+        let streams = FORWARDED.into_iter().filter(is_received).map(receive);
+        Ok(Self {
+            streams: streams.collect::<io::Result<_>>()?,
+            stops: is_received(&Signal::TSTP).then(receive_stops).transpose()?,
+        })
     }
 
     /// The next signal. Dropping the future loses none.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }
+            }
+            if let Some(stops) = &mut self.stops
+                && let Poll::Ready(Some(())) = stops.poll_recv(context)
+            {
+                return Poll::Ready(Signal::TSTP);
             }
             Poll::Pending
         })
@@ -54,7 +69,7 @@ impl Signals {
     pub(super) async fn fatal(&mut self) -> Signal {
         loop {
             match self.next().await {
-                Signal::TSTP => stop_self(),
+                Signal::TSTP => stop_self(Signal::TSTP),
                 signal if HARMLESS.contains(&signal) => {}
                 signal => return signal,
             }
@@ -66,10 +81,30 @@ pub(super) fn receive(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
 
-/// Stops this process as Ctrl-Z does, until SIGCONT.
-pub(super) fn stop_self() {
-    // It cannot fail: the process exists and is this one's own.
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+/// Receives SIGTSTP without a handler: it keeps its default action, for [`stop_self`].
+fn receive_stops() -> io::Result<UnboundedReceiver<()>> {
+    let stop = SigSet::from(RaisedSignal::SIGTSTP);
+    stop.thread_block()?;
+    let (sender, stops) = unbounded_channel();
+    let wait = move || while stop.wait().is_ok() && sender.send(()).is_ok() {};
+    thread::Builder::new().name("stops".into()).spawn(wait)?;
+    Ok(stops)
+}
+
+/// Unblocks what the parent has blocked: a blocked SIGCHLD would hide the command's end.
+pub(super) fn unblock_all() {
+    let _ = SigSet::empty().thread_set_mask();
+}
+
+/// Stops this process with one of SIGTSTP, SIGTTIN and SIGTTOU, until SIGCONT. The system drops the
+/// signal if no shell could resume the process.
+pub(super) fn stop_self(signal: Signal) {
+    let Ok(signal) = RaisedSignal::try_from(signal.as_raw()) else { return };
+    let _ = raise(signal);
+    let blocked = SigSet::from(signal);
+    // It is delivered between these lines, if it was blocked.
+    let _ = blocked.thread_unblock();
+    let _ = blocked.thread_block();
 }
 
 /// The signals that this process ignores, one bit each; none where the system does not say.

@@ -29,7 +29,12 @@ pub(super) fn max_hold(text: &str) -> Result<Duration, String> {
     within(text, LEASE_MIN, MAX_HOLD_MAX)
 }
 
-/// `--kill-after` and `--at-least`, whose upper limits are other options.
+/// `--at-least`, the longest lease.
+pub(super) fn at_least(text: &str) -> Result<Duration, String> {
+    within(text, Duration::ZERO, DURATION_MAX)
+}
+
+/// `--kill-after`, whose upper limit is another option.
 pub(super) fn any(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO, MAX_HOLD_MAX)
 }
