@@ -2,6 +2,7 @@
 //! exit codes. Method: the built binary, a `redis-server` of the test's own, and shell commands as
 //! jobs.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
 
 mod run_support;
 

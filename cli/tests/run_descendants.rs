@@ -3,6 +3,7 @@
 //! `setsid`, `timeout` and job control; signals, kills and forced unlocks.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
 
 use std::{
     fs,

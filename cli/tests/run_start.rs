@@ -2,6 +2,7 @@
 //! a `redis-server` of the test's own that is stopped or busy, and a parent that blocks signals.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
 
 mod run_support;
 

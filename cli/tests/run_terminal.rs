@@ -102,13 +102,15 @@ fn command_reads_the_terminal() {
 fn ctrl_c_reaches_the_command() {
     let redis = RedisServer::start();
     let mut shell = Shell::start(&redis.url());
-    for read in ["", "read a;"] {
+    for read in ["", "read a; echo go\"\"t;"] {
         let job = format!("trap \"echo int; exit 7\" INT; echo re''ady; {read}");
         shell
             .enter(&format!("$run sh -c '{job} while :; do sleep 0.02; done'; echo \"code $?\"\n"));
         shell.expect("ready");
         if !read.is_empty() {
+            // Read before Ctrl-C, which empties the terminal's input.
             shell.enter("\n");
+            shell.expect("got");
         }
         shell.enter(CTRL_C);
         shell.expect("code 7");
@@ -160,6 +162,8 @@ fn run_within_run_reads_the_terminal() {
     let mut shell = Shell::start(&redis.url());
     shell.enter("${run/ k / outer } $run sh -c 'echo re''ady; read a; echo \"<$a>\"'\n");
     shell.expect("ready");
+    // Ctrl-Z in the moment in which the terminal is lent has no effect.
+    thread::sleep(Duration::from_millis(300));
     shell.enter(CTRL_Z);
     shell.expect("Stopped");
     shell.expect("shell> ");

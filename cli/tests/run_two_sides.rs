@@ -91,6 +91,12 @@ impl Setting {
         both
     }
 
+    /// Waits until the time of `--at-least` has passed.
+    fn wait_until_free(&self) {
+        let wait = ["--url-file", &self.path("url"), "report", "--", "true"];
+        assert!(gaggle("", &wait).status().unwrap().success());
+    }
+
     fn runs(&self) -> Vec<Run> {
         runs(&fs::read_to_string(&self.log).unwrap())
     }
@@ -156,6 +162,7 @@ fn fire_all(firings: usize) {
             *sides.entry(codes[0] == Some(0)).or_insert(0) += 1;
             codes.sort_unstable();
             assert_eq!(codes, [Some(0), Some(124)], "firing {firing}");
+            setting.wait_until_free();
         }
         expected.push((firing.to_string(), !is_killed));
     }

@@ -41,7 +41,7 @@ pub(super) async fn open(
         };
         let again_at = BootClock.now().after(PAUSE);
         if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
-            return Err(unavailable(settings, address, &Failure::of(&error)));
+            return Err(unavailable(settings, address, Failure::of(&error)));
         }
         tokio::select! {
             biased;
@@ -95,7 +95,7 @@ pub(super) async fn acquire(
             notice(&format!("{error}; not run"));
             Err(WRONG_USE)
         }
-        error => Err(unavailable(settings, address, &Failure::of(&error))),
+        error => Err(unavailable(settings, address, Failure::of(&error))),
     }
 }
 

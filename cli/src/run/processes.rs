@@ -73,12 +73,17 @@ impl Processes {
         test_kill_process_group(self.group) == Err(Errno::SRCH)
     }
 
+    /// Whether no process of the group lives, by a search that takes milliseconds. Processes that
+    /// have ended stay in their group until they are reaped, which some inits do late.
+    pub(super) fn group_has_ended(&self) -> bool {
+        let has_ended = |stat: Stat| stat.group != self.group || stat.has_ended;
+        let mut stats = processes().filter_map(stat).peekable();
+        self.group_is_empty() || stats.peek().is_some() && stats.all(has_ended)
+    }
+
     /// The living processes that inherited the nonce, where the system lists environments.
     fn inheritors(&self) -> impl Iterator<Item = Pid> {
-        let listed = if cfg!(target_os = "linux") { fs::read_dir("/proc").ok() } else { None };
-        let entries = listed.into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter_map(Pid::from_raw).filter(|process| self.is_inherited_by(*process))
+        processes().filter(|process| self.is_inherited_by(*process))
     }
 
     fn is_inherited_by(&self, process: Pid) -> bool {
@@ -111,5 +116,51 @@ impl Processes {
         if sent == Err(Errno::PERM) {
             self.denied.set(true);
         }
+    }
+}
+
+/// All processes, where the system lists them.
+fn processes() -> impl Iterator<Item = Pid> {
+    let listed = if cfg!(target_os = "linux") { fs::read_dir("/proc").ok() } else { None };
+    let entries = listed.into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter_map(Pid::from_raw)
+}
+
+/// What the system shows of a process.
+struct Stat {
+    group: Pid,
+    /// No thread of it is left.
+    has_ended: bool,
+}
+
+/// See `proc_pid_stat(5)`.
+fn stat(process: Pid) -> Option<Stat> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The name before may contain anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    let (state, group, threads) = (fields.first()?, fields.get(2)?, fields.get(17)?);
+    let group = Pid::from_raw(group.parse().ok()?)?;
+    Some(Stat { group, has_ended: matches!(*state, "Z" | "X") && *threads <= "1" })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::{os::unix::process::CommandExt as _, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn group_that_is_not_reaped_has_ended() {
+        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).unwrap();
+        let group = Processes::new(id, Nonce::random());
+        assert!(!group.group_is_empty() && !group.group_has_ended());
+        child.kill().unwrap();
+        while stat(id).is_some_and(|stat| !stat.has_ended) {}
+        assert!(!group.group_is_empty() && group.group_has_ended());
+        child.wait().unwrap();
+        assert!(group.group_is_empty() && group.group_has_ended());
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 
 use self::{
     alarm::Alarm,
-    plan::{Plan, since_boot},
+    plan::{Plan, SEARCH_EVERY, since_boot},
 };
 use super::{
     command::this_program,
@@ -187,6 +187,8 @@ fn acknowledge() {
 struct Watched {
     processes: Processes,
     plan: Plan,
+    /// When to search for living processes of the group, unless it is empty before.
+    search_at: Option<Instant>,
 }
 
 impl Watched {
@@ -196,12 +198,13 @@ impl Watched {
         };
         let [term_before, kill_before] = [term_before, kill_before].map(Duration::from_nanos);
         let plan = Plan::new(since_boot(until), term_before, kill_before);
-        Some(Self { processes: Processes::new(Pid::from_raw(group)?, nonce), plan })
+        let processes = Processes::new(Pid::from_raw(group)?, nonce);
+        Some(Self { processes, plan, search_at: None })
     }
 
     /// Sends the signals that are due: first to the group, which takes no search.
     fn act(&mut self, clock: BootClock) {
-        let Self { processes, plan } = self;
+        let Self { processes, plan, .. } = self;
         while let Some(signal) = plan.act(clock.now()) {
             // After its command, a group's number is its own only while it has processes.
             if !(plan.is_leaving() && processes.group_is_empty()) {
@@ -215,11 +218,18 @@ impl Watched {
 
     /// Returns the exit code if nothing is left to do.
     fn check(&mut self, now: Instant) -> Option<u8> {
-        let Self { processes, plan } = self;
+        let Self { processes, plan, .. } = self;
         if !plan.is_check_due(now) {
             return None;
         }
-        let group_lives = plan.is_leaving() && !processes.group_is_empty();
+        let search_at = self.search_at.get_or_insert_with(|| now.after(SEARCH_EVERY));
+        let group_has_ended = if now < *search_at {
+            processes.group_is_empty()
+        } else {
+            *search_at = now.after(SEARCH_EVERY);
+            processes.group_has_ended()
+        };
+        let group_lives = plan.is_leaving() && !group_has_ended;
         let others_live = plan.with_others()
             && if plan.was_killed() {
                 processes.end_others(Signal::KILL)

@@ -9,8 +9,8 @@ use super::{Order, Verdict};
 
 /// How often a group is checked for processes that the command left.
 const CHECK_EVERY: Duration = Duration::from_millis(1);
-/// How often other processes are looked for, which takes longer.
-const SEARCH_EVERY: Duration = Duration::from_millis(20);
+/// How often processes are searched for, which takes longer.
+pub(super) const SEARCH_EVERY: Duration = Duration::from_millis(20);
 /// How long processes may take to end after SIGKILL, before they are given up.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(200);
 
