@@ -49,8 +49,8 @@ impl Acquire {
 
     /// Keeps the lease alive in the background while the guard lives; off by default.
     ///
-    /// When a third of the lease has passed it is extended by `duration` again. Failures are
-    /// retried, with growing random pauses, until the local deadline. If the granting side no
+    /// When a third of the lease has passed, it is extended to `duration` from that time. Failures
+    /// are retried, with growing random pauses, until the local deadline. If the granting side no
     /// longer knows the lock, the guard is lost at the next extension.
     ///
     /// The background task ends with the guard, and with the runtime in which the lock was taken.
@@ -85,8 +85,8 @@ impl Acquire {
     /// # Errors
     ///
     /// [`Error::Held`] if another acquisition holds it; else as [`KeyedMutex::lock`]. It ends by
-    /// the strategy's request timeout (1 s by default). An error that names the holder has waited
-    /// for it for at most 100 ms more.
+    /// the strategy's request timeout (1 s by default). Naming the holder in an error
+    /// takes at most 100 ms more.
     ///
     /// # Cancel safety
     ///

@@ -115,7 +115,7 @@ impl Guard {
         tokio::select! {
             biased;
             () = self.hold.loss_reported() => {}
-            () = self.hold.run_out() => {}
+            () = self.hold.expired() => {}
         }
     }
 

@@ -67,7 +67,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
             Err(error) => {
                 failures += 1;
                 let pause = pause_after(failures, duration);
-                tracing::debug!(%error, pause = in_prose(pause), "auto-extend failed, trying again");
+                tracing::debug!(%error, pause = in_prose(pause), "auto-extend failed, retrying");
                 wake_at = hold.clock.now().after(pause).min(deadline);
             }
         }

@@ -110,7 +110,7 @@ impl Hold {
     pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
-            Ok(extended) => self.renew(extended),
+            Ok(extended) => self.set_deadline(extended),
             // By a deadline that another extension has moved: the lock may still be held.
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
@@ -123,7 +123,7 @@ impl Hold {
     }
 
     /// Takes a later deadline, unless the present one has passed: a lost lock stays lost.
-    fn renew(&self, extended: Lock) -> Result<(), Error> {
+    fn set_deadline(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut state = self.state();
         let outcome = if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline)
@@ -171,7 +171,7 @@ impl Hold {
     }
 
     /// Completes once the deadline has passed or the lock was marked lost.
-    pub(crate) async fn run_out(&self) {
+    pub(crate) async fn expired(&self) {
         loop {
             // Before the deadline is read: it completes with any change from here on.
             let changed = self.changed.notified();

@@ -38,11 +38,11 @@
 //! # Which strategy
 //!
 //! - One process: [`Local`](strategies::Local), `local:`.
-//! - A Redis is there, and a lock that is lost with its memory is good enough:
+//! - You run a Redis, and a lock that is lost with Redis' memory is acceptable:
 //!   [`Redis`](strategies::Redis), `redis://…`.
 //! - The lock must survive the loss of a minority of your own processes:
 //!   [`Gaggle`](strategies::Gaggle), `gaggle+tcp://…`, an embedded Raft group whose log holds the
-//!   queue. [`Raft`](strategies::Raft) is the plainer relative, for comparison.
+//!   queue. [`Raft`](strategies::Raft) is the same group without the queue, for comparison.
 //!
 //! [`open`] lists every URL; [`Locker::new`] wraps a strategy made by its own constructor, or your
 //! own [`KeyedMutex`]. [`Capabilities`] describes the guarantees of a strategy as values.
@@ -60,16 +60,17 @@
 //!
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
 //! - [`open`]: from a URL to a strategy; the only module that names every implementation.
-//! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: transports of
-//!   groups.
+//! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: frames between
+//!   the members of a group.
 //! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
 //!
 //! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
-//! TCP, and `raft`; `tls` adds TLS. Without any there is [`Local`](strategies::Local), and none of
-//! their dependencies. `metrics` counts grants, losses and connections for the crate `metrics`.
-//! `testing` and `planted-bugs` serve our own tests; they are no stable API. The conformance suite
-//! is the feature `testing` of `gaggle-strategies`. The command line is the package `gaggle-cli`.
+//! TCP, and `raft`; `tls` adds TLS. Without features there are [`Local`](strategies::Local) and
+//! [`Noop`](strategies::Noop), and none of their dependencies. `metrics` counts grants, losses and
+//! connections for the crate `metrics`. `testing` and `planted-bugs` serve our own tests; they are
+//! not a stable API. The conformance suite is the feature `testing` of `gaggle-strategies`. The
+//! command line is the package `gaggle-cli`.
 
 mod acquire;
 mod guard;

@@ -65,8 +65,10 @@ impl Locker {
         self.lock_with(key, LockOptions::default()).await
     }
 
-    /// Locks `key` with these options: await the request, or add
-    /// [`auto_extend`](Acquire::auto_extend) first; [`try_now`](Acquire::try_now) does not wait.
+    /// Returns a request to lock `key` with these options, which is sent when it is awaited.
+    ///
+    /// Call [`auto_extend`](Acquire::auto_extend) on it first, or [`try_now`](Acquire::try_now) to
+    /// lock without waiting.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -167,6 +169,18 @@ impl Locker {
     /// `duration` from now, because a deadline does not travel, and guards it. Only one process may
     /// adopt a lock, and the process that transferred it must no longer rely on it.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # let locker = gaggle::open("local:").await?;
+    /// let lock = locker.lock("orders/42").await?.into_lock(); // is sent to another process
+    /// let guard = locker.adopt(&lock, Duration::from_secs(10)).await?; // runs there
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`KeyedMutex::extend`]. The lock is not unlocked then.
@@ -218,7 +232,8 @@ impl Locker {
         self.mutex.group_status()
     }
 
-    /// Lists held keys and ends the locks of other processes; `None` where the strategy cannot.
+    /// Returns the [`Operator`], which lists held keys and ends the locks of other processes;
+    /// `None` if the strategy has none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -243,7 +258,7 @@ impl Locker {
     }
 
     /// Marks all guards lost, unlocks them, ends waits with [`Error::Closed`], and leaves no task,
-    /// socket or thread behind. It closes all clones; closing twice is no error. It takes a few
+    /// socket or thread behind. It closes all clones; closing twice is not an error. It takes a few
     /// request timeouts (1 s each) at most.
     ///
     /// # Cancel safety

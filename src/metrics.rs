@@ -1,4 +1,4 @@
-//! The figures of guards, given to the `metrics` facade; without that feature nothing.
+//! The metrics of guards, for the facade `metrics`; no-ops without that feature.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;

@@ -60,7 +60,7 @@ use crate::Locker;
 /// | `db` | `0` | number of the database; `redis+unix:` only |
 /// | `user`, `pass` | none | user and password; `redis+unix:` only |
 /// | `tls_ca` | the system's | file of the authorities that sign certificates; `rediss` only |
-/// | `tls_cert`, `tls_key` | none | files of an own certificate and its key; `rediss` only |
+/// | `tls_cert`, `tls_key` | none | files of a client certificate and its key; `rediss` only |
 /// | `tls_name` | the host | the name in the server's certificate; `rediss` only |
 /// | `sentinel_user`, `sentinel_password` | none | login at the Sentinels |
 /// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
@@ -74,9 +74,9 @@ use crate::Locker;
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `cluster` | needed with `+redis` and `+tcp` | the cluster's name, the same at each member |
-/// | `name` | needed, except with `size` | this member's name; one name is never run twice |
+/// | `name` | needed, except with `size` | this member's name, for one process at a time |
 /// | `members` | this or `size`, not with `+tcp` | the names of all members, `a,b,c` |
-/// | `size` | this or `members`, not with `+tcp` | so large a group forms; for demonstrations |
+/// | `size` | this or `members`, not with `+tcp` | the group's size; for demonstrations |
 /// | `peers` | needed with `+tcp` | names and addresses of all members, `a@127.0.0.1:7001,b@…` |
 /// | `tls_ca`, `tls_cert`, `tls_key` | none | `+tcp`: PEM files for TLS 1.3 between the members |
 /// | `secret_file` | none | `+tcp`: a file with a secret that all members share |

@@ -30,9 +30,9 @@ pub enum SectionError<T> {
     #[error("the lock was not granted and the section did not run")]
     NotLocked(#[source] Error),
 
-    /// The lock was lost while the section ran. *Did the section run?* Up to some await, where it
-    /// was dropped. *May I retry?* If half a section may be repeated: its requests in flight may
-    /// still take effect, and only a resource that checks the fencing token refuses them.
+    /// The lock was lost while the section ran. *Did the section run?* In part: it was dropped
+    /// at an await. *May I retry?* If that part may be repeated. Its requests in flight may still
+    /// take effect, and only a resource that checks the fencing token refuses them.
     #[error("the lock was lost and the section was dropped")]
     Expired,
 

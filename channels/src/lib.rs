@@ -12,7 +12,7 @@
 //!
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
 
-/// Adds one to a counter of the `metrics` facade; without that feature nothing.
+/// Adds one to a counter of the `metrics` facade; a no-op without that feature.
 #[allow(unused_macros, reason = "`Local` alone counts nothing")]
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)?) => {
@@ -97,7 +97,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// An item that a channel delivers to its owner.
+/// An item that [`Channel::receive`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A frame from `from`, which may be the receiver itself.
@@ -129,11 +129,11 @@ impl Received {
 pub struct Counters {
     /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
     pub sent: u64,
-    /// Frames and lost connections that were queued for the owner.
+    /// Frames and lost connections that were queued for [`Channel::receive`].
     pub received: u64,
     /// Frames dropped because an outgoing queue was full or its connection down.
     pub dropped_outgoing: u64,
-    /// Frames dropped because the owner did not receive fast enough.
+    /// Frames dropped because the incoming queue was full.
     pub dropped_incoming: u64,
     /// Byte sequences that did not decode or exceeded the frame limit.
     pub malformed: u64,
@@ -187,7 +187,7 @@ pub trait Channel: Send + Sync + 'static {
     /// This node's own name.
     fn name(&self) -> &NodeName;
 
-    /// Joins: from now on frames can be sent and received. Connecting twice is no error.
+    /// Joins: from now on frames can be sent and received. Connecting twice is not an error.
     ///
     /// # Errors
     ///
@@ -197,15 +197,15 @@ pub trait Channel: Send + Sync + 'static {
     async fn connect(&self) -> Result<(), ChannelError>;
 
     /// Leaves: pending frames may be lost, [`receive`](Self::receive) ends with `None`, and no
-    /// task, socket or thread stays behind. Disconnecting twice is no error.
+    /// task, socket or thread stays behind. Disconnecting twice is not an error.
     async fn disconnect(&self);
 
     /// Queues `frame` for `to` and returns at once. `Ok` is no promise of delivery.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::FrameTooLong`], [`ChannelError::Disconnected`]. A full queue is no error:
-    /// the frame is dropped and counted.
+    /// [`ChannelError::FrameTooLong`], [`ChannelError::Disconnected`]. A full queue is not an
+    /// error: the frame is dropped and counted.
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError>;
 
     /// Queues `frame` for every connected node, this one included, and returns at once.

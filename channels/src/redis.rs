@@ -47,11 +47,11 @@ const LINGER: Duration = Duration::from_millis(100);
 ///
 /// | bound | value | reason |
 /// |---|---|---|
-/// | frame | 1 MiB | one peer makes another allocate |
+/// | frame | 1 MiB | bounds the memory that a peer can occupy |
 /// | outgoing queue | 16,384 frames, 64 MiB | a Redis that does not read costs memory |
-/// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
+/// | incoming queue | 65,536 frames, 64 MiB | a busy group sends while the receiver stalls |
 /// | connect | 2 s | `connect` ends by then |
-/// | silence | 3 to 4 s | a half-open connection is closed; sign of life each second |
+/// | silence | 3 to 4 s | closes half-open connections; a keep-alive each second |
 /// | reconnect | 50 ms to 1 s, jittered | soon after a restart, and no storm |
 pub struct Redis {
     server: Arc<Server>,

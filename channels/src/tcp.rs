@@ -54,12 +54,12 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 ///
 /// | bound | value | reason |
 /// |---|---|---|
-/// | frame | 1 MiB | one peer makes another allocate |
+/// | frame | 1 MiB | bounds the memory that a peer can occupy |
 /// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs memory |
-/// | incoming queue | 65,536 frames, 64 MiB | a busy cluster sends while the owner stalls |
-/// | handshake and hello | 2 s, 64 KiB | a stranger costs little |
-/// | connections before the hello | 8 an address, 128 in all, peers apart | the oldest is closed |
-/// | silence | 3 s | a half-open connection is closed; a sign each second |
+/// | incoming queue | 65,536 frames, 64 MiB | a busy group sends while the receiver stalls |
+/// | handshake and hello | 2 s, 64 KiB | bounds the cost of an unauthenticated connection |
+/// | connections before the hello | 8 per address, 128 of non-peers | the oldest is closed |
+/// | silence | 3 s | closes half-open connections; a keep-alive each second |
 /// | stalled write | 3 s | a peer that does not read is disconnected |
 /// | reconnect | 20 ms to 500 ms, jittered | soon after a restart, and no storm at a dead host |
 pub struct Tcp {

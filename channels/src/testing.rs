@@ -246,7 +246,7 @@ async fn sending_never_blocks(fixture: &dyn Fixture) {
     let before = nodes[0].counters();
     // The receiver's owner takes nothing: beyond the bounds, frames are dropped.
     for _ in 0..100_000 {
-        nodes[0].send(&name("b"), big.clone()).expect("a full queue is no error");
+        nodes[0].send(&name("b"), big.clone()).expect("a full queue is not an error");
     }
     let after = nodes[0].counters();
     let counted = after.sent + after.dropped_outgoing - before.sent - before.dropped_outgoing;
@@ -299,7 +299,7 @@ async fn a_channel_connects_again(fixture: &dyn Fixture) {
 
 async fn connecting_and_disconnecting_twice_is_no_error(fixture: &dyn Fixture) {
     let nodes = fixture.nodes(&["a"]).await;
-    nodes[0].connect().await.expect("a second connect is no error");
+    nodes[0].connect().await.expect("a second connect is not an error");
     nodes[0].disconnect().await;
     nodes[0].disconnect().await;
 }

@@ -32,9 +32,9 @@ use crate::ChannelError;
 pub struct TlsFiles {
     /// The authorities that sign the certificates of the other side; those of the system if `None`.
     pub ca: Option<PathBuf>,
-    /// The own certificate, followed by those of its intermediate authorities.
+    /// The certificate of this side, followed by those of its intermediate authorities.
     pub cert: Option<PathBuf>,
-    /// The private key of the own certificate.
+    /// The private key of that certificate.
     pub key: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl TlsClient {
     /// # Errors
     ///
     /// [`ChannelError::InvalidOptions`] of the field `tls_ca`, `tls_cert` or `tls_key`, with the
-    /// file and the cure.
+    /// file and the remedy.
     pub fn new(files: &TlsFiles) -> Result<Self, ChannelError> {
         let roots = match &files.ca {
             Some(path) => files::roots(&files::read(files::CA, path)?)?,
@@ -81,7 +81,7 @@ impl TlsClient {
     /// # Errors
     ///
     /// Those of the stream, and of the handshake with [its reason](reason) as the text. A server
-    /// that refuses the own certificate says so only at the first read.
+    /// that refuses the certificate of this side says so only at the first read.
     pub async fn connect<S>(&self, name: &str, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -8,8 +8,8 @@ use gaggle_strategies::Error;
 /// Why a URL was not opened, with a valid example.
 ///
 /// It contains no part of the URL but the names of known options, and the paths of files that could
-/// not be used: any other text of an invalid URL may be a part of a password. `Debug` is the same
-/// sentence: a `main` that returns it shows it so.
+/// not be used: any other text of an invalid URL may be a part of a password. `Debug` prints the
+/// same sentence, because that is how a `main` that returns the error shows it.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum OpenError {

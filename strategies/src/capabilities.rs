@@ -27,7 +27,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A strategy of this name without any guarantee: set the fields of those it has.
+    /// No guarantee at all, for a strategy of this name. Set the fields of the guarantees it gives.
     #[must_use]
     pub const fn none(strategy: &'static str) -> Self {
         Self {

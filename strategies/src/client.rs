@@ -7,7 +7,7 @@
 //!       Backend          the granting side: a store behind a connection, or a consensus member
 //! ```
 //!
-//! **Invariants.** `Core` is a function of its inputs. One nonce is one call is one request: a
+//! **Invariants.** `Core` is a function of its inputs. A nonce names one request of one call: a
 //! refused LOCK is retried under a fresh nonce. Each rule of the contract for the holder's side is
 //! implemented here and nowhere else.
 

@@ -11,9 +11,9 @@ use crate::{MaxWait, Owner, in_prose};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` was over while another acquisition held the key. Or less than half of the lease
-    /// remained at the grant and it was not extended in time: also on a free key, with leases of a
-    /// few milliseconds.
+    /// `max_wait` was over while another acquisition held the key, or the grant had less than half
+    /// of its lease left and was not extended in time. The second case occurs even on a free key,
+    /// with leases of a few milliseconds.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
@@ -66,9 +66,9 @@ pub enum Error {
     #[error("this handle is closed")]
     Closed,
 
-    /// This handle has failed for good (its consensus member stopped on a broken invariant or on
-    /// an entry of an unknown version). *Did it take effect?* Perhaps; the lease's end frees the
-    /// key. *May I retry?* On a new handle.
+    /// This handle has failed for good: its consensus member stopped on a broken invariant, on an
+    /// entry of an unknown version, or because another process runs under its name. *Did it take
+    /// effect?* Perhaps; the lease's end frees the key. *May I retry?* On a new handle.
     #[error("this handle has failed: {cause}")]
     Failed {
         /// The cause. It is a part of the text, and so not the `source()`.
@@ -96,8 +96,8 @@ pub enum Error {
     },
 
     /// A stated bound is reached: waiters per key, keys, nonces remembered, requests in flight,
-    /// members of a cluster. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; as
-    /// a member of a cluster that is full, not before another has left.
+    /// members of a group. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; a
+    /// process that a full group refused, when a member has left.
     #[error("the limit of {limit} {what} is reached")]
     Limit {
         /// The bounded quantity.
@@ -210,8 +210,8 @@ impl Error {
         Self::Unavailable { kind: UnavailableKind::NoQuorum, cause: None }
     }
 
-    /// Whether the same call on the same handle cannot succeed, however often it is repeated, until
-    /// something else is changed: the arguments, the handle, or the set-up of the backend.
+    /// Whether repeating the call fails until something else changes: its arguments, the handle, or
+    /// the configuration of the backend.
     ///
     /// ```
     /// # use gaggle_strategies::{Error, error::UnavailableKind};

@@ -10,9 +10,9 @@ use crate::{
     member::{Member, Policy},
 };
 
-/// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK and NOOP entries by
-/// nonce. Waiters queue in the replicated table, and the entry that frees a key also grants it to
-/// the next waiter (gaggle-js, *The Gaggle Algorithm*).
+/// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK, EXTEND and NOOP
+/// commands. Waiters queue in the replicated table, and the entry that frees a key also grants it
+/// to the next waiter (gaggle-js, *The Gaggle Algorithm*).
 ///
 /// # Guarantees
 ///
@@ -27,8 +27,8 @@ use crate::{
 ///
 /// # Options
 ///
-/// [`MemberOptions`](crate::MemberOptions) has them, with their defaults and limits. Needed are the
-/// cluster's name and the names of all members, the same at each member.
+/// [`MemberOptions`](crate::MemberOptions) lists them with their defaults and limits. The cluster's
+/// name and the names of all members are required, and are the same at each member.
 ///
 /// # Limits
 ///
@@ -46,7 +46,7 @@ use crate::{
 /// # use gaggle_strategies::{Gaggle, KeyedMutex, LockOptions, MemberOptions};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let name = NodeName::new("a")?; // the one member of this group: others stand in the same list
+/// let name = NodeName::new("a")?; // a group of one: larger groups list every name
 /// let channel = Arc::new(Hub::new().channel(name.clone()));
 /// let gaggle = Gaggle::open(channel, MemberOptions::named("orders", [name])).await?;
 /// let lock = gaggle.lock("orders/42", LockOptions::default()).await?;

@@ -80,8 +80,8 @@ impl Signal {
     }
 }
 
-/// Notifies its owner of the loss of a lock before its deadline: the granting side no longer holds
-/// it, or the strategy left its group or was closed. The deadline itself is not watched here.
+/// Reports the loss of a lock before its deadline: the granting side no longer counts it as the
+/// holder, or the strategy left its group or was closed. It does not watch the deadline itself.
 #[derive(Debug)]
 pub struct LossWatch {
     signal: Arc<Signal>,

@@ -3,7 +3,7 @@
 //! | strategy | exclusion comes from | waiters | survives |
 //! |---|---|---|---|
 //! | [`Local`] | a lock table in this process | FIFO | nothing |
-//! | [`Redis`] | one Redis: `SET NX PX` and a queue in scripts | FIFO | any client's loss |
+//! | [`Redis`] | one Redis: a key with an expiry, and a queue | FIFO | any client's loss |
 //! | [`Raft`] | a replicated log of compare-and-set entries | random retries | a minority's loss |
 //! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries | FIFO | a minority's loss |
 //! | [`Noop`] | nothing: it grants every request, to prove that checks can fail | none | – |
@@ -40,7 +40,7 @@ macro_rules! planted {
     };
 }
 
-/// Adds one to a counter of the `metrics` facade; without that feature nothing.
+/// Adds one to a counter of the `metrics` facade; a no-op without that feature.
 #[allow(unused_macros, reason = "`Local` alone counts nothing")]
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)?) => {

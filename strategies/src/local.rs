@@ -23,9 +23,9 @@ use crate::{
 /// A keyed mutex within one process: for programs of one process, and for tests of programs that
 /// use another strategy in production. Tasks share one `Local`, or clones of one `Locker` over it.
 ///
-/// It has no task, thread or socket. Its table has sixteen shards, each advanced by the calls for
-/// its keys: an expired lease occupies memory until the next one. Waiting needs the tokio runtime's
-/// timer; everything else works outside any runtime.
+/// It has no task, thread or socket. Its table has sixteen shards. Only calls for a shard's keys
+/// advance it, so an expired lease occupies memory until the next such call. Waiting needs the
+/// tokio runtime's timer; everything else works outside any runtime.
 ///
 /// # Guarantees
 ///

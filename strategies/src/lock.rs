@@ -74,7 +74,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// For strategies: users receive locks, they do not create them.
+    /// Creates a lock. Only strategies call this: users receive locks.
     #[must_use]
     pub fn new(
         key: impl Into<Arc<str>>,
@@ -194,7 +194,7 @@ pub struct Inspection {
 pub enum LossCause {
     /// The local deadline is reached.
     Deadline,
-    /// The granting side no longer holds it, or the handle was closed.
+    /// The granting side no longer counts it as the holder, or the handle was closed.
     Ended,
     /// Another process unlocked it: an operator, or the process to which it was transferred.
     Forced,

@@ -3,6 +3,13 @@
 use std::time::Duration;
 
 /// How long `lock` waits for a key that another acquisition holds.
+///
+/// ```
+/// use gaggle_strategies::{LockOptions, MaxWait};
+///
+/// let options = LockOptions::default().max_wait(MaxWait::Forever);
+/// assert_eq!(options.get_max_wait(), MaxWait::Forever);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
     /// At most this long, 0 to 24 h; zero is one attempt.

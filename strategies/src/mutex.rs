@@ -109,7 +109,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
 
     /// Completes once an embedded member votes in a group that has a leader; at once with other
     /// strategies. Calling it is optional: [`lock`](Self::lock) waits for a leader within
-    /// `max_wait`. It has no limit of time: a group whose other members never start does not form.
+    /// `max_wait`. It has no time limit: a group whose other members never start does not form.
     ///
     /// # Errors
     ///
@@ -127,7 +127,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
         None
     }
 
-    /// Listing and force-unlock; `None`, the default, where the strategy has neither.
+    /// Returns the [`Operator`], which lists held keys and ends locks; `None`, the default, if the
+    /// strategy has none.
     fn operator(&self) -> Option<&dyn Operator> {
         None
     }
@@ -136,7 +137,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
     /// Marks the watched locks lost, unlocks them within the request timeout, ends local waits with
-    /// [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is no error.
+    /// [`Error::Closed`], and leaves no task, socket or thread behind. Closing twice is not an
+    /// error.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What an operator does with the locks of others: listing, and force-unlock.
+//! Operations on the locks of other processes: listing and force-unlock.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ const PAGE_DEFAULT: usize = 100;
 /// ```
 #[async_trait]
 pub trait Operator: Send + Sync {
-    /// A page of the keys that are held, in no order of keys. It can be short or empty and have a
-    /// successor: only a page without [`next`](Page::next) is the last. It may hold some more
-    /// entries than its limit.
+    /// Returns a page of held keys, in no particular order. A page can be short or empty without
+    /// being the last: only a page without [`next`](Page::next) is. It may have a few more entries
+    /// than its limit.
     ///
     /// A key that is held from the first page to the last is listed. Each entry is consistent in
     /// itself; a listing is no snapshot. A member lists its own table, which may be behind the
@@ -145,7 +145,7 @@ pub enum ForcedUnlock {
     Unlocked(Inspection),
     /// No process held the key. Nothing changed.
     NotHeld,
-    /// Another token than the given one holds the key. Nothing changed.
+    /// A grant with another token than the given one holds the key. Nothing changed.
     OtherToken(Inspection),
 }
 

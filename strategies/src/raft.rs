@@ -24,8 +24,8 @@ use crate::{
 ///
 /// # Limits
 ///
-/// As [`Gaggle`](crate::Gaggle)'s. Each retry is an entry in the log, so that many waiters for one
-/// key load the group; one of them may be granted the key many times in a row.
+/// As [`Gaggle`](crate::Gaggle)'s. Each retry is a log command: many waiters for one key load the
+/// group, and one of them may be granted the key many times in a row.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ use crate::{
 /// # use gaggle_strategies::{KeyedMutex, LockOptions, MemberOptions, Raft};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let name = NodeName::new("a")?; // the one member of this group: others stand in the same list
+/// let name = NodeName::new("a")?; // a group of one: larger groups list every name
 /// let channel = Arc::new(Hub::new().channel(name.clone()));
 /// let raft = Raft::open(channel, MemberOptions::named("orders", [name])).await?;
 /// let lock = raft.lock("orders/42", LockOptions::default()).await?;

@@ -7,14 +7,15 @@
 //!   publications. `waiters`: the waiters of this process, and when each is checked. `replicas`:
 //!   grants that are not reported before enough replicas have them.
 //! - `connection`: one connection for requests and publications, opened again when it breaks.
-//!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `sentinel`:
-//!   the way to a master that Sentinels watch. `cluster`: the way to the master of a slot. `ask`:
-//!   the questions of both. `way`: which of them. `server`: whose address and login. `handshake`:
-//!   whether the server can hold locks.
+//!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `server`:
+//!   the address and login. `sentinel`: finds the master that Sentinels watch. `cluster`: finds the
+//!   master of a slot. `ask`: sends the queries of both. `way`: chooses between these and a direct
+//!   connection. `handshake`: checks whether the server can hold locks.
 //!
-//! **One lock:** the core submits a LOCK, which leaves with the turn. A free key is granted by the
-//! reply. A waiter is queued by it, and granted by a publication, or by the reply to an UNLOCK of
-//! the same process. Checks, which are POLLs, find lost grants, and are the process's sign of life.
+//! **One lock:** the core submits a LOCK, which is sent at the end of the turn. If the key is free,
+//! the reply grants it. Otherwise the LOCK queues the waiter, which is granted the key later: by a
+//! publication, or by the reply to an UNLOCK of the same process. Checks (POLLs) find lost grants,
+//! and show that the process is alive.
 
 mod ask;
 mod backend;
@@ -72,16 +73,20 @@ use crate::{
 ///
 /// **While that Redis keeps its memory** (no restart without its data, no failover to a replica, no
 /// eviction, no flush) and its wall clock is neither stepped nor slewed beyond
-/// [`RedisOptions::drift`]: at most one live lease per key, granted once per nonce, given up by its
-/// holder before Redis lets it go; waiters are served in the order in which their LOCKs entered the
-/// queue in Redis; a key becomes free within its lease and one and a half `waiter_ttl` after the
-/// death of every process that wanted it.
+/// [`RedisOptions::drift`]:
 ///
-/// **Always**: fencing tokens rise per key, also across the loss of Redis' memory, as long as its
-/// wall clock is not behind the last token: a token is the greater of the last one plus 1 and
-/// `TIME` in microseconds.
-/// A call ends by its deadline. An error of Redis is never reported as
-/// [`Error::Held`].
+/// - A key has at most one live lease, granted once per nonce. The holder's local deadline is never
+///   later than the expiry in Redis.
+/// - Waiters are granted a key in the order in which their LOCKs entered the queue in Redis.
+/// - A key becomes free within its lease and one and a half `waiter_ttl` after the death of every
+///   process that held it or waited for it.
+///
+/// **Always**:
+///
+/// - Fencing tokens grow with every grant of a key, even across the loss of Redis' memory, unless
+///   its wall clock is behind the last token. A token is the greater of the last one plus 1 and
+///   `TIME` in microseconds.
+/// - A call ends by its deadline. An error of Redis is never reported as [`Error::Held`].
 ///
 /// # Limits and failure modes
 ///
@@ -101,9 +106,9 @@ use crate::{
 ///   end of the holder's lease, a third of its own lease, a third of `waiter_ttl`, or 1 s,
 ///   whichever comes first.
 /// - **A silent process.** Its waiters are skipped after `waiter_ttl`, or up to a sixteenth later.
-///   If it lives, they queue again at the tail. If all processes that wait for a key were silent,
-///   Redis may have stood still: each has half of `waiter_ttl` from the next sign of life of one
-///   of them. A standstill of four `waiter_ttl` loses the order, because the queue expires.
+///   If it lives, they queue again at the tail. If all processes that wait for a key were silent
+///   at once, Redis may have been stopped: their waiters are kept until half of `waiter_ttl` after
+///   one of them is heard again. A stop of four `waiter_ttl` loses the order: the queue expires.
 /// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
 ///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
 ///
@@ -139,7 +144,7 @@ pub fn scripts() -> [(&'static str, &'static str); 5] {
     std::array::from_fn(|at| (names[at], script::all()[at].text()))
 }
 
-/// The names by which a server that was taught the scripts knows them, in the same order.
+/// The hashes by which a server that has loaded the scripts knows them, in the same order.
 #[cfg(feature = "simulator")]
 pub(crate) fn script_hashes() -> [&'static str; 5] {
     script::all().map(script::Script::hash)
@@ -171,7 +176,7 @@ impl Redis {
 #[cfg(feature = "simulator")]
 impl Redis {
     /// A handle on what `dial` connects to, and the driver that its caller must run. All that is
-    /// drawn is a function of the seed.
+    /// generated is a function of the seed.
     pub(crate) fn assemble(
         options: RedisOptions,
         dial: Box<dyn dial::Dial>,

@@ -10,6 +10,15 @@ use crate::{ChannelError, NodeName, url::check_login};
 const CLUSTER_BYTES_MAX: usize = 64;
 
 /// The server, cluster and name of a [`Redis`](super::Redis) channel.
+///
+/// ```
+/// use gaggle_channels::{NodeName, RedisOptions};
+///
+/// # fn main() -> Result<(), gaggle_channels::ChannelError> {
+/// let options = RedisOptions::new("redis://127.0.0.1:6379/0", "orders", NodeName::new("a")?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct RedisOptions {
     url: String,

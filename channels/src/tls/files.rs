@@ -1,4 +1,4 @@
-//! PEM files: read, checked, and refused with the option, the file and the cure.
+//! PEM files: read, checked, and refused with the option, the file and the remedy.
 
 use std::{
     fs, io,

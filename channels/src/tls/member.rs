@@ -23,16 +23,16 @@ const SECRET_BYTES_MIN: usize = 32;
 /// Of a DNS label.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// What proves the name of a member to its peers.
+/// The credentials that prove the name of a member to its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsKeys {
     /// PEM files. The certificate is for the DNS name `NAME.member.CLUSTER.gaggle`.
     Files {
         /// The authorities that sign the certificates of all members.
         ca: PathBuf,
-        /// The own certificate, followed by those of its intermediate authorities.
+        /// The certificate of this member, followed by those of its intermediate authorities.
         cert: PathBuf,
-        /// The private key of the own certificate, not readable by other users of the machine.
+        /// The private key of that certificate, not readable by other users of the machine.
         key: PathBuf,
     },
     /// A file with a secret of at least 32 bytes, the same at each member. Each derives one private
@@ -76,7 +76,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// [`ChannelError::InvalidOptions`] with the option, the file and the cure.
+    /// [`ChannelError::InvalidOptions`] with the option, the file and the remedy.
     pub(crate) fn read(&self) -> Result<Content, ChannelError> {
         let files = match &self.keys {
             TlsKeys::Files { ca, cert, key } => vec![
@@ -89,7 +89,7 @@ impl Member {
         Ok(Content(files))
     }
 
-    /// Makes both sides of the content, which must fit together and to the own name.
+    /// Makes both sides of the content. Key, certificate and the name of this member must match.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Why a TLS handshake failed, in the words of the one who can cure it.
+//! Why a TLS handshake failed, in an operator's terms.
 
 use std::io;
 

@@ -159,7 +159,7 @@ pub(crate) enum Event {
         what: &'static str,
         limit: u64,
     },
-    /// A request came to nothing.
+    /// A request failed; `fate` says how far it got.
     Failed {
         of: Subject,
         fate: Fate,

@@ -115,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Adds a request and its caller, unless a bound is met. Unlocks and withdrawals are never
+    /// Adds a request and its caller, unless a bound is reached. Unlocks and withdrawals are never
     /// refused: they make way.
     fn ask(&mut self, now: Instant, of: Subject, id: CallId, limit: Option<Instant>, kind: Kind) {
         let most = self.profile.requests_max;

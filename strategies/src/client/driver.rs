@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{Clock, Holds, Instant, Lock};
 
-/// How much mail one turn takes: enough to gather a batch, little enough to stay prompt.
+/// How many messages one turn takes: enough to gather a batch, few enough to stay prompt.
 const BATCH: usize = 512;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
 pub(crate) const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
@@ -53,7 +53,7 @@ pub(crate) struct Driver<B: Backend> {
     /// The latest reading of the clock.
     now: Instant,
     closing: Option<Closing>,
-    /// Mails since other tasks last had a turn.
+    /// Messages taken since this task last yielded.
     taken: usize,
     busy: BusyPoll,
     /// A caller that waits for its reply sent a request in this turn.

@@ -80,7 +80,7 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Extends a lock of which less than half of the lease remains.
+    /// Extends a lock with less than half of its lease left.
     async fn extended_to_half(
         &self,
         lock: &Lock,

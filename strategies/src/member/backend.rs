@@ -49,7 +49,7 @@ pub(crate) struct Backend {
     arrived: Option<Option<Received>>,
     /// The turn has had its first flush.
     ticked: bool,
-    /// Ticks were slept over before this turn.
+    /// Ticks were slept through before this turn.
     slept: bool,
     /// Until when this member tries to transfer leadership before it closes.
     leaving: Option<Instant>,
@@ -104,7 +104,7 @@ impl Backend {
         }
     }
 
-    /// How many ticks may be slept over.
+    /// How many ticks the driver may sleep through.
     fn quiet_ticks(&self) -> u32 {
         if self.leaving.is_some() { 0 } else { self.node.quiet_ticks() }
     }
@@ -121,7 +121,7 @@ impl Backend {
 }
 
 impl client::backend::Backend for Backend {
-    /// And how many members the cluster has, if it does not admit this process.
+    /// The status, and how many members the group has, if it does not admit this process.
     type Status = (MemberStatus, Option<u32>);
     /// Where the sizes go.
     type Query = oneshot::Sender<MemberSizes>;

@@ -338,7 +338,7 @@ impl Formation {
         theirs == mine
     }
 
-    /// Takes a pledge. Returns the forming once everybody has pledged.
+    /// Takes a pledge. Returns the forming once every member has pledged.
     pub(super) fn pledged(
         &mut self,
         from: &NodeName,

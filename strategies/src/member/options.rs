@@ -125,45 +125,46 @@ impl MemberOptions {
         }
     }
 
-    /// The clock to read; [`BootClock`] by default.
+    /// Sets where local time is read, [`BootClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Between which bounds a follower waits for a leader before it campaigns; 150 to 300 ms by
-    /// default. `min` is at least three heartbeats, and `max` a heartbeat more.
+    /// Sets the bounds of the random time that a follower waits for a leader before it campaigns:
+    /// 150 to 300 ms by default. `min` is at least three heartbeats, and `max` at least one more.
     #[must_use]
     pub fn election_timeout(mut self, min: Duration, max: Duration) -> Self {
         self.election_timeout = (min, max);
         self
     }
 
-    /// How often a leader sends a heartbeat, 5 ms to 10 s; 50 ms by default. A fifth of it is the
-    /// engine's tick.
+    /// Sets how often a leader sends a heartbeat: 5 ms to 10 s, 50 ms by default. A fifth of it is
+    /// the engine's tick.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = heartbeat;
         self
     }
 
-    /// How long unlock, extend and a lock without a wait take at most, 1 ms to 1 h; 1 s by default.
+    /// Sets how long `unlock`, `extend` and a `lock` with a `max_wait` of zero take at most: 1 ms
+    /// to 1 h, 1 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// The bound on clock rates; 1 % by default.
+    /// Sets the bound on how far the clock rates of members differ, 1 % by default.
     #[must_use]
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// After how much silence of a process its waiters are dropped; 3 s by default, and never less
-    /// than four heartbeats, because members are heard with those.
+    /// Sets how long a process may be silent before its waiters are dropped: 3 s by default, and
+    /// never less than four heartbeats, because a member may send nothing between them.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
         self.waiter_ttl = ttl;
@@ -177,26 +178,26 @@ impl MemberOptions {
     /// needed. Off by default. Every member must have the same value.
     ///
     /// Such a holder does not learn that its group has lost its majority. So a group that is
-    /// formed, also the very first, grants nothing for `lease` and the clocks' drift: a wait goes
-    /// on in that time, and a try ends [`Error::Unknown`] with nothing held.
+    /// formed, even the very first, grants nothing for `lease` and the clocks' drift. A call with
+    /// a wait goes on waiting; a call without one ends [`Error::Unknown`] with nothing held.
     #[must_use]
     pub fn outside_max(mut self, lease: Duration) -> Self {
         self.outside_max = Some(lease);
         self
     }
 
-    /// How many requests of this process may be pending, 1 or more; 131,072 by default. More get
-    /// [`Error::Limit`].
+    /// Sets how many requests of this process may be pending: 1 or more, 131,072 by default. More
+    /// get [`Error::Limit`].
     #[must_use]
     pub fn mailbox(mut self, requests: usize) -> Self {
         self.mailbox = requests;
         self
     }
 
-    /// How long this member polls for a reply before it sleeps, after a request that no other
-    /// was pending beside: 0 to 1 ms, 100 µs by default, zero never. A sleeping core is often
-    /// woken later than other members reply; other tasks of the runtime run meanwhile. Where
-    /// replies come later, fewer requests poll, down to one of 64.
+    /// Sets how long the member polls for a reply before it sleeps, if no other request is pending:
+    /// 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than the other
+    /// members need. Other tasks of the runtime run in between. If replies are later, fewer
+    /// requests poll, down to one in 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;

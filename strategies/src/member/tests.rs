@@ -1,8 +1,8 @@
 //! The member's promises, on whole clusters of real nodes in virtual time.
 //!
 //! Method: a [`World`](world::World) moves frames between nodes, drives ticks, and fires faults; no
-//! task, clock or socket takes part. Each test is a sentence of the contract or of `engines`'
-//! pitfalls.
+//! task, clock or socket takes part. Each test is a sentence of the contract, or a pitfall of
+//! the engine (docs/raft-group.md).
 
 mod batches;
 mod commits;

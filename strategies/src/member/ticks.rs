@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Instant;
 
 /// After a stall, the engine gets at most this many of the missed ticks, besides quiet ticks: a
-/// leader must not depose itself, nor a follower campaign, because its own process stood still.
+/// leader must not depose itself, nor a follower campaign, because its own process was paused.
 const TICKS_AT_ONCE: u32 = 3;
 
 #[derive(Debug)]
@@ -19,12 +19,12 @@ impl Ticks {
         Self { every, next: now }
     }
 
-    /// When the engine must be looked at, if it sleeps over `quiet` ticks.
+    /// When the next turn must come, if the driver sleeps through `quiet` ticks.
     pub(super) fn next_wake(&self, quiet: u32) -> Instant {
         self.next.after(self.every * quiet)
     }
 
-    /// Takes the ticks that were slept over on purpose, at most `quiet`.
+    /// Takes the ticks that were slept through on purpose, at most `quiet`.
     pub(super) fn take_quiet(&mut self, now: Instant, quiet: u32) -> u32 {
         let ticks = self.expired(now).min(quiet);
         self.next = self.next.after(self.every * ticks);

@@ -19,12 +19,12 @@ use crate::{
 /// How the waiters of a key are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// They queue in Redis, first come, first served, across all processes; an unlock hands the
-    /// key to the next. The default.
+    /// Waiters queue in Redis, first come, first served, across all processes; an unlock grants
+    /// the key to the next waiter. The default.
     #[default]
     Fifo,
-    /// They try again every 150 to 300 ms, as Gaggle 1.x did: no order, and a free key may stay
-    /// unused for a while. For comparison.
+    /// Waiters retry every 150 to 300 ms, as in Gaggle 1.x, and are granted the key in no order. A
+    /// free key may stay unused for a while. For comparison.
     None,
 }
 
@@ -196,8 +196,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets within what time `unlock`, `extend`, `inspect` and a `lock` with a `max_wait` of zero
-    /// end, and after which silence a connection is dropped: 1 ms to 1 h, 1 s by default.
+    /// Sets the time within which `unlock`, `extend`, `inspect` and a `lock` with a `max_wait` of
+    /// zero end: 1 ms to 1 h, 1 s by default. A connection that is silent for this long is dropped.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
@@ -211,15 +211,16 @@ impl RedisOptions {
         self
     }
 
-    /// Sets after what silence of their process waiters are dropped: 100 ms to 1 h, 3 s by default.
+    /// Sets how long a process may be silent before its waiters are dropped: 100 ms to 1 h, 3 s by
+    /// default.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
         self.waiter_ttl = ttl;
         self
     }
 
-    /// Sets how long Redis remembers a nonce that has ended while a copy of its LOCK may arrive,
-    /// and how old the latest time known to a LOCK's sender may be: 1 s to 1 h, 30 s by default.
+    /// Sets how long Redis remembers an ended nonce of which a copy may arrive: 1 s to 1 h, 30 s by
+    /// default. A LOCK that may be older is refused, because Redis may have forgotten its nonce.
     #[must_use]
     pub fn nonce_memory(mut self, memory: Duration) -> Self {
         self.nonce_memory = memory;
@@ -258,10 +259,12 @@ impl RedisOptions {
     }
 
     /// Sets how many replicas must have acknowledged a grant, or an extension, before it is
-    /// reported: 0 to 100, 0 by default. With as many as can be promoted, a failover loses no lock
-    /// that was reported; with fewer it only loses fewer. A grant that too few acknowledge within
-    /// half of `request_timeout` is withdrawn, and requested again while its call may wait;
-    /// [`Error::Unavailable`] says so. Each grant takes one more round trip.
+    /// reported: 0 to 100, 0 by default. If no more replicas than this can be promoted, a failover
+    /// loses no lock that was reported; if more can, it can still lose some.
+    ///
+    /// A grant that too few replicas acknowledge within half of `request_timeout` is withdrawn. The
+    /// call requests it again within its `max_wait`, and ends with [`Error::Unavailable`]. Each
+    /// grant takes one more round trip.
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;

@@ -37,7 +37,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Reports that it came to nothing.
+    /// Reports that it failed.
     pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
         let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
         match self {

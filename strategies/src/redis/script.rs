@@ -74,7 +74,7 @@ impl Script {
         &self.text
     }
 
-    /// The name by which a server that was taught the script knows it.
+    /// The hash by which a server that has loaded the script knows it.
     pub(super) fn hash(&self) -> &str {
         &self.hash
     }

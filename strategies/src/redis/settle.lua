@@ -171,8 +171,8 @@ local function hand_off(at, head)
 end
 
 --- settle: takes at, own (the grants so far); sets value, rest, ended
--- If the lease has expired, remembers a holder that came from the queue, `ended`, and hands the key
--- over.
+-- If the lease has expired, remembers a holder that came from the queue, `ended`, and grants the
+-- key to the next waiter.
 local value, rest, ended = call('GET', KEYS[at]), nil, nil
 if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
   ended = call('GET', KEYS[at + 3])

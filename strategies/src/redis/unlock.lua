@@ -1,4 +1,5 @@
--- UNLOCK: frees the acquisition of a nonce, whether it holds or waits, and hands the key over.
+-- UNLOCK: frees the acquisition of a nonce, whether it holds or waits, and grants the key to the
+-- next waiter.
 --
 -- ARGV[3]  nonce
 -- ARGV[4]  "c" if a LOCK of this nonce may still be in flight: its end is remembered, so that the

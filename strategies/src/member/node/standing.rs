@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Passes leadership on, before this member leaves.
+    /// Begins a leadership transfer, before this member leaves.
     pub(crate) fn transfer_leadership(&mut self) -> bool {
         self.group.as_mut().is_some_and(Group::transfer_leadership)
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 pub(in crate::member) struct RaftMessage(Message);
 
 /// The types of message that travel, each at its number on the wire. Local ones, proposals, reads
-/// and transfers are not among them: a peer has no business sending those.
+/// and transfers are not among them: a peer must not send those.
 const TYPES: [MessageType; 10] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
