@@ -175,7 +175,7 @@ impl Access<'_> {
 
     /// Ends a grant of another caller, after the table was advanced.
     pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce, note: Arc<str>) {
-        self.notifications.forced = Some(note);
+        self.notifications.forced = Some((nonce, note));
         self.unlock(key, nonce);
     }
 
@@ -214,16 +214,18 @@ struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
     lost: Vec<(Arc<str>, Nonce)>,
-    /// The process and the reason, if the losses are an operator's.
-    forced: Option<Arc<str>>,
+    /// The loss that is an operator's, with the process and the reason.
+    forced: Option<(Nonce, Arc<str>)>,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
         for (key, nonce) in &self.lost {
             match &self.forced {
-                Some(note) => self.holds.force(key, *nonce, u64::MAX, note),
-                None => self.holds.lose(key, *nonce, u64::MAX),
+                Some((forced, note)) if forced == nonce => {
+                    self.holds.force(key, *nonce, u64::MAX, note)
+                }
+                _ => self.holds.lose(key, *nonce, u64::MAX),
             };
         }
         self.woken.iter().for_each(|call| call.notify_one());

@@ -108,3 +108,20 @@ async fn expired_lock_is_neither_forced_nor_listed() {
     let page = operator.list(crate::operator::ListOptions::default()).await.unwrap();
     assert_eq!((page.entries, page.next), (vec![], None));
 }
+
+/// The grant that ended by itself is found by the force-unlock of a key in its shard.
+#[tokio::test(start_paused = true)]
+async fn force_unlock_explains_no_other_loss() {
+    let local = local();
+    let mut expired = Vec::new();
+    for key in 0..40 {
+        expired.push(local.watch(&local.lock(&key.to_string(), options(100, 0)).await.unwrap()));
+    }
+    let held = local.watch(&local.lock("held", options(1_000, 0)).await.unwrap());
+    tokio::time::advance(ms(100)).await;
+    let operator = local.operator().unwrap();
+    operator.force_unlock("held", None, "ticket 7").await.unwrap();
+    assert!(held.is_lost() && held.note().is_some());
+    assert!(expired.iter().any(crate::holds::LossWatch::is_lost), "one is in the same shard");
+    assert!(expired.iter().all(|watch| watch.note().is_none()));
+}
