@@ -44,7 +44,9 @@ impl Drop for KeepAlive {
 /// expires, and `lost()` completes at its deadline.
 pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
     let mut failures = 0;
-    let mut wake_at = hold.clock.now().after(duration / EXTEND_AFTER_PARTS);
+    // Less than a lease remains after a long wait, whose drift is subtracted.
+    let rest = duration - duration / EXTEND_AFTER_PARTS;
+    let mut wake_at = hold.deadline().unwrap_or_default().before(rest);
     loop {
         hold.clock.sleep_until(wake_at).await;
         let Some(deadline) = hold.deadline() else { return };

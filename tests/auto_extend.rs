@@ -23,6 +23,17 @@ async fn lease_is_extended_at_each_third() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lease_that_a_long_wait_shortened_is_extended_at_once() {
+    let stub = Stub::new();
+    stub.shorten_leases(ms(400));
+    let locker = Locker::new(stub.clone());
+    let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
+    tokio::time::sleep(ms(350)).await;
+    assert!(guard.is_valid());
+    assert_eq!(stub.extend_times_ms(), [0, 300]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lock_without_auto_extend_is_not_extended() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();

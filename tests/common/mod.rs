@@ -45,6 +45,7 @@ struct State {
     extends: VecDeque<Reply>,
     extend_always: Option<Reply>,
     extend_delay: Duration,
+    shortened: Duration,
     unlocks: VecDeque<Reply>,
     unlock_delay: Duration,
     token: u64,
@@ -71,6 +72,11 @@ impl Stub {
     /// Replies extends this much later.
     pub(crate) fn delay_extends(&self, delay: Duration) {
         self.state.lock().unwrap().extend_delay = delay;
+    }
+
+    /// Grants leases that are this much shorter than they were asked for.
+    pub(crate) fn shorten_leases(&self, by: Duration) {
+        self.state.lock().unwrap().shortened = by;
     }
 
     pub(crate) fn reply_to_unlocks(&self, replies: &[Reply]) {
@@ -107,8 +113,8 @@ impl Stub {
 impl KeyedMutex for Stub {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         self.note(Call::Lock);
-        let deadline = self.clock.now().after(options.get_duration());
         let mut state = self.state.lock().unwrap();
+        let deadline = self.clock.now().after(options.get_duration()).before(state.shortened);
         state.token += 7;
         Ok(Lock::new(key, Nonce::random(), state.token, Some(deadline)))
     }

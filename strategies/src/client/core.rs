@@ -23,6 +23,8 @@ pub(crate) struct Core {
     pub(super) held: Holdings,
     /// Locks to be checked at the granting side.
     pub(super) hold_checks: Vec<Lock>,
+    /// When: later, after the granting side has refused a check.
+    pub(super) hold_checks_at: Instant,
     pub(super) outputs: Vec<Output>,
     closing: bool,
 }
@@ -54,6 +56,7 @@ impl Core {
             requests: Requests::default(),
             held: Holdings::default(),
             hold_checks: Vec::new(),
+            hold_checks_at: Instant::default(),
             outputs: Vec::new(),
             closing: false,
         }
@@ -75,7 +78,9 @@ impl Core {
 
     /// When a turn must come although nothing arrives.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        let send = self.requests.next_send().filter(|_| matches!(self.link, Link::Up));
+        let check = (!self.hold_checks.is_empty()).then_some(self.hold_checks_at);
+        let send =
+            earlier(self.requests.next_send(), check).filter(|_| matches!(self.link, Link::Up));
         earlier(earlier(send, self.requests.next_end()), self.held.next_sweep())
     }
 
@@ -229,7 +234,7 @@ impl Core {
                 Some(request) => request,
                 None => self.requests.take_caller(caller).expect("a call that ends is pending"),
             };
-            let error = request.silence(self.link.down());
+            let error = request.silence(self.link.down(), &self.profile);
             self.reply(id, Reply::Failed(error));
             if let Some(request) = ended {
                 self.take_back(now, &request);
@@ -257,7 +262,8 @@ impl Core {
             }
         }
         sent |= self.requests.send_checks(now, &mut submit);
-        for lock in self.hold_checks.drain(..) {
+        let checks = if self.hold_checks_at <= now { 0.. } else { self.hold_checks.len().. };
+        for lock in self.hold_checks.drain(checks) {
             let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
             submit(Command::CheckHold { nonce, key, token });
             sent = true;

@@ -168,7 +168,16 @@ impl Core {
 
     fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {
         let (of, is_check) = match of {
-            Subject::Check(nonce) => (Subject::Lock(nonce), true),
+            Subject::Check(nonce) => {
+                if fate == Fate::Refused
+                    && let Some(held) = self.held.get(nonce)
+                {
+                    self.hold_checks.push(held.lock(nonce));
+                    self.hold_checks_at = now.after(back_off(&mut self.draws, u32::MAX));
+                    return;
+                }
+                (Subject::Lock(nonce), true)
+            }
             other => (other, false),
         };
         if let Subject::Lock(nonce) = of
@@ -182,7 +191,9 @@ impl Core {
         let Some(request) = self.requests.get(of).filter(|it| it.is_queued() == is_check) else {
             return;
         };
-        let failures = if is_check { 1 } else { request.attempts.failed(fate, cause.clone()) };
+        // A check that arrived twice has no effect.
+        let fate = if is_check { Fate::Refused } else { fate };
+        let failures = request.attempts.failed(fate, cause.clone());
         if is_check || (request.repeats_after(fate) && !cause.is_permanent()) {
             self.requests.schedule(of, now.after(back_off(&mut self.draws, failures)));
         } else {
@@ -219,7 +230,8 @@ impl Core {
         if planted!(SnapshotLosesHeld) {
             return self.lose_holds();
         }
-        self.hold_checks = self.held.iter().map(|(nonce, held)| held.lock(nonce)).collect();
+        self.hold_checks.extend(self.held.iter().map(|(nonce, held)| held.lock(nonce)));
+        self.hold_checks_at = now;
     }
 
     /// Another granting side has taken over: all former grants are void, and no copy of an earlier

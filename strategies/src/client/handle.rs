@@ -207,7 +207,7 @@ impl<B: Backend> Client<B> {
         self.closed.store(true, Ordering::Release);
         let watched = self.shared.holds.lose_all();
         let (done, closed) = oneshot::channel();
-        let _ = self.mail.release(Mail::Close { watched, done });
+        self.mail.end(Mail::Close { watched, done });
         // An error says that the driver has ended: there is nothing left to close.
         let _ = closed.await;
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();

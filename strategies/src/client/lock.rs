@@ -7,10 +7,17 @@ use super::{
     call::{Call, LockCall, Reply, Until},
     handle::Client,
 };
-use crate::{Error, Instant, Lock, LockOptions, MaxWait, check_request, lasts, wait::whole_ms};
+use crate::{
+    Error, Instant, Lock, LockOptions, MaxWait, check_request, extended_deadline, lasts,
+    wait::whole_ms,
+};
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
+
+/// How many grants may be read too late before the call ends. One is, after a suspension; all are,
+/// if the lease is too short for the network.
+const LATE_GRANTS_MAX: u32 = 3;
 
 impl<B: Backend> Client<B> {
     pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
@@ -18,6 +25,7 @@ impl<B: Backend> Client<B> {
         self.check_lease(options.get_duration())?;
         self.check_open()?;
         let mut call = self.call(key, options);
+        let mut late_grants = 0;
         loop {
             let undo = Call::Withdraw { id: call.id, nonce: call.nonce };
             let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
@@ -26,33 +34,39 @@ impl<B: Backend> Client<B> {
                 Reply::Granted { lock, delivery } => {
                     let now = self.clock.now();
                     let lock = if has_half_left(&lock, now, call.lease) {
-                        lock
+                        Some(lock)
                     } else {
                         // Rare, and long enough to make the future of every lock longer.
                         Box::pin(self.extended_to_half(&lock, now, &call)).await?
                     };
                     self.check_open()?;
-                    if delivery.take() {
+                    if let Some(lock) = lock {
+                        let taken = delivery.take();
                         pending.disarm();
-                        return Ok(lock);
+                        if taken {
+                            return Ok(lock);
+                        }
+                        // It was lost before it was read: with the handle, or with what granted it.
+                        self.check_open()?;
+                    } else if late_grants == LATE_GRANTS_MAX {
+                        return Err(Error::TimedOut(None));
+                    } else {
+                        late_grants += 1;
                     }
-                    // It was lost before it was read: with the handle, or with what granted it.
-                    self.check_open()?;
                     ENDED_RETRY
                 }
-                Reply::Held if !call.tries => self.profile.retry,
-                Reply::Ended => ENDED_RETRY,
-                Reply::Held => {
+                reply => {
                     pending.disarm();
-                    return Err(Error::Held(None));
+                    match reply {
+                        Reply::Held if !call.tries => self.profile.retry,
+                        Reply::Ended => ENDED_RETRY,
+                        Reply::Held => return Err(Error::Held(None)),
+                        Reply::Failed(error) => return Err(error),
+                        other => unreachable!("a lock has no reply {other:?}"),
+                    }
                 }
-                Reply::Failed(error) => {
-                    pending.disarm();
-                    return Err(error);
-                }
-                other => unreachable!("a lock has no reply {other:?}"),
             };
-            pending.disarm();
+            drop(pending);
             self.pause_before_retry(pause, call.limit).await?;
             // One nonce is one request.
             (call.id, call.nonce) = (self.next_id(), self.draws.nonce());
@@ -80,18 +94,22 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Extends a lock with less than half of its lease left.
+    /// Extends a lock with less than half of its lease left. `None` if that fails, as where the
+    /// lease has ended during a suspension: the call is retried, unless drift leaves too little of
+    /// every lease.
     async fn extended_to_half(
         &self,
         lock: &Lock,
         now: Instant,
         call: &LockCall,
-    ) -> Result<Lock, Error> {
+    ) -> Result<Option<Lock>, Error> {
         let limit = now.after(self.profile.request_timeout);
         let by = call.limit.map_or(limit, |end| end.min(limit));
+        let fresh = extended_deadline(None, now, call.lease, self.profile.drift);
         match self.extend_by(lock, call.lease, by).await {
-            Ok(lock) if has_half_left(&lock, self.clock.now(), call.lease) => Ok(lock),
+            Ok(lock) if has_half_left(&lock, self.clock.now(), call.lease) => Ok(Some(lock)),
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
+            _ if lasts(fresh, now, call.lease) => Ok(None),
             _ => Err(Error::TimedOut(None)),
         }
     }

@@ -62,9 +62,14 @@ impl<Q> Sender<Q> {
     }
 
     /// Sends an unlock, a withdrawal or a dropped guard, which frees capacity. It never waits, and
-    /// is refused only at twice the capacity: more than was ever granted.
+    /// is refused only at twice the capacity.
     pub(crate) fn release(&self, mail: Mail<Q>) -> Result<(), Full> {
         self.post(mail, self.capacity.saturating_mul(2))
+    }
+
+    /// Sends the last mail, whatever waits.
+    pub(crate) fn end(&self, mail: Mail<Q>) {
+        let _ = self.post(mail, usize::MAX);
     }
 
     /// Whether the driver has ended.
@@ -128,7 +133,8 @@ mod tests {
         assert!(sender.ask(mail()).is_err(), "two wait already");
         assert!(sender.release(mail()).is_ok() && sender.release(mail()).is_ok());
         assert!(sender.release(mail()).is_err(), "twice the capacity waits");
-        for _ in 0..3 {
+        sender.end(mail());
+        for _ in 0..4 {
             assert!(receiver.try_recv().is_some());
         }
         assert!(sender.ask(mail()).is_ok(), "one waits");

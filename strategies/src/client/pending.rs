@@ -33,7 +33,7 @@ impl<'a, Q> Pending<'a, Q> {
     }
 
     /// The reply settles the call: there is nothing to take back.
-    pub(super) fn disarm(mut self) {
+    pub(super) fn disarm(&mut self) {
         self.undo = None;
     }
 }

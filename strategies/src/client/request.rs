@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use super::{
     attempts::Attempts,
     call::{CallId, LockCall, Query, Reply, Until},
-    command::{Cause, Command, Fate, Subject},
+    command::{Cause, Command, Fate, Profile, Subject},
     timers::Timer,
 };
-use crate::{Error, Instant, Lock, not_held};
+use crate::{Error, Instant, Lock, UnavailableKind, not_held};
 
 /// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
@@ -193,7 +193,7 @@ impl Request {
 
     /// The error of a caller whose limit has passed without a reply. `down` is why nothing can be
     /// sent now.
-    pub(super) fn silence(&self, down: Option<Option<&Cause>>) -> Error {
+    pub(super) fn silence(&self, down: Option<Option<&Cause>>, profile: &Profile) -> Error {
         let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);
         let cause = down.flatten().or_else(|| self.attempts.cause());
         if !waits && self.attempts.may_have_arrived() {
@@ -201,7 +201,11 @@ impl Request {
         } else if waits && down.is_none() && (self.is_queued() || cause.is_none()) {
             Error::TimedOut(None)
         } else {
-            cause.map_or_else(Error::no_quorum, Cause::to_error)
+            match cause {
+                Some(cause) => cause.to_error(),
+                None if profile.capabilities.waits_for_leader => Error::no_quorum(),
+                None => Cause::new(UnavailableKind::Unreachable, "not connected").to_error(),
+            }
         }
     }
 }

@@ -234,3 +234,21 @@ fn permanent_failure_ends_a_wait_at_once() {
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
     assert!(core.pending() == 0);
 }
+
+#[test]
+fn wait_without_a_connection_names_the_connection() {
+    for (waits_for_leader, expected) in
+        [(false, UnavailableKind::Unreachable), (true, UnavailableKind::NoQuorum)]
+    {
+        let mut profile = profile(false);
+        profile.capabilities.waits_for_leader = waits_for_leader;
+        let mut core = Core::new(profile, 7);
+        core.call(at(0), waits(1, 5_000));
+        core.expire(at(5_000));
+        let replies = replies(&mut core);
+        let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
+            panic!("{replies:?}")
+        };
+        assert_eq!(*kind, expected);
+    }
+}

@@ -118,6 +118,36 @@ fn failed_check_is_repeated() {
     assert_eq!(sent(&mut core, 1_000).len(), 1);
     core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::NoReply));
     assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
+    let mut now = at(1_010);
+    for _ in 0..10 {
+        core.handle(now, failed(Subject::Check(nonce(1)), Fate::Refused));
+        let again = core.next_wake().unwrap();
+        assert!(again > now, "it backs off");
+        now = again;
+        core.send_due(now, |_| Copies::One);
+    }
+    core.handle(now, failed(Subject::Check(nonce(1)), Fate::Refused));
+    assert!(core.next_wake().unwrap() >= now.after(Duration::from_millis(125)));
+}
+
+#[test]
+fn refused_check_of_a_hold_is_repeated() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    core.handle(at(1), Event::Down { cause: None });
+    core.handle(at(2), Event::Up { memory: Memory::Perhaps });
+    let is_check = |sent: Vec<Command>| matches!(sent[..], [Command::CheckHold { token: 41, .. }]);
+    assert!(is_check(sent(&mut core, 2)));
+    core.handle(at(3), failed(Subject::Check(nonce(1)), Fate::Refused));
+    assert!(sent(&mut core, 4).is_empty(), "it backs off");
+    let again = core.next_wake().unwrap();
+    assert!(again > at(3) && again <= at(3).after(Duration::from_millis(250)), "{again:?}");
+    let mut repeated = Vec::new();
+    core.send_due(again, |command| {
+        repeated.push(command);
+        Copies::One
+    });
+    assert!(is_check(repeated));
 }
 
 #[test]

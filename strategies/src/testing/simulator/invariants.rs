@@ -205,6 +205,10 @@ impl Invariants {
             Effect::Unlocked { nonce, was: Ended::Held, .. } if self.believed.contains(nonce) => {
                 self.freed.extend(op(nonce));
             }
+            // So was one that was read too late to be used, and given back.
+            Effect::Unlocked { nonce, was: Ended::Held, .. } => {
+                self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
+            }
             _ => {}
         }
     }

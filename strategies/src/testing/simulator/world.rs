@@ -119,7 +119,8 @@ impl World {
             }
             let Some((at, event)) = self.agenda.pop(end) else {
                 self.time.set(end.max(self.now()));
-                return false;
+                // Keys of a Redis expire without an event.
+                return done(self);
             };
             self.time.set(at);
             self.totals.events += 1;
