@@ -16,9 +16,6 @@ pub(super) fn parse(
     options: &Options,
 ) -> Result<RedisOptions, OpenError> {
     let kind = options.scheme.kind;
-    if !hosts.is_empty() && !matches!(kind, Kind::Sentinel { .. } | Kind::Cluster { .. }) {
-        return Err(options.scheme.invalid_url("it has several hosts"));
-    }
     let tls =
         matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true } | Kind::Cluster { tls: true });
     if cfg!(not(feature = "tls")) && tls {

@@ -330,6 +330,10 @@ impl ClientBackend for Backend {
             self.is_down(&error);
             let cause = error.cause();
             for (request, fate) in self.connection.drop_it(now) {
+                if let Request::Command(Command::Lock { nonce, .. }) = &request {
+                    // A LOCK that is repeated enters it again.
+                    self.waiters.remove(*nonce);
+                }
                 request.fail(fate, &cause, events);
             }
             self.unreported.fail(&cause, events);

@@ -55,7 +55,7 @@ pub(super) struct TlsWay {
 }
 
 impl Transport {
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_none();
         #[cfg(not(feature = "tls"))]
@@ -78,7 +78,7 @@ impl Transport {
                         // A Redis may wait for the end of what it takes for a command.
                         Err(_) => {
                             let address = address.to_string();
-                            Err(io::Error::other(ConnectionError::NoTls { address }))
+                            Err(io::Error::other(ConnectionError::TlsSilent { address }))
                         }
                     };
                 }

@@ -45,11 +45,14 @@ pub(crate) enum ConnectionError {
     #[error("the server at {address} speaks TLS: write rediss in place of redis")]
     Tls { address: String },
     #[cfg(feature = "tls")]
-    #[error(
-        "the server at {address} does not speak TLS, or not in time: write redis: in place of \
-         rediss:"
-    )]
+    #[error("the server at {address} does not speak TLS: write redis: in place of rediss:")]
     NoTls { address: String },
+    #[cfg(feature = "tls")]
+    #[error(
+        "no TLS handshake with {address} in time; if it does not speak TLS, write redis: in place \
+         of rediss:"
+    )]
+    TlsSilent { address: String },
     #[cfg(feature = "tls")]
     #[error("TLS to Redis at {address} failed: {reason}; tls_ca, tls_cert and tls_name decide")]
     TlsRefused { address: String, reason: String },
@@ -94,6 +97,8 @@ impl ConnectionError {
             Self::Refused { permanent: false, .. }
             | Self::Replica { .. }
             | Self::ClusterDown { .. } => UnavailableKind::Refused,
+            #[cfg(feature = "tls")]
+            Self::TlsSilent { .. } => UnavailableKind::Unreachable,
             Self::Unreachable { .. }
             | Self::NoSentinel { .. }
             | Self::Timeout { .. }
@@ -131,6 +136,7 @@ impl Refusal {
 }
 
 const NO_DATABASE: &str = "DB index is out of range";
+const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 /// Sorts an error of the client library that ended an attempt to connect. A server may quote the
 /// login in its reply to it, so that no more than the code of that reply is shown.
@@ -154,6 +160,14 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
             };
         }
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
+        _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
+            return ConnectionError::Refused {
+                address,
+                command: "HELLO",
+                reason: "it has as many clients as its maxclients allows".into(),
+                permanent: false,
+            };
+        }
         _ => {}
     }
     let permanent = error.code().is_none_or(|code| Refusal::of(code) == Refusal::Permanent);

@@ -285,6 +285,9 @@ fn node(value: Value) -> Read<Node> {
         Some(Value::Nil) => None,
         host => Some(String::from_utf8(bytes(host)?).map_err(|_| "host")?),
     };
+    if host.as_deref().is_some_and(|host| host.contains(is_unsafe)) {
+        return Err("host");
+    }
     let port = number(parts.next())?.try_into().map_err(|_| "port")?;
     Ok((host.filter(|host| !host.is_empty()), port))
 }

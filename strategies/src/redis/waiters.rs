@@ -58,6 +58,11 @@ impl Waiters {
         self.by_nonce.remove(&nonce);
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_nonce.is_empty()
+    }
+
     /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
         let Waiter { key, lease } = self.by_nonce.remove(&grant.nonce)?;
@@ -143,7 +148,7 @@ impl Waiters {
                     Some(Event::Ended { nonce })
                 }
                 (None, Found::Unknown) => {
-                    forgotten += u32::from(self.by_nonce.contains_key(&nonce));
+                    forgotten += u32::from(self.by_nonce.remove(&nonce).is_some());
                     Some(Event::Forgotten { nonce })
                 }
             };
@@ -251,6 +256,17 @@ mod tests {
             };
             assert_eq!(of, nonce(2));
         }
+    }
+
+    #[test]
+    fn unknown_waiter_is_no_longer_remembered() {
+        let mut waiters = waiters();
+        let key: Arc<str> = "k".into();
+        waiters.insert(nonce(1), key.clone(), secs(5));
+        let poll = Poll { keys: vec![key], nonces: vec![vec![nonce(1)]], holds: vec![None] };
+        let mut events = Vec::new();
+        waiters.polled(&poll, &[Found::Unknown], &mut events);
+        assert!(matches!(events[..], [Event::Forgotten { .. }]) && waiters.is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tls")]
 use gaggle_channels::{ChannelError, tls::TlsClient};
-use redis::{ConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
 use super::{
     ask::Asking,
@@ -26,6 +26,9 @@ pub(super) fn dial(
     tls: bool,
 ) -> Result<Box<dyn Dial>, Error> {
     let transport = transport(options, tls)?;
+    if !transport.is_plain() && matches!(info.addr(), ConnectionAddr::Unix(_)) {
+        return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
+    }
     let asking = |login: &RedisConnectionInfo| Asking {
         login: login.clone().set_skip_set_lib_name(),
         transport: transport.clone(),

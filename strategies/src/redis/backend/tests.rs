@@ -295,6 +295,7 @@ fn lost_connection_reports_all_fates() {
     let with = |fate| failures.iter().filter(|(_, of, _)| *of == fate).count();
     assert_eq!((with(Fate::NoReply), with(Fate::Unsent)), (1_024, 6));
     assert!(matches!(events.last(), Some(Event::Down { cause: None })), "{events:?}");
+    assert!(lab.backend.waiters.is_empty(), "a LOCK that is repeated enters it again");
     // A pause, then another connection: grants may be lost.
     assert!(lab.turn().is_empty());
     let mut events = lab.after(Duration::from_millis(5));
