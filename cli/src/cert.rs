@@ -4,12 +4,17 @@ use std::path::PathBuf;
 #[cfg(not(feature = "tls"))]
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Subcommand, builder::RangedI64ValueParser};
 
 #[cfg(feature = "tls")]
 pub(crate) use self::with_tls::{run, run_secret};
 #[cfg(not(feature = "tls"))]
 use crate::failure::Failure;
+
+/// Of a certificate: at most a century.
+fn days() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=36_500)
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -25,7 +30,7 @@ enum What {
         #[arg(long, value_name = "DIRECTORY", default_value = ".")]
         dir: PathBuf,
         /// How long it is valid.
-        #[arg(long, default_value_t = 3_650)]
+        #[arg(long, default_value_t = 3_650, value_parser = days())]
         days: u32,
     },
     /// Make the certificates of members, NAME.pem and NAME-key.pem, by the authority in the
@@ -41,7 +46,7 @@ enum What {
         #[arg(long, value_name = "DIRECTORY", default_value = ".")]
         dir: PathBuf,
         /// How long they are valid.
-        #[arg(long, default_value_t = 365)]
+        #[arg(long, default_value_t = 365, value_parser = days())]
         days: u32,
     },
 }
@@ -92,6 +97,13 @@ mod with_tls {
                 let dns_names = names.iter().map(|name| member_dns_name(name, cluster));
                 let dns_names: Vec<String> =
                     dns_names.collect::<Result<_, _>>().map_err(|error| Failure::of(&error))?;
+                let files = names
+                    .iter()
+                    .flat_map(|name| [format!("{name}-key.pem"), format!("{name}.pem")]);
+                if let Some(file) = files.map(|file| dir.join(file)).find(|file| file.exists()) {
+                    let problem = "it exists, and none is overwritten: move it away";
+                    return Err(Failure::new(format!("{}: {problem}", file.display())));
+                }
                 let authority = Authority::from_key_file(&dir.join("ca-key.pem"))
                     .map_err(|error| Failure::of(&error))?;
                 for (name, dns_name) in names.iter().zip(dns_names) {

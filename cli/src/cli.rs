@@ -9,8 +9,9 @@ use std::{
 };
 
 use clap::{
-    CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable,
-    error::ContextKind,
+    CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 
 #[cfg(feature = "simulator")]
@@ -127,6 +128,11 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
             if is_run {
                 // "to pass '-x' as a value, use '-- -x'", which is the command here.
                 error.remove(ContextKind::Suggested);
+                if error.kind() == ErrorKind::UnknownArgument {
+                    let tip = "write `--` before the command: gaggle run KEY -- COMMAND";
+                    let tip = ContextValue::StyledStrs(vec![tip.into()]);
+                    error.insert(ContextKind::Suggested, tip);
+                }
             }
             let wrong_use = if is_run { run::WRONG_USE } else { 2 };
             output::written(error.print()).map_err(|it| it.with_exit_code(wrong_use))?;
@@ -167,7 +173,10 @@ fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     };
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(of).render(&mut page);
-    output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
+    // The generator leaves out what separates the last argument.
+    let page =
+        String::from_utf8_lossy(&page).replace("<\\fICOMMAND\\fR>", "\\-\\- <\\fICOMMAND\\fR>");
+    output::written(rendered.and_then(|()| io::stdout().write_all(page.as_bytes())))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -95,14 +95,20 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
                 say(table.page(&page.entries, &page.unreadable))?;
             }
             if seen.len() > args.limit || seen.len() == args.limit && page.next.is_some() {
-                notice(&format!("there may be more than {} keys: give --limit", args.limit));
+                notice(&format!(
+                    "there may be more than {} keys: give a greater --limit",
+                    args.limit
+                ));
                 break;
             }
             let Some(next) = page.next else { break };
             options = options.after(next);
         }
         if seen.is_empty() && !args.json {
-            say("no key is held")?;
+            match &*args.prefix {
+                "" => say("no key is held")?,
+                prefix => say(format!("no key that begins with {prefix:?} is held"))?,
+            }
         }
         if unreadable == 0 {
             return Ok(ExitCode::SUCCESS);

@@ -23,6 +23,7 @@ use self::{
     command::{NOT_EXECUTABLE, NOT_FOUND},
     job::{End, Reason},
     signals::Signals,
+    watchdog::Verdict,
 };
 use crate::{failure::Failure, verbosity::Verbosity};
 
@@ -68,40 +69,37 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     };
     let at_least_until = BootClock.now().after(settings.at_least);
     let end = job::run(settings, address, &guard, &mut signals).await;
-    let code = match end.map_err(|error| failed("the command was not started", &error)) {
+    // The exit code, and whether the command has run.
+    let (code, has_run) = match end.map_err(|error| failed("the command was not started", &error)) {
         Ok(End::Lost(reason)) => {
             notice(&format!("{:?} {reason}{}", settings.key, cause(&guard, &reason)));
-            settings.exit_lost
+            (settings.exit_lost, !matches!(reason, Reason::NotStarted))
         }
-        Ok(End::Code(code)) if !matches!(code, NOT_EXECUTABLE | NOT_FOUND) => {
-            let rest = at_least_until.since(BootClock.now());
-            if rest.is_zero() {
-                lock::unlock(settings, address, &locker, guard).await;
-            } else {
-                lock::keep(guard, rest).await;
-            }
-            return Ok(code);
-        }
-        Ok(End::Code(code) | End::NotStarted(code)) => {
-            lock::unlock(settings, address, &locker, guard).await;
-            return Ok(code);
-        }
+        Ok(End::Code(code)) => (code, !matches!(code, NOT_EXECUTABLE | NOT_FOUND)),
+        Ok(End::NotStarted(code)) => (code, false),
         Ok(End::Survived(code)) => {
             let problem = "processes of the command could not be ended";
             let cure =
                 "if they run as another user, use `sudo gaggle run`, not `gaggle run … sudo`";
             notice(&format!("{:?} is not unlocked: {problem}; {cure}", settings.key));
             // What runs on is covered until the lease ends.
-            let _ = guard.into_lock();
+            lock::keep(guard, at_least_until, &mut signals).await;
             return Ok(code.unwrap_or(settings.exit_lost));
         }
         Err(failure) => {
             notice(&failure.to_string());
-            WRONG_USE
+            (WRONG_USE, false)
         }
     };
-    drop(guard);
-    lock::close(&locker).await;
+    let is_lost = code == settings.exit_lost && !guard.is_valid();
+    if has_run && !is_lost && BootClock.now() < at_least_until {
+        lock::keep(guard, at_least_until, &mut signals).await;
+    } else if is_lost {
+        drop(guard);
+        lock::close(&locker).await;
+    } else {
+        lock::unlock(settings, address, &locker, guard).await;
+    }
     Ok(code)
 }
 
@@ -111,13 +109,14 @@ fn cause(guard: &Guard, reason: &Reason) -> String {
         return String::new();
     }
     match guard.loss() {
-        None => String::new(),
+        // SIGTERM precedes the deadline.
+        None if matches!(reason, Reason::Verdict(Verdict::Untouched)) => String::new(),
         Some(LossCause::Forced) => {
             let note = guard.loss_note().unwrap_or_else(|| "another process".into());
             // Both are of another process.
             format!(": force-unlocked by {}", note.escape_debug())
         }
-        Some(LossCause::Deadline) => ": its lease was not extended in time".into(),
+        None | Some(LossCause::Deadline) => ": its lease was not extended in time".into(),
         Some(_) => ": the Redis does not have it any more".into(),
     }
 }

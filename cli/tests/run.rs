@@ -15,6 +15,7 @@ use std::{
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, finish, gaggle, has_ended};
+use rustix::process::Signal;
 
 #[test]
 fn exit_code_is_that_of_the_command() {
@@ -248,4 +249,36 @@ fn force_unlock(redis: &RedisServer) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
     command.args(["unlock", "k", "--force"]).env("GAGGLE_URL", redis.url());
     command.output().unwrap();
+}
+
+/// What drift takes of a long wait is missing from the lease.
+#[test]
+fn job_after_a_long_wait_is_not_ended() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "100ms", "k", "--", "sh", "-c"];
+    let job = |job| gaggle(&redis.url(), &[&options[..], &[job]].concat());
+    let first = Running::start(job("echo held; sleep 4.3"));
+    let (code, _, err) = finish(job("sleep 1"));
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(first.finish().0, Some(0));
+}
+
+#[test]
+fn waiter_that_was_suspended_runs_when_the_key_is_free() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "1s", "--max-wait", "forever", "k", "--"];
+    let first = Running::start(gaggle(
+        &redis.url(),
+        &[&options[..], &["sh", "-c", "echo held; sleep 0.8"]].concat(),
+    ));
+    let second = gaggle(&redis.url(), &[&options[..], &["echo", "ran"]].concat());
+    let second = Running::start_waiting(second);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    second.signal(Signal::STOP);
+    assert_eq!(first.finish().0, Some(0));
+    // Longer than the lease that is granted meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(2_000));
+    second.signal(Signal::CONT);
+    let (code, out, err) = second.finish();
+    assert!(code == Some(0) && out.contains("ran"), "{code:?}: {out}{err}");
 }

@@ -75,7 +75,7 @@ impl Address {
             return Ok(address);
         }
         match env::var("GAGGLE_URL") {
-            Ok(url) if !url.is_empty() => Self::parse(&url),
+            Ok(url) if !url.trim().is_empty() => Self::parse(url.trim()),
             Err(env::VarError::NotUnicode(_)) => Err(wrong("GAGGLE_URL is not UTF-8".into())),
             _ => {
                 let sources = "set GAGGLE_URL, or give --url or --url-file";
@@ -88,7 +88,13 @@ impl Address {
     fn parse(text: &str) -> Result<Self, Failure> {
         let wrong =
             |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);
+        if text.is_empty() {
+            return Err(wrong("it is empty: give the URL of a Redis"));
+        }
         let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        if scheme.contains('=') {
+            return Err(wrong("more than a URL is given: leave out what precedes it"));
+        }
         if scheme.starts_with("gaggle+") || scheme.starts_with("raft+") {
             return Err(wrong(
                 "the URL is of a voting member, and a member that ends with each command costs its \

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::Duration};
 
-use gaggle::{BootClock, Clock as _, Guard, Instant};
+use gaggle::{BootClock, Clock as _, Guard, Instant, LossCause};
 use rustix::process::Signal;
 use tokio::{
     signal::unix,
@@ -62,6 +62,10 @@ pub(super) async fn run(
     guard: &Guard,
     signals: &mut Signals,
 ) -> io::Result<End> {
+    if guard.remaining() < settings.lease() * 5 / 6 {
+        // A long wait has left less of the lease. If this fails, the deadline ends the command.
+        let _ = guard.extend(settings.lease()).await;
+    }
     let children = signals::receive(Signal::CHILD)?;
     let watchdog = Watchdog::start()?;
     let command = Command::start(settings, guard, address)?;
@@ -191,7 +195,9 @@ impl Job<'_> {
         Ok(match report.verdict {
             _ if survived => End::Survived(is_kept.then_some(code)),
             _ if is_kept => End::Code(code),
-            _ if reached => End::Lost(Reason::MaxHold(span::show(self.settings.max_hold))),
+            _ if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) => {
+                End::Lost(Reason::MaxHold(span::show(self.settings.max_hold)))
+            }
             verdict => End::Lost(Reason::Verdict(verdict)),
         })
     }
@@ -231,9 +237,11 @@ impl Job<'_> {
                     return report;
                 }
                 _ = self.children.recv() => {}
-                _ = signals.fatal() => {
-                    let at = nanos(BootClock.now());
-                    self.order(Order::Left { at, with_others: true }).await;
+                signal = signals.fatal() => {
+                    if ENDING.contains(&signal) {
+                        let at = nanos(BootClock.now());
+                        self.order(Order::Left { at, with_others: true }).await;
+                    }
                 }
                 () = BootClock.sleep_until(at.after(RESPONSE)) => self.watchdog.kill().await,
             }

@@ -3,6 +3,7 @@
 use std::{fmt::Display, future::IntoFuture as _, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
+use gaggle_strategies::limits::DURATION_MIN;
 use rustix::process::Signal;
 
 use super::{WRONG_USE, address::Address, args::Settings, notice, signals::Signals, span};
@@ -22,13 +23,15 @@ pub(super) async fn open(
     signals: &mut Signals,
     give_up_at: Option<Instant>,
 ) -> Result<Locker, u8> {
+    let mut last = None;
     loop {
         let opened = tokio::select! {
             biased;
             signal = signals.fatal() => return Err(exit_code(signal)),
             opened = gaggle::open(address.url()) => opened,
             () = until(give_up_at) => {
-                return Err(unavailable(settings, address, "it did not reply in time"));
+                let reason = last.unwrap_or_else(|| "it did not reply in time".into());
+                return Err(unavailable(settings, address, reason));
             }
         };
         let error = match opened {
@@ -39,6 +42,11 @@ pub(super) async fn open(
                 return Err(WRONG_USE);
             }
         };
+        let reason = Failure::of(&error).to_string();
+        if last.is_none() && give_up_at.is_none() && !settings.quiet && !error.is_permanent() {
+            notice(&format!("waiting for the Redis: {reason}"));
+        }
+        last = Some(reason);
         let again_at = BootClock.now().after(PAUSE);
         if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
             return Err(unavailable(settings, address, Failure::of(&error)));
@@ -122,10 +130,26 @@ pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Lock
     close(locker).await;
 }
 
-/// Keeps the lock for this long without this process. It ends with its lease.
-pub(super) async fn keep(guard: Guard, rest: Duration) {
-    if let Err(error) = guard.extend(rest).await {
-        notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
+/// Keeps the lock until then without this process, by one extension of its lease. One that fails is
+/// repeated while the lock is held, or until a signal.
+pub(super) async fn keep(guard: Guard, until: Instant, signals: &mut Signals) {
+    loop {
+        let rest = until.since(BootClock.now());
+        if rest.is_zero() {
+            break;
+        }
+        let Err(error) = guard.extend(rest.max(DURATION_MIN)).await else { break };
+        let is_over = error.is_permanent() || !guard.is_valid();
+        let is_ended = is_over
+            || tokio::select! {
+                biased;
+                _ = signals.fatal() => true,
+                () = BootClock.sleep_until(BootClock.now().after(PAUSE)) => false,
+            };
+        if is_ended {
+            notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
+            break;
+        }
     }
     let _ = guard.into_lock();
 }

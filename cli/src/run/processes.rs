@@ -5,7 +5,7 @@ use std::{cell::Cell, fs};
 use gaggle::Nonce;
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, getpgid, kill_process_group, test_kill_process_group},
+    process::{Pid, Signal, getpgid, getpid, kill_process_group, test_kill_process_group},
 };
 
 /// The variable by which a process that left the group is found. A new environment exempts a
@@ -121,7 +121,11 @@ impl Processes {
 
 /// All processes, where the system lists them.
 fn processes() -> impl Iterator<Item = Pid> {
-    let listed = if cfg!(target_os = "linux") { fs::read_dir("/proc").ok() } else { None };
+    // Of another namespace, it lists other processes by the same numbers.
+    let own =
+        fs::read_link("/proc/self").ok().and_then(|id| Pid::from_raw(id.to_str()?.parse().ok()?));
+    let is_ours = cfg!(target_os = "linux") && own == Some(getpid());
+    let listed = if is_ours { fs::read_dir("/proc").ok() } else { None };
     let entries = listed.into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter_map(Pid::from_raw)

@@ -64,6 +64,9 @@ pub(super) enum Verdict {
     Killed = 2,
 }
 
+/// How many searches after SIGKILL find no process before the command has ended.
+const PASSES: u32 = 3;
+
 /// Added to a verdict if processes could not be ended.
 const SURVIVED: u8 = 4;
 
@@ -232,7 +235,8 @@ impl Watched {
         let group_lives = plan.is_leaving() && !group_has_ended;
         let others_live = plan.with_others()
             && if plan.was_killed() {
-                processes.end_others(Signal::KILL)
+                // A process may start another between the listing and its turn.
+                (0..PASSES).any(|_| processes.end_others(Signal::KILL))
             } else {
                 !group_lives && processes.others_live()
             };
