@@ -38,6 +38,18 @@ async fn two_commands_make_the_files_of_a_cluster() {
         let made = gaggle(arguments);
         assert!(made.status.success(), "{arguments:?}: {made:?}");
     }
+    for (arguments, problem) in [
+        (
+            &["cert", "member", "d", "a", "--cluster", "c", "--dir", shown] as &[&str],
+            "move it away",
+        ),
+        (&["cert", "ca", "--days", "0", "--dir", shown], "1..=36500"),
+    ] {
+        let refused = gaggle(arguments);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
+    }
+    assert!(!fs::exists(file("d-key.pem")).unwrap(), "all are checked before the first is written");
     for name in ["ca.pem", "ca-key.pem", "a.pem", "a-key.pem", "b.pem", "b-key.pem", "secret"] {
         let mode = fs::metadata(file(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");

@@ -56,6 +56,8 @@ fn list_and_inspect_show_the_holder() {
     let url = redis.url();
     let (code, out, _) = finish(&url, &["list"]);
     assert_eq!((code, out.as_str()), (Some(0), "no key is held\n"));
+    let (code, out, _) = finish(&url, &["list", "--prefix", "jobs/"]);
+    assert_eq!((code, out.as_str()), (Some(0), "no key that begins with \"jobs/\" is held\n"));
     let (code, out, _) = finish(&url, &["inspect", "jobs/1"]);
     assert_eq!((code, out.as_str()), (Some(1), "\"jobs/1\" is not held\n"));
 
@@ -206,6 +208,8 @@ fn completions_and_manual_name_every_command() {
             assert!(out.contains(command), "{arguments:?}: {command}");
         }
     }
+    let (_, out, _) = finish("", &["man", "run"]);
+    assert!(out.contains("<\\fIKEY\\fR> \\-\\- <\\fICOMMAND\\fR>"), "{out}");
     let (_, out, _) = finish("", &["man", "unlock"]);
     assert!(out.starts_with(".ie") && out.contains("token") && out.contains("force"), "{out}");
 }

@@ -170,3 +170,12 @@ fn handle_whose_runtime_has_ended_is_closed() {
         redis.close().await;
     });
 }
+
+#[tokio::test]
+async fn server_with_too_many_clients_is_no_permanent_failure() {
+    let server = Server::start_with(&["--maxclients", "1"]);
+    let _one = server.connection().await;
+    let (kind, cause) = unavailable(Redis::open(server.options()).await);
+    assert_eq!(kind, UnavailableKind::Refused);
+    assert!(cause.contains("maxclients"), "{cause}");
+}

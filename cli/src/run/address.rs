@@ -215,6 +215,18 @@ mod tests {
     }
 
     #[test]
+    fn text_that_is_more_or_less_than_a_url_is_named() {
+        for (text, problem) in [
+            ("", "it is empty"),
+            ("GAGGLE_URL=redis://h", "more than a URL"),
+            ("export X=redis://h", "more than a URL"),
+        ] {
+            let failure = Address::parse(text).err().unwrap().to_string();
+            assert!(failure.contains(problem), "{text:?}: {failure}");
+        }
+    }
+
+    #[test]
     fn public_url_has_no_password() {
         const SENTINELS: &str = "m of the Sentinels h:7,i:8";
         for (url, public, shown, secret) in [

@@ -1,0 +1,69 @@
+//! Goal: `--at-least` keeps the key whatever ends the command, and the cause of an end is named.
+//! Method: the real program and a Redis that is paused or unlocked by an operator.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod run_support;
+
+use std::{process::Command, thread::sleep, time::Duration};
+
+use gaggle_channels::testing::RedisServer;
+use run_support::{Running, finish, gaggle, pid};
+use rustix::process::{Signal, kill_process};
+
+/// The exit code of one attempt to run.
+fn attempt(redis: &RedisServer) -> Option<i32> {
+    finish(gaggle(&redis.url(), &["--max-wait", "2s", "k", "--", "true"])).0
+}
+
+#[test]
+fn key_is_kept_although_an_extension_failed() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "4s", "--at-least", "60s", "k", "--"];
+    let job = ["sh", "-c", "echo ready; sleep 0.3"];
+    let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
+    let server = pid(&redis.pid().unwrap().to_string());
+    kill_process(server, Signal::STOP).unwrap();
+    // Longer than a request waits for its reply.
+    sleep(Duration::from_millis(1_800));
+    kill_process(server, Signal::CONT).unwrap();
+    let (code, _, err) = running.finish();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    sleep(Duration::from_millis(2_500));
+    assert_eq!(attempt(&redis), Some(124));
+}
+
+#[test]
+fn key_is_kept_after_max_hold() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "1s", "--max-hold", "1s", "--at-least", "60s"];
+    let (code, _, err) =
+        finish(gaggle(&redis.url(), &[&options[..], &["k", "--", "sleep", "60"]].concat()));
+    assert!(code == Some(123) && err.contains("--max-hold 1s"), "{code:?}: {err}");
+    assert_eq!(attempt(&redis), Some(124));
+}
+
+#[test]
+fn unlock_in_the_last_lease_is_named() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "10s", "--max-hold", "10s", "k", "--"];
+    let job = ["sh", "-c", "echo ready; sleep 60"];
+    let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
+    let mut unlock = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    unlock.args(["unlock", "k", "--force", "--reason", "ticket 7", "--url", &redis.url()]);
+    assert!(unlock.output().unwrap().status.success());
+    let (code, _, err) = running.finish();
+    assert!(code == Some(123) && err.contains("ticket 7"), "{code:?}: {err}");
+}
+
+#[test]
+fn loss_without_the_redis_names_its_cause() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "1s", "k", "--", "sh", "-c", "echo ready; sleep 60"];
+    let running = Running::start(gaggle(&redis.url(), &options));
+    let server = pid(&redis.pid().unwrap().to_string());
+    kill_process(server, Signal::STOP).unwrap();
+    let (code, _, err) = running.finish();
+    kill_process(server, Signal::CONT).unwrap();
+    assert!(code == Some(123) && err.contains("not extended in time"), "{code:?}: {err}");
+}
