@@ -286,7 +286,7 @@ impl Job<'_> {
         }
     }
 
-    /// A watchdog that has ended takes no order, and one that is stopped is killed; its end is seen
+    /// A watchdog that has ended takes no order, and a stopped one is killed; its end is seen
     /// elsewhere.
     async fn order(&mut self, order: Order) {
         if timeout(RESPONSE, self.watchdog.order(order)).await.is_err() {

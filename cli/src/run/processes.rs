@@ -1,4 +1,4 @@
-//! The processes of a command: its group, and those that left the group but inherited its nonce.
+//! The processes of a command: its group, and others that left it but inherited its nonce.
 
 use std::{cell::Cell, fs};
 
@@ -22,7 +22,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// The processes of this group, and those that inherited this nonce.
+    /// The processes of this group, and all that inherited this nonce.
     pub(super) fn new(group: Pid, nonce: Nonce) -> Self {
         Self { group, variable: format!("{NONCE}={nonce}").into(), denied: Cell::new(false) }
     }
@@ -92,7 +92,7 @@ impl Processes {
         environment.is_ok_and(|it| it.split(|byte| *byte == 0).any(|it| it == self.variable))
     }
 
-    /// Returns whether the process lives and is still the one that was found.
+    /// Returns whether the process lives and still has the nonce.
     #[cfg(target_os = "linux")]
     fn signal_inheritor(&self, process: Pid, signal: Signal) -> bool {
         use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};

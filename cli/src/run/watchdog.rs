@@ -121,7 +121,7 @@ impl Watchdog {
         Some(Report { verdict, survived: code & SURVIVED != 0 })
     }
 
-    /// Kills one that does not respond.
+    /// Kills a watchdog that does not respond.
     pub(super) async fn kill(&mut self) {
         let _ = self.process.kill().await;
     }
@@ -186,7 +186,7 @@ fn acknowledge() {
     let _ = rustix::io::write(io::stdout(), b"\n");
 }
 
-/// The command and what is planned for it.
+/// The command and its plan.
 struct Watched {
     processes: Processes,
     plan: Plan,

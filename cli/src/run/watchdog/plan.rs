@@ -14,7 +14,7 @@ pub(super) const SEARCH_EVERY: Duration = Duration::from_millis(20);
 /// How long processes may take to end after SIGKILL, before they are given up.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(200);
 
-/// What is to be done for one command, and when.
+/// The signals that are due for one command, and their times.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// How long before the deadline SIGTERM is due.
