@@ -76,7 +76,10 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
             ("lock", nonce, arguments.to_vec())
         }
         Step::Unlock { nonce, copies } => ("unlock", nonce, vec![hex(nonce), flag(copies)]),
-        Step::Extend { nonce, ms } => ("extend", nonce, vec![hex(nonce), ms.to_string()]),
+        Step::Extend { nonce, ms } => {
+            let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
+            ("extend", nonce, vec![hex(nonce), ms.to_string(), token])
+        }
         Step::Poll { nonce } => ("poll", nonce, vec!["1".into(), hex(nonce)]),
         Step::Inspect { nonce } => ("inspect", nonce, Vec::new()),
         Step::Expire { nonce } => {
@@ -85,12 +88,31 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
             return words(&value);
         }
     };
+    words(&call(connection, verb, nonce, arguments).await)
+}
+
+async fn call(
+    connection: &mut MultiplexedConnection,
+    verb: &str,
+    nonce: u8,
+    arguments: Vec<String>,
+) -> Value {
     let (_, text) = redis_scripts().into_iter().find(|(name, _)| *name == verb).unwrap();
     let mut cmd = redis::cmd("EVALSHA");
     cmd.arg(redis::Script::new(text).get_hash()).arg(6).arg(&names(nonce));
     // A queue of three, and no silence.
-    cmd.arg(format!("{:032x}", nonce % 3)).arg("10000 0 100000000 3 100 ns:p:");
-    words(&cmd.arg(arguments).query_async(connection).await.unwrap())
+    cmd.arg(format!("{:032x}", nonce % 3)).arg("10000 100000000 3 100 ns:p:");
+    cmd.arg(arguments).query_async(connection).await.unwrap()
+}
+
+/// The holder's token, as an INSPECT finds it.
+fn token(inspected: &Value) -> String {
+    let held = match inspected {
+        Value::Array(parts) => parts.get(1),
+        _ => None,
+    };
+    let Some(Value::BulkString(held)) = held else { return "0".into() };
+    String::from_utf8_lossy(held).split(' ').nth(2).unwrap().to_owned()
 }
 
 fn words(value: &Value) -> Vec<String> {
@@ -100,7 +122,7 @@ fn words(value: &Value) -> Vec<String> {
             std::iter::once("[".into()).chain(inner).chain(std::iter::once("]".into())).collect()
         }
         Value::BulkString(bytes) => {
-            String::from_utf8(bytes.clone()).unwrap().split(' ').map(plain).collect()
+            String::from_utf8(bytes.clone()).unwrap().split([' ', '\n']).map(plain).collect()
         }
         Value::Int(number) => vec![plain(&number.to_string())],
         other => vec![format!("{other:?}")],

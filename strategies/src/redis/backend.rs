@@ -163,11 +163,11 @@ impl Backend {
                 events.extend(self.waiters.locked(*nonce, key, *lease, reply));
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
-                let held = self.learn(protocol::unlocked(value)?, events);
+                let held = self.learn(protocol::held(value)?, events);
                 events.push(Event::Unlocked { nonce: *nonce, held });
             }
             Request::Command(Command::Extend { id, token, .. }) => {
-                let held = self.learn(protocol::extended(value)?, events);
+                let held = self.learn(protocol::held(value)?, events);
                 events.push(Event::Extended { id: *id, token: held.then_some(*token) });
             }
             Request::Command(Command::Inspect { id, .. }) => {
@@ -191,7 +191,7 @@ impl Backend {
 
     /// Takes time and grants of a reply, and returns its result.
     fn learn<T>(&mut self, reply: Reply<T>, events: &mut Vec<Event>) -> T {
-        self.seen = self.seen.max(reply.now.unwrap_or_default());
+        self.seen = self.seen.max(reply.now);
         let waiters = &mut self.waiters;
         events.extend(reply.grants.into_iter().filter_map(|grant| waiters.granted(grant)));
         reply.result

@@ -14,8 +14,7 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let taken = [
         published,
         protocol::locked(value.clone()).is_ok(),
-        protocol::unlocked(value.clone()).is_ok(),
-        protocol::extended(value.clone()).is_ok(),
+        protocol::held(value.clone()).is_ok(),
         protocol::found(value.clone(), &groups).is_ok(),
         protocol::time(&value).is_some(),
         protocol::master(value.clone()).is_some(),

@@ -3,23 +3,23 @@
 --
 -- ARGV[3]  nonce
 -- ARGV[4]  duration (ms)
--- ARGV[5]  token: a later acquisition of the nonce is left alone; any, if it is left out
+-- ARGV[5]  token: a later acquisition of the nonce is left alone
 --
--- Replies {now, own grants, 'held' | 'gone'}.
+-- Replies held or gone.
 
 local call = redis.call
 -- include clock
 -- include hand_off
-local at, own = 3, {}
+local at, own, value = 3, '', call('GET', KEYS[3])
 -- include settle
 -- include read
-local nonce, gone = ARGV[3], {now, own, 'gone'}
+local nonce = ARGV[3]
 if holder ~= nonce then
-  return gone
+  return stamp .. ' gone' .. own
 end
 -- include grant_of
-if ARGV[5] and token ~= ARGV[5] then
-  return gone
+if token ~= ARGV[5] then
+  return stamp .. ' gone' .. own
 end
 -- include remaining
 local before = left
@@ -33,4 +33,4 @@ elseif flag == 'c' then
   local till = math.max(call('ZSCORE', KEYS[2], nonce) or 0, least) + left - before
   -- include remember
 end
-return {now, own, 'held'}
+return stamp .. ' held' .. own

@@ -7,30 +7,28 @@
 -- ARGV[7]  "c" if copies of this LOCK may be in flight (else "-")
 -- ARGV[8]  owner
 --
--- Replies {now, own grants, reply}:
---   {'granted', token}            the key was free
---   {'again', token, remaining}   this nonce holds it already; its lease ends in `remaining` ms
---   {'queued', remaining}         it waits; the holder's lease ends in `remaining` ms
---   {'held', remaining}           another holds it, or is before it, and the request does not wait
---   {'spent'}                     this nonce was unlocked, withdrawn, or its lease expired
---   {'stale'}                     more dead waiters than one script drops: to be sent again at once
---   {'waiters', n} {'nonces', n}  a limit is reached
--- or {now, {}, {'stale'}}, if it is too late. The fast path replies `now`, its token, alone.
+-- Replies one of
+--   granted TOKEN           the key was free
+--   again TOKEN REMAINING   this nonce holds it already; its lease ends in REMAINING ms
+--   queued REMAINING        it waits; the holder's lease ends in REMAINING ms
+--   held                    another holds it, or is before it, and the request does not wait
+--   spent                   this nonce was unlocked, withdrawn, or its lease expired
+--   stale                   too late, or more dead waiters than one script drops: send it again
+--   waiters N, nonces N     a limit is reached
 
 local call = redis.call
 -- include clock
 if now > tonumber(ARGV[3]) then
-  return {now, {}, {'stale'}}
+  return stamp .. ' stale'
 end
 
 local at, nonce, duration, wait, copies, owner = 3, unpack(ARGV, 4, 8)
--- The remembered nonces count four times, because they are read below as well.
-local there = call('EXISTS', KEYS[3], KEYS[4], KEYS[6], KEYS[2], KEYS[2], KEYS[2], KEYS[2])
+local value = call('GET', KEYS[3])
 -- The fast path: a key that is free, with no waiters, and no nonces remembered.
-if there == 0 and copies == '-' then
+if not value and copies == '-' and call('EXISTS', KEYS[4], KEYS[6], KEYS[2]) == 0 then
   local flag, enqueued = '-', stamp
   -- include grant
-  return token == stamp and now or {now, {}, {'granted', tonumber(token)}}
+  return stamp .. ' granted ' .. token
 end
 
 -- include hand_off
@@ -39,11 +37,12 @@ end
 -- wait from now, so that the latest sender's deadline is right. Of two requested leases the longer
 -- is granted: each sender counts on its own. Returns whether there was capacity.
 local function enqueue()
+  -- include times
   local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   local found = call('HMGET', asked, nonce, '@' .. process, '#', '#m')
   local alive, position, flag = found[2], found[3], copies == 'c' and 'c' or 'q'
   if found[1] and call('ZSCORE', queue, nonce) then
-    local waits, lease, enqueued, before = string.match(found[1], '^(%S+) (%d+) (%d+) (%S)')
+    local waits, lease, enqueued, before = string.match(found[1], '^(%S+) (%d+) %d+ (%d+) (%S)')
     if waits == '-1' then
       wait = waits
     elseif wait ~= '-1' then
@@ -67,7 +66,7 @@ local function enqueue()
       -- Drops the next part of the expired signs of life: a queue that is never empty would else
       -- keep every process that ever waited. A part is more than 32 waiters can add.
       local cursor = call('HGET', asked, '#c') or '0'
-      local over = 4 * string.match(ARGV[2], '^%d+ %d+ (%d+)')
+      local over = 4 * waiter_ttl
       local part = call('HSCAN', asked, cursor, 'MATCH', '@*', 'COUNT', 256)
       for field = 1, #part[2], 2 do
         if part[2][field + 1] + over < now_ms then
@@ -77,33 +76,34 @@ local function enqueue()
       call('HSET', asked, '#c', part[1])
     end
   end
+  local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
   call('HSET', asked, '#', position, nonce,
-    wait .. ' ' .. duration .. ' ' .. stamp .. ' ' .. flag .. ' ' .. process .. ' ' .. owner)
+    terms .. ' ' .. flag .. ' ' .. process .. ' ' .. owner)
   -- include refresh
   return true
 end
 
-local own, reply = {}, nil
+local own, reply = '', nil
 -- include settle
 -- include read
 if holder == nonce then
   -- It holds already. Where copies are in flight its end must be remembered.
   -- include grant_of
   -- include remaining
-  reply = {'again', tonumber(token), left}
+  reply = 'again ' .. token .. ' ' .. left
   if copies == 'c' and flag ~= 'c' then
     local till = now_ms + 1 + left + string.match(ARGV[2], '^%d+')
     -- include flag_copies
     call('DEL', KEYS[6])
     -- include remember
   end
-elseif there > 3 or ended == nonce then
+elseif call('EXISTS', KEYS[2]) == 1 then
   -- include limits
   if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
-    reply = {'spent'}
+    reply = 'spent'
   elseif call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[4], nonce) then
     call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
-    reply = call('ZCARD', KEYS[2]) >= nonces_max and {'nonces', nonces_max}
+    reply = call('ZCARD', KEYS[2]) >= nonces_max and 'nonces ' .. nonces_max
   end
 end
 if reply then
@@ -115,15 +115,14 @@ elseif not value and not rest then
     local till = now_ms + 1 + duration + string.match(ARGV[2], '^%d+')
     -- include remember
   end
-  reply = {'granted', tonumber(token)}
+  reply = 'granted ' .. token
 elseif wait == '0' then
-  -- include remaining
-  reply = rest == 0 and {'stale'} or {'held', rest or left}
+  reply = rest == 0 and 'stale' or 'held'
 elseif enqueue() then
   -- include remaining
-  reply = {'queued', rest or left}
+  reply = 'queued ' .. (rest or left)
 else
   -- include limits
-  reply = {'waiters', waiters_max}
+  reply = 'waiters ' .. waiters_max
 end
-return {now, own, reply}
+return stamp .. ' ' .. reply .. own

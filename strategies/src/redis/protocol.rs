@@ -3,11 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration, vec};
+use std::{slice, sync::Arc, time::Duration};
 
 use redis::Value;
 
-use super::keys::BUCKETS;
 use crate::{Inspection, Nonce, Owner, printable::is_unsafe};
 
 /// Published to the process itself at the handshake, to check the right to publish.
@@ -21,8 +20,8 @@ type Read<T> = Result<T, Malformed>;
 /// A reply of any script.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply<T> {
-    /// The server's time in microseconds, where the reply has it.
-    pub(super) now: Option<u64>,
+    /// The server's time in microseconds, or zero where the script did not read it.
+    pub(super) now: u64,
     /// Grants to waiters of this process that the script made.
     pub(super) grants: Vec<Grant>,
     pub(super) result: T,
@@ -36,19 +35,18 @@ pub(super) struct Grant {
     /// Both stamps are microseconds of the server's clock.
     enqueued: u64,
     granted: u64,
-    lease: Option<Duration>,
+    pub(super) lease: Duration,
 }
 
 impl Grant {
     #[cfg(test)]
     pub(super) fn example(nonce: Nonce, token: u64) -> Self {
-        Self { nonce, token, enqueued: 100, granted: 400, lease: Some(Duration::from_secs(5)) }
+        Self { nonce, token, enqueued: 100, granted: 400, lease: Duration::from_secs(5) }
     }
 
-    /// How long the waiter has waited, and its lease; `requested` is the lease in its LOCK.
-    pub(super) fn waited_and_lease(&self, requested: Duration) -> (Duration, Duration) {
-        let waited = Duration::from_micros(self.granted.saturating_sub(self.enqueued));
-        (waited, self.lease.unwrap_or(requested))
+    /// How long the waiter has waited.
+    pub(super) fn waited(&self) -> Duration {
+        Duration::from_micros(self.granted.saturating_sub(self.enqueued))
     }
 }
 
@@ -84,19 +82,12 @@ pub(super) enum Found {
     Unknown,
 }
 
-/// Reads the reply to a LOCK of one nonce.
+/// Reads the reply to a LOCK.
 pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
-    // The fast path: a grant whose token is the time.
-    if let Value::Int(token) = value {
-        let token = u64::try_from(token).map_err(|_| "negative token")?;
-        let (now, grants) = (Some(token), Vec::new());
-        return Ok(Reply { now, grants, result: Locked::Now { token } });
-    }
-    read(value, |rest| {
-        let mut parts = array(rest.next())?.into_iter();
-        let word = bytes(parts.next())?;
-        let mut argument = || number(parts.next());
-        Ok(match word.as_slice() {
+    read(Some(value), |words| {
+        let word = words.next().unwrap_or_default();
+        let mut argument = || field(words);
+        Ok(match word {
             b"granted" => Locked::Now { token: argument()? },
             b"again" => Locked::Again { token: argument()?, remaining: millis(argument()?) },
             b"queued" => Locked::Queued { remaining: millis(argument()?) },
@@ -110,118 +101,71 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
     })
 }
 
-/// Reads the reply to an UNLOCK: whether the nonce held the key or waited for it.
-pub(super) fn unlocked(value: Value) -> Read<Reply<bool>> {
-    match &value {
-        // It held, and there was no waiter.
-        Value::Int(1) => return Ok(Reply { now: None, grants: Vec::new(), result: true }),
-        Value::BulkString(text) => return handed_off(text),
-        _ => {}
-    }
-    read(value, |rest| {
-        Ok(match bytes(rest.next())?.as_slice() {
-            b"held" | b"waited" => true,
-            b"gone" => false,
-            _ => return Err("unknown reply to UNLOCK"),
-        })
-    })
-}
-
-/// Reads "held now", and a grant if the next holder is of this process.
-fn handed_off(text: &[u8]) -> Read<Reply<bool>> {
-    let mut fields = text.split(|byte| *byte == b' ').peekable();
-    if fields.next() != Some(b"held") {
-        return Err("unknown text in reply to UNLOCK");
-    }
-    let now = Some(field(&mut fields)?);
-    let mut grants = Vec::new();
-    if fields.peek().is_some() {
-        grants.push(Grant::read(&mut fields)?);
-    }
-    Ok(Reply { now, grants, result: true })
-}
-
-/// Reads the reply to an EXTEND: whether the nonce holds the key with that token.
-pub(super) fn extended(value: Value) -> Read<Reply<bool>> {
-    read(value, |rest| {
-        Ok(match bytes(rest.next())?.as_slice() {
-            b"held" => true,
-            b"gone" => false,
-            _ => return Err("unknown reply to EXTEND"),
-        })
+/// Reads the reply to an UNLOCK or EXTEND: whether the nonce held the key or waited for it.
+pub(super) fn held(value: Value) -> Read<Reply<bool>> {
+    read(Some(value), |words| match words.next() {
+        Some(b"held" | b"waited") => Ok(true),
+        Some(b"gone") => Ok(false),
+        _ => Err("unknown reply"),
     })
 }
 
 /// Reads the reply to a POLL of these nonces, grouped by key: what each is, in their order.
 pub(super) fn found(value: Value, groups: &[Vec<Nonce>]) -> Read<Reply<Vec<Found>>> {
-    read(value, |rest| {
-        let mut all = Vec::with_capacity(groups.iter().map(Vec::len).sum());
-        for nonces in groups {
-            let mut parts = array(rest.next())?.into_iter();
-            let remaining = millis(number(parts.next())?);
-            let first = all.len();
-            all.resize(first + nonces.len(), Found::Waiting { remaining });
-            for part in parts {
-                let mut part = array(Some(part))?.into_iter();
-                let place = usize::try_from(number(part.next())?).ok();
-                let place = place.and_then(|place| place.checked_sub(1));
-                let (at, nonce) = place
-                    .and_then(|at| Some((at, *nonces.get(at)?)))
-                    .ok_or("unknown waiter in reply to POLL")?;
-                all[first + at] = match bytes(part.next())?.as_slice() {
-                    b"spent" => Found::Ended,
-                    b"unknown" => Found::Unknown,
-                    b"granted" => Found::Holds(Grant {
-                        nonce,
-                        token: number(part.next())?,
-                        enqueued: number(part.next())?,
-                        granted: number(part.next())?,
-                        lease: part
-                            .next()
-                            .map(|lease| number(Some(lease)))
-                            .transpose()?
-                            .map(millis),
-                    }),
-                    _ => return Err("unknown reply to POLL"),
-                };
-            }
+    let mut rest = array(Some(value))?.into_iter();
+    let Reply { now, grants, .. } = read(rest.next(), |_| Ok(()))?;
+    let mut all = Vec::with_capacity(groups.iter().map(Vec::len).sum());
+    for nonces in groups {
+        let mut parts = array(rest.next())?.into_iter();
+        let remaining = millis(number(parts.next())?);
+        let first = all.len();
+        all.resize(first + nonces.len(), Found::Waiting { remaining });
+        for part in parts {
+            let text = bytes(Some(part))?;
+            let mut part = words(&text);
+            let place = usize::try_from(field(&mut part)?).ok();
+            let place =
+                place.and_then(|place| place.checked_sub(1)).filter(|at| *at < nonces.len());
+            let at = place.ok_or("unknown waiter in reply to POLL")?;
+            all[first + at] = match part.next() {
+                Some(b"spent") => Found::Ended,
+                Some(b"unknown") => Found::Unknown,
+                Some(b"granted") => Found::Holds(Grant::read(&mut part)?),
+                _ => return Err("unknown reply to POLL"),
+            };
         }
-        Ok(all)
-    })
+    }
+    Ok(Reply { now, grants, result: all })
 }
 
 /// Reads the reply to an INSPECT: who holds the key.
 pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
-    let now = match &value {
-        Value::Array(values) => number(values.first().cloned())?,
-        _ => return Err("array expected"),
+    let mut rest = array(Some(value))?.into_iter();
+    let Reply { now, grants, .. } = read(rest.next(), |_| Ok(()))?;
+    let value = match rest.next() {
+        Some(Value::Nil | Value::Boolean(false)) => return Ok(Reply { now, grants, result: None }),
+        value => bytes(value)?,
     };
-    read(value, |rest| {
-        let value = match rest.next() {
-            Some(Value::Nil | Value::Boolean(false)) => return Ok(None),
-            value => bytes(value)?,
-        };
-        let (remaining, waiters) = (millis(number(rest.next())?), number(rest.next())?);
-        let wrong = "the stored value is no lock";
-        let text = String::from_utf8_lossy(&value);
-        // "nonce flag token enqueued granted owner", the owner being "pid host" and " +label" or
-        // " -".
-        let fields: Vec<&str> = text.splitn(8, ' ').collect();
-        let [nonce, _, token, _, granted, pid, host, label] = fields[..] else { return Err(wrong) };
-        let granted = parse_number(granted.as_bytes()).ok_or(wrong)?;
-        Ok(Some(Inspection {
-            fencing_token: token.parse().map_err(|_| wrong)?,
-            nonce: parse_nonce(nonce.as_bytes()).ok_or(wrong)?,
-            owner: Owner {
-                host: host.to_owned(),
-                pid: pid.parse().map_err(|_| wrong)?,
-                label: label.strip_prefix('+').map(str::to_owned),
-            },
-            held_for: Duration::from_micros(now.saturating_sub(granted)),
-            remaining,
-            waiters,
-        }))
-    })
+    let (remaining, waiters) = (millis(number(rest.next())?), number(rest.next())?);
+    let wrong = "the stored value is no lock";
+    let text = String::from_utf8_lossy(&value);
+    // "nonce flag token enqueued granted owner", the owner being "pid host" and " +label" or " -".
+    let fields: Vec<&str> = text.splitn(8, ' ').collect();
+    let [nonce, _, token, _, granted, pid, host, label] = fields[..] else { return Err(wrong) };
+    let granted = parse_number(granted.as_bytes()).ok_or(wrong)?;
+    let result = Some(Inspection {
+        fencing_token: token.parse().map_err(|_| wrong)?,
+        nonce: parse_nonce(nonce.as_bytes()).ok_or(wrong)?,
+        owner: Owner {
+            host: host.to_owned(),
+            pid: pid.parse().map_err(|_| wrong)?,
+            label: label.strip_prefix('+').map(str::to_owned),
+        },
+        held_for: Duration::from_micros(now.saturating_sub(granted)),
+        remaining,
+        waiters,
+    });
+    Ok(Reply { now, grants, result })
 }
 
 /// The keys of a part of a scan, and the cursor of the next part, if there is one.
@@ -320,41 +264,40 @@ pub(super) fn forced(payload: &[u8]) -> Option<Forced> {
     Some(Forced { nonce, token, key: key.into(), note: note.into() })
 }
 
-/// Reads "1 bucket nonce token enqueued granted lease", as published. The first number is the
-/// version.
+/// Reads "1 nonce token enqueued granted lease", as published. The first number is the version.
 pub(super) fn published(payload: &[u8]) -> Option<Grant> {
-    let mut fields = payload.split(|byte| *byte == b' ');
+    let mut fields = words(payload);
     if fields.next()? != b"1" {
         return None;
     }
-    let bucket = usize::try_from(parse_number(fields.next()?)?).ok()?;
-    let grant = Grant::read(&mut fields).ok()?;
-    (bucket < BUCKETS).then_some(grant)
+    Grant::read(&mut fields).ok()
 }
 
 impl Grant {
     /// Reads "nonce token enqueued granted lease".
-    fn read<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Read<Self> {
+    fn read(fields: &mut Words<'_>) -> Read<Self> {
         let nonce = fields.next().and_then(parse_nonce).ok_or("nonce of a grant")?;
         let (token, enqueued, granted) = (field(fields)?, field(fields)?, field(fields)?);
-        let lease = fields.next().map(|lease| parse_number(lease).ok_or("lease of a grant"));
-        Ok(Self { nonce, token, enqueued, granted, lease: lease.transpose()?.map(millis) })
+        Ok(Self { nonce, token, enqueued, granted, lease: millis(field(fields)?) })
     }
 }
 
-/// Reads what every long reply begins with, and its result by `result`.
-fn read<T>(
-    value: Value,
-    result: impl FnOnce(&mut vec::IntoIter<Value>) -> Read<T>,
-) -> Read<Reply<T>> {
-    let mut rest = array(Some(value))?.into_iter();
-    let now = Some(number(rest.next())?);
-    let grants = array(rest.next())?.into_iter().map(|grant| {
-        let text = bytes(Some(grant))?;
-        Grant::read(&mut text.split(|byte| *byte == b' '))
-    });
-    let grants = grants.collect::<Read<_>>()?;
-    Ok(Reply { now, grants, result: result(&mut rest)? })
+/// Reads the text of a reply: "now result", the result by `result`, and a line for each grant.
+fn read<T>(text: Option<Value>, result: impl FnOnce(&mut Words<'_>) -> Read<T>) -> Read<Reply<T>> {
+    let text = bytes(text)?;
+    let mut lines = text.split(|byte| *byte == b'\n').map(words);
+    let mut first = lines.next().unwrap_or_else(|| words(&[]));
+    let now = field(&mut first)?;
+    let result = result(&mut first)?;
+    let grants = lines.map(|mut line| Grant::read(&mut line)).collect::<Read<_>>()?;
+    Ok(Reply { now, grants, result })
+}
+
+/// The words of a line.
+type Words<'a> = slice::Split<'a, u8, fn(&u8) -> bool>;
+
+fn words(line: &[u8]) -> Words<'_> {
+    line.split(|byte| *byte == b' ')
 }
 
 fn array(value: Option<Value>) -> Read<Vec<Value>> {
@@ -379,7 +322,7 @@ fn bytes(value: Option<Value>) -> Read<Vec<u8>> {
     }
 }
 
-fn field<'a>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Read<u64> {
+fn field(fields: &mut Words<'_>) -> Read<u64> {
     fields.next().and_then(parse_number).ok_or("number expected in a text")
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::{Cmd, RedisWrite as _};
 
 use super::{
-    keys::{self, BUCKETS, Names},
+    keys::{self, Names},
     options::RedisOptions,
     protocol,
     script::{self, Script},
@@ -75,8 +75,8 @@ pub(super) struct Encoder {
     names: Names,
     /// Names this handle among all processes: its waiters live and die together.
     process: String,
-    /// The options that every script gets, by bucket.
-    settings: Vec<String>,
+    /// The options that every script gets.
+    settings: String,
     /// "pid host".
     owner: String,
     nonce_memory_us: u64,
@@ -95,11 +95,8 @@ impl Encoder {
         let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
         let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
         let RedisOptions { waiters_max, nonces_max, .. } = options;
-        let settings = |bucket| {
-            format!("{memory} {bucket} {ttl} {waiters_max} {nonces_max} {}", names.topics())
-        };
         Self {
-            settings: (0..BUCKETS).map(settings).collect(),
+            settings: format!("{memory} {ttl} {waiters_max} {nonces_max} {}", names.topics()),
             process: process.to_string(),
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
@@ -205,7 +202,7 @@ impl Encoder {
         cmd.arg("EVALSHA").arg(script.hash());
         let bucket = keys::bucket(keys.clone().next().unwrap_or_default());
         self.names.add(cmd, bucket, keys.by_ref());
-        cmd.arg(&self.process).arg(&self.settings[bucket]);
+        cmd.arg(&self.process).arg(&self.settings);
     }
 }
 

@@ -8,23 +8,24 @@
 --   lock   "nonce flag token enqueued granted owner"; its expiry is the lease
 --   queue  sorted set, nonce -> position
 --   asked  hash of the waiters:
---          nonce -> "wait duration enqueued flag process owner"
+--          nonce -> "wait duration memory enqueued flag process owner"
 --          "@process" -> alive until (ms)
 --          "#" -> last position, "#m" -> the position from which on waiters are counted,
---          "#c" -> cursor of the search for silent processes, "#k" -> their longest nonce_memory,
+--          "#c" -> cursor of the search for silent processes,
 --          "#r" -> "heard since grace", see the section heard
 --   grant  the holder's nonce, if it came from the queue; outlives the lease by nonce_memory
 -- ARGV[1]  the calling process
--- ARGV[2]  "memory bucket waiter_ttl waiters nonces topics": nonce_memory (ms), the number of the
---          bucket, waiter_ttl (ms), the limits of waiters of a key and of nonces in the bucket, and
---          the prefix of the topics
+-- ARGV[2]  "memory waiter_ttl waiters nonces topics": nonce_memory (ms), waiter_ttl (ms), limits of
+--          the waiters of a key and the nonces in the bucket, and the prefix of the topics
 --
 -- Times are microseconds of this server's clock: `now` is the number, `stamp` its sixteen digits,
 -- because formatting numbers is a script's greatest cost; `now_ms` is in milliseconds. A flag says
 -- how a grant is remembered: "-" nothing, "q" that it came from the queue (its `grant`, and
 -- among the nonces once its lease has expired), "c" the same among the nonces from the grant on,
 -- because copies of its LOCK may be in flight.
--- A reply that is an array begins {now, own grants: those to waiters of the calling process}.
+-- A reply is a text, or an array that begins with one: "now result", and for each grant to a waiter
+-- of the calling process a line "nonce token enqueued granted lease". Texts, because an array costs
+-- a tenth of a script.
 --
 -- A server whose memory is full refuses the first write of a script if it needs memory, and no
 -- later one. So scripts that free, extend or grant begin with a write that needs none.
@@ -65,7 +66,7 @@ if left < 0 then
 end
 
 --- limits: sets waiters_max, nonces_max
-local waiters_max, nonces_max = string.match(ARGV[2], '^%d+ %d+ %d+ (%d+) (%d+)')
+local waiters_max, nonces_max = string.match(ARGV[2], '^%d+ %d+ (%d+) (%d+)')
 waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
 
 --- remember: takes nonce, till (ms)
@@ -89,10 +90,12 @@ if now_ms - heard > waiter_ttl / 2 then
   grace = now_ms + math.floor(waiter_ttl / 2)
 end
 
---- refresh: a sign of life of the calling process; takes at, alive, the last one
+--- times: sets memory, waiter_ttl
+local memory, waiter_ttl = string.match(ARGV[2], '^(%d+) (%d+)')
+
+--- refresh: a sign of life of the calling process; takes at, waiter_ttl, alive, the last one
 -- It is renewed where it is older than a sixteenth of waiter_ttl: so much longer each one counts. A
 -- queue without any expires.
-local memory, waiter_ttl = string.match(ARGV[2], '^(%d+) %d+ (%d+)')
 if not alive or tonumber(alive) < now_ms + waiter_ttl then
   -- Never sooner: a process with a longer waiter_ttl may wait here as well.
   for part = at + 1, at + 2 do
@@ -100,21 +103,19 @@ if not alive or tonumber(alive) < now_ms + waiter_ttl then
       call('PEXPIRE', KEYS[part], 4 * waiter_ttl, 'GT')
     end
   end
-  local found = call('HMGET', KEYS[at + 2], '#r', '#k')
-  local record, longest = found[1], found[2]
+  local record = call('HGET', KEYS[at + 2], '#r')
   -- include heard
   call('HSET', KEYS[at + 2], '@' .. ARGV[1], now_ms + math.floor(waiter_ttl * 17 / 16),
-    '#r', string.format('%.0f %.0f %.0f', now_ms, since, grace),
-    '#k', math.max(memory, longest or 0))
+    '#r', string.format('%.0f %.0f %.0f', now_ms, since, grace))
 end
 
 --- hand_off: a function
 -- Grants the key at `at`, which has no holder or loses it in this script, to the first live waiter.
 -- Dead waiters before it are dropped, at most 1,000 in one script, so that no script blocks the
 -- server for long. `head` is the first two waiters, if they were read already.
--- Returns the lock's new value and, for a waiter of the calling process, its grant; other processes
--- are notified on their topics. Or false and, if waiters are left, when to try again (ms): zero
--- behind dead waiters, more if the head is silent and may be alive.
+-- Returns the lock's new value and, for a waiter of the calling process, a line for the reply;
+-- other processes are notified on their topics. Or false and, if waiters are left, when to try again
+-- (ms): zero behind dead waiters, more if the head is silent and may be alive.
 local function hand_off(at, head)
   local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
   for _ = 1, 1000 do
@@ -124,15 +125,13 @@ local function hand_off(at, head)
     if not nonce then
       return false
     end
-    local found = call('HMGET', asked, nonce, '@' .. process, '#k')
-    local wait, duration, enqueued, flag, asker, owner =
-      string.match(found[1] or '', '^(%S+) (%d+) (%d+) (%S) (%S+) (.*)$')
+    local wait, duration, memory, enqueued, flag, asker, owner = string.match(
+      call('HGET', asked, nonce) or '', '^(%S+) (%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
     local waits = asker and (wait == '-1' or enqueued + wait * 1000 > now)
     if waits then
-      local alive = asker == process and found[2] or call('HGET', asked, '@' .. asker)
-      alive = tonumber(alive) or 0
+      local alive = tonumber(call('HGET', asked, '@' .. asker)) or 0
       if alive < now_ms then
-        local waiter_ttl = string.match(ARGV[2], '^%d+ %d+ (%d+)')
+        -- include times
         local record = call('HGET', asked, '#r')
         -- include heard
         if alive >= since and grace > now_ms then
@@ -149,8 +148,7 @@ local function hand_off(at, head)
     end
     if waits then
       -- include grant
-      local memory, bucket, topics = string.match(ARGV[2], '^(%d+) (%d+) %d+ %d+ %d+ (.*)$')
-      local kept = duration + math.max(memory, found[3] or 0)
+      local kept = duration + memory
       if flag == 'q' then
         call('SET', KEYS[at + 3], nonce, 'PX', kept)
       else
@@ -160,30 +158,30 @@ local function hand_off(at, head)
       end
       local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
       if asker == process then
-        return value, words
+        return value, '\n' .. words
       end
       -- Where this user may not publish, the waiter finds its grant by a POLL.
-      redis.pcall('PUBLISH', topics .. asker, '1 ' .. bucket .. ' ' .. words)
+      local topics = string.match(ARGV[2], '^%d+ %d+ %d+ %d+ (.*)$')
+      redis.pcall('PUBLISH', topics .. asker, '1 ' .. words)
       return value
     end
   end
   return false, 0
 end
 
---- settle: takes at, own (the grants so far); sets value, rest, ended
--- If the lease has expired, remembers a holder that came from the queue, `ended`, and grants the
--- key to the next waiter.
-local value, rest, ended = call('GET', KEYS[at]), nil, nil
+--- settle: takes at, value, own (the grants so far); sets value, own, rest
+-- If the lease has expired, remembers a holder that came from the queue, and grants the key to the
+-- next waiter.
+local rest
 if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
-  ended = call('GET', KEYS[at + 3])
-  if ended then
-    local nonce = ended
+  local nonce = call('GET', KEYS[at + 3])
+  if nonce then
     local till = now_ms + 1 + call('PTTL', KEYS[at + 3])
     -- include remember
     call('DEL', KEYS[at + 3])
   end
   value, rest = hand_off(at)
   if value then
-    own[#own + 1], rest = rest, nil
+    own, rest = own .. (rest or ''), nil
   end
 end

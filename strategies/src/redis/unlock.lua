@@ -6,9 +6,7 @@
 --          LOCK grants nothing when it arrives (else "-")
 -- ARGV[5]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[6]
 --
--- Replies {now, own grants, 'held' | 'waited' | 'gone'}: what the nonce was. Or 1: it held, and
--- no waiter is left. Or "held now", with the grant behind it if it is own: it held, and the key was
--- granted to the next waiter.
+-- Replies held, waited or gone: what the nonce was. Where it reads no clock it replies 0 for now.
 
 local call = redis.call
 local at, nonce, copies = 3, ARGV[3], ARGV[4]
@@ -25,12 +23,12 @@ end
 -- The fast path without waiters: it holds, and nothing is remembered of it.
 if holds and not head[1] and not remembers then
   call('DEL', KEYS[3], KEYS[6])
-  return 1
+  return '0 held'
 end
 
 -- include clock
 -- include hand_off
-local own, was, longest = {}, 'gone', 0
+local own, was, longest = '', 'gone', 0
 if holds then
   was = 'held'
   if remembers then
@@ -41,11 +39,8 @@ if holds then
   local next, grant = hand_off(at, head)
   if not next then
     call('DEL', KEYS[3], KEYS[6])
-  elseif remembers then
-    own[1] = grant
   else
-    -- The fast path ends.
-    return 'held ' .. stamp .. (grant and ' ' .. grant or '')
+    own = grant or ''
   end
 else
   if call('ZREM', KEYS[4], nonce) == 1 then
@@ -61,4 +56,4 @@ if remembers then
   local till = now_ms + 1 + math.max(longest, string.match(ARGV[2], '^%d+'))
   -- include remember
 end
-return {now, own, was}
+return stamp .. ' ' .. was .. own

@@ -65,9 +65,9 @@ impl Waiters {
 
     /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
-        let Waiter { key, lease } = self.by_nonce.remove(&grant.nonce)?;
-        let Grant { nonce, token, .. } = grant;
-        let (waited, lease) = grant.waited_and_lease(lease);
+        let Waiter { key, .. } = self.by_nonce.remove(&grant.nonce)?;
+        let Grant { nonce, token, lease, .. } = grant;
+        let waited = grant.waited();
         Some(Event::Granted { nonce, key, token, waited, lease })
     }
 

@@ -106,12 +106,14 @@ async fn full_memory_refuses_whole_scripts() {
                     let _: Value = scripts.server.command(&["FLUSHALL"]).await;
                     bring_about(&mut scripts, state).await;
                     let before = dump(&scripts).await;
+                    let value: Option<String> = scripts.server.command(&["GET", HOLDER]).await;
+                    let token = value.iter().flat_map(|value| value.split(' ')).nth(2);
                     let full = ["CONFIG", "SET", "maxmemory", "1"];
                     let _: Value = scripts.server.command(&full).await;
                     let arguments: &[&str] = match verb {
                         LOCK => &[NEVER, nonce, "60000", "-1", copies, "1 host -"],
                         UNLOCK => &[nonce, copies],
-                        EXTEND => &[nonce, "90000"],
+                        EXTEND => &[nonce, "90000", token.unwrap_or("0")],
                         POLL => &["1", nonce],
                         _ => &[],
                     };

@@ -60,7 +60,7 @@ impl Scripts {
         arguments: &[&str],
     ) -> RedisResult<Value> {
         let (_, text) = redis_scripts().into_iter().find(|(name, _)| *name == script).unwrap();
-        let settings = format!("{} 0 3000 {} {NONCES_MAX} ns:p:", self.memory, self.waiters_max);
+        let settings = format!("{} 3000 {} {NONCES_MAX} ns:p:", self.memory, self.waiters_max);
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(text).arg(NAMES.len()).arg(&NAMES).arg(format!("{process:032x}")).arg(settings);
         cmd.arg(arguments).query_async(&mut self.connection).await
@@ -94,6 +94,11 @@ impl Scripts {
         self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
     }
 
+    pub(super) async fn extend(&mut self, process: u8, nonce: u8, duration: u64) -> Vec<String> {
+        let token = self.tokens().await.0.to_string();
+        self.run(EXTEND, process, &[&hex(nonce), &duration.to_string(), &token]).await
+    }
+
     /// Ends the lease of the key.
     pub(super) async fn expire(&self) {
         let _: Value = self.server.command(&["DEL", HOLDER]).await;
@@ -125,7 +130,9 @@ pub(super) fn flatten(value: &Value, words: &mut Vec<String>) {
     match value {
         Value::Array(parts) => parts.iter().for_each(|part| flatten(part, words)),
         Value::Int(number) => words.push(number.to_string()),
-        Value::BulkString(bytes) => words.push(String::from_utf8_lossy(bytes).into_owned()),
+        Value::BulkString(bytes) => {
+            words.extend(String::from_utf8_lossy(bytes).split([' ', '\n']).map(str::to_owned));
+        }
         Value::Nil => words.push("nil".to_owned()),
         other => panic!("{other:?}"),
     }

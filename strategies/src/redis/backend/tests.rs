@@ -214,7 +214,7 @@ fn grant_by_the_reply_counts_its_whole_lease() {
     assert!(lab.turn().is_empty());
     let commands = lab.commands();
     assert!(matches!(&commands[..], [command] if command[0] == "EVALSHA"), "{commands:?}");
-    lab.say(":7\r\n");
+    lab.say(&bulk("7 granted 7"));
     let events = lab.turn();
     let [Event::Granted { nonce: of, token: 7, waited, lease, .. }] = events[..] else {
         panic!("{events:?}")
@@ -227,10 +227,10 @@ fn publication_grants_a_waiter_once() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Forever));
     lab.turn();
-    lab.say("*3\r\n:5\r\n*0\r\n*2\r\n$6\r\nqueued\r\n:9\r\n");
+    lab.say(&bulk("5 queued 9"));
     let events = lab.turn();
     let [Event::Queued { check_in: Some(_), .. }] = events[..] else { panic!("{events:?}") };
-    let grant = format!("1 3 {} 9 100 400 3000", nonce(1));
+    let grant = format!("1 {} 9 100 400 3000", nonce(1));
     let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grant));
     lab.say(&push.repeat(2));
     let events = lab.turn();
@@ -313,7 +313,7 @@ fn clock_alone_drops_a_silent_connection() {
     assert!(lab.after(almost).is_empty());
     // A reply shows that it lives, and the next one has its own time.
     lab.submit(lock(2, Until::Now));
-    lab.say(":7\r\n");
+    lab.say(&bulk("7 granted 7"));
     assert_eq!(lab.turn().len(), 1);
     assert_eq!(lab.backend.next_wake(), Some(sent.after(almost + REQUEST_TIMEOUT)));
     assert!(lab.after(almost).is_empty());

@@ -26,121 +26,91 @@ fn words(number: u128) -> String {
     format!("{} 9 100 400 5000", nonce(number))
 }
 
+/// The text of a reply with a grant of this process.
+fn line(result: &str) -> Value {
+    text(&format!("5 {result}\n{}", words(7)))
+}
+
+/// A reply that is an array.
 fn long(result: &[Value]) -> Value {
-    let grants = array(&[text(&words(7))]);
-    array(&[&[Value::Int(5), grants], result].concat())
+    let head = text(&format!("5\n{}", words(7)));
+    array(&[&[head], result].concat())
 }
 
 #[test]
 fn every_reply_to_lock_is_read() {
     let ms = Duration::from_millis;
     let replies = [
-        (array(&[text("granted"), Value::Int(3)]), Locked::Now { token: 3 }),
-        (
-            array(&[text("again"), Value::Int(3), Value::Int(700)]),
-            Locked::Again { token: 3, remaining: ms(700) },
-        ),
-        (array(&[text("queued"), Value::Int(700)]), Locked::Queued { remaining: ms(700) }),
-        (array(&[text("held"), Value::Int(700)]), Locked::Held),
-        (array(&[text("spent")]), Locked::Ended),
-        (array(&[text("stale")]), Locked::Stale),
-        (
-            array(&[text("waiters"), Value::Int(8)]),
-            Locked::Limit { what: "waiters per key", limit: 8 },
-        ),
-        (
-            array(&[text("nonces"), Value::Int(8)]),
-            Locked::Limit { what: "nonces remembered", limit: 8 },
-        ),
+        ("granted 3", Locked::Now { token: 3 }),
+        ("again 3 700", Locked::Again { token: 3, remaining: ms(700) }),
+        ("queued 700", Locked::Queued { remaining: ms(700) }),
+        ("held", Locked::Held),
+        ("spent", Locked::Ended),
+        ("stale", Locked::Stale),
+        ("waiters 8", Locked::Limit { what: "waiters per key", limit: 8 }),
+        ("nonces 8", Locked::Limit { what: "nonces remembered", limit: 8 }),
     ];
-    for (value, expected) in replies {
-        let reply = locked(long(&[value])).unwrap();
-        assert_eq!(reply, Reply { now: Some(5), grants: vec![grant(7)], result: expected });
+    for (words, result) in replies {
+        let reply = locked(line(words)).unwrap();
+        assert_eq!(reply, Reply { now: 5, grants: vec![grant(7)], result });
+        let alone = locked(text(&format!("5 {words}"))).unwrap();
+        assert_eq!(alone, Reply { now: 5, grants: Vec::new(), result });
     }
-    for wrong in [array(&[text("other")]), array(&[]), array(&[text("again")]), Value::Nil] {
-        locked(long(&[wrong])).unwrap_err();
+    for wrong in ["other", "", "again", "again 3", "granted x", "granted -3"] {
+        locked(line(wrong)).unwrap_err();
     }
-}
-
-#[test]
-fn fast_reply_to_lock_is_read() {
-    let granted = locked(Value::Int(5)).unwrap();
-    let expected = Reply { now: Some(5), grants: Vec::new(), result: Locked::Now { token: 5 } };
-    assert_eq!(granted, expected);
-    for wrong in [Value::Int(-1), text("5")] {
+    for wrong in [text(""), text("granted 3"), text("5 held\nx"), Value::Int(5), Value::Nil] {
         locked(wrong).unwrap_err();
     }
 }
 
 #[test]
 fn every_reply_to_unlock_is_read() {
-    let (none, one) = (Vec::new, || vec![grant(7)]);
-    let replies = [
-        (Value::Int(1), None, none(), true),
-        (text("held 6"), Some(6), none(), true),
-        (text(&format!("held 6 {}", words(7))), Some(6), one(), true),
-        (long(&[text("held")]), Some(5), one(), true),
-        (long(&[text("waited")]), Some(5), one(), true),
-        (long(&[text("gone")]), Some(5), one(), false),
-    ];
-    for (value, now, grants, result) in replies {
-        assert_eq!(unlocked(value).unwrap(), Reply { now, grants, result });
+    for (word, result) in [("held", true), ("waited", true), ("gone", false)] {
+        let expected = Reply { now: 5, grants: vec![grant(7)], result };
+        assert_eq!(held(line(word)).unwrap(), expected);
     }
-    for wrong in ["", "held", "held x", "held 6 7", "gone 6"] {
-        unlocked(text(wrong)).unwrap_err();
+    let without_time = Reply { now: 0, grants: Vec::new(), result: true };
+    assert_eq!(held(text("0 held")).unwrap(), without_time);
+    for wrong in ["", "held", "held x", "x held", "6", "6 other", "6 held\n7"] {
+        held(text(wrong)).unwrap_err();
     }
-    for wrong in [Value::Int(0), long(&[text("other")]), long(&[])] {
-        unlocked(wrong).unwrap_err();
-    }
-}
-
-#[test]
-fn every_reply_to_extend_is_read() {
-    assert!(extended(long(&[text("held")])).unwrap().result);
-    assert!(!extended(long(&[text("gone")])).unwrap().result);
-    extended(long(&[text("waited")])).unwrap_err();
-    extended(Value::Int(1)).unwrap_err();
+    held(Value::Int(1)).unwrap_err();
 }
 
 #[test]
 fn poll_replies_follow_their_nonces() {
     let groups = [vec![nonce(1), nonce(2), nonce(3)], vec![nonce(4), nonce(5)]];
-    let numbers = |word: &str, numbers: &[i64]| {
-        let place = [Value::Int(numbers[0]), text(word)];
-        let rest = numbers[1..].iter().map(|number| Value::Int(*number));
-        Value::Array(place.into_iter().chain(rest).collect())
-    };
     let reply = long(&[
-        array(&[Value::Int(700), numbers("unknown", &[3]), numbers("spent", &[1])]),
-        array(&[Value::Int(0), numbers("granted", &[2, 9, 100, 400, 5000])]),
+        array(&[Value::Int(700), text("3 unknown"), text("1 spent")]),
+        array(&[Value::Int(0), text(&format!("2 granted {}", words(5)))]),
     ]);
     let waiting = |ms| Found::Waiting { remaining: Duration::from_millis(ms) };
     assert_eq!(
         found(reply, &groups).unwrap().result,
         [Found::Ended, waiting(700), Found::Unknown, waiting(0), Found::Holds(grant(5))]
     );
-    // A place that was not asked after, an unknown word, and a group too few.
-    for wrong in [numbers("spent", &[0]), numbers("spent", &[4]), numbers("other", &[1])] {
-        let reply = long(&[array(&[Value::Int(700), wrong]), array(&[Value::Int(0)])]);
+    // Positions that were not asked after, and an unknown word.
+    for wrong in ["0 spent", "4 spent", "1 other"] {
+        let reply = long(&[array(&[Value::Int(700), text(wrong)]), array(&[Value::Int(0)])]);
         found(reply, &groups).unwrap_err();
     }
+    // A group too few.
     found(long(&[array(&[Value::Int(700)])]), &groups).unwrap_err();
 }
 
 #[test]
 fn grant_counts_from_its_stamps() {
-    let (waited, lease) = (Duration::from_micros(300), Duration::from_secs(5));
-    assert_eq!(grant(7).waited_and_lease(lease * 2), (waited, lease));
+    assert_eq!(grant(7).waited(), Duration::from_micros(300));
     // A clock that was stepped back between the two.
-    let stepped = Grant { granted: 50, ..grant(7) };
-    assert_eq!(stepped.waited_and_lease(lease * 2), (Duration::ZERO, lease));
+    assert_eq!(Grant { granted: 50, ..grant(7) }.waited(), Duration::ZERO);
 }
 
 #[test]
 fn publication_of_another_version_is_not_read() {
-    assert_eq!(published(format!("1 3 {}", words(7)).as_bytes()), Some(grant(7)));
-    assert_eq!(published(format!("2 3 {}", words(7)).as_bytes()), None);
-    assert_eq!(published(format!("1 16 {}", words(7)).as_bytes()), None);
+    assert_eq!(published(format!("1 {}", words(7)).as_bytes()), Some(grant(7)));
+    assert_eq!(published(format!("2 {}", words(7)).as_bytes()), None);
+    assert_eq!(published(b"1 x 9 100 400 5000"), None);
     assert_eq!(published(HELLO.as_bytes()), None);
 }
 
@@ -200,7 +170,7 @@ fn server_time_is_read_in_microseconds() {
 }
 
 const WORDS: [&str; 8] =
-    ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4", "held 5 6 7 8 9"];
+    ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4", "5 held\n6 7 8 9"];
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -224,8 +194,7 @@ proptest! {
         let _ = forced(&payload);
         let _ = scanned(value.clone());
         let _ = locked(value.clone());
-        let _ = unlocked(value.clone());
-        let _ = extended(value.clone());
+        let _ = held(value.clone());
         let _ = found(value.clone(), &[vec![nonce(1)], vec![nonce(2), nonce(3)]]);
         let _ = inspected(value.clone());
         let _ = time(&value);

@@ -360,7 +360,7 @@ impl Scripts {
     fn check_dropped(&self, nonce: Nonce, key: &Arc<str>, now: ClusterTime, run: &Run) {
         let Some(waiter) = self.waiters.get(&nonce) else { return };
         let settings = String::from_utf8_lossy(&run.args[1]);
-        let waiter_ttl = number(settings.split(' ').nth(2).expect("waiter_ttl"));
+        let waiter_ttl = number(settings.split(' ').nth(1).expect("waiter_ttl"));
         let over = waiter.until.is_some_and(|until| until <= now.0);
         let last_alive_at = self.last_alive_at.get(&(key.clone(), waiter.process.clone()));
         let silent = last_alive_at.is_none_or(|at| now.0 >= at + waiter_ttl);
@@ -372,21 +372,10 @@ fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
     Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), request: 0, token }
 }
 
-/// The word that a reply gives to its first request.
+/// The result in a reply "now result".
 fn word(reply: &Reply) -> String {
-    match reply {
-        Reply::Int(1) => "held".into(),
-        Reply::Text(text) => {
-            let text = String::from_utf8_lossy(text);
-            text.split(' ').next().unwrap_or_default().to_owned()
-        }
-        Reply::List(parts) => match parts.get(2) {
-            Some(Reply::List(parts)) => parts.first().map(word).unwrap_or_default(),
-            Some(text @ Reply::Text(_)) => word(text),
-            _ => String::new(),
-        },
-        _ => String::new(),
-    }
+    let Reply::Text(text) = reply else { return String::new() };
+    String::from_utf8_lossy(text).split([' ', '\n']).nth(1).unwrap_or_default().to_owned()
 }
 
 fn refusal(word: &str) -> Option<Refusal> {
