@@ -1,10 +1,10 @@
 //! An HTTP handler that locks around a transaction, and an orderly shutdown:
 //! `cargo run --example axum_service [URL]`
 
-use std::{env, error::Error, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, routing::post};
-use gaggle::Locker;
+use gaggle::{Error, LockOptions, Locker, SectionError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -16,19 +16,23 @@ use tokio::{
 struct App(Locker, Arc<Mutex<u64>>);
 
 async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusCode> {
-    let guard = locker.lock("orders/42").await.map_err(|error| match error {
-        gaggle::Error::TimedOut(_) => StatusCode::CONFLICT,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    })?;
-    let value = *database.lock().await;
-    tokio::time::sleep(Duration::from_millis(10)).await; // other work of the transaction
-    *database.lock().await = value + 1; // a real one checks `guard.fencing_token()`
-    drop(guard); // unlocks in the background; `unlock().await` reports the outcome
-    Ok((value + 1).to_string())
+    let options = LockOptions::default().max_wait(Duration::from_secs(2));
+    let request = locker.lock_with("orders/42", options);
+    let added = request.auto_extend(Duration::from_secs(60)).run(|_lock| async {
+        let value = *database.lock().await;
+        tokio::time::sleep(Duration::from_millis(10)).await; // other work of the transaction
+        *database.lock().await = value + 1; // a real one checks `_lock.fencing_token()`
+        (value + 1).to_string()
+    });
+    match added.await {
+        Ok(value) | Err(SectionError::NotUnlocked { output: value, .. }) => Ok(value),
+        Err(SectionError::NotLocked(Error::TimedOut(_))) => Err(StatusCode::CONFLICT),
+        Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE), // not locked, or lost while it worked
+    }
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = env::args().nth(1).unwrap_or_else(|| "local:".into());
     let app = App(gaggle::open(&url).await?, Arc::default());
     let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());

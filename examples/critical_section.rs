@@ -27,8 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .await;
     match outcome {
-        Err(SectionError::Expired) => println!("dropped: the lease ended first"),
-        other => return Err(format!("expected Expired, got {other:?}").into()),
+        Err(SectionError::Lost(_)) => println!("dropped: the lease ended first"),
+        other => return Err(format!("expected a loss, got {other:?}").into()),
     }
 
     // For long work the lease is extended in the background, here for at most 5 s.

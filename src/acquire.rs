@@ -7,6 +7,7 @@ use gaggle_strategies::{
     Error, KeyedMutex, Lock, LockOptions, MaxWait,
     error::{Contention, UnavailableKind},
     implement::in_prose,
+    lock::LossCause,
 };
 use tokio::runtime::Handle;
 
@@ -110,16 +111,18 @@ impl Acquire {
         let output = tokio::select! {
             // Polled first, so that a lost lock ends the section before its next step.
             biased;
-            () = guard.lost() => return Err(SectionError::Expired),
+            () = guard.lost() => {
+                return Err(SectionError::Lost(guard.loss().unwrap_or(LossCause::Deadline)));
+            }
             output = section(guard.lock()) => output,
         };
         // A section that blocks its thread is not ended by the loss.
         let in_time = guard.is_valid();
         match guard.unlock().await {
             Ok(()) => Ok(output),
-            Err(source) => {
-                let source = if in_time { source } else { Error::Expired };
-                Err(SectionError::NotUnlocked { output, source })
+            Err(cause) => {
+                let cause = if in_time { cause } else { Error::Expired };
+                Err(SectionError::NotUnlocked { output, cause })
             }
         }
     }

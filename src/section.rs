@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gaggle_strategies::Error;
+use gaggle_strategies::{Error, lock::LossCause};
 
 /// Why a critical section failed: not run, dropped half-way, or finished without a clean unlock.
 ///
@@ -19,6 +19,7 @@ use gaggle_strategies::Error;
 /// match locker.with_lock("orders/42", LockOptions::default(), |_lock| async { 42 }).await {
 ///     Ok(output) => println!("done: {output}"),
 ///     Err(SectionError::NotUnlocked { output, .. }) => println!("done, unlock failed: {output}"),
+///     Err(SectionError::Lost(cause)) => println!("done in part: {cause:?}"),
 ///     Err(error) => println!("not done: {error}"),
 /// }
 /// # }
@@ -27,32 +28,42 @@ use gaggle_strategies::Error;
 #[derive(thiserror::Error)]
 pub enum SectionError<T> {
     /// The lock was not granted. *Did the section run?* No.
-    #[error("the lock was not granted and the section did not run")]
-    NotLocked(#[source] Error),
+    #[error("the section did not run: {0}")]
+    NotLocked(Error),
 
     /// The lock was lost while the section ran. *Did the section run?* In part: it was dropped
     /// at an await. *May I retry?* If that part may be repeated. Its requests in flight may still
     /// take effect, and only a resource that checks the fencing token refuses them.
-    #[error("the lock was lost and the section was dropped")]
-    Expired,
+    #[error("the section was dropped, its lock was lost: {}", describe(*.0))]
+    Lost(LossCause),
 
     /// The section finished, and the unlock failed. After [`Error::NotHolder`] or
     /// [`Error::Expired`] another acquisition may have held the key before the section ended.
     /// Otherwise the lock was valid when the section ended, and the lease's end frees the key.
-    #[error("the section finished but its lock was not unlocked")]
+    #[error("the section finished, its unlock failed: {cause}")]
     NotUnlocked {
         /// The output of the section.
         output: T,
         /// Why the unlock failed.
-        source: Error,
+        cause: Error,
     },
+}
+
+fn describe(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::Deadline => "its lease ended",
+        LossCause::Ended => "the granting side no longer has it, or this handle was closed",
+        LossCause::Forced => "another process unlocked it",
+        _ => "unknown cause",
+    }
 }
 
 impl<T> From<SectionError<T>> for Error {
     fn from(error: SectionError<T>) -> Self {
         match error {
-            SectionError::NotLocked(source) | SectionError::NotUnlocked { source, .. } => source,
-            SectionError::Expired => Self::Expired,
+            SectionError::NotLocked(cause) | SectionError::NotUnlocked { cause, .. } => cause,
+            SectionError::Lost(LossCause::Deadline) => Self::Expired,
+            SectionError::Lost(_) => Self::NotHolder,
         }
     }
 }
@@ -62,9 +73,9 @@ impl<T> fmt::Debug for SectionError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotLocked(error) => f.debug_tuple("NotLocked").field(error).finish(),
-            Self::Expired => f.write_str("Expired"),
-            Self::NotUnlocked { source, .. } => {
-                f.debug_struct("NotUnlocked").field("source", source).finish_non_exhaustive()
+            Self::Lost(cause) => f.debug_tuple("Lost").field(cause).finish(),
+            Self::NotUnlocked { cause, .. } => {
+                f.debug_struct("NotUnlocked").field("cause", cause).finish_non_exhaustive()
             }
         }
     }

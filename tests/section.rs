@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{Clock, Error, Instant as ClockInstant, LockOptions, Locker, SectionError};
+use gaggle::{Clock, Error, Instant as ClockInstant, LockOptions, Locker, LossCause, SectionError};
 use tokio::time::{Instant, timeout};
 
 /// Says when it is dropped.
@@ -48,7 +48,9 @@ async fn section_is_dropped_when_the_lock_is_lost() {
         pending::<()>().await;
     });
     let outcome = timeout(ms(60_000), section).await.expect("it ends");
-    assert!(matches!(outcome, Err(SectionError::Expired)), "{outcome:?}");
+    assert!(matches!(outcome, Err(SectionError::Lost(LossCause::Deadline))), "{outcome:?}");
+    let error = outcome.as_ref().unwrap_err();
+    assert_eq!(error.to_string(), "the section was dropped, its lock was lost: its lease ended");
     assert!(matches!(Error::from(outcome.unwrap_err()), Error::Expired));
     assert_eq!(before.elapsed(), ms(700));
     assert!(dropped.load(Ordering::SeqCst));
@@ -83,10 +85,10 @@ async fn failed_unlock_keeps_output_and_cause() {
         stub.reply_to_unlocks(&[reply]);
         let locker = Locker::new(stub.clone());
         let outcome = locker.with_lock("k", LockOptions::default(), |_| async { 42 }).await;
-        let Err(SectionError::NotUnlocked { output: 42, source }) = outcome else {
+        let Err(SectionError::NotUnlocked { output: 42, cause }) = outcome else {
             panic!("{name}: {outcome:?}")
         };
-        assert!(format!("{source:?}").starts_with(name), "{name}: {source:?}");
+        assert!(format!("{cause:?}").starts_with(name), "{name}: {cause:?}");
         assert_eq!(stub.calls(), calls, "{name}");
         assert!(stub.holds.is_empty(), "{name}: no watch stays behind");
     }
@@ -169,8 +171,8 @@ async fn section_blocked_beyond_its_lease_is_expired() {
             *clock.0.lock().unwrap() += ms(blocked);
         };
         let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
-        let Err(SectionError::NotUnlocked { source, .. }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(matches!(source, Error::Expired), expired, "{source:?}");
-        assert_eq!(matches!(source, Error::Unknown), !expired, "{source:?}");
+        let Err(SectionError::NotUnlocked { cause, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(matches!(cause, Error::Expired), expired, "{cause:?}");
+        assert_eq!(matches!(cause, Error::Unknown), !expired, "{cause:?}");
     }
 }

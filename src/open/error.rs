@@ -24,8 +24,9 @@ pub enum OpenError {
 
     /// No strategy has this scheme. Nothing was opened.
     #[error(
-        "unknown scheme, known are local, noop, redis or rediss alone or with +sentinel or +cluster, \
-         redis+unix, and raft or gaggle with +memory, +redis or +tcp; for example: {example}"
+        "unknown scheme, known are local, redis, rediss, redis+sentinel, rediss+sentinel, \
+         redis+cluster, rediss+cluster, redis+unix, gaggle+tcp, gaggle+redis, gaggle+memory, \
+         raft+tcp, raft+redis, raft+memory, noop; for example: {example}"
     )]
     UnknownScheme {
         /// A valid URL.

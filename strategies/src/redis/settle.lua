@@ -114,8 +114,8 @@ end
 -- Dead waiters before it are dropped, at most 1,000 in one script, so that no script blocks the
 -- server for long. `head` is the first two waiters, if they were read already.
 -- Returns the lock's new value and, for a waiter of the calling process, a line for the reply;
--- other processes are notified on their topics. Or false and, if waiters are left, when to try again
--- (ms): zero behind dead waiters, more if the head is silent and may be alive.
+-- other processes are notified on their topics. Or false and, if waiters are left, when to try
+-- again (ms): zero behind dead waiters, more if the head is silent and may be alive.
 local function hand_off(at, head)
   local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
   for _ = 1, 1000 do
