@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 use gaggle::{
     Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker,
+    operator::Operator,
     strategies::{Local, implement::LossWatch},
 };
 
@@ -28,6 +29,9 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
     }
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, gaggle::Error> {
         self.inner.inspect(key).await
+    }
+    fn operator(&self) -> Option<&dyn Operator> {
+        self.inner.operator()
     }
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()

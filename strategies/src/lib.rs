@@ -59,6 +59,7 @@ mod client;
 pub mod clock;
 mod deadline;
 pub mod error;
+mod forced;
 #[cfg(feature = "raft")]
 mod gaggle;
 mod holds;

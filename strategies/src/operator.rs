@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Error, Inspection, LABEL_BYTES_MAX, Owner, PAGE_MAX};
+use crate::{Error, Inspection, PAGE_MAX};
+
+pub(crate) use crate::forced::{check_reason, forced_note as note, log_forced};
 
 const PAGE_DEFAULT: usize = 100;
 
@@ -24,6 +26,104 @@ const PAGE_DEFAULT: usize = 100;
 ///
 /// let forced = operator.force_unlock("orders/42", None, "ticket 7: the job hangs").await?;
 /// assert!(matches!(forced, ForcedUnlock::Unlocked(_)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # For implementors
+///
+/// Check input with [`ListOptions::check`], [`check_key`](crate::check_key) and
+/// [`check_reason`] before any I/O. Notify the holder with
+/// [`Holds::force`](crate::Holds::force), and log with [`log_forced`].
+///
+/// ```
+/// use std::{collections::BTreeMap, sync::{Arc, Mutex}};
+///
+/// use gaggle_strategies::{
+///     Error, Inspection,
+///     implement::{Holds, check_key, check_reason, forced_note, log_forced},
+///     lock::Owner,
+///     operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
+/// };
+///
+/// struct Table {
+///     rows: Mutex<BTreeMap<Arc<str>, Inspection>>,
+///     holds: Holds,
+/// }
+///
+/// #[async_trait::async_trait]
+/// impl Operator for Table {
+///     async fn list(&self, options: ListOptions) -> Result<Page, Error> {
+///         options.check()?;
+///         // The text of a cursor of this table is the last key of its page.
+///         let after = options.get_after().map_or("", Cursor::as_str);
+///         let rows = self.rows.lock().expect("no panic holds it");
+///         let listed = rows.iter().filter(|(key, _)| {
+///             key.as_ref() > after && key.starts_with(options.get_prefix())
+///         });
+///         let entry = |(key, holder): (&Arc<str>, &Inspection)| Entry {
+///             key: key.clone(),
+///             holder: holder.clone(),
+///         };
+///         let entries: Vec<Entry> = listed.take(options.get_limit()).map(entry).collect();
+///         let is_full = entries.len() == options.get_limit();
+///         let last = entries.last().filter(|_| is_full);
+///         let next = last.map(|last| Cursor::new(last.key.clone()));
+///         Ok(Page { entries, unreadable: Vec::new(), next })
+///     }
+///
+///     async fn force_unlock(
+///         &self,
+///         key: &str,
+///         token: Option<u64>,
+///         reason: &str,
+///     ) -> Result<ForcedUnlock, Error> {
+///         check_key(key)?;
+///         check_reason(reason)?;
+///         let mut rows = self.rows.lock().expect("no panic holds it");
+///         let Some(found) = rows.get(key).cloned() else {
+///             return Ok(ForcedUnlock::NotHeld);
+///         };
+///         if token.is_some_and(|token| token != found.fencing_token) {
+///             return Ok(ForcedUnlock::OtherToken(found));
+///         }
+///         rows.remove(key);
+///         drop(rows); // the notified holder may call
+///         let by = Owner::this_process(None);
+///         let note = forced_note(&by, reason);
+///         self.holds.force(&key.into(), found.nonce, found.fencing_token, &note);
+///         log_forced(key, &found, &by, reason);
+///         Ok(ForcedUnlock::Unlocked(found))
+///     }
+/// }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let holder = |token| Inspection {
+/// #     fencing_token: token,
+/// #     nonce: gaggle_strategies::lock::Nonce::from_u128(token.into()),
+/// #     owner: Owner::default(),
+/// #     held_for: Default::default(),
+/// #     remaining: Default::default(),
+/// #     waiters: 0,
+/// # };
+/// # let rows = ["a/1", "b/1", "b/2", "b/3"].into_iter().zip(1..);
+/// # let rows = rows.map(|(key, token)| (key.into(), holder(token))).collect();
+/// # let table = Table { rows: Mutex::new(rows), holds: Holds::default() };
+/// # let options = ListOptions::default().prefix("b/").limit(2);
+/// # let page = table.list(options.clone()).await?;
+/// # assert_eq!(page.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["b/1", "b/2"]);
+/// # let page = table.list(options.after(page.next.expect("two of three"))).await?;
+/// # assert_eq!((&*page.entries[0].key, page.next), ("b/3", None));
+/// # assert!(table.list(ListOptions::default().limit(0)).await.is_err());
+/// # let forced = table.force_unlock("b/1", Some(7), "").await?;
+/// # assert_eq!(forced, ForcedUnlock::OtherToken(holder(2)));
+/// # let watched = gaggle_strategies::Lock::new("b/1", holder(2).nonce, 2, None);
+/// # let watch = table.holds.watch(&watched);
+/// # let forced = table.force_unlock("b/1", Some(2), "it hangs").await?;
+/// # assert_eq!(forced, ForcedUnlock::Unlocked(holder(2)));
+/// # assert!(watch.note().is_some_and(|note| note.ends_with(": it hangs")));
+/// # assert_eq!(table.force_unlock("b/1", None, "").await?, ForcedUnlock::NotHeld);
 /// # Ok(())
 /// # }
 /// ```
@@ -72,6 +172,14 @@ pub trait Operator: Send + Sync {
 }
 
 /// Which keys a page lists.
+///
+/// ```
+/// use gaggle_strategies::operator::{Cursor, ListOptions};
+///
+/// let options = ListOptions::default().prefix("orders/").after(Cursor::new("orders/42"));
+/// assert_eq!((options.get_prefix(), options.get_limit()), ("orders/", 100));
+/// assert_eq!(options.get_after().map(Cursor::as_str), Some("orders/42"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListOptions {
     pub(crate) prefix: Arc<str>,
@@ -105,7 +213,30 @@ impl ListOptions {
         Self { after: Some(cursor), ..self }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// The text with which listed keys begin; empty for all keys.
+    #[must_use]
+    pub fn get_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// How many entries a page has.
+    #[must_use]
+    pub fn get_limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Where the page begins; `None` for the first one.
+    #[must_use]
+    pub fn get_after(&self) -> Option<&Cursor> {
+        self.after.as_ref()
+    }
+
+    /// The check that every [`Operator`] makes, before any I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`] naming `limit`.
+    pub fn check(&self) -> Result<(), Error> {
         if (1..=PAGE_MAX).contains(&self.limit) {
             return Ok(());
         }
@@ -117,6 +248,20 @@ impl ListOptions {
 /// Where a page ended. Only the strategy that made it can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(pub(crate) Arc<str>);
+
+impl Cursor {
+    /// Creates a cursor. Only strategies call this: users receive cursors.
+    #[must_use]
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text from which the strategy made it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// A part of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,27 +292,4 @@ pub enum ForcedUnlock {
     NotHeld,
     /// A grant with another token than the given one holds the key. Nothing changed.
     OtherToken(Inspection),
-}
-
-/// Checks a reason, before any I/O.
-pub(crate) fn check_reason(reason: &str) -> Result<(), Error> {
-    if reason.len() <= LABEL_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Error::InvalidOptions {
-        field: "reason",
-        value: format!("{} bytes", reason.len()),
-        limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
-    })
-}
-
-/// What the holder learns of a force-unlock.
-pub(crate) fn note(by: &Owner, reason: &str) -> Arc<str> {
-    format!("{by}: {reason}").into()
-}
-
-/// Logs a force-unlock where it was requested. One event has one text.
-pub(crate) fn log_forced(key: &str, ended: &Inspection, by: &Owner, reason: &str) {
-    let (token, holder) = (ended.fencing_token, &ended.owner);
-    tracing::warn!(key, token, %holder, %by, reason, "lock force-unlocked");
 }
