@@ -3,9 +3,9 @@
 //! | strategy | exclusion comes from | waiters | survives |
 //! |---|---|---|---|
 //! | [`Local`] | a lock table in this process | FIFO | nothing |
-//! | [`Redis`] | one Redis: a key with an expiry, and a queue | FIFO | any client's loss |
-//! | [`Raft`] | a replicated log of compare-and-set entries | random retries | a minority's loss |
-//! | [`Gaggle`] | a replicated log of LOCK, UNLOCK and NOOP entries | FIFO | a minority's loss |
+//! | `Redis` | one Redis: a key with an expiry, and a queue | FIFO | any client's loss |
+//! | `Raft` | a replicated log of compare-and-set entries | random retries | a minority's loss |
+//! | `Gaggle` | a replicated log of LOCK, UNLOCK and NOOP entries | FIFO | a minority's loss |
 //! | [`Noop`] | nothing: it grants every request, to prove that checks can fail | none | – |
 //!
 //! # Layout

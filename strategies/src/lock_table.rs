@@ -51,6 +51,9 @@ mod table;
 mod tests;
 
 #[cfg(feature = "raft")]
+pub(crate) use self::config::TIME_MAX;
+pub(crate) use self::key::digest as key_digest;
+#[cfg(feature = "raft")]
 pub use self::snapshot::SnapshotError;
 pub use self::{
     command::{
@@ -61,4 +64,3 @@ pub use self::{
     nonces::{FORGOTTEN_PER_STEP, Known},
     table::{LockTable, Sizes},
 };
-pub(crate) use self::{config::TIME_MAX, key::digest as key_digest};
