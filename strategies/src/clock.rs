@@ -120,17 +120,20 @@ impl Clock for BootClock {
     }
 }
 
-/// The runtime's own clock, which `tokio::time::pause` stops: for tests in virtual time.
+/// The runtime's own clock, which `tokio::time::pause` stops, the wall clock included: for tests in
+/// virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     origin: tokio::time::Instant,
+    /// The wall clock at the origin.
+    wall_nanos: u64,
 }
 
 impl TokioClock {
     /// A clock that begins now. Call it within the runtime whose time it follows.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: tokio::time::Instant::now() }
+        Self { origin: tokio::time::Instant::now(), wall_nanos: BootClock.wall_nanos() }
     }
 }
 
@@ -143,6 +146,10 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Instant {
         Instant::from_origin(self.origin.elapsed())
+    }
+
+    fn wall_nanos(&self) -> u64 {
+        self.wall_nanos.saturating_add(nanos(self.origin.elapsed()))
     }
 }
 
@@ -205,5 +212,15 @@ mod tests {
             assert_eq!(clock.now(), at);
         }
         assert_eq!(clock.now().since(begun), Duration::from_secs(7));
+    }
+
+    /// A token that is a reading of it, and no more, is granted twice.
+    #[tokio::test(start_paused = true)]
+    async fn wall_clock_stops_in_virtual_time() {
+        let clock = TokioClock::new();
+        let wall = clock.wall_nanos();
+        assert_eq!(clock.wall_nanos(), wall);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(clock.wall_nanos(), wall + 7 * NANOS_PER_SECOND);
     }
 }

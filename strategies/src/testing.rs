@@ -44,6 +44,9 @@
 //! # }
 //! ```
 //!
+//! This fixture cannot restart its backend or change its leader: cases 26 and 27 stay untried.
+//! `docs/writing-a-strategy.md` has a whole strategy, and a fixture with which it passes.
+//!
 //! # Replaying one case
 //!
 //! Set [`CASE_VARIABLE`] for the same test command: `GAGGLE_CASE=12 cargo test --test

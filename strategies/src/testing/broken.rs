@@ -52,6 +52,8 @@ faults! {
     ExpiresLate,
     /// A lease ends at half its time.
     ExpiresEarly,
+    /// A lock of which nothing is left is returned.
+    GrantsSpentLease,
     /// The holder counts its deadline from the reply instead of the request.
     DeadlineFromReply,
     /// `max_wait` is overrun by a retry's sleep.
@@ -62,12 +64,16 @@ faults! {
     ExtendShortens,
     /// An extend of a lost lock creates it again.
     ExtendCreates,
+    /// An extend succeeds between the holder's deadline and the end of its lease.
+    ExtendsPastDeadline,
     /// An extend by another nonce lengthens the holder's lease.
     ExtendIgnoresNonce,
     /// The holder's own client enters again.
     Reentrant,
     /// Every token is 1.
     ConstantTokens,
+    /// A token is the time of its grant: two grants in one tick of the clock have one token.
+    TokensFromClock,
     /// Tokens fall when a key has left the table.
     TokensPerTableRow,
     /// Tokens start again at 1 when the memory is lost.
@@ -94,6 +100,8 @@ faults! {
     NeverReconnects,
     /// Closing leaves the waiters waiting.
     CloseForgetsWaiters,
+    /// Closing unlocks nothing.
+    CloseUnlocksNothing,
     /// Closing leaves a task behind.
     CloseLeavesTask,
     /// A listing shows no waiters.

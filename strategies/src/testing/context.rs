@@ -229,8 +229,13 @@ impl<'a> Context<'a> {
             if residue <= before {
                 return Ok(());
             }
-            let left = residue - before;
-            ensure!(Instant::now() < limit, "{left} keys and waiters are left behind");
+            let (left, sweep) = (residue - before, self.fixture.sweep());
+            ensure!(
+                Instant::now() < limit,
+                "{left} keys and waiters more than before are still kept after {sweep:?}: free and \
+                 expired ones must leave within `Fixture::sweep`, and `Fixture::residue` must not \
+                 count what the contract lets the granting side keep"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }

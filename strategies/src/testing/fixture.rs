@@ -20,7 +20,8 @@ pub trait Fixture: Send + Sync {
     /// [`done`](Self::done) must not close it.
     async fn open(&self) -> Arc<dyn KeyedMutex>;
 
-    /// A handle that the case closes itself. By default the same as [`open`](Self::open).
+    /// A handle on the same backend that the case closes itself. By default it is that of
+    /// [`open`](Self::open); after the close it stays closed, also if all handles are one.
     async fn open_alone(&self) -> Arc<dyn KeyedMutex> {
         self.open().await
     }
@@ -97,7 +98,8 @@ pub trait Fixture: Send + Sync {
     }
 
     /// Restarts the granting side so that it loses its memory. Handles opened before may be dead
-    /// afterwards; the suite opens new ones.
+    /// afterwards; the suite opens new ones. In virtual time, let a moment pass: tokens start at
+    /// the wall clock.
     ///
     /// # Errors
     ///

@@ -31,6 +31,8 @@ const OVERRUN: Duration = Duration::from_millis(82);
 const LAZY: Duration = Duration::from_secs(10);
 /// How often waiters look that are served in another order than they came.
 const BUSY: Duration = Duration::from_millis(5);
+/// A lease of which enough is left, for [`Fault::GrantsSpentLease`].
+const SHORT: Duration = Duration::from_millis(5);
 /// By how much [`Fault::ExpiresLate`] is late.
 const LATE: Duration = Duration::from_secs(5);
 
@@ -108,9 +110,12 @@ impl Handle {
         let now = self.now();
         let deadline = match self.server.fault {
             Some(Fault::DeadlineFromReply) => now.after(duration),
-            Some(Fault::NeverExpires | Fault::ExpiresLate | Fault::ExpiresEarly) => {
-                granted_deadline(sent, now, now.since(sent), duration, Drift::default())
-            }
+            Some(
+                Fault::NeverExpires
+                | Fault::ExpiresLate
+                | Fault::ExpiresEarly
+                | Fault::GrantsSpentLease,
+            ) => granted_deadline(sent, now, now.since(sent), duration, Drift::default()),
             _ => lock.deadline().expect("a fresh lock has a deadline"),
         };
         let token = self.server.token(&row, lock.fencing_token());
@@ -132,7 +137,8 @@ impl Handle {
         let options = match self.server.fault {
             Some(Fault::NeverExpires) => options.duration(DURATION_MAX),
             Some(Fault::ExpiresLate) => options.duration((duration + LATE).min(DURATION_MAX)),
-            Some(Fault::ExpiresEarly) => options.duration(duration / 2),
+            Some(Fault::ExpiresEarly) => options.duration((duration / 2).max(DURATION_MIN)),
+            Some(Fault::GrantsSpentLease) => options.duration(duration.max(SHORT)),
             Some(Fault::RefusesContended) => options.max_wait(Duration::ZERO),
             _ => options,
         };
@@ -284,7 +290,13 @@ impl KeyedMutex for Handle {
         self.check_open()?;
         self.served(REQUEST_TIMEOUT).await?;
         let local = self.server.local();
-        let held = self.in_table(lock, self.is(Fault::ExtendIgnoresNonce));
+        let mut held = self.in_table(lock, self.is(Fault::ExtendIgnoresNonce));
+        if self.is(Fault::ExtendsPastDeadline)
+            && held.deadline().is_some_and(|deadline| deadline <= self.now())
+            && self.server.holder(held.key()).is_some_and(|holder| holder.nonce == held.nonce())
+        {
+            held = held.with_deadline(self.now().after(duration));
+        }
         let mut extended = local.extend(&held, duration).await;
         if self.is(Fault::ExtendCreates) && extended.is_err() {
             let options = LockOptions::default().duration(duration).max_wait(Duration::ZERO);
@@ -335,7 +347,9 @@ impl KeyedMutex for Handle {
             return;
         }
         for lock in self.holds.lose_all() {
-            self.server.local().release(&self.to_unlock(&lock));
+            if !self.is(Fault::CloseUnlocksNothing) {
+                self.server.local().release(&self.to_unlock(&lock));
+            }
         }
         if self.is(Fault::CloseLeavesTask) {
             tokio::spawn(std::future::pending::<()>());

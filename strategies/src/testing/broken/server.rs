@@ -34,7 +34,7 @@ struct Memory {
     local: Arc<Local>,
     /// Subtracted from every token.
     tokens_before: u64,
-    /// How often each key was granted.
+    /// How often each key was granted, or when.
     rows: BTreeMap<String, u64>,
     grants: u64,
     /// The keys of callers that poll, in the order in which the callers came.
@@ -156,7 +156,9 @@ impl Server {
 
     pub(super) fn note_grant(&self, row: &str) {
         let mut memory = self.memory();
-        *memory.rows.entry(row.to_owned()).or_default() += 1;
+        let noted = memory.rows.entry(row.to_owned()).or_default();
+        let is_time = self.is(Fault::TokensFromClock);
+        *noted = if is_time { self.clock.wall_nanos() } else { *noted + 1 };
         memory.grants += 1;
         let tenth = memory.grants.is_multiple_of(10);
         drop(memory);
@@ -171,7 +173,9 @@ impl Server {
         let memory = self.memory();
         match self.fault {
             Some(Fault::ConstantTokens) => 1,
-            Some(Fault::TokensPerTableRow) => memory.rows.get(row).copied().unwrap_or(1),
+            Some(Fault::TokensPerTableRow | Fault::TokensFromClock) => {
+                memory.rows.get(row).copied().unwrap_or(1)
+            }
             _ => token.saturating_sub(memory.tokens_before).max(1),
         }
     }

@@ -99,7 +99,11 @@ async fn no_waiter_starves(cx: &Context<'_>, handles: &[Handle]) -> Verdict {
         ended.map_err(|panicked| Stop::Failed(panicked.to_string()))??;
     }
     let grants = grants.load(Ordering::Relaxed);
-    ensure!(grants <= ROUNDS, "{grants} grants until everybody had {TURNS} turns");
+    ensure!(
+        grants <= ROUNDS,
+        "{grants} grants, and not yet {TURNS} for each of {CONTENDERS} contenders, at most \
+         {ROUNDS}: retry after pauses with jitter, or one contender is always too late"
+    );
     Ok(())
 }
 

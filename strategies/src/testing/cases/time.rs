@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    DURATION_MAX, Error, Lock, LockOptions, MAX_WAIT_MAX, MaxWait, Nonce,
+    DURATION_MAX, DURATION_MIN, Error, Lock, LockOptions, MAX_WAIT_MAX, MaxWait, Nonce,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, refused, remaining, took,
         unlocked,
@@ -114,6 +114,15 @@ pub(in crate::testing) async fn a_duration_of_zero_is_refused(cx: &Context<'_>) 
     for duration in [Duration::ZERO, Duration::from_micros(999)] {
         must_refuse_duration(&handle, &key, duration).await?;
     }
+    // After drift and rounding, nothing remains of the shortest lease.
+    let shortest = LockOptions::default().duration(DURATION_MIN);
+    let shortest = shortest.max_wait(cx.slack().max(cx.lease() / 20));
+    let result = handle.lock(&key, shortest).await;
+    refused!(
+        result,
+        Error::TimedOut(_),
+        "lock for {DURATION_MIN:?}, of which less than half is left"
+    );
     cx.must_show_free(&handle, &key, "after refused requests").await
 }
 
@@ -193,6 +202,9 @@ pub(in crate::testing) async fn extend_lengthens_and_never_shortens(cx: &Context
 pub(in crate::testing) async fn extend_never_creates_a_lock_again(cx: &Context<'_>) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let ended = cx.take(&first, &key, cx.lease()).await?;
+    // The granting side's lease ends later, by the drift: the holder has given it up already.
+    first.clock().sleep_until(ended.deadline().unwrap_or_default()).await;
+    refused!(first.extend(&ended, LONG).await, Error::Expired, "extend after the local deadline");
     cx.outlive(cx.lease()).await;
     refused!(first.extend(&ended, LONG).await, Error::Expired, "extend after expiry, key free");
     let next = cx.take(&second, &key, LONG).await?;
