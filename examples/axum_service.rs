@@ -17,14 +17,14 @@ struct App(Locker, Arc<Mutex<u64>>);
 
 async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusCode> {
     let options = LockOptions::default().max_wait(Duration::from_secs(2));
-    let request = locker.lock_with("orders/42", options);
-    let added = request.auto_extend(Duration::from_secs(60)).run(|_lock| async {
+    let request = locker.lock_with("orders/42", options).auto_extend(Duration::from_secs(60));
+    let add = |_lock| async {
         let value = *database.lock().await;
         tokio::time::sleep(Duration::from_millis(10)).await; // other work of the transaction
         *database.lock().await = value + 1; // a real one checks `_lock.fencing_token()`
         (value + 1).to_string()
-    });
-    match added.await {
+    };
+    match request.run(add).await {
         Ok(value) | Err(SectionError::NotUnlocked { output: value, .. }) => Ok(value),
         Err(SectionError::NotLocked(Error::TimedOut(_))) => Err(StatusCode::CONFLICT),
         Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE), // not locked, or lost while it worked
@@ -37,13 +37,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = App(gaggle::open(&url).await?, Arc::default());
     let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
+    let address = listener.local_addr()?.to_string();
     // A service waits for `tokio::signal::ctrl_c()`; this one ends after its own requests.
     let (stop, stopped) = oneshot::channel::<()>();
     let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
     let server = tokio::spawn(server.into_future());
 
-    for request in [0; 8].map(|_| tokio::spawn(request(address.to_string()))) {
+    for request in [0; 8].map(|_| tokio::spawn(request(address.clone()))) {
         request.await??;
     }
     println!("8 requests, the value is {}", app.1.lock().await);

@@ -91,7 +91,7 @@ async fn repeated_lock_does_not_shorten_the_wait() {
         scripts.lock(2, 60_000, again, false).await;
         tokio::time::sleep(ms(50)).await;
         scripts.unlock(1, false).await;
-        let found = scripts.run(POLL, 1, &["1", &hex(2)]).await;
+        let found = scripts.run(POLL, 1, &[&hex(2)]).await;
         let granted = found.contains(&"granted".to_owned());
         assert_eq!(granted, waits, "{first} ms, then {again} ms: {found:?}");
     }
@@ -159,6 +159,19 @@ async fn requesters_nonce_memory_applies() {
     }
 }
 
+/// Contract, rule 6: a copy of the LOCK may still arrive, and the grant came from the queue.
+#[tokio::test]
+async fn unlock_of_another_remembers_for_the_requester() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 50_000, -1, false).await;
+    scripts.unlock(1, false).await;
+    scripts.memory = 1_000;
+    scripts.unlock(2, true).await;
+    let left = scripts.remembered_for().await;
+    assert!(left > NONCE_MEMORY - 1_000, "{left} ms");
+}
+
 /// Sets the last activity of the processes, in milliseconds ago; the latest is in "#r".
 async fn set_last_activity(scripts: &Scripts, ago: &[(u8, u64)]) {
     let now: Vec<u64> = scripts.server.command(&["TIME"]).await;
@@ -186,9 +199,9 @@ async fn silence_of_all_processes_skips_no_waiter() {
     let try_now = scripts.lock_as(4, 4, 60_000, 0, false).await;
     assert_eq!(try_now[1..], ["held"], "those before it may live");
     // The second is heard first.
-    let found = scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    let found = scripts.run(POLL, 3, &[&hex(3)]).await;
     assert_eq!((found.len(), scripts.holder().await), (2, None), "{found:?}");
-    let found = scripts.run(POLL, 2, &["1", &hex(2)]).await;
+    let found = scripts.run(POLL, 2, &[&hex(2)]).await;
     assert_eq!(scripts.holder().await, Some(hex(2)), "{found:?}");
     assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 1);
 }
@@ -213,11 +226,11 @@ async fn process_silent_after_a_standstill_is_skipped() {
     scripts.lock_as(3, 3, 60_000, -1, false).await;
     set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
     scripts.unlock(1, false).await;
-    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    scripts.run(POLL, 3, &[&hex(3)]).await;
     tokio::time::sleep(ms(1_000)).await;
-    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    scripts.run(POLL, 3, &[&hex(3)]).await;
     assert_eq!(scripts.holder().await, None, "it may still be heard");
     tokio::time::sleep(ms(700)).await;
-    scripts.run(POLL, 3, &["1", &hex(3)]).await;
+    scripts.run(POLL, 3, &[&hex(3)]).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
 }

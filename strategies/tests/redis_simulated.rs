@@ -80,7 +80,7 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
             let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
             ("extend", nonce, vec![hex(nonce), ms.to_string(), token])
         }
-        Step::Poll { nonce } => ("poll", nonce, vec!["1".into(), hex(nonce)]),
+        Step::Poll { nonce } => ("poll", nonce, vec![hex(nonce)]),
         Step::Inspect { nonce } => ("inspect", nonce, Vec::new()),
         Step::Expire { nonce } => {
             let mut del = redis::cmd("DEL");

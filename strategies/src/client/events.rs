@@ -170,6 +170,7 @@ impl Core {
         let (of, is_check) = match of {
             Subject::Check(nonce) => {
                 if fate == Fate::Refused
+                    && !cause.is_permanent()
                     && let Some(held) = self.held.get(nonce)
                 {
                     self.hold_checks.push(held.lock(nonce));
@@ -194,7 +195,7 @@ impl Core {
         // A check that arrived twice has no effect.
         let fate = if is_check { Fate::Refused } else { fate };
         let failures = request.attempts.failed(fate, cause.clone());
-        if is_check || (request.repeats_after(fate) && !cause.is_permanent()) {
+        if (is_check || request.repeats_after(fate)) && !cause.is_permanent() {
             self.requests.schedule(of, now.after(back_off(&mut self.draws, failures)));
         } else {
             self.end(now, of, |request| Reply::Failed(request.failure(cause)));
@@ -230,6 +231,8 @@ impl Core {
         if planted!(SnapshotLosesHeld) {
             return self.lose_holds();
         }
+        // Those that are to be repeated are among them.
+        self.hold_checks.retain(|lock| self.held.get(lock.nonce()).is_none());
         self.hold_checks.extend(self.held.iter().map(|(nonce, held)| held.lock(nonce)));
         self.hold_checks_at = now;
     }

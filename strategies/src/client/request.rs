@@ -203,6 +203,10 @@ impl Request {
         } else {
             match cause {
                 Some(cause) => cause.to_error(),
+                None if down.is_none() => {
+                    let what = "the request was not sent in time, this process was busy";
+                    Cause::new(UnavailableKind::Unreachable, what).to_error()
+                }
                 None if profile.capabilities.waits_for_leader => Error::no_quorum(),
                 None => Cause::new(UnavailableKind::Unreachable, "not connected").to_error(),
             }

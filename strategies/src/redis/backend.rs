@@ -180,7 +180,7 @@ impl Backend {
                 events.push(Event::Scanned { id: *id, keys: keys.collect(), next });
             }
             Request::Poll(poll) => {
-                let found = self.learn(protocol::found(value, &poll.nonces)?, events);
+                let found = self.learn(protocol::found(value, poll.checks.len())?, events);
                 self.waiters.polled(poll, &found, events);
             }
             Request::Mark => self.unreported.marked(),

@@ -10,12 +10,11 @@ use crate::Nonce;
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let published = protocol::published(bytes).is_some() || protocol::forced(bytes).is_some();
     let Ok(value) = redis::parse_redis_value(bytes) else { return u32::from(published) };
-    let groups = [vec![Nonce::from_u128(1), Nonce::from_u128(2)]];
     let taken = [
         published,
         protocol::locked(value.clone()).is_ok(),
         protocol::held(value.clone()).is_ok(),
-        protocol::found(value.clone(), &groups).is_ok(),
+        protocol::found(value.clone(), 2).is_ok(),
         protocol::time(&value).is_some(),
         protocol::master(value.clone()).is_some(),
         protocol::scanned(value.clone()).is_ok(),
@@ -23,4 +22,31 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
         protocol::inspected(value).is_ok(),
     ];
     taken.into_iter().map(u32::from).sum()
+}
+
+/// Publications, and replies of each script.
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    let nonce = Nonce::from_u128(0xaa);
+    let grant = format!("{nonce} 7 8 9 5000");
+    let held = format!("5 held\n{grant}");
+    let examples = [
+        format!("1 {grant}"),
+        protocol::forced_payload(nonce, 7, "k", "host, pid 1"),
+        "+5 granted 7\r\n".into(),
+        "+5 again 7 5000\r\n".into(),
+        format!("${}\r\n{held}\r\n", held.len()),
+        format!("*2\r\n+9 50\r\n+1 granted {grant}\r\n"),
+        format!("*4\r\n+9\r\n+{nonce} - 5 1 1 42 host +label\r\n:700\r\n:2\r\n"),
+    ];
+    examples.map(String::into_bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_example_is_taken() {
+        for example in super::examples() {
+            assert!(super::feed(&example) > 0, "{}", String::from_utf8_lossy(&example));
+        }
+    }
 }

@@ -5,7 +5,7 @@
 local call = redis.call
 -- include clock
 -- include hand_off
-local at, own, value = 3, '', call('GET', KEYS[3])
+local own, value = '', call('GET', KEYS[3])
 -- include settle
 if not value then
   return {stamp .. own, false}

@@ -82,25 +82,14 @@ impl Names {
         (bucket.parse() == Ok(self::bucket(key))).then_some(key)
     }
 
-    /// Adds the names that a script needs for these keys of one bucket, and their number.
-    pub(super) fn add<'a>(
-        &self,
-        cmd: &mut Cmd,
-        bucket: usize,
-        keys: impl ExactSizeIterator<Item = &'a str>,
-    ) {
-        let names = &self.buckets[bucket];
-        cmd.arg(2 + 4 * keys.len()).arg(&names.tokens).arg(&names.nonces);
-        let mut name = Vec::with_capacity(names.prefix.len() + 64);
-        for key in keys {
-            name.clear();
-            name.extend_from_slice(names.prefix.as_bytes());
-            name.extend_from_slice(b"?:");
-            name.extend_from_slice(key.as_bytes());
-            for part in *b"lfag" {
-                name[names.prefix.len()] = part;
-                cmd.arg(name.as_slice());
-            }
+    /// Adds the names that a script needs for a key, and their number.
+    pub(super) fn add(&self, cmd: &mut Cmd, key: &str) {
+        let names = &self.buckets[bucket(key)];
+        cmd.arg(6).arg(&names.tokens).arg(&names.nonces);
+        let mut name = format!("{}?:{key}", names.prefix).into_bytes();
+        for part in *b"lfag" {
+            name[names.prefix.len()] = part;
+            cmd.arg(name.as_slice());
         }
     }
 }
@@ -123,7 +112,7 @@ mod tests {
 
     fn names_in(names: &Names, key: &str) -> Vec<String> {
         let mut cmd = Cmd::new();
-        names.add(&mut cmd, bucket(key), [key].into_iter());
+        names.add(&mut cmd, key);
         let args = cmd.args_iter().map(|arg| match arg {
             Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
             _ => panic!("no cursor here"),

@@ -22,7 +22,7 @@ if now > tonumber(ARGV[3]) then
   return stamp .. ' stale'
 end
 
-local at, nonce, duration, wait, copies, owner = 3, unpack(ARGV, 4, 8)
+local nonce, duration, wait, copies, owner = unpack(ARGV, 4, 8)
 local value = call('GET', KEYS[3])
 -- The fast path: a key that is free, with no waiters, and no nonces remembered.
 if not value and copies == '-' and call('EXISTS', KEYS[4], KEYS[6], KEYS[2]) == 0 then

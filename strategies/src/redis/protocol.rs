@@ -110,32 +110,25 @@ pub(super) fn held(value: Value) -> Read<Reply<bool>> {
     })
 }
 
-/// Reads the reply to a POLL of these nonces, grouped by key: what each is, in their order.
-pub(super) fn found(value: Value, groups: &[Vec<Nonce>]) -> Read<Reply<Vec<Found>>> {
-    let mut rest = array(Some(value))?.into_iter();
-    let Reply { now, grants, .. } = read(rest.next(), |_| Ok(()))?;
-    let mut all = Vec::with_capacity(groups.iter().map(Vec::len).sum());
-    for nonces in groups {
-        let mut parts = array(rest.next())?.into_iter();
-        let remaining = millis(number(parts.next())?);
-        let first = all.len();
-        all.resize(first + nonces.len(), Found::Waiting { remaining });
-        for part in parts {
-            let text = bytes(Some(part))?;
-            let mut part = words(&text);
-            let place = usize::try_from(field(&mut part)?).ok();
-            let place =
-                place.and_then(|place| place.checked_sub(1)).filter(|at| *at < nonces.len());
-            let at = place.ok_or("unknown waiter in reply to POLL")?;
-            all[first + at] = match part.next() {
-                Some(b"spent") => Found::Ended,
-                Some(b"unknown") => Found::Unknown,
-                Some(b"granted") => Found::Holds(Grant::read(&mut part)?),
-                _ => return Err("unknown reply to POLL"),
-            };
-        }
+/// Reads the reply to a POLL: what each of `count` nonces is, in their order.
+pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<Found>>> {
+    let mut parts = array(Some(value))?.into_iter();
+    let Reply { now, grants, result } = read(parts.next(), |words| field(words).map(millis))?;
+    let mut found = vec![Found::Waiting { remaining: result }; count];
+    for part in parts {
+        let text = bytes(Some(part))?;
+        let mut words = words(&text);
+        let number = usize::try_from(field(&mut words)?).ok();
+        let at = number.and_then(|number| number.checked_sub(1));
+        let entry = at.and_then(|at| found.get_mut(at)).ok_or("unknown waiter in reply to POLL")?;
+        *entry = match words.next() {
+            Some(b"spent") => Found::Ended,
+            Some(b"unknown") => Found::Unknown,
+            Some(b"granted") => Found::Holds(Grant::read(&mut words)?),
+            _ => return Err("unknown reply to POLL"),
+        };
     }
-    Ok(Reply { now, grants, result: all })
+    Ok(Reply { now, grants, result: found })
 }
 
 /// Reads the reply to an INSPECT: who holds the key.

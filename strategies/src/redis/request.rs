@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::{Cmd, RedisWrite as _};
 
 use super::{
-    keys::{self, Names},
+    keys::Names,
     options::RedisOptions,
     protocol,
     script::{self, Script},
@@ -43,7 +43,7 @@ impl Request {
         match self {
             Self::Command(command) => push(command.subject()),
             Self::Poll(poll) => {
-                poll.nonces.iter().flatten().for_each(|nonce| push(Subject::Check(*nonce)));
+                poll.checks.iter().for_each(|check| push(Subject::Check(check.nonce)));
             }
             Self::Ping | Self::Mark | Self::Wait => {}
         }
@@ -52,21 +52,26 @@ impl Request {
     /// Its key in an error: ` for "orders/42"`, or nothing.
     pub(super) fn for_key(&self) -> String {
         match self {
-            Self::Command(command) => command.key().map(|key| format!(" for {key:?}")),
+            Self::Command(command) => command.key(),
+            Self::Poll(poll) => Some(&poll.key),
             _ => None,
         }
-        .unwrap_or_default()
+        .map_or_else(String::new, |key| format!(" for {key:?}"))
     }
 }
 
-/// Checks of one bucket that leave in one script.
+/// Checks of one key that leave in one script.
 #[derive(Clone, Debug)]
 pub(super) struct Poll {
-    pub(super) keys: Vec<Arc<str>>,
-    /// The nonces of each key.
-    pub(super) nonces: Vec<Vec<Nonce>>,
-    /// For each nonce in turn the token that it is believed to hold the key with, if it is.
-    pub(super) holds: Vec<Option<u64>>,
+    pub(super) key: Arc<str>,
+    pub(super) checks: Vec<Check>,
+}
+
+/// A check of a waiter, or of a hold with this token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Check {
+    pub(super) nonce: Nonce,
+    pub(super) holds: Option<u64>,
 }
 
 /// Encodes requests.
@@ -127,7 +132,7 @@ impl Encoder {
         let mut cmd = Cmd::with_capacity(20, 512);
         match request {
             Request::Command(Command::Lock { nonce, key, lease, until, owner, copies }) => {
-                self.begin(&mut cmd, &script::LOCK, [&**key].into_iter());
+                self.begin(&mut cmd, &script::LOCK, key);
                 // When the server's time is later, it refuses the LOCK as too old.
                 cmd.write_arg_fmt(seen.saturating_add(self.nonce_memory_us));
                 cmd.write_arg_fmt(nonce);
@@ -145,7 +150,7 @@ impl Encoder {
                 }
             }
             Request::Command(Command::Unlock { nonce, key, copies, forced, .. }) => {
-                self.begin(&mut cmd, &script::UNLOCK, [&**key].into_iter());
+                self.begin(&mut cmd, &script::UNLOCK, key);
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(flag(*copies));
                 if let Some((token, note)) = forced {
@@ -154,12 +159,12 @@ impl Encoder {
                 }
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
-                self.begin(&mut cmd, &script::EXTEND, [&**key].into_iter());
+                self.begin(&mut cmd, &script::EXTEND, key);
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(whole_ms(*lease)).arg(*token);
             }
             Request::Command(Command::Inspect { key, .. }) => {
-                self.begin(&mut cmd, &script::INSPECT, [&**key].into_iter());
+                self.begin(&mut cmd, &script::INSPECT, key);
             }
             Request::Command(Command::Scan { after, prefix, limit, .. }) => {
                 cmd.arg("SCAN").arg(after.as_deref().unwrap_or("0"));
@@ -169,12 +174,8 @@ impl Encoder {
                 unreachable!("checks leave as polls")
             }
             Request::Poll(poll) => {
-                let keys = poll.keys.iter().map(|key| &**key);
-                self.begin(&mut cmd, &script::POLL, keys);
-                for nonces in &poll.nonces {
-                    cmd.arg(nonces.len());
-                    nonces.iter().for_each(|nonce| cmd.write_arg_fmt(nonce));
-                }
+                self.begin(&mut cmd, &script::POLL, &poll.key);
+                poll.checks.iter().for_each(|check| cmd.write_arg_fmt(check.nonce));
             }
             Request::Mark => _ = cmd.arg("SET").arg(self.names.mark()).arg("").arg("PX").arg(1000),
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
@@ -193,15 +194,9 @@ impl Encoder {
     }
 
     /// Adds the common arguments of all scripts: name, keys, process and options.
-    fn begin<'a>(
-        &self,
-        cmd: &mut Cmd,
-        script: &Script,
-        mut keys: impl ExactSizeIterator<Item = &'a str> + Clone,
-    ) {
+    fn begin(&self, cmd: &mut Cmd, script: &Script, key: &str) {
         cmd.arg("EVALSHA").arg(script.hash());
-        let bucket = keys::bucket(keys.clone().next().unwrap_or_default());
-        self.names.add(cmd, bucket, keys.by_ref());
+        self.names.add(cmd, key);
         cmd.arg(&self.process).arg(&self.settings);
     }
 }

@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
--- KEYS[n] to KEYS[n+3]  of each key of the request, n = 3, 7, ...:
+-- KEYS[3] to KEYS[6]  of the key of the request:
 --   lock   "nonce flag token enqueued granted owner"; its expiry is the lease
 --   queue  sorted set, nonce -> position
 --   asked  hash of the waiters:
@@ -45,7 +45,7 @@ end
 --- grant_of: takes value; sets token, enqueued, granted
 local token, enqueued, granted = string.match(value, '^%x+ %S (%d+) (%d+) (%d+) ')
 
---- grant: takes at, nonce, flag, enqueued, duration, owner; sets token, value
+--- grant: takes nonce, flag, enqueued, duration, owner; sets token, value
 local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
 if last >= now then
   token = string.format('%.0f', last + 1)
@@ -53,13 +53,13 @@ if last >= now then
 end
 local value =
   nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
-call('SET', KEYS[at], value, 'PX', duration)
+call('SET', KEYS[3], value, 'PX', duration)
 
---- flag_copies: takes at, value
-call('SET', KEYS[at], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
+--- flag_copies: takes value
+call('SET', KEYS[3], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
 
---- remaining: takes at; sets left, how long the lease still lasts (ms)
-local left = call('PTTL', KEYS[at])
+--- remaining: sets left, how long the lease still lasts (ms)
+local left = call('PTTL', KEYS[3])
 if left < 0 then
   -- No script of ours sets a lease without end: count it as an hour.
   left = left == -1 and 3600000 or 0
@@ -93,31 +93,31 @@ end
 --- times: sets memory, waiter_ttl
 local memory, waiter_ttl = string.match(ARGV[2], '^(%d+) (%d+)')
 
---- refresh: a sign of life of the calling process; takes at, waiter_ttl, alive, the last one
+--- refresh: a sign of life of the calling process; takes waiter_ttl, alive, the last one
 -- It is renewed where it is older than a sixteenth of waiter_ttl: so much longer each one counts. A
 -- queue without any expires.
 if not alive or tonumber(alive) < now_ms + waiter_ttl then
   -- Never sooner: a process with a longer waiter_ttl may wait here as well.
-  for part = at + 1, at + 2 do
+  for part = 4, 5 do
     if call('PEXPIRE', KEYS[part], 4 * waiter_ttl, 'NX') == 0 then
       call('PEXPIRE', KEYS[part], 4 * waiter_ttl, 'GT')
     end
   end
-  local record = call('HGET', KEYS[at + 2], '#r')
+  local record = call('HGET', KEYS[5], '#r')
   -- include heard
-  call('HSET', KEYS[at + 2], '@' .. ARGV[1], now_ms + math.floor(waiter_ttl * 17 / 16),
+  call('HSET', KEYS[5], '@' .. ARGV[1], now_ms + math.floor(waiter_ttl * 17 / 16),
     '#r', string.format('%.0f %.0f %.0f', now_ms, since, grace))
 end
 
 --- hand_off: a function
--- Grants the key at `at`, which has no holder or loses it in this script, to the first live waiter.
+-- Grants the key, which has no holder or loses it in this script, to the first live waiter.
 -- Dead waiters before it are dropped, at most 1,000 in one script, so that no script blocks the
 -- server for long. `head` is the first two waiters, if they were read already.
 -- Returns the lock's new value and, for a waiter of the calling process, a line for the reply;
 -- other processes are notified on their topics. Or false and, if waiters are left, when to try
 -- again (ms): zero behind dead waiters, more if the head is silent and may be alive.
-local function hand_off(at, head)
-  local queue, asked, process = KEYS[at + 1], KEYS[at + 2], ARGV[1]
+local function hand_off(head)
+  local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   for _ = 1, 1000 do
     head = head or call('ZRANGE', queue, 0, 1)
     local nonce, behind = head[1], head[2]
@@ -150,11 +150,11 @@ local function hand_off(at, head)
       -- include grant
       local kept = duration + memory
       if flag == 'q' then
-        call('SET', KEYS[at + 3], nonce, 'PX', kept)
+        call('SET', KEYS[6], nonce, 'PX', kept)
       else
         local till = now_ms + 1 + kept
         -- include remember
-        call('DEL', KEYS[at + 3])
+        call('DEL', KEYS[6])
       end
       local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
       if asker == process then
@@ -169,19 +169,19 @@ local function hand_off(at, head)
   return false, 0
 end
 
---- settle: takes at, value, own (the grants so far); sets value, own, rest
+--- settle: takes value, own; sets value, own, rest
 -- If the lease has expired, remembers a holder that came from the queue, and grants the key to the
 -- next waiter.
 local rest
-if not value and call('EXISTS', KEYS[at + 1], KEYS[at + 3]) > 0 then
-  local nonce = call('GET', KEYS[at + 3])
+if not value and call('EXISTS', KEYS[4], KEYS[6]) > 0 then
+  local nonce = call('GET', KEYS[6])
   if nonce then
-    local till = now_ms + 1 + call('PTTL', KEYS[at + 3])
+    local till = now_ms + 1 + call('PTTL', KEYS[6])
     -- include remember
-    call('DEL', KEYS[at + 3])
+    call('DEL', KEYS[6])
   end
-  value, rest = hand_off(at)
+  value, rest = hand_off()
   if value then
-    own, rest = own .. (rest or ''), nil
+    own, rest = rest or '', nil
   end
 end

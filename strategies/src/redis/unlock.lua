@@ -9,7 +9,7 @@
 -- Replies held, waited or gone: what the nonce was. Where it reads no clock it replies 0 for now.
 
 local call = redis.call
-local at, nonce, copies = 3, ARGV[3], ARGV[4]
+local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
 -- include read
 local holds = holder == nonce
@@ -34,9 +34,10 @@ if holds then
   if remembers then
     -- As long as the process of its LOCK asked for.
     -- include remaining
-    longest = (call('ZSCORE', KEYS[2], nonce) or 0) - now_ms - 1 - left
+    longest = (flag == 'q' and call('PTTL', KEYS[6])
+      or (call('ZSCORE', KEYS[2], nonce) or 0) - now_ms - 1) - left
   end
-  local next, grant = hand_off(at, head)
+  local next, grant = hand_off(head)
   if not next then
     call('DEL', KEYS[3], KEYS[6])
   else

@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use super::{
-    keys,
     protocol::{Found, Grant, Locked},
-    request::Poll,
+    request::{Check, Poll},
 };
 use crate::{
     Nonce,
@@ -24,8 +23,8 @@ const CHECK_AFTER: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Waiters {
     by_nonce: BTreeMap<Nonce, Waiter>,
-    /// Checks that were submitted and not sent yet.
-    checks: Vec<Check>,
+    /// Checks of each key that were submitted and not sent yet.
+    checks: BTreeMap<Arc<str>, Vec<Check>>,
     check_max: Duration,
     draws: Ids,
 }
@@ -36,18 +35,10 @@ struct Waiter {
     lease: Duration,
 }
 
-#[derive(Debug)]
-struct Check {
-    bucket: usize,
-    key: Arc<str>,
-    nonce: Nonce,
-    holds: Option<u64>,
-}
-
 impl Waiters {
     pub(super) fn new(waiter_ttl: Duration, draws: Ids) -> Self {
         let check_max = CHECK_MAX.min(waiter_ttl / 3);
-        Self { by_nonce: BTreeMap::new(), checks: Vec::new(), check_max, draws }
+        Self { by_nonce: BTreeMap::new(), checks: BTreeMap::new(), check_max, draws }
     }
 
     pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
@@ -118,28 +109,29 @@ impl Waiters {
 
     /// Checks a waiter, or a hold with this token, with the next polls.
     pub(super) fn check(&mut self, key: Arc<str>, nonce: Nonce, holds: Option<u64>) {
-        self.checks.push(Check { bucket: keys::bucket(&key), key, nonce, holds });
+        self.checks.entry(key).or_default().push(Check { nonce, holds });
     }
 
-    /// All checks that were submitted, in as few scripts as the buckets allow. Those of one key
-    /// keep their order, in which waiters that Redis has lost queue again.
+    /// All checks that were submitted, a script or more for each key: an error that a key causes
+    /// is of its own waiters. They keep their order, in which waiters that Redis has lost queue
+    /// again.
     pub(super) fn polls(&mut self) -> Vec<Poll> {
-        let mut checks = mem::take(&mut self.checks);
-        checks.sort_by(|a, b| (a.bucket, &a.key).cmp(&(b.bucket, &b.key)));
-        let buckets = checks.chunk_by(|a, b| a.bucket == b.bucket);
-        buckets.flat_map(|bucket| bucket.chunks(NONCES_PER_POLL)).map(poll_of).collect()
+        let mut polls = Vec::new();
+        for (key, checks) in mem::take(&mut self.checks) {
+            let parts = checks.chunks(NONCES_PER_POLL);
+            polls.extend(parts.map(|part| Poll { key: key.clone(), checks: part.to_vec() }));
+        }
+        polls
     }
 
     /// Takes the findings of a poll.
     pub(super) fn polled(&mut self, poll: &Poll, found: &[Found], events: &mut Vec<Event>) {
         let mut forgotten = 0;
-        let keys = poll.keys.iter().zip(&poll.nonces);
-        let nonces = keys.flat_map(|(key, nonces)| nonces.iter().map(move |nonce| (key, *nonce)));
-        for (((key, nonce), holds), found) in nonces.zip(&poll.holds).zip(found) {
-            let event = match (*holds, *found) {
+        for (&Check { nonce, holds }, found) in poll.checks.iter().zip(found) {
+            let event = match (holds, *found) {
                 (Some(token), Found::Holds(grant)) if grant.token == token => None,
                 (Some(token), _) => {
-                    Some(Event::Lost { nonce, key: key.clone(), token, forced: None })
+                    Some(Event::Lost { nonce, key: poll.key.clone(), token, forced: None })
                 }
                 (None, Found::Holds(grant)) => self.granted(grant),
                 (None, Found::Waiting { remaining }) => self.queued(nonce, remaining),
@@ -160,14 +152,6 @@ impl Waiters {
     }
 }
 
-/// One script for checks of one bucket, sorted by key.
-fn poll_of(checks: &[Check]) -> Poll {
-    let nonces_of = |same: &[Check]| same.iter().map(|check| check.nonce).collect();
-    let keys = checks.chunk_by(|a, b| a.key == b.key);
-    let (keys, nonces) = keys.map(|same| (same[0].key.clone(), nonces_of(same))).unzip();
-    Poll { keys, nonces, holds: checks.iter().map(|check| check.holds).collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,29 +167,23 @@ mod tests {
     #[test]
     fn all_checks_leave_at_once_in_few_scripts() {
         let mut waiters = waiters();
-        // Four keys in turn, so that each has a part of its bucket.
         for number in 0..2_000 {
-            let key = format!("k{}", number % 4);
+            let key = format!("k{}", number % 3);
             waiters.check(key.as_str().into(), nonce(number), (number == 5).then_some(9));
         }
-        let polls = waiters.polls();
         let mut seen = BTreeMap::<Arc<str>, Vec<Nonce>>::new();
+        let polls = waiters.polls();
         for poll in &polls {
-            let bucket = keys::bucket(&poll.keys[0]);
-            assert!(poll.keys.iter().all(|key| keys::bucket(key) == bucket));
-            let nonces: Vec<_> = poll.nonces.iter().flatten().collect();
-            assert!(nonces.len() <= NONCES_PER_POLL && nonces.len() == poll.holds.len());
-            for (nonce, holds) in nonces.iter().zip(&poll.holds) {
-                assert_eq!(*holds, (nonce.as_u128() == 5).then_some(9));
-            }
-            for (key, nonces) in poll.keys.iter().zip(&poll.nonces) {
-                seen.entry(key.clone()).or_default().extend(nonces);
+            assert!(poll.checks.len() <= NONCES_PER_POLL);
+            for check in &poll.checks {
+                assert_eq!(check.holds, (check.nonce.as_u128() == 5).then_some(9));
+                seen.entry(poll.key.clone()).or_default().push(check.nonce);
             }
         }
-        assert!(polls.len() <= 4 + 2_000 / NONCES_PER_POLL, "{}", polls.len());
+        assert_eq!(polls.len(), 6, "two for each key");
         for (key, nonces) in seen {
             let first: usize = key[1..].parse().unwrap();
-            let all: Vec<_> = (first..2_000).step_by(4).map(nonce).collect();
+            let all: Vec<_> = (first..2_000).step_by(3).map(nonce).collect();
             assert_eq!(nonces, all, "{key}");
         }
         assert!(waiters.polls().is_empty());
@@ -241,11 +219,8 @@ mod tests {
     fn hold_without_its_token_is_lost() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
-        let poll = Poll {
-            keys: vec![key.clone()],
-            nonces: vec![vec![nonce(1), nonce(2)]],
-            holds: vec![Some(9), Some(9)],
-        };
+        let checks = [1, 2].map(|number| Check { nonce: nonce(number), holds: Some(9) });
+        let poll = Poll { key, checks: checks.to_vec() };
         let held = Found::Holds(Grant::example(nonce(1), 9));
         let other = Found::Holds(Grant::example(nonce(2), 10));
         for lost in [Found::Ended, Found::Unknown, Found::Waiting { remaining: secs(1) }, other] {
@@ -263,7 +238,7 @@ mod tests {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
         waiters.insert(nonce(1), key.clone(), secs(5));
-        let poll = Poll { keys: vec![key], nonces: vec![vec![nonce(1)]], holds: vec![None] };
+        let poll = Poll { key, checks: vec![Check { nonce: nonce(1), holds: None }] };
         let mut events = Vec::new();
         waiters.polled(&poll, &[Found::Unknown], &mut events);
         assert!(matches!(events[..], [Event::Forgotten { .. }]) && waiters.is_empty());

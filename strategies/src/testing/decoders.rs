@@ -10,55 +10,7 @@ pub fn examples() -> Vec<Vec<u8>> {
     let mut examples = crate::member::decoders::examples();
     examples.push(LockTable::new(TableConfig::default()).snapshot());
     examples.push(crate::member::decoders::example_table().snapshot());
-    let nonce = "000000000000000000000000000000aa";
-    let text = [
-        format!("1 3 {nonce} 9 100 200 5000"),
-        ":1
-"
-        .to_owned(),
-        format!(
-            "*3
-:9
-*1
-${}
-{nonce} 7 8 9 5000
-+held
-",
-            nonce.len() + 11
-        ),
-        "*3
-:9
-*0
-*3
-+again
-:7
-:5000
-"
-        .to_owned(),
-        "*3
-:9
-*0
-*2
-:50
-*5
-:1
-+granted
-:7
-:8
-:9
-"
-        .to_owned(),
-        format!(
-            "*5
-:1
-*0
-+{nonce} - 5 1 1 42 host +label
-:700
-:2
-"
-        ),
-    ];
-    examples.extend(text.map(String::into_bytes));
+    examples.extend(crate::redis::decoders::examples());
     examples
 }
 

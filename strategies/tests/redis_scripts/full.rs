@@ -114,7 +114,7 @@ async fn full_memory_refuses_whole_scripts() {
                         LOCK => &[NEVER, nonce, "60000", "-1", copies, "1 host -"],
                         UNLOCK => &[nonce, copies],
                         EXTEND => &[nonce, "90000", token.unwrap_or("0")],
-                        POLL => &["1", nonce],
+                        POLL => &[nonce],
                         _ => &[],
                     };
                     let ran = scripts.try_run(verb, 1, arguments).await;

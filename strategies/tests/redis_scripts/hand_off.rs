@@ -78,11 +78,11 @@ async fn poll_returns_the_granted_lease() {
         assert_eq!(found[2..8], ["1", "granted", &*hex(2), &*words[2], &*words[3], &*words[4]]);
         found[8].parse::<i64>().unwrap()
     };
-    let granted = lease(scripts.run(POLL, 2, &["1", &hex(2)]).await);
+    let granted = lease(scripts.run(POLL, 2, &[&hex(2)]).await);
     // The server reads its clock twice, and may be suspended between.
     assert!((20_000..21_000).contains(&granted), "{granted}");
     scripts.extend(2, 2, 50_000).await;
-    let longer = lease(scripts.run(POLL, 2, &["1", &hex(2)]).await);
+    let longer = lease(scripts.run(POLL, 2, &[&hex(2)]).await);
     assert!((50_000..51_000).contains(&longer), "to its present end: {longer}");
 }
 
@@ -95,6 +95,6 @@ async fn unlock_needs_no_right_to_publish() {
     let _: Value = scripts.server.command(&["ACL", "SETUSER", "default", "-publish"]).await;
     let reply = scripts.unlock(1, false).await;
     assert_eq!(reply[1..], ["held"]);
-    let found = scripts.run(POLL, 2, &["1", &hex(2)]).await;
+    let found = scripts.run(POLL, 2, &[&hex(2)]).await;
     assert_eq!(found[3], "granted");
 }

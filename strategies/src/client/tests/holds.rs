@@ -150,6 +150,41 @@ fn refused_check_of_a_hold_is_repeated() {
     assert!(is_check(repeated));
 }
 
+/// Contract, Outcomes: a retry does not help.
+#[test]
+fn permanently_refused_check_ends_its_waiter() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    let cause = Cause::new(UnavailableKind::Misconfigured, "no rights");
+    let (of, fate) = (Subject::Check(nonce(1)), Fate::Refused);
+    core.handle(at(1_001), Event::Failed { of, fate, cause: cause.clone() });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(outputs[..], [Output::Reply { reply: Reply::Failed(_), .. }]), "{outputs:?}");
+    assert!(matches!(sent(&mut core, 1_001)[..], [Command::Unlock { .. }]), "it is withdrawn");
+
+    let mut core = self::core(false);
+    take(&mut core, 2_000);
+    core.handle(at(2_001), Event::Up { memory: Memory::Perhaps });
+    sent(&mut core, 2_001);
+    core.handle(at(2_002), Event::Failed { of, fate, cause });
+    assert!(sent(&mut core, 3_000).is_empty(), "the check of a hold is not repeated");
+}
+
+#[test]
+fn refused_checks_do_not_multiply_on_reconnects() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    for connection in 1..9 {
+        core.handle(at(connection), Event::Up { memory: Memory::Perhaps });
+        let checks = sent(&mut core, connection);
+        assert!(matches!(checks[..], [Command::CheckHold { .. }]), "{checks:?}");
+        core.handle(at(connection), failed(Subject::Check(nonce(1)), Fate::Refused));
+    }
+}
+
 #[test]
 fn new_granting_side_voids_holds_and_restarts_waits() {
     let mut core = core(true);

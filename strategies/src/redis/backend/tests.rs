@@ -405,9 +405,6 @@ fn checks_of_one_turn_leave_together() {
         lab.submit(Command::CheckWaiter { nonce: nonce(number), key: key.into() });
     }
     lab.turn();
-    // In the turn after which it sleeps, one script for each bucket that has a key.
-    let commands = lab.commands();
-    let buckets = (0..20).map(|key| super::super::keys::bucket(&format!("k{key}")));
-    let buckets: std::collections::BTreeSet<_> = buckets.collect();
-    assert_eq!(commands.len(), buckets.len());
+    // In the turn after which it sleeps, one script for each key.
+    assert_eq!(lab.commands().len(), 20);
 }

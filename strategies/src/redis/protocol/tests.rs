@@ -80,23 +80,20 @@ fn every_reply_to_unlock_is_read() {
 
 #[test]
 fn poll_replies_follow_their_nonces() {
-    let groups = [vec![nonce(1), nonce(2), nonce(3)], vec![nonce(4), nonce(5)]];
-    let reply = long(&[
-        array(&[Value::Int(700), text("3 unknown"), text("1 spent")]),
-        array(&[Value::Int(0), text(&format!("2 granted {}", words(5)))]),
-    ]);
-    let waiting = |ms| Found::Waiting { remaining: Duration::from_millis(ms) };
-    assert_eq!(
-        found(reply, &groups).unwrap().result,
-        [Found::Ended, waiting(700), Found::Unknown, waiting(0), Found::Holds(grant(5))]
-    );
-    // Positions that were not asked after, and an unknown word.
-    for wrong in ["0 spent", "4 spent", "1 other"] {
-        let reply = long(&[array(&[Value::Int(700), text(wrong)]), array(&[Value::Int(0)])]);
-        found(reply, &groups).unwrap_err();
+    let poll = |entries: &[&str]| {
+        let entries = entries.iter().map(|entry| text(entry));
+        Value::Array([line("700")].into_iter().chain(entries).collect())
+    };
+    let granted = format!("4 granted {}", words(4));
+    let reply = found(poll(&["3 unknown", "1 spent", &granted]), 4).unwrap();
+    let waiting = Found::Waiting { remaining: Duration::from_millis(700) };
+    assert_eq!(reply.result, [Found::Ended, waiting, Found::Unknown, Found::Holds(grant(4))]);
+    assert_eq!((reply.now, reply.grants), (5, vec![grant(7)]));
+    // Positions that were not asked after, an unknown word, and no lease.
+    for wrong in ["0 spent", "5 spent", "1 other", "1 granted", "spent"] {
+        found(poll(&[wrong]), 4).unwrap_err();
     }
-    // A group too few.
-    found(long(&[array(&[Value::Int(700)])]), &groups).unwrap_err();
+    found(array(&[line("")]), 4).unwrap_err();
 }
 
 #[test]
@@ -195,7 +192,7 @@ proptest! {
         let _ = scanned(value.clone());
         let _ = locked(value.clone());
         let _ = held(value.clone());
-        let _ = found(value.clone(), &[vec![nonce(1)], vec![nonce(2), nonce(3)]]);
+        let _ = found(value.clone(), 3);
         let _ = inspected(value.clone());
         let _ = time(&value);
         let _ = text_of(value);

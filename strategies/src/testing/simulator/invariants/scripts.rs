@@ -102,27 +102,24 @@ impl Invariants {
     ) {
         let now = ClusterTime(now_us / 1000);
         self.expire(now);
-        for names in run.keys[2..].chunks_exact(4) {
-            let lock = String::from_utf8_lossy(&names[0]);
-            let key: Arc<str> = lock.split_once(":l:").expect("the name of a lock").1.into();
-            let after = KeyView::read(server, now_us, names);
-            let before = self.scripts.keys.insert(key.clone(), after.clone()).unwrap_or_default();
-            let command = self.scripts.command(&key, now, run);
-            // A POLL is a sign of life before the key is granted to the next waiter, unless the
-            // queue has expired; a LOCK that waits is one after it.
-            if run.verb == Verb::Poll && before.queue_end.is_some_and(|end| now.0 <= end) {
-                self.scripts.note_life(&key, now, run);
-            }
-            let effects = self.scripts.effects(&key, now, (&before, &after), run);
-            if run.verb == Verb::Lock
-                && run.reply.as_ref().is_ok_and(|reply| word(reply) == "queued")
-            {
-                self.scripts.note_life(&key, now, run);
-                self.scripts.enqueued(now, run, &before);
-            }
-            let head = before.queue.first().copied();
-            self.ledger(now, &command, &effects, |_| head);
+        let names = &run.keys[2..];
+        let lock = String::from_utf8_lossy(&names[0]);
+        let key: Arc<str> = lock.split_once(":l:").expect("the name of a lock").1.into();
+        let after = KeyView::read(server, now_us, names);
+        let before = self.scripts.keys.insert(key.clone(), after.clone()).unwrap_or_default();
+        let command = self.scripts.command(&key, now, run);
+        // A POLL is a sign of life before the key is granted to the next waiter, unless the queue
+        // has expired; a LOCK that waits is one after it.
+        if run.verb == Verb::Poll && before.queue_end.is_some_and(|end| now.0 <= end) {
+            self.scripts.note_life(&key, now, run);
         }
+        let effects = self.scripts.effects(&key, now, (&before, &after), run);
+        if run.verb == Verb::Lock && run.reply.as_ref().is_ok_and(|reply| word(reply) == "queued") {
+            self.scripts.note_life(&key, now, run);
+            self.scripts.enqueued(now, run, &before);
+        }
+        let head = before.queue.first().copied();
+        self.ledger(now, &command, &effects, |_| head);
     }
 
     /// Leases end by the server's clock, whether a script sees it or not.
