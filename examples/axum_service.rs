@@ -11,8 +11,7 @@ use tokio::{
     sync::{Mutex, oneshot},
 };
 
-/// Cloned for each request. The mutex stands for a database with a value of order 42.
-#[derive(Clone)]
+#[derive(Clone)] // for each request; the mutex stands for a database
 struct App(Locker, Arc<Mutex<u64>>);
 
 async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusCode> {
@@ -38,11 +37,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
-    // A service waits for `tokio::signal::ctrl_c()`; this one ends after its own requests.
-    let (stop, stopped) = oneshot::channel::<()>();
+    let (stop, stopped) = oneshot::channel::<()>(); // a service waits for `ctrl_c()`
     let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
     let server = tokio::spawn(server.into_future());
-
     for request in [0; 8].map(|_| tokio::spawn(request(address.clone()))) {
         request.await??;
     }
@@ -50,7 +47,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     _ = stop.send(()); // first the handlers end, then the locks
     server.await??;
     app.0.close().await;
-    println!("closed");
     Ok(())
 }
 
