@@ -108,7 +108,6 @@ impl<B: Backend> Client<B> {
         let fresh = extended_deadline(None, now, call.lease, self.profile.drift);
         match self.extend_by(lock, call.lease, by).await {
             Ok(lock) if has_half_left(&lock, self.clock.now(), call.lease) => Ok(Some(lock)),
-            Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             _ if lasts(fresh, now, call.lease) => Ok(None),
             _ => Err(Error::TimedOut(None)),
         }
