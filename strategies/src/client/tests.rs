@@ -1,7 +1,12 @@
 //! Goal: every rule of the asking side holds, whatever the granting side reports.
 //! Method: single facts, event by event. The simulator runs random calls under faults.
 
+mod acquisitions;
+mod calls;
 mod holds;
+mod operators;
+mod scripted;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,0 +1,319 @@
+//! Goal: unlock, extend, inspect, release, watch and close of a handle follow the contract.
+//! Method: a handle and its driver in virtual time, and a scripted granting side.
+
+use std::any::Any;
+
+use tokio::{sync::oneshot, time::sleep};
+
+use super::{
+    scripted::{Script, Scripted, assemble, obliging, open, silent},
+    *,
+};
+use crate::{
+    Inspection, LockOptions,
+    client::{
+        backend::Failure,
+        handle::{Client, check_runtime},
+    },
+};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A lock of another process, on which this one relies until `deadline`.
+fn foreign(deadline: Option<u64>) -> Lock {
+    Lock::new("k", nonce(1), 41, deadline.map(at))
+}
+
+/// A granting side on which nothing is held.
+fn nothing_held(command: &Command) -> Vec<Event> {
+    vec![match command {
+        Command::Unlock { nonce, .. } => Event::Unlocked { nonce: *nonce, held: false },
+        Command::Extend { id, .. } => Event::Extended { id: *id, token: None },
+        _ => return obliging(command),
+    }]
+}
+
+async fn locked(client: &Client<Scripted>, script: &Script) -> Lock {
+    let lock = client.lock("k", &LockOptions::default().duration(LEASE)).await.unwrap();
+    script.sent();
+    lock
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_notifies_other_guards() {
+    let (client, _) = open(profile(false), obliging);
+    let lock = foreign(None);
+    let watch = client.watch(&lock);
+    assert!(!watch.is_lost());
+    client.unlock(&lock).await.unwrap();
+    assert!(watch.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_of_a_lost_lock_names_its_error() {
+    let (client, _) = open(profile(false), nothing_held);
+    sleep(ms(10)).await;
+    let unlock = async |deadline| client.unlock(&foreign(deadline)).await;
+    assert!(matches!(unlock(Some(11)).await, Err(Error::NotHolder)));
+    assert!(matches!(unlock(Some(10)).await, Err(Error::Expired)));
+    let (client, _) = open(profile(false), silent);
+    assert!(matches!(client.unlock(&foreign(None)).await, Err(Error::Unknown)));
+    assert_eq!(client.clock().now(), at(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_moves_the_deadline() {
+    let (client, script) = open(profile(false), obliging);
+    let lock = locked(&client, &script).await;
+    sleep(ms(1_000)).await;
+    let longer = client.extend(&lock, Duration::from_micros(20_000_700)).await.unwrap();
+    assert_eq!(longer.deadline(), Some(at(1_000 + 20_000 - 200 - 1)));
+    let adopted = client.extend(&foreign(None), LEASE).await.unwrap();
+    assert_eq!(adopted.deadline(), Some(at(1_000 + 10_000 - 100 - 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_of_an_expired_lock_sends_nothing() {
+    let (client, script) = open(profile(false), obliging);
+    sleep(ms(10)).await;
+    assert!(matches!(client.extend(&foreign(Some(10)), LEASE).await, Err(Error::Expired)));
+    assert!(script.sent().is_empty());
+    assert!(client.extend(&foreign(Some(11)), LEASE).await.is_ok());
+}
+
+/// No reply comes: the lock is known to be lost at its deadline, and may be held before.
+#[tokio::test(start_paused = true)]
+async fn extend_without_reply_ends_by_the_deadline() {
+    for (deadline, ends) in [(Some(500), 500), (Some(5_000), 1_000), (None, 1_000)] {
+        let (client, _) = open(profile(false), silent);
+        let outcome = client.extend(&foreign(deadline), LEASE).await;
+        assert_eq!(client.clock().now(), at(ends));
+        match outcome {
+            Err(Error::Expired) => assert_eq!(ends, 500),
+            Err(Error::Unknown) => assert_eq!(ends, 1_000),
+            other => panic!("{other:?}"),
+        }
+    }
+    // A refusal is no silence, whenever it comes.
+    let (client, _) = open(profile(false), nothing_held);
+    assert!(matches!(client.extend(&foreign(Some(500)), LEASE).await, Err(Error::NotHolder)));
+}
+
+/// The grant of an extension is lost in the turn that brings it.
+#[tokio::test(start_paused = true)]
+async fn extension_that_was_revoked_is_no_lock() {
+    let (client, script) = open(profile(false), |command| match command {
+        Command::Extend { nonce, key, token, .. } => {
+            let (nonce, key, token) = (*nonce, key.clone(), *token);
+            let lost = Event::Lost { nonce, key, token, forced: None };
+            obliging(command).into_iter().chain([lost]).collect()
+        }
+        _ => obliging(command),
+    });
+    let lock = locked(&client, &script).await;
+    assert!(matches!(client.extend(&lock, LEASE).await, Err(Error::NotHolder)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_inspection_gets_its_own_reply() {
+    let inspection = Inspection {
+        fencing_token: 41,
+        nonce: nonce(1),
+        owner: Owner::default(),
+        held_for: ms(1),
+        remaining: ms(2),
+        waiters: 3,
+    };
+    let found = inspection.clone();
+    let (client, _) = open(profile(false), move |command| {
+        let Command::Inspect { id, key } = command else { return obliging(command) };
+        vec![match &**key {
+            "held" => Event::Inspected { id: *id, found: Some(found.clone()) },
+            "free" => Event::Inspected { id: *id, found: None },
+            _ => {
+                let cause = Cause::new(UnavailableKind::Misconfigured, "no lock");
+                Event::Unreadable { id: *id, cause }
+            }
+        }]
+    });
+    let (held, free, foreign) =
+        tokio::join!(client.inspect("held"), client.inspect("free"), client.inspect("foreign"));
+    assert_eq!((held.unwrap(), free.unwrap()), (Some(inspection), None));
+    assert!(matches!(foreign, Err(Error::Unavailable { .. })));
+    let (client, _) = open(profile(false), silent);
+    assert!(matches!(client.inspect("k").await, Err(Error::TimedOut(_) | Error::Unknown)));
+    assert_eq!(client.clock().now(), at(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_arguments_send_nothing() {
+    let profile = Profile { lease_max: Some(ms(20_000)), ..profile(false) };
+    let (client, script) = open(profile, obliging);
+    let (lock, nameless) = (foreign(None), Lock::new("", nonce(1), 41, None));
+    assert!(matches!(client.unlock(&nameless).await, Err(Error::InvalidKey { .. })));
+    assert!(matches!(client.extend(&nameless, LEASE).await, Err(Error::InvalidKey { .. })));
+    assert!(matches!(client.inspect("").await, Err(Error::InvalidKey { .. })));
+    for duration in [ms(0), ms(20_001)] {
+        let error = client.extend(&lock, duration).await;
+        assert!(matches!(error, Err(Error::InvalidOptions { field: "duration", .. })));
+    }
+    let watch = client.watch(&nameless);
+    client.release(&nameless);
+    assert!(watch.is_lost());
+    sleep(ms(1)).await;
+    assert!(script.sent().is_empty());
+    assert!(client.extend(&lock, ms(20_000)).await.is_ok());
+}
+
+/// Until the deadline: what it would free later has ended by itself.
+#[tokio::test(start_paused = true)]
+async fn release_is_repeated_until_the_deadline() {
+    let (client, script) = open(profile(true), silent);
+    let lock = foreign(Some(2_000));
+    let watch = client.watch(&lock);
+    client.release(&lock);
+    assert!(watch.is_lost());
+    sleep(ms(1_999)).await;
+    let before = script.sent().len();
+    assert!(before > 3, "after 100, 200, 400 and 800 ms, then each second: {before}");
+    sleep(ms(10_000)).await;
+    assert!(script.sent().is_empty());
+    // Without a deadline, it is sent once.
+    client.release(&foreign(None));
+    sleep(ms(10_000)).await;
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_watch_of_a_lost_token_is_checked() {
+    let (client, script) = open(profile(false), obliging);
+    let lost = |nonce, token| Lock::new("k", nonce, token, None);
+    script.report(Event::Lost { nonce: nonce(9), key: "k".into(), token: 41, forced: None });
+    sleep(ms(1)).await;
+    let _watches = [client.watch(&lost(nonce(1), 41)), client.watch(&lost(nonce(2), 42))];
+    sleep(ms(1)).await;
+    let sent = script.sent();
+    assert!(
+        matches!(&sent[..], [Command::CheckHold { nonce: n, .. }] if *n == nonce(1)),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_unlocks_and_refuses_all_that_follows() {
+    let (client, script) = open(profile(false), obliging);
+    let lock = locked(&client, &script).await;
+    let watch = client.watch(&lock);
+    client.close().await;
+    assert!(watch.is_lost() && script.is_closed());
+    assert!(is_unlock(&script.sent()[0], lock.nonce().as_u128()));
+    let options = LockOptions::default();
+    assert!(matches!(client.lock("k", &options).await, Err(Error::Closed)));
+    assert!(matches!(client.unlock(&lock).await, Err(Error::Closed)));
+    assert!(matches!(client.extend(&lock, LEASE).await, Err(Error::Closed)));
+    assert!(matches!(client.inspect("k").await, Err(Error::Closed)));
+    assert!(client.watch(&lock).is_lost());
+    client.close().await;
+    assert_eq!(client.clock().now(), at(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_unlocks_until_the_timeout() {
+    let (client, script) = open(profile(false), silent);
+    let _watch = client.watch(&foreign(None));
+    client.close().await;
+    assert_eq!((client.clock().now(), script.is_closed()), (at(1_000), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn query_of_the_backend_completes_or_times_out() {
+    let (client, script) = open(profile(false), silent);
+    let (reply, received) = oneshot::channel();
+    reply.send(5).unwrap();
+    assert_eq!(client.ask_backend((), received).await.unwrap(), 5);
+    let (_reply, received) = oneshot::channel::<()>();
+    let error = client.ask_backend((), received).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { kind: UnavailableKind::NoQuorum, .. }));
+    assert_eq!((client.clock().now(), script.queries()), (at(1_000), vec![0, 0]));
+    let (reply, received) = oneshot::channel::<()>();
+    drop(reply);
+    assert!(matches!(client.ask_backend((), received).await, Err(Error::Closed)));
+}
+
+/// A reply that no caller waits for must not be kept.
+#[tokio::test(start_paused = true)]
+async fn abandoned_query_is_pending_no_longer() {
+    let (client, script) = open(profile(false), silent);
+    let inspecting = tokio::time::timeout(ms(10), client.inspect("k"));
+    assert!(inspecting.await.is_err());
+    let (reply, received) = oneshot::channel();
+    reply.send(()).unwrap();
+    client.ask_backend((), received).await.unwrap();
+    sleep(ms(1)).await;
+    assert_eq!(script.queries(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_mailbox_refuses_all_but_releases() {
+    let (client, _driver, _) = assemble(profile(false), silent);
+    let mut waiting = Vec::new();
+    for id in 0..64 {
+        let query = Query::Inspect { key: "k".into() };
+        let call = Call::Query { id, limit: at(1_000), query };
+        waiting.push(client.send(call, Some(Call::Abandon { id })).unwrap());
+    }
+    let (_reply, received) = oneshot::channel::<()>();
+    let full = |error| matches!(error, Error::Limit { what: "pending requests", limit: 64 });
+    assert!(full(client.inspect("k").await.unwrap_err()));
+    assert!(full(client.ask_backend((), received).await.unwrap_err()));
+    // Beyond twice the capacity, its lease ends by itself.
+    (0..100).for_each(|_| client.release(&foreign(None)));
+}
+
+/// The granting side panics with this at the first command.
+async fn failed_by(panic: fn() -> Box<dyn Any + Send>) -> String {
+    let (client, script) = open(profile(false), move |_| std::panic::resume_unwind(panic()));
+    let watch = client.watch(&foreign(Some(60_000)));
+    let status = client.status();
+    script.set_status(5);
+    sleep(ms(1)).await;
+    assert_eq!(*status.borrow(), 5);
+    let error = client.inspect("k").await.unwrap_err();
+    assert!(watch.is_lost() && script.is_closed());
+    assert_eq!(*status.borrow(), 0, "it has no status any more");
+    assert!(matches!(client.check_open(), Err(Error::Failed { .. })));
+    error.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_of_the_backend_ends_the_handle() {
+    assert!(failed_by(|| Box::new("a string")).await.contains("a broken invariant: a string"));
+    assert!(failed_by(|| Box::new(String::from("text"))).await.contains("text"));
+    assert!(failed_by(|| Box::new(7)).await.contains("a panic without a message"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_backend_ends_the_handle() {
+    let (client, script) = open(profile(false), silent);
+    script.fail(Failure::Backend("gone".into()));
+    let error = client.inspect("k").await.unwrap_err();
+    assert!(error.to_string().contains("the backend stopped: gone"), "{error}");
+}
+
+/// A call must not wait for the sockets that are being closed.
+#[tokio::test(start_paused = true)]
+async fn failed_handle_refuses_calls_while_it_closes() {
+    let (client, script) = open(profile(false), silent);
+    script.set_close_takes(ms(100));
+    script.fail(Failure::Backend("gone".into()));
+    sleep(ms(50)).await;
+    assert!(matches!(client.inspect("k").await, Err(Error::Failed { .. })));
+    assert_eq!(client.clock().now(), at(50));
+}
+
+#[test]
+fn opening_without_a_runtime_is_refused() {
+    assert!(matches!(check_runtime(), Err(Error::Unavailable { .. })));
+}

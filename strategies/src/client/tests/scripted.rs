@@ -1,0 +1,197 @@
+//! A granting side that replies as its test says, under a handle and a driver in virtual time.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::{Instant, Owner, Profile};
+use crate::{
+    client::{
+        backend::{Backend, Failure},
+        command::{Command, Copies, Event, Memory},
+        driver::Driver,
+        handle::Client,
+    },
+    clock::TokioClock,
+};
+
+/// The events with which the granting side replies to a command.
+type Reply = Box<dyn FnMut(&Command) -> Vec<Event> + Send>;
+
+/// What the granting side was sent, and what it reports next.
+#[derive(Clone, Default)]
+pub(super) struct Script {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    commands: Vec<Command>,
+    events: Vec<Event>,
+    failure: Option<Failure>,
+    status: u32,
+    next_wake: Option<Instant>,
+    /// The numbers of pending requests that came with queries.
+    queries: Vec<usize>,
+    closed: bool,
+    close_takes: Duration,
+}
+
+impl Script {
+    fn with<T>(&self, of: impl FnOnce(&mut State) -> T) -> T {
+        of(&mut self.shared.state.lock().unwrap())
+    }
+
+    /// The granting side reports this in the next turn, which comes at once.
+    pub(super) fn report(&self, event: Event) {
+        self.with(|state| state.events.push(event));
+        self.shared.arrived.notify_one();
+    }
+
+    /// The granting side fails for good.
+    pub(super) fn fail(&self, failure: Failure) {
+        self.with(|state| state.failure = Some(failure));
+        self.shared.arrived.notify_one();
+    }
+
+    pub(super) fn set_status(&self, status: u32) {
+        self.with(|state| state.status = status);
+        self.shared.arrived.notify_one();
+    }
+
+    pub(super) fn wake_at(&self, at: Instant) {
+        self.with(|state| state.next_wake = Some(at));
+    }
+
+    /// The commands since the last call of this.
+    pub(super) fn sent(&self) -> Vec<Command> {
+        self.with(|state| std::mem::take(&mut state.commands))
+    }
+
+    pub(super) fn queries(&self) -> Vec<usize> {
+        self.with(|state| state.queries.clone())
+    }
+
+    pub(super) fn set_close_takes(&self, span: Duration) {
+        self.with(|state| state.close_takes = span);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.with(|state| state.closed)
+    }
+}
+
+/// The granting side itself.
+pub(super) struct Scripted {
+    script: Script,
+    profile: Profile,
+    reply: Reply,
+    replies: Vec<Event>,
+}
+
+impl Backend for Scripted {
+    type Status = u32;
+    type Query = ();
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn arrived(&mut self) -> impl Future<Output = ()> + Send {
+        self.script.shared.arrived.notified()
+    }
+
+    fn take(&mut self, _: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.script.with(|state| {
+            events.append(&mut state.events);
+            state.failure.take().map_or(Ok(()), Err)
+        })
+    }
+
+    fn submit(&mut self, _: Instant, command: Command) -> Copies {
+        self.replies.extend((self.reply)(&command));
+        self.script.with(|state| state.commands.push(command));
+        Copies::One
+    }
+
+    fn flush(&mut self, _: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
+        events.append(&mut self.replies);
+        Ok(false)
+    }
+
+    fn end_turn(&mut self, _: Instant) {}
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.script.with(|state| state.next_wake)
+    }
+
+    fn status(&self) -> u32 {
+        self.script.with(|state| state.status)
+    }
+
+    fn query(&mut self, _: Instant, (): (), pending: usize) {
+        self.script.with(|state| state.queries.push(pending));
+    }
+
+    async fn close(self) {
+        tokio::time::sleep(self.script.with(|state| state.close_takes)).await;
+        self.script.with(|state| state.closed = true);
+    }
+}
+
+/// Grants and confirms everything, with the token 41. No key is listed, or found by an inspection.
+pub(super) fn obliging(command: &Command) -> Vec<Event> {
+    vec![match command {
+        Command::Lock { nonce, key, lease, .. } => Event::Granted {
+            nonce: *nonce,
+            key: key.clone(),
+            token: 41,
+            waited: Duration::ZERO,
+            lease: *lease,
+        },
+        Command::Unlock { nonce, .. } => Event::Unlocked { nonce: *nonce, held: true },
+        Command::Extend { id, token, .. } => Event::Extended { id: *id, token: Some(*token) },
+        Command::Inspect { id, .. } => Event::Inspected { id: *id, found: None },
+        Command::Scan { id, .. } => Event::Scanned { id: *id, keys: vec![], next: None },
+        Command::CheckWaiter { .. } | Command::CheckHold { .. } => return vec![],
+    }]
+}
+
+/// Replies to nothing.
+pub(super) fn silent(_: &Command) -> Vec<Event> {
+    vec![]
+}
+
+/// A handle whose driver is the caller's to run, and its granting side, which is up.
+pub(super) fn assemble(
+    profile: Profile,
+    reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
+) -> (Client<Scripted>, Driver<Scripted>, Script) {
+    let script = Script::default();
+    script.report(Event::Up { memory: Memory::Kept });
+    let (reply, replies) = (Box::new(reply), Vec::new());
+    let backend = Scripted { script: script.clone(), profile, reply, replies };
+    let clock = Arc::new(TokioClock::new());
+    let (client, driver) = Client::new(backend, clock, Owner::default(), Some(7));
+    (client, driver, script)
+}
+
+/// The same, with its driver on the current runtime.
+pub(super) fn open(
+    profile: Profile,
+    reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
+) -> (Client<Scripted>, Script) {
+    let (client, driver, script) = assemble(profile, reply);
+    client.run(driver);
+    (client, script)
+}

@@ -1,0 +1,146 @@
+//! Goal: a driver delivers in order, sleeps and polls no longer than it must, and ends with its
+//! handles.
+//! Method: a driver turned by hand or run in virtual time, and a scripted granting side.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Mutex,
+};
+
+use tokio::time::sleep;
+
+use super::{
+    scripted::{Scripted, assemble, obliging, open, silent},
+    *,
+};
+use crate::{
+    LockOptions,
+    client::{driver::SHORTEST_SLEEP, handle::Client},
+};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn options(max_wait: u64) -> LockOptions {
+    LockOptions::default().duration(LEASE).max_wait(ms(max_wait))
+}
+
+/// The next holder runs before the former.
+#[tokio::test(start_paused = true)]
+async fn grant_is_delivered_before_other_replies() {
+    let (client, script) = open(profile(false), silent);
+    let (client, order) = (Arc::new(client), Arc::new(Mutex::new(Vec::new())));
+    let foreign = Lock::new("k", nonce(1), 40, None);
+    let unlocking = tokio::spawn({
+        let (client, order) = (client.clone(), order.clone());
+        async move {
+            client.unlock(&foreign).await.unwrap();
+            order.lock().unwrap().push("unlocked");
+        }
+    });
+    let locking = tokio::spawn({
+        let (client, order) = (client.clone(), order.clone());
+        async move {
+            client.lock("k", &options(5_000)).await.unwrap();
+            order.lock().unwrap().push("granted");
+        }
+    });
+    sleep(ms(1)).await;
+    let sent = script.sent();
+    for command in &sent {
+        obliging(command).into_iter().for_each(|event| script.report(event));
+    }
+    unlocking.await.unwrap();
+    locking.await.unwrap();
+    assert_eq!(*order.lock().unwrap(), ["granted", "unlocked"], "{sent:?}");
+}
+
+/// Work that is scheduled and cannot be done yet must not spin.
+#[tokio::test(start_paused = true)]
+async fn overdue_turn_comes_after_the_shortest_sleep() {
+    let (_client, mut driver, script) = assemble(profile(false), silent);
+    assert_eq!(driver.next_wake(), at(3_600_000));
+    sleep(ms(10)).await;
+    let _ = driver.step(None);
+    for (scheduled, wakes) in [(5, 11), (10, 11), (11, 11), (12, 12), (500, 500)] {
+        script.wake_at(at(scheduled));
+        assert_eq!(driver.next_wake(), at(wakes));
+    }
+    // Counted from when it falls asleep.
+    script.wake_at(at(11));
+    sleep(ms(7)).await;
+    assert_eq!(driver.next_wake(), at(17).after(SHORTEST_SLEEP));
+}
+
+/// How often a driver is polled that busy-polls while the clock stands still.
+async fn polls(
+    reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
+    call: impl AsyncFnOnce(&Client<Scripted>),
+) -> usize {
+    let busy_poll = Duration::from_micros(100);
+    let (client, driver, _) = assemble(Profile { busy_poll, ..profile(false) }, reply);
+    let (mut polls, mut running) = (0, pin!(driver.run()));
+    let counted = poll_fn(|context| {
+        polls += 1;
+        running.as_mut().poll(context)
+    });
+    let both = async { tokio::join!(call(&client), counted) };
+    assert!(tokio::time::timeout(ms(900), both).await.is_err(), "the driver runs on");
+    polls
+}
+
+/// It would cost a core for nothing.
+#[tokio::test(start_paused = true)]
+async fn driver_polls_only_for_a_caller_that_waits() {
+    let foreign = || Lock::new("k", nonce(1), 41, Some(at(60_000)));
+    let waiting = polls(silent, async |client| _ = client.inspect("k").await).await;
+    assert!(waiting > 10_000, "{waiting}");
+    let released = polls(silent, async |client| client.release(&foreign())).await;
+    assert!(released < 100, "{released}");
+    let replied = polls(obliging, async |client| _ = client.inspect("k").await).await;
+    assert!(replied < 100, "{replied}");
+    let second = polls(silent, async |client| {
+        client.release(&foreign());
+        sleep(ms(10)).await;
+        _ = client.inspect("k").await;
+    });
+    let second = second.await;
+    assert!(second < 100, "the first request is in flight: {second}");
+}
+
+/// Its unlocks are still sent.
+#[tokio::test(start_paused = true)]
+async fn driver_ends_with_its_last_handle() {
+    let (client, script) = open(profile(false), obliging);
+    let lock = client.lock("k", &options(0)).await.unwrap();
+    client.release(&lock);
+    drop(client);
+    sleep(ms(1)).await;
+    assert!(script.is_closed());
+    assert!(matches!(script.sent()[..], [Command::Lock { .. }, Command::Unlock { .. }]));
+}
+
+/// It may be dropped with its runtime, before it has run.
+#[tokio::test(start_paused = true)]
+async fn dropped_driver_closes_its_handle() {
+    let (client, driver, _) = assemble(profile(false), obliging);
+    let watch = client.watch(&Lock::new("k", nonce(1), 41, Some(at(60_000))));
+    assert!(!watch.is_lost());
+    drop(driver);
+    assert!(watch.is_lost());
+    assert!(matches!(client.lock("k", &options(0)).await, Err(Error::Closed)));
+}
+
+/// A status that does not change wakes no task.
+#[tokio::test(start_paused = true)]
+async fn status_is_sent_only_when_it_changes() {
+    let (client, script) = open(profile(false), obliging);
+    let mut status = client.status();
+    client.lock("k", &options(0)).await.unwrap();
+    assert!(!status.has_changed().unwrap());
+    script.set_status(3);
+    status.changed().await.unwrap();
+    assert_eq!(*status.borrow(), 3);
+}
