@@ -118,4 +118,16 @@ mod tests {
         attempts.submitted(Instant::default(), Copies::Many);
         assert!(attempts.has_copies() && !attempts.is_unsettled());
     }
+
+    #[test]
+    fn reply_makes_earlier_failures_irrelevant() {
+        let mut attempts = Attempts::default();
+        attempts.submitted(Instant::default(), Copies::One);
+        assert_eq!([(); 2].map(|()| attempts.failed(Fate::Unsent, cause())), [1, 2]);
+        assert!(attempts.cause().is_some());
+        attempts.submitted(Instant::default(), Copies::One);
+        attempts.replied();
+        assert!(!attempts.may_have_arrived() && attempts.cause().is_none());
+        assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
+    }
 }

@@ -121,8 +121,13 @@ mod tests {
             busy.begin(at(0));
         }
         busy.replied();
+        assert!(!busy.is_polling());
         busy.begin(at(0));
         assert!(busy.is_polling(), "one reply in time suffices");
+        busy.poll(at(1_000));
+        busy.begin(at(0));
+        busy.begin(at(0));
+        assert!(busy.is_polling(), "it skips one request, as at first");
     }
 
     #[test]

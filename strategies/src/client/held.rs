@@ -174,3 +174,40 @@ impl Holdings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn lock(nonce: u128, deadline: u64) -> Lock {
+        Lock::new("k", Nonce::from_u128(nonce), 1, Some(at(deadline)))
+    }
+
+    /// A lock that is extended for days must not accumulate them.
+    #[test]
+    fn deliveries_of_finished_calls_are_forgotten() {
+        let (mut held, lock) = (Holdings::default(), lock(1, 5_000));
+        assert!(held.granted(at(0), &lock, Duration::from_secs(5), true).take());
+        for ms in 0..100 {
+            assert!(held.extended(at(ms), &lock, at(ms + 5_000)).take());
+        }
+        assert_eq!(held.get(lock.nonce()).unwrap().deliveries.len(), 1);
+    }
+
+    #[test]
+    fn only_holds_past_their_deadline_are_swept() {
+        let mut held = Holdings::default();
+        for (nonce, deadline) in [(1, 9_999), (2, 10_000), (3, 10_001)] {
+            held.granted(at(0), &lock(nonce, deadline), Duration::from_secs(5), true);
+        }
+        held.sweep(at(9_999));
+        assert_eq!(held.iter().count(), 3, "it is not time yet");
+        held.sweep(at(10_000));
+        let left: Vec<u128> = held.iter().map(|(nonce, _)| nonce.as_u128()).collect();
+        assert_eq!((left, held.next_sweep()), (vec![3], Some(at(20_000))));
+    }
+}

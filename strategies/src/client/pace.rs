@@ -22,6 +22,8 @@ pub(super) fn doubled((least, most): (Duration, Duration), repetitions: u32) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -33,6 +35,9 @@ mod tests {
                 let pause = back_off(&mut draws, failures);
                 assert!((most / 2..=most).contains(&pause), "{failures}: {pause:?}");
             }
+            let pauses: BTreeSet<Duration> =
+                (0..100).map(|_| back_off(&mut draws, failures)).collect();
+            assert!(pauses.len() > 50, "they do not return in step: {}", pauses.len());
         }
     }
 }

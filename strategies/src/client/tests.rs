@@ -3,6 +3,7 @@
 
 mod acquisitions;
 mod calls;
+mod copies;
 mod holds;
 mod operators;
 mod scripted;
@@ -154,6 +155,63 @@ fn nonce_with_a_pending_unlock_is_refused() {
     core.call(at(1), Call::Unlock { caller: None, lock, until: at(9_000) });
     core.call(at(1), waits(1, 5_000));
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
+}
+
+/// Pending, withdrawn, or held.
+#[test]
+fn nonce_names_one_request() {
+    let is_refused = |core: &mut Core| {
+        core.call(at(2), waits(1, 5_000));
+        matches!(replies(core)[..], [(1, Reply::Ended)])
+    };
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    assert!(is_refused(&mut core));
+    sent(&mut core, 0);
+    core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(is_refused(&mut core));
+    core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
+    take(&mut core, 3);
+    assert!(is_refused(&mut core));
+}
+
+/// For errors.
+#[test]
+fn command_names_its_key() {
+    let check = Command::CheckWaiter { nonce: nonce(1), key: "k".into() };
+    let scan = Command::Scan { id: 1, after: None, prefix: "k".into(), limit: 1 };
+    assert_eq!([check.key().map(|key| &**key), scan.key().map(|key| &**key)], [Some("k"), None]);
+}
+
+#[test]
+fn queued_request_is_not_in_flight() {
+    let mut core = core(false);
+    let in_flight = |core: &mut Core, event| {
+        core.handle(at(1), event);
+        core.in_flight()
+    };
+    core.call(at(0), waits(1, 5_000));
+    core.call(at(0), waits(2, 5_000));
+    sent(&mut core, 0);
+    for nonce in [nonce(1), nonce(2)] {
+        let left = 2 - nonce.as_u128() as usize;
+        assert_eq!(in_flight(&mut core, Event::Queued { nonce, check_in: None }), left);
+    }
+    assert_eq!(in_flight(&mut core, Event::Forgotten { nonce: nonce(1) }), 1);
+    assert_eq!(in_flight(&mut core, Event::Held { nonce: nonce(1) }), 0);
+    assert_eq!(in_flight(&mut core, granted(2)), 0);
+}
+
+#[test]
+fn withdrawal_in_an_outage_is_sent_after_it() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Down { cause: None });
+    core.call(at(2), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(sent(&mut core, 2).is_empty());
+    core.handle(at(3), Event::Up { memory: Memory::Kept });
+    assert!(is_unlock(&sent(&mut core, 3)[0], 1));
 }
 
 #[test]

@@ -33,6 +33,18 @@ fn repeated_unlock_succeeds_or_is_unknown() {
     }
 }
 
+/// It may never have held the key.
+#[test]
+fn repeated_unlock_of_another_lock_is_unknown() {
+    let mut core = core(true);
+    let lock = Lock::new("k", nonce(1), 41, Some(at(9_000)));
+    core.call(at(1), Call::Unlock { caller: Some((2, at(20_000))), lock, until: at(20_000) });
+    sent(&mut core, 1);
+    sent(&mut core, 101);
+    core.handle(at(102), Event::Unlocked { nonce: nonce(1), held: false });
+    assert!(matches!(replies(&mut core)[..], [(2, Reply::Failed(Error::Unknown))]));
+}
+
 #[test]
 fn unlock_by_another_process_is_a_loss() {
     let mut core = core(true);
@@ -107,6 +119,20 @@ fn checks_that_are_due_soon_leave_together() {
     assert_eq!(core.next_wake(), Some(at(1_001)));
     assert_eq!(sent(&mut core, 1_001).len(), 40);
     assert_eq!(core.next_wake(), Some(at(60_000)), "no check is left");
+}
+
+/// Within a quarter of the interval.
+#[test]
+fn check_that_is_due_later_waits() {
+    let mut core = core(false);
+    for (id, queued_at) in [(1, 0), (2, 250), (3, 251)] {
+        core.call(at(queued_at), waits(id, 60_000));
+        sent(&mut core, queued_at);
+        let event = Event::Queued { nonce: nonce(id.into()), check_in: Some(TIMEOUT) };
+        core.handle(at(queued_at), event);
+    }
+    assert_eq!(sent(&mut core, 1_000).len(), 2);
+    assert_eq!(core.next_wake(), Some(at(1_251)));
 }
 
 #[test]
@@ -186,6 +212,21 @@ fn refused_checks_do_not_multiply_on_reconnects() {
 }
 
 #[test]
+fn late_watch_is_checked_unless_it_is_held() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    let later = Lock::new("k", nonce(1), 42, None);
+    core.call(at(1), Call::Check { lock: lock.clone() });
+    core.call(at(1), Call::Check { lock: later.clone() });
+    assert!(matches!(sent(&mut core, 1)[..], [Command::CheckHold { token: 42, .. }]));
+    core.handle(at(2), Event::Down { cause: None });
+    core.call(at(3), Call::Check { lock });
+    core.call(at(3), Call::Check { lock: later.clone() });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(&outputs[..], [Output::Lost { lock, forced: None }] if *lock == later));
+}
+
+#[test]
 fn new_granting_side_voids_holds_and_restarts_waits() {
     let mut core = core(true);
     let lock = take(&mut core, 0);
@@ -203,6 +244,49 @@ fn new_granting_side_voids_holds_and_restarts_waits() {
             .any(|output| matches!(output, Output::Reply { id: 3, reply: Reply::Unlocked }))
     );
     assert!(matches!(sent(&mut core, 2)[..], [Command::Lock { copies: false, .. }]));
+}
+
+#[test]
+fn new_granting_side_refuses_extensions() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Up { memory: Memory::Lost });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(&outputs[0], Output::Lost { lock: lost, .. } if *lost == lock));
+    assert!(matches!(outputs.last(), Some(Output::Reply { id: 2, reply: Reply::NotHeld })));
+    assert!(core.held.get(nonce(1)).is_none());
+}
+
+#[test]
+fn unlock_says_whether_this_process_was_granted_it() {
+    let mut core = core(true);
+    let granted = take(&mut core, 0);
+    let (adopted, foreign) =
+        (Lock::new("k", nonce(2), 42, None), Lock::new("k", nonce(3), 43, None));
+    let query = Query::Extend { lock: adopted.clone(), lease: LEASE };
+    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Extended { id: 2, token: Some(42) });
+    for (lock, expected) in [(granted, true), (adopted, false), (foreign, false)] {
+        core.call(at(3), Call::Unlock { caller: None, lock, until: at(9_000) });
+        let sent = sent(&mut core, 3);
+        assert!(matches!(sent[..], [Command::Unlock { ours, .. }] if ours == expected), "{sent:?}");
+    }
+}
+
+/// Of one nonce, a later grant has a greater token.
+#[test]
+fn loss_of_an_earlier_token_leaves_the_later() {
+    let mut core = core(true);
+    take(&mut core, 0);
+    for (token, remains) in [(40, true), (41, false)] {
+        let key = "k".into();
+        core.handle(at(1), Event::Lost { nonce: nonce(1), key, token, forced: None });
+        assert_eq!(core.held.get(nonce(1)).is_some(), remains);
+    }
 }
 
 #[test]
@@ -265,6 +349,23 @@ fn close_keeps_lock_of_unread_extend() {
     }));
 }
 
+/// The call that was granted it extends a late grant before it returns it.
+#[test]
+fn close_unlocks_extended_lock_that_is_unread() {
+    let mut core = core(true);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(0), granted(1));
+    let grant = replies(&mut core);
+    let [(1, Reply::Granted { lock, .. })] = &grant[..] else { panic!("{grant:?}") };
+    let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Extended { id: 2, token: Some(41) });
+    core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
+    assert!(is_unlock(&sent(&mut core, 3)[0], 1));
+}
+
 #[test]
 fn full_core_takes_only_unlocks() {
     let mut core = core(false);
@@ -285,6 +386,7 @@ fn full_core_takes_only_unlocks() {
 fn holds_past_their_deadline_are_forgotten() {
     let mut core = core(false);
     take(&mut core, 0);
+    assert_eq!(core.next_wake(), Some(at(10_000)));
     core.expire(at(10_000));
     assert!(core.held.get(nonce(1)).is_none() && core.next_wake().is_none());
 }

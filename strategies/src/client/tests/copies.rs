@@ -1,0 +1,163 @@
+//! Goal: a request that may have arrived is repeated and withdrawn as a copy, and no other.
+//! Method: as of its parent.
+
+use super::*;
+
+/// What the next command says of copies.
+fn copies(core: &mut Core, now: u64) -> bool {
+    match &sent(core, now)[..] {
+        [Command::Lock { copies, .. } | Command::Unlock { copies, .. }] => *copies,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unlock(core: &mut Core, lock: Lock, until: u64) {
+    core.call(at(1), Call::Unlock { caller: None, lock, until: at(until) });
+}
+
+#[test]
+fn unlock_is_a_copy_when_it_is_repeated() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    unlock(&mut core, lock, 9_000);
+    assert_eq!((copies(&mut core, 1), copies(&mut core, 101)), (false, true));
+}
+
+/// At its end it is sent for the last time.
+#[test]
+fn unlock_is_repeated_until_its_end() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    unlock(&mut core, lock, 101);
+    assert_eq!((sent(&mut core, 1).len(), sent(&mut core, 101).len()), (1, 1));
+    assert_eq!((sent(&mut core, 9_000).len(), core.pending()), (0, 0));
+}
+
+/// It may be late only by this process: the granting side knows when the lease ends.
+#[test]
+fn late_unlock_is_sent_once() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.handle(at(1), Event::Down { cause: None });
+    unlock(&mut core, lock, 5);
+    core.handle(at(10), Event::Up { memory: Memory::Kept });
+    assert_eq!((sent(&mut core, 10).len(), core.pending()), (1, 1));
+    assert_eq!((sent(&mut core, 110).len(), core.pending()), (0, 0));
+}
+
+#[test]
+fn unlock_of_a_repeated_lock_leaves_copies() {
+    let mut core = core(true);
+    core.call(at(0), waits(1, 5_000));
+    assert_eq!((copies(&mut core, 0), copies(&mut core, 100)), (false, true));
+    core.handle(at(101), granted(1));
+    let replies = replies(&mut core);
+    let [(1, Reply::Granted { lock, .. })] = &replies[..] else { panic!("{replies:?}") };
+    unlock(&mut core, lock.clone(), 9_000);
+    assert!(copies(&mut core, 101));
+}
+
+/// The LOCK may arrive after a withdrawal that has not been sent yet.
+#[test]
+fn withdrawal_learns_whether_its_lock_may_arrive() {
+    for (fate, leaves) in [(Fate::NoReply, true), (Fate::Refused, false), (Fate::Unsent, false)] {
+        let mut core = core(false);
+        core.call(at(0), waits(1, 5_000));
+        sent(&mut core, 0);
+        core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+        core.handle(at(1), failed(Subject::Lock(nonce(1)), fate));
+        assert_eq!(copies(&mut core, 1), leaves, "{fate:?}");
+    }
+}
+
+#[test]
+fn replied_or_reset_lock_is_no_copy() {
+    let mut core = core(true);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(2), Event::Forgotten { nonce: nonce(1) });
+    assert!(!copies(&mut core, 2), "the granting side has replied to it");
+    core.handle(at(3), Event::Up { memory: Memory::Lost });
+    assert!(!copies(&mut core, 3), "no copy reaches another granting side");
+}
+
+/// The time that a backend knows must move on before a third attempt.
+#[test]
+fn stale_lock_is_sent_again() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    let mut now = 0;
+    for pause in [0, 0, 10, 10] {
+        if pause > 0 {
+            assert!(sent(&mut core, now + pause - 1).is_empty());
+        }
+        now += pause;
+        assert!(!copies(&mut core, now), "a refused request has no effect");
+        core.handle(at(now), Event::Stale { nonce: nonce(1) });
+    }
+    // A late copy of this event changes nothing for a waiter.
+    assert!(!copies(&mut core, now + 10));
+    core.handle(at(now), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(now), Event::Stale { nonce: nonce(1) });
+    assert!(sent(&mut core, now + 10).is_empty());
+}
+
+/// It is repeated only to learn its outcome; a wait has time.
+#[test]
+fn try_is_not_repeated_after_a_refusal() {
+    for (tries, fate, repeats) in [
+        (true, Fate::NoReply, true),
+        (true, Fate::Refused, false),
+        (true, Fate::Unsent, false),
+        (false, Fate::NoReply, true),
+        (false, Fate::Refused, true),
+        (false, Fate::Unsent, true),
+    ] {
+        let mut core = core(false);
+        let until = if tries { Until::Now } else { Until::At(at(5_000)) };
+        core.call(at(0), lock_call(1, until, Some(at(5_000))));
+        sent(&mut core, 0);
+        core.handle(at(1), failed(Subject::Lock(nonce(1)), fate));
+        let ends = matches!(replies(&mut core)[..], [(1, Reply::Failed(_))]);
+        assert_eq!((ends, sent(&mut core, 100).len()), (!repeats, usize::from(repeats)));
+    }
+}
+
+/// An extension has until the deadline of its lock.
+#[test]
+fn outage_refuses_inspections_but_no_extensions() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    let extend = Query::Extend { lock, lease: LEASE };
+    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query: extend });
+    let inspect = Query::Inspect { key: "k".into() };
+    core.call(at(1), Call::Query { id: 3, limit: at(1_000), query: inspect });
+    let cause = Some(Cause::new(UnavailableKind::Refused, "refused"));
+    core.handle(at(2), Event::Down { cause });
+    assert!(matches!(replies(&mut core)[..], [(3, Reply::Failed(Error::Unavailable { .. }))]));
+}
+
+/// It was refused, and then queued: only the latest counts.
+#[test]
+fn wait_that_failed_names_its_cause_at_the_end() {
+    for queued in [false, true] {
+        let mut core = core(false);
+        core.call(at(0), waits(1, 5_000));
+        sent(&mut core, 0);
+        core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::Refused));
+        sent(&mut core, 100);
+        if queued {
+            core.handle(at(101), Event::Queued { nonce: nonce(1), check_in: None });
+            core.handle(at(102), Event::Forgotten { nonce: nonce(1) });
+        }
+        core.expire(at(5_000));
+        match &replies(&mut core)[..] {
+            [(1, Reply::Failed(Error::Unavailable { kind, .. }))] => {
+                assert_eq!((queued, *kind), (false, UnavailableKind::Refused));
+            }
+            [(1, Reply::Failed(Error::TimedOut(None)))] => assert!(queued),
+            other => panic!("{other:?}"),
+        }
+    }
+}
