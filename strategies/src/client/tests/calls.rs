@@ -297,9 +297,9 @@ async fn panic_of_the_backend_ends_the_handle() {
 #[tokio::test(start_paused = true)]
 async fn failed_backend_ends_the_handle() {
     let (client, script) = open(profile(false), silent);
-    script.fail(Failure::Backend("gone".into()));
+    script.fail(Failure::Backend("a reason".into()));
     let error = client.inspect("k").await.unwrap_err();
-    assert!(error.to_string().contains("the backend stopped: gone"), "{error}");
+    assert!(error.to_string().contains("the backend stopped: a reason"), "{error}");
 }
 
 /// A call must not wait for the sockets that are being closed.
@@ -307,7 +307,7 @@ async fn failed_backend_ends_the_handle() {
 async fn failed_handle_refuses_calls_while_it_closes() {
     let (client, script) = open(profile(false), silent);
     script.set_close_takes(ms(100));
-    script.fail(Failure::Backend("gone".into()));
+    script.fail(Failure::Backend("a reason".into()));
     sleep(ms(50)).await;
     assert!(matches!(client.inspect("k").await, Err(Error::Failed { .. })));
     assert_eq!(client.clock().now(), at(50));
