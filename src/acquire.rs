@@ -191,7 +191,13 @@ async fn name_holder(
     let until = clock.now().after(HOLDER_TIMEOUT);
     let inspected = tokio::select! {
         biased;
-        inspected = mutex.inspect(&key) => inspected.ok().flatten(),
+        inspected = mutex.inspect(&key) => match inspected {
+            // Nothing ends the wait, as where another program wrote the stored value.
+            Err(error @ Error::Unavailable { kind: UnavailableKind::Misconfigured, .. }) => {
+                return error;
+            }
+            inspected => inspected.ok().flatten(),
+        },
         // Polled only if the reply is not there at once: `Local` needs no runtime.
         () = async { clock.sleep_until(until).await } => None,
     };

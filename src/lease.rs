@@ -154,7 +154,8 @@ impl Hold {
         let lock = (!state.ended).then(|| state.lock.clone());
         drop(state);
         self.changed.notify_waiters();
-        if let Some(lock) = lock {
+        // A strategy that reports a loss logs it.
+        if let Some(lock) = lock.filter(|_| !self.watch.is_lost()) {
             tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
         }
     }

@@ -119,6 +119,30 @@ fn loss_is_counted_when_its_guard_ends() {
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 2.0, 0.0));
 }
 
+#[test]
+fn malformed_publication_is_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let server = gaggle::channels::testing::RedisServer::start();
+            let locker = gaggle::open(&server.url()).await.unwrap();
+            let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+            let topics: Vec<String> =
+                redis::cmd("PUBSUB").arg("CHANNELS").query(&mut client).unwrap();
+            redis::cmd("PUBLISH").arg(&topics[0]).arg("x").exec(&mut client).unwrap();
+            // Its reply is behind the publication.
+            locker.inspect("k").await.unwrap();
+            locker.close().await;
+        });
+    });
+    let found = snapshotter.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| {
+        (key.key().name() == "gaggle_frames_dropped_total").then_some(value)
+    });
+    assert_eq!(found, Some(DebugValue::Counter(1)));
+}
+
 /// From the first value of a series Prometheus computes no increase.
 #[test]
 fn counters_begin_at_zero_with_the_locker() {

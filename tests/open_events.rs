@@ -257,6 +257,23 @@ async fn leaderless_member_names_the_missing() {
 }
 
 #[tokio::test]
+async fn loss_that_an_extension_finds_is_logged_once() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let server = gaggle::channels::testing::RedisServer::start();
+    let locker = open(&server.url()).await.unwrap();
+    let guard = locker.lock("k").await.unwrap();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+    guard.extend(Duration::from_secs(5)).await.unwrap_err();
+    assert!(!guard.is_valid());
+    let seen = events.take();
+    let losses = seen.iter().filter(|event| event.contains("message=lock lost"));
+    assert_eq!(losses.count(), 1, "{seen:?}");
+}
+
+#[tokio::test]
 async fn force_unlock_is_reported_where_it_is_called() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let events = Events::default();

@@ -42,6 +42,8 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
+    /// The authorities are those of the system.
+    is_of_system: bool,
 }
 
 impl TlsClient {
@@ -72,7 +74,7 @@ impl TlsClient {
                     .map_err(|error| files::misfit(&key, &error))?
             }
         };
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self { config: Arc::new(config), is_of_system: files.ca.is_none() })
     }
 
     /// Shakes hands as a client. The certificate of the other side must be valid for `name`, a DNS
@@ -89,10 +91,13 @@ impl TlsClient {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let connector = TlsConnector::from(self.config.clone());
-        connector
-            .connect(name, stream)
-            .await
-            .map_err(|error| io::Error::new(error.kind(), reason(&error)))
+        connector.connect(name, stream).await.map_err(|error| {
+            let mut reason = reason(&error);
+            if self.is_of_system && reason.ends_with(reason::UNKNOWN_AUTHORITY) {
+                reason += ": it is none of this system's";
+            }
+            io::Error::new(error.kind(), reason)
+        })
     }
 }
 

@@ -152,7 +152,8 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, pid {}", Printable(&self.host), self.pid)?;
-        self.label.as_ref().map_or(Ok(()), |label| write!(f, " ({})", Printable(label)))
+        let label = self.label.as_ref().filter(|label| !label.is_empty());
+        label.map_or(Ok(()), |label| write!(f, " ({})", Printable(label)))
     }
 }
 
@@ -231,5 +232,11 @@ mod tests {
             owner.to_string(),
             "h\\r, pid 7 (\\u{1b}]0;x\\u{7}\\n\\u{9b}2J \\u{202e}\\u{2066} zoë \\ 定时 👩‍🚀)"
         );
+    }
+
+    #[test]
+    fn owner_with_an_empty_label_shows_none() {
+        let owner = Owner { host: "h".into(), pid: 7, label: Some(String::new()) };
+        assert_eq!(owner.to_string(), "h, pid 7");
     }
 }

@@ -22,7 +22,7 @@ use gaggle_strategies::{
 use redis::Value;
 use redis_support::{
     Server, at_once,
-    cluster::{Cluster, eventually, node},
+    cluster::{Cluster, eventually, node, node_with},
     ms, patient, secs, take,
 };
 use tokio::task::JoinSet;
@@ -135,6 +135,33 @@ async fn killed_master_loses_what_its_replica_lacks() {
     assert!(!watch_kept.is_lost());
     redis.unlock(&kept).await.unwrap();
     redis.unlock(&next).await.unwrap();
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cluster_serves_over_tls() {
+    use gaggle_channels::testing::{Certificates, tls_arguments};
+    let (certificates, ports) = (Certificates::new(), [(); 6].map(|()| free_port()));
+    let nodes = ports.map(|port| {
+        let mut arguments = tls_arguments(&certificates, port);
+        arguments.extend(["--tls-cluster", "yes"].map(str::to_owned));
+        node_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    let cluster = Cluster::of(nodes.into()).await;
+    // The nodes name addresses, and the certificates are for a host.
+    let options = |first: usize| {
+        let others = ports.iter().map(|port| format!("localhost:{port}"));
+        RedisOptions::new(format!("rediss://localhost:{}", ports[first]))
+            .cluster(others)
+            .tls(redis_support::trust(&certificates))
+            .tls_name("localhost")
+    };
+    let redis = Redis::open(options((cluster.owner() + 1) % 3)).await.unwrap();
+    let lock = take(&redis, "k", secs(10)).await;
+    let other = Redis::open(options(cluster.owner() + 3)).await.unwrap();
+    assert!(matches!(other.lock("k", at_once(secs(1))).await, Err(Error::Held(_))));
+    redis.unlock(&lock).await.unwrap();
+    take(&other, "k", secs(10)).await;
 }
 
 /// The kind and the cause of a refusal, without the port of the server.

@@ -32,6 +32,33 @@ async fn late_publication_adds_no_lease() {
     assert!(deadline < end, "{:?} late", deadline.since(end));
 }
 
+/// Login and checks take a round trip each, and TLS one more.
+#[tokio::test]
+async fn far_server_is_reached() {
+    #[cfg(feature = "tls")]
+    let (certificates, port) =
+        (gaggle_channels::testing::Certificates::new(), gaggle_channels::testing::free_port());
+    #[cfg(feature = "tls")]
+    let server = Server::start_tls(&certificates, port);
+    #[cfg(not(feature = "tls"))]
+    let server = Server::start().await;
+    let far = |port| {
+        let proxy = Proxy::before(port);
+        proxy.delay_replies(ms(600));
+        proxy
+    };
+    let plain = far(server.port());
+    let opened = Redis::open(RedisOptions::new(plain.url()));
+    #[cfg(feature = "tls")]
+    {
+        let secure = far(port);
+        let options = RedisOptions::new(secure.url()).tls(redis_support::trust(&certificates));
+        let redis = Redis::open(options.tls_name("localhost")).await.unwrap();
+        take(&redis, "k", secs(20)).await;
+    }
+    take(&opened.await.unwrap(), "k2", secs(20)).await;
+}
+
 /// Its queue position is known already, so that the grant is its first event.
 #[tokio::test]
 async fn grant_below_half_a_lease_is_extended() {

@@ -42,6 +42,37 @@ async fn unreachable_server_and_cause_are_named() {
     assert_eq!((kind, cause), (UnavailableKind::Unreachable, expected));
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn missing_socket_is_named() {
+    let opened = Redis::open(RedisOptions::new("redis+unix:///nowhere/redis.sock")).await;
+    let (kind, cause) = unavailable(opened);
+    let expected = "cannot reach Redis at /nowhere/redis.sock: no such socket";
+    assert_eq!((kind, &*cause), (UnavailableKind::Unreachable, expected));
+}
+
+/// As one that is switched off: no reply to the first packet.
+#[tokio::test]
+async fn host_that_is_down_is_named_within_a_second() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    // A client that connects while two wait to be accepted gets no reply.
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(connected) =
+        tokio::time::timeout(ms(200), tokio::net::TcpStream::connect(address)).await
+    {
+        waiting.push(connected.unwrap());
+    }
+    let started = Instant::now();
+    let opened = Redis::open(RedisOptions::new(format!("redis://{address}"))).await;
+    let (kind, cause) = unavailable(opened);
+    let expected = format!("cannot reach Redis at {address}: no connection within 1 s");
+    assert_eq!((kind, cause), (UnavailableKind::Unreachable, expected));
+    assert!(started.elapsed() < ms(1_900), "{:?}", started.elapsed());
+}
+
 #[tokio::test]
 async fn server_that_is_no_redis_is_named() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -85,6 +116,25 @@ async fn tls_port_is_named() {
     assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
     let expected = format!("the server at 127.0.0.1:{port} speaks TLS: ");
     assert!(cause.starts_with(&expected), "{cause}");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn required_certificate_is_named_with_its_options() {
+    use gaggle_channels::testing::tls_arguments;
+    let (certificates, port) = (Certificates::new(), free_port());
+    let mut arguments = tls_arguments(&certificates, port);
+    arguments.extend(["--tls-auth-clients", "yes"].map(str::to_owned));
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        arguments.extend(["--tls-protocols", version]);
+        let _server = Server::start_with(&arguments);
+        let options = RedisOptions::new(format!("rediss://localhost:{port}"));
+        let opened = Redis::open(options.tls(redis_support::trust(&certificates))).await;
+        let (kind, cause) = unavailable(opened);
+        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        assert!(cause.contains("requires a certificate: give tls_cert and tls_key"), "{cause}");
+    }
 }
 
 #[tokio::test]

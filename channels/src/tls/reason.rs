@@ -4,6 +4,8 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, pki_types::UnixTime};
 
+pub(super) const UNKNOWN_AUTHORITY: &str = "certificate of an unknown authority";
+
 /// Why a TLS connection failed, for a log or an error. Errors of the stream show as they are.
 #[must_use]
 pub fn reason(error: &io::Error) -> String {
@@ -31,10 +33,14 @@ fn of_alert(alert: AlertDescription) -> String {
     let cause = match alert {
         AlertDescription::CertificateExpired => "certificate expired or not valid yet",
         AlertDescription::UnknownCA => "certificate of an unknown authority",
-        AlertDescription::CertificateRequired => "it requires a certificate",
+        AlertDescription::CertificateRequired => {
+            "it requires a certificate: give tls_cert and tls_key"
+        }
         AlertDescription::BadCertificate => "certificate invalid, or for another name",
         AlertDescription::ProtocolVersion => "no common TLS version",
-        AlertDescription::HandshakeFailure => "no common algorithm, or no certificate",
+        AlertDescription::HandshakeFailure => {
+            "no common algorithm, or it requires a certificate: give tls_cert and tls_key"
+        }
         _ => return format!("the other side refused: {alert:?}"),
     };
     format!("the other side refused: {cause}")
@@ -43,7 +49,7 @@ fn of_alert(alert: AlertDescription) -> String {
 pub(super) fn of_certificate(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "certificate of an unknown authority: not signed by one of tls_ca".into()
+            UNKNOWN_AUTHORITY.into()
         }
         CertificateError::ExpiredContext { time, not_after } => format!(
             "certificate expired at {}, not valid at {}: this machine's clock?",

@@ -61,6 +61,11 @@ impl Attempts {
         self.failures
     }
 
+    /// The reply to the last send is delayed. An earlier failure is the better cause.
+    pub(super) fn delayed(&mut self, cause: Cause) {
+        self.cause.get_or_insert(cause);
+    }
+
     /// The granting side has replied, which makes earlier failures irrelevant.
     pub(super) fn replied(&mut self) {
         self.in_flight = false;

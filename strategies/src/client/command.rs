@@ -153,6 +153,12 @@ pub(crate) enum Event {
         keys: Vec<Arc<str>>,
         next: Option<Arc<str>>,
     },
+    /// It holds the key, and is not granted before the granting side is safe enough: `cause` says
+    /// what is missing, for a call that ends before.
+    Unconfirmed {
+        nonce: Nonce,
+        cause: Cause,
+    },
     /// A bound of the granting side is reached.
     Limit {
         of: Subject,

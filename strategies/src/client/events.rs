@@ -48,6 +48,11 @@ impl Core {
                     self.reply(id, Reply::Scanned { keys, next });
                 }
             }
+            Event::Unconfirmed { nonce, cause } => {
+                if let Some(request) = self.requests.get(Subject::Lock(nonce)) {
+                    request.attempts.delayed(cause);
+                }
+            }
             Event::Limit { of: Subject::AllLocks, what, limit } => {
                 for of in self.requests.subjects(|request| matches!(request.kind, Kind::Lock(_))) {
                     self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));

@@ -2,13 +2,14 @@
 
 use std::{io, time::Duration};
 
+use futures_util::future::join_all;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
     aio::MultiplexedConnection,
 };
 
 use super::{
-    dial::{Transport, unopened},
+    dial::{Transport, shown, unopened},
     error::ConnectionError,
 };
 
@@ -17,14 +18,13 @@ use super::{
 pub(super) struct Asking {
     pub(super) login: RedisConnectionInfo,
     pub(super) transport: Transport,
-    /// How long one attempt to connect may take. All servers are asked within it.
-    pub(super) limit: Duration,
 }
 
 impl Asking {
-    /// How long one server may take if this many are asked.
-    pub(super) fn patience(&self, servers: usize) -> Duration {
-        self.limit / u32::try_from(servers).unwrap_or(u32::MAX).max(1)
+    /// How long one server may take: half of an attempt to connect, whose other half is for the
+    /// connection to the server that it names. The next attempt begins with another one.
+    pub(super) fn patience(&self) -> Duration {
+        self.transport.limit / 2
     }
 
     /// Sends commands on a connection of their own. Error replies are among the replies.
@@ -38,26 +38,23 @@ impl Asking {
         questions: [&[&str]; N],
     ) -> Result<RedisResult<[Value; N]>, ConnectionError> {
         let stream = self.transport.open(address).await;
-        let stream = stream.map_err(|error| unopened(address.to_string(), error))?;
+        let stream = stream.map_err(|error| unopened(shown(address), error))?;
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         Ok(async {
-            let (mut connection, driver) =
+            let (connection, driver) =
                 MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
-            let mut replies = [const { Value::Okay }; N];
-            let asked = async {
-                for (question, reply) in questions.iter().zip(&mut replies) {
-                    let mut cmd = Cmd::new();
-                    cmd.arg(question);
-                    *reply = connection.send_packed_command(&cmd).await?;
-                }
-                RedisResult::Ok(())
-            };
-            tokio::select! {
-                asked = asked => asked?,
+            let asked = join_all(questions.map(async |question| {
+                let mut cmd = Cmd::new();
+                cmd.arg(question);
+                connection.clone().send_packed_command(&cmd).await
+            }));
+            let replies = tokio::select! {
+                replies = asked => replies,
                 () = driver => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
-            }
-            Ok(replies)
+            };
+            let replies: Vec<_> = replies.into_iter().collect::<RedisResult<_>>()?;
+            Ok(replies.try_into().expect("a reply to each question"))
         }
         .await)
     }

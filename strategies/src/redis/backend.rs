@@ -1,5 +1,6 @@
 //! Redis as the granting side of the client core.
 
+mod profile;
 #[cfg(test)]
 mod tests;
 
@@ -7,7 +8,6 @@ use std::{
     convert::Infallible,
     future::poll_fn,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use redis::{ServerError, Value};
@@ -17,15 +17,16 @@ use super::{
     dial::Dial,
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
+    keys,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
     replicas::Unreported,
     request::{Encoder, Request},
-    waiters::Waiters,
+    waiters::{ENDLESS, Waiters},
     way,
 };
 use crate::{
-    Capabilities, Clock, Error, Exclusion, Instant, Nonce, Order, Survives, UnavailableKind,
+    Clock, Error, Instant, Nonce, UnavailableKind,
     client::{
         backend::{Backend as ClientBackend, Failure},
         call::Until,
@@ -33,11 +34,6 @@ use crate::{
     },
     random::Ids,
 };
-
-/// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
-const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
-/// How many requests of a handle may be pending, some kilobytes each.
-const REQUESTS_MAX: usize = 1 << 20;
 
 /// One Redis, as one handle uses it.
 #[derive(Debug)]
@@ -123,6 +119,7 @@ impl Backend {
         } else if let Some(Forced { nonce, token, key, note }) = protocol::forced(payload) {
             events.push(Event::Lost { nonce, key, token, forced: Some(note) });
         } else if payload != protocol::HELLO.as_bytes() {
+            count!("gaggle_frames_dropped_total", "direction" => "incoming");
             tracing::warn!(bytes = payload.len(), "malformed publication from redis");
         }
     }
@@ -138,7 +135,10 @@ impl Backend {
         }
         if let Err(what) = self.read(&request, value, events) {
             let (address, of) = (self.connection.address(), request.for_key());
-            let error = format!("malformed reply from Redis at {address}{of}: {what}");
+            let mut error = format!("malformed reply from Redis at {address}{of}: {what}");
+            if let Request::Command(Command::Inspect { key, .. }) = &request {
+                error += &keys::remedy(&self.options, key);
+            }
             tracing::warn!(error, "no script of ours sends this reply");
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
             match request {
@@ -170,8 +170,12 @@ impl Backend {
                 let held = self.learn(protocol::held(value)?, events);
                 events.push(Event::Extended { id: *id, token: held.then_some(*token) });
             }
-            Request::Command(Command::Inspect { id, .. }) => {
+            Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
+                if found.as_ref().is_some_and(|found| found.remaining == ENDLESS) {
+                    let remedy = keys::remedy(&self.options, key);
+                    tracing::warn!(%key, "lock in redis has no expiry{remedy}");
+                }
                 events.push(Event::Inspected { id: *id, found });
             }
             Request::Command(Command::Scan { id, .. }) => {
@@ -208,7 +212,12 @@ impl Backend {
         if planted!(NoScriptFallback) && refusal == Refusal::NoScript {
             refusal = Refusal::Permanent;
         }
-        let (address, reason) = (self.connection.address().to_owned(), server_reason(error));
+        let (address, mut reason) = (self.connection.address().to_owned(), server_reason(error));
+        if let (Request::Command(command), "WRONGTYPE") = (&request, error.code())
+            && let Some(key) = command.key()
+        {
+            reason += &keys::remedy(&self.options, key);
+        }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
         let kind = if refusal == Refusal::Permanent {
             tracing::warn!(error = text, "redis refused a request");
@@ -235,9 +244,9 @@ impl Backend {
 
     /// Holds grants back until the reply to a `WAIT` counts enough replicas.
     fn hold_back(&mut self, now: Instant, waited: Option<Value>, events: &mut Vec<Event>) {
-        self.unreported.take_from(events);
+        let (wanted, address) = (self.options.replicas, self.connection.address());
+        self.unreported.take_from(events, wanted, address);
         if let Some(reply) = waited {
-            let (wanted, address) = (self.options.replicas, self.connection.address());
             for withdrawal in self.unreported.waited(&reply, wanted, address, events) {
                 self.send(now, Request::Command(withdrawal));
             }
@@ -278,25 +287,7 @@ impl ClientBackend for Backend {
     type Query = Infallible;
 
     fn profile(&self) -> Profile {
-        let queues = self.options.queue == Queue::Fifo;
-        Profile {
-            capabilities: Capabilities {
-                exclusion: Exclusion::WhileServerKeepsMemory,
-                order: if queues { Order::Fifo } else { Order::None },
-                survives: Survives::AnyClient,
-                distributed: true,
-                ..Capabilities::none("redis")
-            },
-            queues,
-            retry: RETRY,
-            // A connection loses nothing without breaking.
-            resend: None,
-            lease_max: None,
-            request_timeout: self.options.request_timeout,
-            requests_max: REQUESTS_MAX,
-            drift: self.options.drift,
-            busy_poll: self.options.busy_poll,
-        }
+        profile::of(&self.options)
     }
 
     fn arrived(&mut self) -> impl Future<Output = ()> + Send {
@@ -370,6 +361,10 @@ impl ClientBackend for Backend {
             if !planted!(CheckSkipped) {
                 self.send(now, Request::Poll(poll));
             }
+        }
+        for key in self.waiters.suspects() {
+            // Nothing waits for the reply, which is logged if the value is no lock.
+            self.send(now, Request::Command(Command::Inspect { id: 0, key }));
         }
         events.append(&mut self.unsent);
         Ok(false)

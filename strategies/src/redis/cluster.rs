@@ -11,7 +11,7 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
-    dial::{Dial, Dialing, Direct, unopened},
+    dial::{Dial, Dialing, Direct, shown, unopened},
     error::{ConnectionError, Refusal, of_attempt, server_reason},
     protocol::{Node, slot_and_nodes},
     server::invalid,
@@ -67,12 +67,13 @@ impl ClusterDial {
             let asked = tokio::time::timeout(patience, masters(&node, &namespace, &asking));
             let asked = asked.await.unwrap_or_else(|_| {
                 let reason = format!("no reply within {}", in_prose(patience));
-                Err(ConnectionError::Unreachable { address: node.to_string(), reason })
+                Err(ConnectionError::Unreachable { address: shown(&node), reason })
             });
             let nodes = asked.map_err(io::Error::other)?;
             let master = nodes[0].clone();
             *lock(&seen) = nodes;
             asking.transport.open(&master).await.map_err(|error| {
+                let (master, node) = (shown(&master), shown(&node));
                 let named = format!("{master}, which the node {node} names as master");
                 io::Error::other(unopened(named, error))
             })
@@ -84,7 +85,7 @@ impl Dial for ClusterDial {
     fn dial(&mut self) -> Vec<Dialing> {
         let mut nodes = self.seeds.clone();
         nodes.extend(lock(&self.seen).iter().filter(|node| !self.seeds.contains(node)).cloned());
-        let (count, patience) = (nodes.len(), self.asking.patience(nodes.len()));
+        let (count, patience) = (nodes.len(), self.asking.patience());
         nodes.rotate_left(self.attempts % count);
         self.attempts += 1;
         nodes.into_iter().map(|node| self.way(node, patience)).collect()
@@ -96,7 +97,7 @@ impl Dial for ClusterDial {
     }
 
     fn address(&self) -> String {
-        self.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        self.seeds.iter().map(shown).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -106,7 +107,7 @@ async fn masters(
     namespace: &str,
     asking: &Asking,
 ) -> Result<Vec<ConnectionAddr>, ConnectionError> {
-    let address = || node.to_string();
+    let address = || shown(node);
     // The name alone has the slot that it has as a hash tag.
     let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
     let replies = asking.ask(node, questions).await?;

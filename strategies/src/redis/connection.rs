@@ -28,6 +28,10 @@ use crate::{
     random::Ids,
 };
 
+/// The first attempt to connect again takes this part of the time of one at most, and each further
+/// one twice as long.
+const FIRST_PART: u32 = 5;
+
 /// The constant settings of a handle's connections.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -98,7 +102,8 @@ impl Connection {
         draws: Ids,
         now: Instant,
     ) -> Self {
-        let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), now);
+        let until = now.after(settings.options.connect_timeout);
+        let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), until);
         Self { dial, settings, draws, state, was_up: false, failures: 0 }
     }
 
@@ -128,7 +133,8 @@ impl Connection {
                 if self.was_up && planted!(SubscriptionLost) {
                     handshake.topic = None;
                 }
-                self.state = connecting(self.dial.as_mut(), &self.settings, handshake, now);
+                let until = now.after(self.limit());
+                self.state = connecting(self.dial.as_mut(), &self.settings, handshake, until);
                 None
             }
             State::Connecting { outcome, until, .. } => {
@@ -231,8 +237,17 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self) -> ConnectionError {
-        let timeout = self.settings.options.connect_timeout;
-        ConnectionError::Timeout { address: self.address().to_owned(), timeout }
+        ConnectionError::Timeout { address: self.address().to_owned(), timeout: self.limit() }
+    }
+
+    /// How long this attempt to connect may take. The first ones after a connection are given up
+    /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
+    fn limit(&self) -> Duration {
+        let limit = self.settings.options.connect_timeout;
+        match self.was_up {
+            true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
+            false => limit,
+        }
     }
 
     fn pause(&mut self, now: Instant) {
@@ -247,7 +262,7 @@ fn connecting(
     dial: &mut dyn Dial,
     settings: &Settings,
     handshake: Handshake,
-    now: Instant,
+    until: Instant,
 ) -> State {
     let (ways, again, login) = (dial.dial(), dial.again(), settings.login.clone());
     let attempt = Box::pin(async move {
@@ -268,7 +283,7 @@ fn connecting(
         }
         Err(error)
     });
-    State::Connecting { attempt, until: now.after(settings.options.connect_timeout), outcome: None }
+    State::Connecting { attempt, until, outcome: None }
 }
 
 async fn open(

@@ -1,8 +1,6 @@
 //! How a byte stream to the server is opened: over TCP or a Unix socket, with or without TLS.
 
-#[cfg(feature = "tls")]
-use std::time::Duration;
-use std::{future::Future, io, pin::Pin};
+use std::{future::Future, io, pin::Pin, time::Duration};
 
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsClient;
@@ -10,9 +8,16 @@ use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
+    time::timeout,
 };
 
 use super::error::{ConnectionError, io_reason};
+
+/// TCP and TLS may take these parts of an attempt to connect, so that a host that does not reply is
+/// named sooner than a slow server.
+const TCP_PART: u32 = 5;
+#[cfg(feature = "tls")]
+const TLS_PART: u32 = 3;
 
 /// A stream of bytes to and from a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -38,8 +43,10 @@ pub(crate) trait Dial: Send + 'static {
 }
 
 /// What lies between a socket and the protocol: nothing, or TLS.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Transport {
+    /// How long one attempt to connect may take.
+    pub(super) limit: Duration,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsWay>,
 }
@@ -50,8 +57,6 @@ pub(super) struct TlsWay {
     pub(super) client: TlsClient,
     /// In the server's certificate, if it is not the host.
     pub(super) name: Option<String>,
-    /// How long the handshake may take.
-    pub(super) patience: Duration,
 }
 
 impl Transport {
@@ -66,18 +71,25 @@ impl Transport {
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Box<dyn Stream>> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let patience = self.limit / TCP_PART;
+                let opened = timeout(patience, TcpStream::connect((host.as_str(), *port))).await;
+                let Ok(stream) = opened else {
+                    let address = shown(address);
+                    let error = ConnectionError::Timeout { address, timeout: patience };
+                    return Err(io::Error::other(error));
+                };
+                let stream = stream?;
                 stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
-                if let Some(TlsWay { client, name, patience }) = &self.tls {
+                if let Some(TlsWay { client, name }) = &self.tls {
                     let name = name.as_ref().unwrap_or(host);
-                    let shaken = tokio::time::timeout(*patience, client.connect(name, stream));
+                    let shaken = timeout(self.limit / TLS_PART, client.connect(name, stream));
                     return match shaken.await {
                         Ok(Ok(stream)) => Ok(Box::new(stream)),
                         Ok(Err(error)) => Err(tls_failed(address, &error)),
                         // A Redis may wait for the end of what it takes for a command.
                         Err(_) => {
-                            let address = address.to_string();
+                            let address = shown(address);
                             Err(io::Error::other(ConnectionError::TlsSilent { address }))
                         }
                     };
@@ -98,7 +110,7 @@ impl Transport {
 
 #[cfg(feature = "tls")]
 fn tls_failed(address: &ConnectionAddr, error: &io::Error) -> io::Error {
-    let (address, reason) = (address.to_string(), error.to_string());
+    let (address, reason) = (shown(address), error.to_string());
     io::Error::other(match error.kind() {
         io::ErrorKind::InvalidData if reason.ends_with("does not speak TLS") => {
             ConnectionError::NoTls { address }
@@ -134,7 +146,15 @@ impl Dial for Direct {
     }
 
     fn address(&self) -> String {
-        self.address.to_string()
+        shown(&self.address)
+    }
+}
+
+/// The address in errors. An IPv6 address is in brackets, so that the port is not a part of it.
+pub(super) fn shown(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+        address => address.to_string(),
     }
 }
 
@@ -157,4 +177,15 @@ pub(super) async fn speaks_tls(mut stream: Box<dyn Stream>) -> bool {
         && stream.shutdown().await.is_ok()
         && stream.read_exact(&mut reply).await.is_ok()
         && reply == [ALERT, 3]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_address_is_in_brackets() {
+        let of = |host: &str| shown(&ConnectionAddr::Tcp(host.into(), 7));
+        assert_eq!((of("::1"), of("h")), ("[::1]:7".into(), "h:7".into()));
+    }
 }

@@ -1,6 +1,6 @@
 //! Why Redis cannot serve: the private causes of [`Error::Unavailable`](crate::Error).
 
-use std::{io, time::Duration};
+use std::{error::Error, io, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerError};
 
@@ -145,6 +145,10 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     if !refused && matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
         return ConnectionError::NotRedis { address };
     }
+    #[cfg(feature = "tls")]
+    if io_of(error).is_some_and(is_of_tls) {
+        return ConnectionError::TlsRefused { address, reason: reason(error) };
+    }
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
@@ -178,14 +182,29 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
 
 /// The condition in an operator's terms.
 pub(super) fn reason(error: &RedisError) -> String {
-    match std::error::Error::source(error).and_then(|source| source.downcast_ref()) {
-        Some(io) => io_reason(io),
-        None => error.to_string(),
-    }
+    io_of(error).map_or_else(|| error.to_string(), io_reason)
+}
+
+fn io_of(error: &RedisError) -> Option<&io::Error> {
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref()
+}
+
+/// Whether the other side has ended TLS, as one does that requires a certificate: it says so behind
+/// the handshake.
+#[cfg(feature = "tls")]
+fn is_of_tls(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
 }
 
 pub(super) fn io_reason(error: &io::Error) -> String {
+    #[cfg(feature = "tls")]
+    if is_of_tls(error) {
+        return gaggle_channels::tls::reason(error);
+    }
     match error.raw_os_error() {
+        // Of a Unix socket.
+        Some(_) if error.kind() == io::ErrorKind::NotFound => "no such socket".into(),
         // Without the number that the system's own text ends with.
         Some(_) if !error.kind().to_string().starts_with("uncategorized") => {
             error.kind().to_string()

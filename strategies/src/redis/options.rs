@@ -93,7 +93,7 @@ impl RedisOptions {
             namespace: "gaggle".into(),
             queue: Queue::default(),
             request_timeout: REQUEST_TIMEOUT,
-            connect_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
             waiter_ttl: Duration::from_secs(3),
             nonce_memory: Duration::from_secs(30),
             drift: Drift::default(),
@@ -204,7 +204,9 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long one attempt to connect may take: 1 ms to 1 h, 1 s by default.
+    /// Sets how long one attempt to connect may take, with TLS, login and checks: 1 ms to 1 h, 5 s
+    /// by default. A fifth of it is for TCP, and for the whole first attempt after a connection
+    /// was lost: each further one may take twice as long.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

@@ -20,15 +20,26 @@ pub(super) struct Unreported {
 }
 
 impl Unreported {
-    /// Takes all grants and extensions out of `events`.
-    pub(super) fn take_from(&mut self, events: &mut Vec<Event>) {
+    /// Takes all grants and extensions out of `events`, and adds what grants wait for.
+    pub(super) fn take_from(&mut self, events: &mut Vec<Event>, wanted: u32, address: &str) {
         let waits = |event: &mut Event| match event {
             Event::Granted { .. } | Event::Extended { token: Some(_), .. } => true,
             // Not before its grant.
             Event::Lost { forced, .. } => forced.is_some(),
             _ => false,
         };
+        let begin = self.later.len();
         self.later.extend(events.extract_if(.., waits));
+        for event in &self.later[begin..] {
+            if let Event::Granted { nonce, .. } = event {
+                let text = format!(
+                    "fewer than {wanted} replicas of Redis at {address} have acknowledged a grant \
+                     in time"
+                );
+                let cause = Cause::new(UnavailableKind::Refused, text);
+                events.push(Event::Unconfirmed { nonce: *nonce, cause });
+            }
+        }
     }
 
     /// Whether a `WAIT` is to be sent now. It covers all events so far.

@@ -6,7 +6,7 @@ use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
-    dial::{Dial, Dialing, unopened},
+    dial::{Dial, Dialing, shown, unopened},
     error::{ConnectionError, reason, server_reason},
     protocol::master,
 };
@@ -39,11 +39,12 @@ impl SentinelDial {
             let asked = tokio::time::timeout(patience, named(&address, &master, &asking));
             let asked = asked.await.unwrap_or_else(|_| {
                 let reason = format!("no reply within {}", in_prose(patience));
-                Err(ConnectionError::NoSentinel { address: address.to_string(), reason })
+                Err(ConnectionError::NoSentinel { address: shown(&address), reason })
             });
             let server = asked.map_err(io::Error::other)?;
             asking.transport.open(&server).await.map_err(|error| {
-                let named = format!("{server}, which is {master} for the Sentinel at {address}");
+                let (server, sentinel) = (shown(&server), shown(&address));
+                let named = format!("{server}, which is {master} for the Sentinel at {sentinel}");
                 io::Error::other(unopened(named, error))
             })
         })
@@ -53,7 +54,7 @@ impl SentinelDial {
 impl Dial for SentinelDial {
     fn dial(&mut self) -> Vec<Dialing> {
         let count = self.sentinels.addresses.len();
-        let (first, patience) = (self.attempts, self.asking.patience(count));
+        let (first, patience) = (self.attempts, self.asking.patience());
         self.attempts += 1;
         (first..first + count).map(|at| self.way(at % count, patience)).collect()
     }
@@ -69,11 +70,14 @@ async fn named(
     name: &str,
     asking: &Asking,
 ) -> Result<ConnectionAddr, ConnectionError> {
-    let shown = || address.to_string();
+    let shown = || shown(address);
     let unreachable = |reason| ConnectionError::NoSentinel { address: shown(), reason };
     let asked = asking.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
     let reply = asked.map_err(|error| match error {
         ConnectionError::Unreachable { reason, .. } => unreachable(reason),
+        ConnectionError::Timeout { timeout, .. } => {
+            unreachable(format!("no connection within {}", in_prose(timeout)))
+        }
         error => error,
     })?;
     match reply {

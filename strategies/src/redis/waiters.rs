@@ -19,12 +19,18 @@ const CHECK_MAX: Duration = Duration::from_secs(1);
 /// How long after the expected end of the holder's lease a waiter is checked.
 const CHECK_AFTER: Duration = Duration::from_millis(1);
 
+/// What the scripts report as the rest of a lease that has no end, and of one of an hour at its
+/// grant.
+pub(super) const ENDLESS: Duration = Duration::from_secs(3600);
+
 /// The waiters of one handle. An entry leaves with its grant, its end or its UNLOCK.
 #[derive(Debug)]
 pub(super) struct Waiters {
     by_nonce: BTreeMap<Nonce, Waiter>,
     /// Checks of each key that were submitted and not sent yet.
     checks: BTreeMap<Arc<str>, Vec<Check>>,
+    /// Keys whose value may be no lock, to be inspected.
+    suspects: Vec<Arc<str>>,
     check_max: Duration,
     draws: Ids,
 }
@@ -38,7 +44,8 @@ struct Waiter {
 impl Waiters {
     pub(super) fn new(waiter_ttl: Duration, draws: Ids) -> Self {
         let check_max = CHECK_MAX.min(waiter_ttl / 3);
-        Self { by_nonce: BTreeMap::new(), checks: BTreeMap::new(), check_max, draws }
+        let (checks, suspects) = (BTreeMap::new(), Vec::new());
+        Self { by_nonce: BTreeMap::new(), checks, suspects, check_max, draws }
     }
 
     pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
@@ -75,7 +82,12 @@ impl Waiters {
             Event::Granted { nonce, key, token, waited, lease }
         };
         let event = match reply {
-            Locked::Queued { remaining } => return self.queued(nonce, remaining),
+            Locked::Queued { remaining } => {
+                if remaining == ENDLESS {
+                    self.suspects.push(key.clone());
+                }
+                return self.queued(nonce, remaining);
+            }
             Locked::Now { token } => granted(token, lease),
             // Measured after the LOCK was first sent, so that it counts from there.
             Locked::Again { token, remaining } => granted(token, remaining),
@@ -86,6 +98,11 @@ impl Waiters {
         };
         self.remove(nonce);
         Some(event)
+    }
+
+    /// Takes the keys whose value may be no lock.
+    pub(super) fn suspects(&mut self) -> Vec<Arc<str>> {
+        mem::take(&mut self.suspects)
     }
 
     /// A waiter is in the queue, behind a lease that ends after `remaining`.

@@ -32,7 +32,6 @@ pub(super) fn dial(
     let asking = |login: &RedisConnectionInfo| Asking {
         login: login.clone().set_skip_set_lib_name(),
         transport: transport.clone(),
-        limit: options.connect_timeout,
     };
     Ok(match &options.server.place {
         Place::Direct => Box::new(Direct { address: info.addr().clone(), transport }),
@@ -49,8 +48,9 @@ pub(super) fn dial(
 
 #[cfg(feature = "tls")]
 fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+    let limit = options.connect_timeout;
     let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
-        return Ok(Transport::default());
+        return Ok(Transport { limit, tls: None });
     };
     let client = TlsClient::new(&files).map_err(|error| match error {
         ChannelError::InvalidOptions { field, problem } => {
@@ -58,13 +58,13 @@ fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
         }
         error => invalid(error.to_string(), URL),
     })?;
-    Ok(Transport { tls: Some(TlsWay { client, name, patience: options.connect_timeout / 2 }) })
+    Ok(Transport { limit, tls: Some(TlsWay { client, name }) })
 }
 
 #[cfg(not(feature = "tls"))]
-fn transport(_: &RedisOptions, tls: bool) -> Result<Transport, Error> {
+fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
     match tls {
         true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
-        false => Ok(Transport::default()),
+        false => Ok(Transport { limit: options.connect_timeout }),
     }
 }

@@ -13,8 +13,13 @@ const SLOTS: usize = 16_384;
 
 /// A server of a Cluster that knows no other.
 pub(crate) fn node() -> Server {
+    node_with(&[])
+}
+
+/// As [`node`], with more arguments.
+pub(crate) fn node_with(arguments: &[&str]) -> Server {
     let bus = free_port().to_string();
-    Server::start_with(&[
+    let own = [
         "--cluster-enabled",
         "yes",
         "--cluster-port",
@@ -27,7 +32,8 @@ pub(crate) fn node() -> Server {
         "0",
         "--repl-diskless-sync-delay",
         "0",
-    ])
+    ];
+    Server::start_with(&[&own, arguments].concat())
 }
 
 /// Six nodes: the replica of each of the first three is three behind it.
@@ -39,7 +45,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let nodes: Vec<Server> = (0..2 * MASTERS).map(|_| node()).collect();
+        Self::of((0..2 * MASTERS).map(|_| node()).collect()).await
+    }
+
+    /// Makes a Cluster of six nodes.
+    pub(crate) async fn of(nodes: Vec<Server>) -> Self {
         for (at, master) in nodes[..MASTERS].iter().enumerate() {
             let (first, last) = (SLOTS * at / MASTERS, SLOTS * (at + 1) / MASTERS - 1);
             let (first, last) = (first.to_string(), last.to_string());

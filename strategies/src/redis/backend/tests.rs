@@ -5,6 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
@@ -360,6 +361,21 @@ fn failed_attempt_names_address_and_cause() {
         down_cause(&events).to_error().to_string(),
         "cannot reach Redis at here:1: no connection within 500 ms"
     );
+}
+
+#[test]
+fn attempts_after_a_connection_grow_to_their_limit() {
+    let mut lab = Lab::up();
+    lab.way(Way::Silent);
+    lab.server = None;
+    assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
+    for limit in [100, 200, 400, 500, 500] {
+        let pause = lab.backend.next_wake().unwrap().since(lab.now);
+        assert!(lab.after(pause).is_empty());
+        let events = lab.after(Duration::from_millis(limit));
+        let error = down_cause(&events).to_error().to_string();
+        assert_eq!(error, format!("cannot reach Redis at here:1: no connection within {limit} ms"));
+    }
 }
 
 #[test]

@@ -1,0 +1,33 @@
+//! What the client core has to know of a Redis.
+
+use std::time::Duration;
+
+use super::super::options::{Queue, RedisOptions};
+use crate::{Capabilities, Exclusion, Order, Survives, client::command::Profile};
+
+/// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
+const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
+/// How many requests of a handle may be pending, some kilobytes each.
+const REQUESTS_MAX: usize = 1 << 20;
+
+pub(super) fn of(options: &RedisOptions) -> Profile {
+    let queues = options.queue == Queue::Fifo;
+    Profile {
+        capabilities: Capabilities {
+            exclusion: Exclusion::WhileServerKeepsMemory,
+            order: if queues { Order::Fifo } else { Order::None },
+            survives: Survives::AnyClient,
+            distributed: true,
+            ..Capabilities::none("redis")
+        },
+        queues,
+        retry: RETRY,
+        // A connection loses nothing without breaking.
+        resend: None,
+        lease_max: None,
+        request_timeout: options.request_timeout,
+        requests_max: REQUESTS_MAX,
+        drift: options.drift,
+        busy_poll: options.busy_poll,
+    }
+}
