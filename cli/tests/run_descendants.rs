@@ -138,3 +138,14 @@ fn loss_ends_a_command_without_its_watchdog() {
     assert_eq!(job.wait().unwrap().code(), Some(123));
     assert_ends(watchdog, "the job's end");
 }
+
+#[test]
+fn stopped_watchdog_leaves_the_code_of_the_command() {
+    let redis = RedisServer::start();
+    let (mut job, process) = start(&redis, &[], "bash -c \"$0\" & sleep 0.5; exit 7");
+    let watchdog = watchdog(&job);
+    kill_process(watchdog, Signal::STOP).unwrap();
+    assert_eq!(job.wait().unwrap().code(), Some(7));
+    assert_ends(process, "the command's end");
+    assert_ends(watchdog, "the job's end");
+}

@@ -186,7 +186,11 @@ impl Job<'_> {
         };
         let is_lost = kill_at.is_some();
         let Some(report) = self.leave(is_ended || is_lost, signals).await else {
-            return Ok(End::Lost(Reason::NoWatchdog));
+            if is_lost || !self.guard.is_valid() {
+                return Ok(End::Lost(Reason::NoWatchdog));
+            }
+            notice("the watchdog was stopped or ended: processes that the command left were killed");
+            return Ok(End::Code(code));
         };
         let is_kept = report.verdict == Verdict::Untouched && !is_lost;
         // The last extension reaches to the end of the hold, less the drift of clocks.
@@ -318,7 +322,7 @@ impl fmt::Display for Reason {
         match self {
             Self::NotStarted => f.write_str("was lost before the command started; not run"),
             Self::MaxHold(limit) => {
-                write!(f, "was held for --max-hold {limit}; the command was ended")
+                write!(f, "reached --max-hold {limit}; the command was ended")
             }
             Self::Verdict(Verdict::Untouched) => {
                 f.write_str("was lost as the command ended; its last work may be unprotected")
