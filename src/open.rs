@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod effects;
 mod error;
-mod hosts;
 #[cfg(feature = "raft")]
 mod member;
 #[cfg_attr(

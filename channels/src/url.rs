@@ -1,4 +1,4 @@
-//! The login in the URL of a Redis, checked before a parser splits the text.
+//! What the URL of a Redis has that parsers do not know: a login to be checked, and several hosts.
 
 /// Checks that user and password end where a parser ends them, at the last `@`.
 ///
@@ -26,4 +26,26 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
     }
     Err("an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, # as %23 and @ as %40 \
          in a user, a password or an option")
+}
+
+/// Splits a URL that names several hosts between commas: the URL with the first host alone, and all
+/// hosts if there are several.
+///
+/// ```
+/// use gaggle_channels::url::split_hosts;
+///
+/// let (first, hosts) = split_hosts("redis+sentinel://u:p,q@a:1,b/m?x=c,d");
+/// assert_eq!(first, "redis+sentinel://u:p,q@a:1/m?x=c,d");
+/// assert_eq!(hosts, ["a:1", "b"]);
+/// assert_eq!(split_hosts("redis://a/b,c"), ("redis://a/b,c".into(), Vec::new()));
+/// ```
+#[must_use]
+pub fn split_hosts(url: &str) -> (String, Vec<String>) {
+    let Some(begin) = url.find("//").map(|at| at + 2) else { return (url.into(), Vec::new()) };
+    let end = url[begin..].find(['/', '?', '#']).map_or(url.len(), |at| begin + at);
+    let hosts_at = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
+    let hosts = &url[hosts_at..end];
+    let Some((first, _)) = hosts.split_once(',') else { return (url.into(), Vec::new()) };
+    let one = [&url[..hosts_at], first, &url[end..]].concat();
+    (one, hosts.split(',').map(str::to_owned).collect())
 }

@@ -82,7 +82,10 @@ mod with_tls {
         process::ExitCode,
     };
 
-    use gaggle::channels::tls::{Authority, Issued, Validity, generate_secret, member_dns_name};
+    use gaggle::channels::{
+        ChannelError,
+        tls::{Authority, Issued, Validity, generate_secret, member_dns_name},
+    };
 
     use super::{Args, SecretArgs, What};
     use crate::{failure::Failure, output};
@@ -96,7 +99,7 @@ mod with_tls {
                 // All are checked before the first is written.
                 let dns_names = names.iter().map(|name| member_dns_name(name, cluster));
                 let dns_names: Vec<String> =
-                    dns_names.collect::<Result<_, _>>().map_err(|error| Failure::of(&error))?;
+                    dns_names.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
                 let files = names
                     .iter()
                     .flat_map(|name| [format!("{name}-key.pem"), format!("{name}.pem")]);
@@ -105,7 +108,7 @@ mod with_tls {
                     return Err(Failure::new(format!("{}: {problem}", file.display())));
                 }
                 let authority = Authority::from_key_file(&dir.join("ca-key.pem"))
-                    .map_err(|error| Failure::of(&error))?;
+                    .map_err(|error| refused(&error))?;
                 for (name, dns_name) in names.iter().zip(dns_names) {
                     write_pair(dir, name, &authority.issue(&dns_name, Validity::days(*days)))?;
                 }
@@ -121,6 +124,21 @@ mod with_tls {
             None => output::written(io::stdout().write_all(secret.as_bytes()))?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Without the options of URLs, which are not of this command.
+    fn refused(error: &ChannelError) -> Failure {
+        match error {
+            ChannelError::InvalidOptions { field: "cluster", problem } => {
+                Failure::new(format!("--cluster: {problem}"))
+            }
+            ChannelError::InvalidOptions { field: "name", problem } => {
+                Failure::new(format!("NAME: {problem}"))
+            }
+            // With the path of the file.
+            ChannelError::InvalidOptions { problem, .. } => Failure::new(problem),
+            error => Failure::of(error),
+        }
     }
 
     fn write_pair(dir: &Path, name: &str, issued: &Issued) -> Result<(), Failure> {

@@ -103,7 +103,7 @@ enum Command {
     },
     /// Print the manual page of this program, or of one of its commands.
     Man {
-        /// The command.
+        /// The command, as `run` or `gaggle-cert-ca`.
         command: Option<String>,
     },
 }
@@ -129,9 +129,13 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
                 // "to pass '-x' as a value, use '-- -x'", which is the command here.
                 error.remove(ContextKind::Suggested);
                 if error.kind() == ErrorKind::UnknownArgument {
-                    let tip = "write `--` before the command: gaggle run KEY -- COMMAND";
-                    let tip = ContextValue::StyledStrs(vec![tip.into()]);
-                    error.insert(ContextKind::Suggested, tip);
+                    let tips = [
+                        "write `--` before the command: gaggle run KEY -- COMMAND",
+                        "write another before a key that begins with `-`: gaggle run -- KEY -- \
+                         COMMAND",
+                    ];
+                    let tips = ContextValue::StyledStrs(tips.map(Into::into).into());
+                    error.insert(ContextKind::Suggested, tips);
                 }
             }
             let wrong_use = if is_run { run::WRONG_USE } else { 2 };
@@ -164,20 +168,21 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
 fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     let mut all = command();
     all.build();
-    let of = match name {
-        None => all,
-        Some(name) => {
-            let found = all.find_subcommand(name).cloned();
-            found.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?
-        }
-    };
+    let name = name.unwrap_or_default();
+    let of = named(&all, name).cloned();
+    let of = of.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?;
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(of).render(&mut page);
-    // The generator leaves out what separates the last argument.
-    let page =
-        String::from_utf8_lossy(&page).replace("<\\fICOMMAND\\fR>", "\\-\\- <\\fICOMMAND\\fR>");
-    output::written(rendered.and_then(|()| io::stdout().write_all(page.as_bytes())))?;
+    output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command of this name: `gaggle`, `run`, `cert-ca`, or with `gaggle-` before it, as the pages
+/// name each other.
+fn named<'a>(all: &'a clap::Command, name: &str) -> Option<&'a clap::Command> {
+    let name = name.strip_prefix("gaggle").unwrap_or(name);
+    let mut words = name.split('-').filter(|word| !word.is_empty());
+    words.try_fold(all, |command, word| command.find_subcommand(word))
 }
 
 /// The parser. An empty `GAGGLE_REDIS` counts as unset.

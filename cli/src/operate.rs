@@ -114,7 +114,8 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         let keys = count(u32::try_from(unreadable).unwrap_or(u32::MAX), "key");
-        Err(Failure::new(format!("{keys} unreadable: the stored value is no lock")))
+        let cure = "gaggle inspect KEY says how to remove it";
+        Err(Failure::new(format!("{keys} unreadable: the stored value is no lock; {cure}")))
     })
 }
 
@@ -214,7 +215,9 @@ fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("no runtime").because(&error))?;
     runtime.block_on(async {
-        let locker = gaggle::open(address.url()).await.map_err(|error| Failure::of(&error))?;
+        let locker = gaggle::open(address.url())
+            .await
+            .map_err(|error| Failure::new(address.explain(Failure::of(&error).to_string())))?;
         let outcome = command(&locker).await;
         locker.close().await;
         outcome

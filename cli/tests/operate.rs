@@ -167,13 +167,41 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
     let (holder, _output, token) = hold(&url, "k");
     let (code, out, err) = finish(&url, &["list"]);
     assert!(code == Some(2) && err.contains("1 key unreadable"), "{err}");
+    assert!(err.contains("gaggle inspect KEY"), "{err}");
     assert!(out.contains(&token.to_string()), "{out}");
     assert!(out.lines().any(|line| line.starts_with("zz ") && line.contains("(unreadable)")));
     let (_, out, _) = finish(&url, &["list", "--json"]);
     assert!(out.ends_with("{\"key\":\"zz\",\"unreadable\":true}\n"), "{out}");
-    let (code, _, err) = finish(&url, &["unlock", "zz", "--force"]);
-    assert!(code == Some(2) && err.contains("\"zz\""), "{err}");
+    let remedy =
+        "the stored value is no lock; another program wrote it: remove it by DEL \"gaggle:{b";
+    for arguments in [&["unlock", "zz", "--force"] as &[&str], &["inspect", "zz"]] {
+        let (code, _, err) = finish(&url, arguments);
+        assert!(code == Some(2) && err.contains("\"zz\"") && err.contains(remedy), "{err}");
+    }
+    for wait in ["0s", "100ms"] {
+        let run = ["run", "--max-wait", wait, "zz", "--", "true"];
+        let (code, _, err) = finish(&url, &run);
+        assert!(code == Some(122) && err.contains(remedy), "{err}");
+        // As soon as it waits, and again for the error.
+        let logged = gaggle(&url, &run).env("RUST_LOG", "warn").output().unwrap().stderr;
+        let logged = String::from_utf8(logged).unwrap();
+        let warnings = logged.lines().filter(|line| line.contains("WARN")).count();
+        assert_eq!(warnings, if wait == "0s" { 1 } else { 2 }, "{logged}");
+    }
     end(holder);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn authority_that_is_not_of_the_system_is_named() {
+    use gaggle_channels::testing::{Certificates, free_port};
+    let (certificates, foreign, port) = (Certificates::new(), Certificates::new(), free_port());
+    let _redis = RedisServer::start_tls(&certificates, port);
+    let mut command = gaggle(&format!("rediss://localhost:{port}"), &["list"]);
+    // In place of the system's.
+    let output = command.env("SSL_CERT_FILE", foreign.path("ca.pem")).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("unknown authority: it is none of this system's"), "{err}");
 }
 
 #[test]
@@ -209,7 +237,11 @@ fn completions_and_manual_name_every_command() {
         }
     }
     let (_, out, _) = finish("", &["man", "run"]);
-    assert!(out.contains("<\\fIKEY\\fR> \\-\\- <\\fICOMMAND\\fR>"), "{out}");
+    assert!(out.contains("<KEY> \\-\\- <COMMAND>"), "{out}");
+    for name in ["cert-ca", "gaggle-cert-ca"] {
+        let (_, out, _) = finish("", &["man", name]);
+        assert!(out.contains("gaggle\\-cert\\-ca") && out.contains("days"), "{out}");
+    }
     let (_, out, _) = finish("", &["man", "unlock"]);
     assert!(out.starts_with(".ie") && out.contains("token") && out.contains("force"), "{out}");
 }

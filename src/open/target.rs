@@ -1,6 +1,6 @@
 //! From the text of a URL to the options of the strategy that it names. Nothing is opened here.
 
-use gaggle_channels::url::check_login;
+use gaggle_channels::url::{check_login, split_hosts};
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
 use url::{ParseError, Url};
@@ -10,7 +10,6 @@ use super::member::Member;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::{
-    hosts,
     options::Options,
     scheme::{Kind, Scheme},
 };
@@ -33,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         check_login(text).map_err(|problem| meant.invalid_url(problem))?;
     }
     // Several hosts are no URL: the first stands for all.
-    let (text, hosts) = hosts::split(text);
+    let (text, hosts) = split_hosts(text);
     // The parser's errors do not quote the text.
     let url = Url::parse(&text).map_err(|error| match error {
         _ if text.trim().is_empty() => meant.invalid_url("it is empty"),

@@ -7,10 +7,10 @@ use std::{
     path::Path,
 };
 
-use gaggle::channels::url::check_login;
-use url::Url;
+use gaggle::channels::url::{check_login, split_hosts};
+use url::{Position, Url};
 
-use super::{WRONG_USE, args::UrlArgs, notice};
+use super::{WRONG_USE, args::UrlArgs, notice, processes::NONCE};
 use crate::{cluster::redis_address, failure::Failure};
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
@@ -35,6 +35,8 @@ pub(crate) struct Address {
     public: String,
     /// Host and port, or the path of the socket.
     shown: String,
+    /// A `gaggle run` has set it for its command.
+    is_from_run: bool,
 }
 
 impl Address {
@@ -75,7 +77,10 @@ impl Address {
             return Ok(address);
         }
         match env::var("GAGGLE_URL") {
-            Ok(url) if !url.trim().is_empty() => Self::parse(url.trim()),
+            Ok(url) if !url.trim().is_empty() => {
+                let is_from_run = env::var_os(NONCE).is_some();
+                Ok(Self { is_from_run, ..Self::parse(url.trim())? })
+            }
             Err(env::VarError::NotUnicode(_)) => Err(wrong("GAGGLE_URL is not UTF-8".into())),
             _ => {
                 let sources = "set GAGGLE_URL, or give --url or --url-file";
@@ -109,7 +114,8 @@ impl Address {
             return Err(wrong(&format!("unknown scheme, known are {}", SCHEMES.join(", "))));
         }
         check_login(text).map_err(wrong)?;
-        let (one, others) = first_host(text);
+        let (one, hosts) = split_hosts(text);
+        let others: String = hosts.iter().skip(1).map(|host| format!(",{host}")).collect();
         let mut public =
             Url::parse(&one).map_err(|error| wrong(&format!("invalid URL: {error}")))?;
         // A URL without a host has no password.
@@ -130,11 +136,9 @@ impl Address {
             "redis+cluster" | "rediss+cluster" => redis_address(&one) + &others,
             _ => redis_address(text),
         };
-        let mut public = String::from(public);
-        if let Some((_, end)) = authority(&public) {
-            public.insert_str(end, &others);
-        }
-        Ok(Self { url: text.to_owned(), public, shown })
+        let (before, after) = (&public[..Position::AfterPort], &public[Position::AfterPort..]);
+        let public = [before, &others, after].concat();
+        Ok(Self { url: text.to_owned(), public, shown, is_from_run: false })
     }
 
     /// The URL to open, with its password.
@@ -152,8 +156,17 @@ impl Address {
         &self.shown
     }
 
+    /// The reason of a failure, and the remedy for a password that `gaggle run` has left out.
+    pub(crate) fn explain(&self, mut reason: String) -> String {
+        if self.is_from_run && reason.contains("password") {
+            reason += "; gaggle run leaves the password out of the GAGGLE_URL of its command: give \
+                       --url-file";
+        }
+        reason
+    }
+
     fn has_password(&self) -> bool {
-        Url::parse(&first_host(&self.url).0).is_ok_and(|url| {
+        Url::parse(&split_hosts(&self.url).0).is_ok_and(|url| {
             url.password().is_some() || url.query_pairs().any(|(name, _)| is_secret(&name))
         })
     }
@@ -162,22 +175,6 @@ impl Address {
 /// Whether an option of a URL is a password.
 fn is_secret(option: &str) -> bool {
     matches!(option, "pass" | "sentinel_password")
-}
-
-/// Where login and hosts of a URL begin and end.
-fn authority(text: &str) -> Option<(usize, usize)> {
-    let begin = text.find("//")? + 2;
-    let end = text[begin..].find(['/', '?', '#']).map_or(text.len(), |at| begin + at);
-    Some((begin, end))
-}
-
-/// The URL without the hosts after the first, and those with the commas: several are no URL.
-fn first_host(text: &str) -> (String, String) {
-    let whole = || (text.to_owned(), String::new());
-    let Some((begin, end)) = authority(text) else { return whole() };
-    let hosts = text[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
-    let Some(comma) = text[hosts..end].find(',').map(|at| hosts + at) else { return whole() };
-    ([&text[..comma], &text[end..]].concat(), text[comma..end].to_owned())
 }
 
 /// The text of a file that holds a URL. A device may have no end.

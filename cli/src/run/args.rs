@@ -14,8 +14,12 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 
+const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or gaggle run -- \
+                           <KEY> -- <COMMAND> for a key that begins with -";
+
 /// The options of `gaggle run`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "gaggle run [OPTIONS] <KEY> -- <COMMAND>...")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) server: UrlArgs,
@@ -56,8 +60,9 @@ pub(crate) struct Args {
     /// The exit code if the Redis cannot be used.
     #[arg(long, value_name = "N", default_value_t = 122)]
     exit_unavailable: u8,
-    /// The key, 1 to 1024 bytes of UTF-8; it does not begin with `-`.
-    key: OsString,
+    /// The key, 1 to 1024 bytes of UTF-8. One that begins with `-` follows a `--` of its own:
+    /// gaggle run -- -KEY -- COMMAND.
+    key: Option<OsString>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -128,12 +133,29 @@ pub(crate) fn checked_key(key: OsString) -> Result<String, Failure> {
     Ok(key)
 }
 
+/// The parser takes all behind the first `--` for the command, also a key that begins with `-`.
+fn key_and_command(
+    key: Option<OsString>,
+    mut command: Vec<OsString>,
+) -> Result<(OsString, Vec<OsString>), Failure> {
+    if let Some(key) = key {
+        return Ok((key, command));
+    }
+    let begins_with_dash = command[0].as_encoded_bytes().starts_with(b"-");
+    if begins_with_dash && command.len() > 2 && command[1] == "--" {
+        let rest = command.split_off(2);
+        return Ok((command.swap_remove(0), rest));
+    }
+    Err(Failure::new(MISSING_KEY).with_exit_code(WRONG_USE))
+}
+
 impl TryFrom<Args> for Settings {
     type Error = Failure;
 
     fn try_from(args: Args) -> Result<Self, Failure> {
         let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
-        let key = checked_key(args.key)?;
+        let (key, command) = key_and_command(args.key, args.command)?;
+        let key = checked_key(key)?;
         let label_bytes = args.label.as_ref().map_or(0, String::len);
         if label_bytes > LABEL_BYTES_MAX {
             return wrong(format!(
@@ -170,7 +192,7 @@ impl TryFrom<Args> for Settings {
         }
         Ok(Self {
             key,
-            command: args.command,
+            command,
             lock,
             try_now,
             max_wait,

@@ -30,7 +30,8 @@ pub(super) async fn open(
             signal = signals.fatal() => return Err(exit_code(signal)),
             opened = gaggle::open(address.url()) => opened,
             () = until(give_up_at) => {
-                let reason = last.unwrap_or_else(|| "it did not reply in time".into());
+                let silent = "it did not reply in time; a longer --max-wait reaches one far away";
+                let reason = last.unwrap_or_else(|| silent.into());
                 return Err(unavailable(settings, address, reason));
             }
         };
@@ -108,7 +109,8 @@ pub(super) async fn acquire(
 }
 
 fn unavailable(settings: &Settings, address: &Address, reason: impl Display) -> u8 {
-    let (key, server) = (&settings.key, address.shown());
+    let (key, server, reason) =
+        (&settings.key, address.shown(), address.explain(reason.to_string()));
     notice(&format!("{key:?} was not locked at {server}: {reason}; not run"));
     settings.exit_unavailable
 }
