@@ -152,7 +152,10 @@ fn bad_input_is_refused_before_any_request() {
         (&["k"] as &[&str], "<COMMAND>"),
         (&["k", "--"], "<COMMAND>"),
         (&["k", "true"], "<KEY> -- <COMMAND>"),
-        (&["--", "true"], "<KEY>"),
+        (&["--", "true"], "gaggle run <KEY> -- <COMMAND>"),
+        (&["--", "env", "--", "true"], "the key is missing"),
+        (&["--", "-x", "--"], "the key is missing"),
+        (&["-q", "--", "true"], "gaggle run -- <KEY> -- <COMMAND> for a key that begins with -"),
         (&["", "--", "true"], "0 bytes: give 1 to 1024"),
         (&[&long, "--", "true"], "1025 bytes: give 1 to 1024"),
         (&["--label", &label, "k", "--", "true"], "257 bytes: give at most 256"),
@@ -179,12 +182,49 @@ fn bad_input_is_refused_before_any_request() {
     // Behind `--` it would be the command.
     let (code, _, err) = finish(gaggle(url, &["-x", "--", "true"]));
     assert!(code == Some(125) && err.contains("'-x'") && !err.contains("-- -x"), "{err}");
+    assert!(err.contains("begins with `-`: gaggle run -- KEY -- COMMAND"), "{err}");
     let mut command = gaggle("redis://127.0.0.1:1", &[]);
     command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["--", "true"]);
     let (code, _, err) = finish(command);
     assert!(code == Some(125) && err.contains("not UTF-8"), "{err}");
     let (code, _, err) = finish(gaggle("", &["k", "--", "true"]));
     assert!(code == Some(125) && err.contains("set GAGGLE_URL, or give --url"), "{err}");
+}
+
+#[test]
+fn key_may_begin_with_a_dash() {
+    let redis = RedisServer::start();
+    let show = ["sh", "-c", "echo $GAGGLE_KEY"];
+    for key in ["-x", "--try"] {
+        let arguments = [&["--try", "--", key, "--"], &show[..]].concat();
+        let (code, out, err) = finish(gaggle(&redis.url(), &arguments));
+        assert_eq!((code, out.trim_end()), (Some(0), key), "{err}");
+    }
+    // With a key, a second `--` is a part of the command.
+    let (_, out, err) = finish(gaggle(&redis.url(), &["k", "--", "echo", "--", "x"]));
+    assert_eq!(out, "-- x\n", "{err}");
+}
+
+#[test]
+fn nested_run_without_the_password_is_explained() {
+    let redis = RedisServer::start();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "pw"]).exec(&mut connection).unwrap();
+    let url = redis.url().replace("//", "//:pw@");
+    let program = env!("CARGO_BIN_EXE_gaggle");
+    let (code, _, err) =
+        finish(gaggle(&url, &["k", "--", program, "run", "--try", "j", "--", "true"]));
+    assert!(code == Some(122) && err.contains("of its command: give --url-file"), "{err}");
+}
+
+#[test]
+fn missing_replicas_are_named_within_a_short_wait() {
+    let redis = RedisServer::start();
+    let url = format!("{}?replicas=2", redis.url());
+    for wait in ["100ms", "1s"] {
+        let (code, _, err) = finish(gaggle(&url, &["--max-wait", wait, "k", "--", "true"]));
+        assert!(code == Some(122) && err.contains("replicas of Redis at 127.0.0.1"), "{err}");
+    }
 }
 
 #[test]
