@@ -315,3 +315,18 @@ fn wait_without_a_connection_names_the_connection() {
         assert_eq!(*kind, expected);
     }
 }
+
+#[test]
+fn unsent_try_of_a_connected_process_names_no_leader() {
+    let mut profile = profile(false);
+    profile.capabilities.waits_for_leader = true;
+    let mut core = Core::new(profile, 7);
+    core.handle(at(0), Event::Up { memory: Memory::Kept });
+    core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
+    core.expire(at(1_000));
+    let replies = replies(&mut core);
+    let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(*kind, UnavailableKind::Unreachable);
+}
