@@ -208,10 +208,15 @@ async fn groupless_member_names_the_missing() {
     let peers = format!("peers=a@127.0.0.1:{a},b@127.0.0.1:{b},c@127.0.0.1:{c}");
     let url = format!("gaggle+tcp://127.0.0.1:{a}?cluster=orders&name=a&{peers}");
     let alone = open(&url).await.unwrap();
-    let expected = "no group yet: waiting for b, c (not connected)";
+    let refused_by =
+        |name, port| format!("{name} (not connected, 127.0.0.1:{port}: connection refused)");
+    let expected =
+        format!("no group yet: waiting for {}, {}", refused_by("b", b), refused_by("c", c));
     tokio::time::sleep(Duration::from_millis(900)).await;
-    let reported = events.take().join("\n");
-    assert!(reported.contains(&format!("INFO message={expected}")), "{reported}");
+    let reported = events.take();
+    let of = |text: &str| reported.iter().filter(|event| event.contains(text)).count();
+    assert_eq!(of(&format!("INFO message={expected}")), 1, "{reported:?}");
+    assert_eq!(of("INFO message=cannot connect to a peer peer=b"), 1, "{reported:?}");
     let waits = || LockOptions::default().max_wait(Duration::from_millis(50));
     for request in [LockOptions::default().max_wait(Duration::ZERO), waits()] {
         let refused = alone.lock_with("k", request).await.unwrap_err();
@@ -228,13 +233,47 @@ async fn groupless_member_names_the_missing() {
     });
     warned.await.unwrap();
     let named = tokio::time::timeout(Duration::from_secs(5), async {
-        let expected = "no group yet: waiting for b, c (b is of another cluster)";
+        let foreign = "its option cluster is \"order\", ours is \"orders\": make them equal";
+        let expected = format!("no group yet: waiting for b ({foreign}), {}", refused_by("c", c));
         let refused = || async { alone.lock_with("k", waits()).await.unwrap_err().to_string() };
         while refused().await != expected {}
     });
     named.await.unwrap();
     alone.close().await;
     other.close().await;
+}
+
+/// Of a group that runs: `b` dials `c`, which does not list it.
+#[tokio::test]
+async fn connection_of_an_unlisted_name_is_explained() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let ports = ["a", "b", "c"].map(|name| (name, free_port()));
+    let opened = |name: &str, listed: &[&str]| {
+        let of = |name: &str| ports.iter().find(|(other, _)| *other == name).unwrap().1;
+        let peers = listed.iter().map(|name| format!("{name}@127.0.0.1:{}", of(name)));
+        let peers = peers.collect::<Vec<_>>().join(",");
+        format!("gaggle+tcp://127.0.0.1:{}?cluster=lists&name={name}&peers={peers}", of(name))
+    };
+    let b = open(&opened("b", &["a", "b", "c"])).await.unwrap();
+    let c = open(&opened("c", &["a", "c"])).await.unwrap();
+    let logged = tokio::time::timeout(Duration::from_secs(10), async {
+        let mut seen = String::new();
+        for part in [
+            "reason=\"\\\"b\\\" is not in the option peers of this node\"",
+            "reason=\"it refused: \\\"b\\\" is not in its option peers\"",
+            ": it refused: \"b\" is not in its option peers)",
+        ] {
+            while !seen.contains(part) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                seen += &events.take().join("\n");
+            }
+        }
+    });
+    logged.await.unwrap();
+    b.close().await;
+    c.close().await;
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ pub mod testing;
 pub mod tls;
 pub mod url;
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -233,6 +233,12 @@ pub trait Channel: Send + Sync + 'static {
     /// `None` where nodes have no addresses.
     fn address(&self) -> Option<SocketAddr> {
         None
+    }
+
+    /// Why peers are not connected, as far as this node knows: for people. A channel that connects
+    /// to no peer by itself knows nothing.
+    fn failures(&self) -> BTreeMap<NodeName, String> {
+        BTreeMap::new()
     }
 
     /// The longest frame in bytes, at least 4 KiB and at most [`FRAME_BYTES_MAX`].

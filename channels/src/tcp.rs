@@ -4,6 +4,7 @@ pub(crate) mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
 mod gate;
+pub(crate) mod hello;
 mod options;
 mod outgoing;
 mod security;
@@ -88,6 +89,8 @@ struct Shared {
 struct State {
     peers: BTreeMap<NodeName, String>,
     links: BTreeMap<NodeName, Link>,
+    /// Why the latest attempt to connect to a peer failed, unless it is connected.
+    failures: BTreeMap<NodeName, String>,
     local: Option<SocketAddr>,
     generations: u64,
 }
@@ -157,6 +160,7 @@ impl Shared {
         self.inbox.check_open().ok()?;
         state.generations += 1;
         let generation = state.generations;
+        state.failures.remove(peer);
         state.links.insert(peer.clone(), Link { generation, outgoing });
         Some(generation)
     }
@@ -169,6 +173,13 @@ impl Shared {
             self.inbox.push(Received::Down { peer: peer.clone() });
             tracing::info!(%peer, "connection down");
         }
+    }
+
+    /// Notes why a peer was not reached. Returns whether the attempt before it ended otherwise.
+    fn note_failure(&self, peer: &NodeName, address: &str, reason: &str) -> bool {
+        let failure = format!("{address}: {reason}");
+        let before = self.lock().failures.insert(peer.clone(), failure.clone());
+        before.is_none_or(|before| before != failure)
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
@@ -206,8 +217,15 @@ impl Channel for Tcp {
             return Ok(());
         }
         let listen = self.options.listen;
-        let unavailable = |error: std::io::Error| ChannelError::Unavailable {
-            source: format!("cannot listen on {listen}: {error}").into(),
+        let unavailable = |error: std::io::Error| {
+            let remedy = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    ": another process, perhaps this member itself, uses the port"
+                }
+                _ => "",
+            };
+            let source = format!("cannot listen on {listen}: {error}{remedy}").into();
+            ChannelError::Unavailable { source }
         };
         let listener = TcpListener::bind(listen).await.map_err(unavailable)?;
         let peers: Vec<NodeName> = {
@@ -237,6 +255,7 @@ impl Channel for Tcp {
             let mut state = self.shared.lock();
             self.shared.inbox.close();
             state.links.clear();
+            state.failures.clear();
             state.local = None;
         }
         if let Some(Running { mut tasks, accepted }) = running.take() {
@@ -273,6 +292,10 @@ impl Channel for Tcp {
 
     fn address(&self) -> Option<SocketAddr> {
         self.local_addr()
+    }
+
+    fn failures(&self) -> BTreeMap<NodeName, String> {
+        self.shared.lock().failures.clone()
     }
 }
 

@@ -67,6 +67,76 @@ async fn dialled_node_of_another_name_is_refused() {
     assert_eq!((a.counters().sent, a.counters().malformed), (0, 0));
 }
 
+/// A connection that is refused has all that it was sent, and is closed in order.
+async fn refused(b: &Tcp, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut reply = Vec::new();
+    let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut reply)).await;
+    read.unwrap().unwrap();
+    reply
+}
+
+#[tokio::test]
+async fn refused_name_gets_a_code_and_no_hello() {
+    let options = TcpOptions::new(name("b"), loopback()).peer(name("a"), "127.0.0.1:1");
+    let b = Tcp::new(options.peer(name("c"), "127.0.0.1:1")).unwrap();
+    b.connect().await.unwrap();
+    let mut long = vec![22, 3, 1, 2, 0];
+    long.resize(517, 0);
+    for (bytes, code) in [
+        (&b"\0\0\0\x08gaggle\x01x"[..], 1),
+        // It would be dialled by `b`.
+        (b"\0\0\0\x08gaggle\x01c", 0),
+        (HELLO_B, 0),
+        (b"GET / HTTP/1.1\r\n\r\n", 0),
+        // The record of a handshake of TLS.
+        (&long, 0),
+    ] {
+        let reply = refused(&b, bytes).await;
+        assert_eq!(reply, [&b"\0\0\0\x08refused"[..], &[code]].concat(), "{bytes:?}");
+    }
+}
+
+/// Waits until `a` knows why it is not connected to `b`.
+async fn failure(a: &Tcp, expected: &str) {
+    let known = timeout(Duration::from_secs(10), async {
+        while a.failures().get(&name("b")).is_none_or(|failure| failure != expected) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    known.await.unwrap_or_else(|_| panic!("{expected}: {:?}", a.failures()));
+}
+
+#[tokio::test]
+async fn failed_connection_is_known_with_its_cause() {
+    let port = gaggle_channels::testing::free_port();
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let a = TcpOptions::new(name("a"), loopback()).peer(name("b"), at.to_string());
+    let a = Tcp::new(a).unwrap();
+    a.connect().await.unwrap();
+    failure(&a, &format!("{at}: connection refused")).await;
+    let b = Tcp::new(TcpOptions::new(name("b"), at).peer(name("c"), "127.0.0.1:1")).unwrap();
+    b.connect().await.unwrap();
+    failure(&a, &format!("{at}: it refused: \"a\" is not in its option peers")).await;
+    b.add_peer(name("a"), "127.0.0.1:1").await;
+    let connected = timeout(Duration::from_secs(10), async {
+        while !a.failures().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    connected.await.unwrap();
+}
+
+#[tokio::test]
+async fn port_in_use_is_named_with_its_cause() {
+    let taken = TcpListener::bind(loopback()).await.unwrap();
+    let a = Tcp::new(TcpOptions::new(name("a"), taken.local_addr().unwrap())).unwrap();
+    let error = a.connect().await.unwrap_err().to_string();
+    let cause = "): another process, perhaps this member itself, uses the port";
+    assert!(error.starts_with("cannot listen on 127.0.0.1:") && error.ends_with(cause), "{error}");
+}
+
 /// Many other tasks are runnable: a `disconnect` that returned too early would be noticed.
 #[tokio::test]
 async fn disconnect_closes_accepted_sockets() {

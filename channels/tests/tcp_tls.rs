@@ -194,7 +194,7 @@ async fn openssl_clients_are_refused_with_the_reason() {
     }
     // Plain bytes are no TLS.
     TcpStream::connect(at).await.unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    event("does not speak TLS").await;
+    event("one side uses TLS, the other does not (this one does)").await;
     frame_flows(&a, &b, "the peer is served").await;
 }
 
@@ -394,7 +394,39 @@ async fn members_of_two_secrets_do_not_meet() {
         ["one", "two"].map(|file| TlsKeys::Secret(certificates.write(file, &generate_secret())));
     let Pair { a, b, .. } = pair(keys, None, free_address()).await;
     event("cannot connect to a peer").await;
+    event("the other side does not trust our certificate (tls_ca or secret differ)").await;
     let frame = Bytes::from_static(b"x");
     a.send(b.name(), frame).unwrap();
     assert_eq!((a.counters().sent, b.counters().received), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_on_one_side_is_named_on_both() {
+    record_events();
+    let certificates = Certificates::new();
+    certificates.issue_members("c", &["a", "b"]);
+    for dialling_has_it in [false, true] {
+        EVENTS.lock().unwrap().clear();
+        let at = free_address();
+        let b = TcpOptions::new(name("b"), at).peer(name("a"), "127.0.0.1:1");
+        let a = TcpOptions::new(name("a"), (Ipv4Addr::LOCALHOST, 0).into());
+        let a = a.peer(name("b"), at.to_string());
+        let (a, b) = match dialling_has_it {
+            true => (a.tls("c", certificates.keys("a")), b),
+            false => (a, b.tls("c", certificates.keys("b"))),
+        };
+        let (a, b) = (Tcp::new(a).unwrap(), Tcp::new(b).unwrap());
+        b.connect().await.unwrap();
+        a.connect().await.unwrap();
+        let (here, there) = ("(this one does)", "(the other one does)");
+        let (of_a, of_b) = if dialling_has_it { (here, there) } else { (there, here) };
+        let dialled = event("cannot connect to a peer").await;
+        let accepted = event("refused a connection").await;
+        for (event, which) in [(dialled, of_a), (accepted, of_b)] {
+            let expected = format!("one side uses TLS, the other does not {which}");
+            assert!(event.contains(&expected), "{dialling_has_it}: {event}");
+        }
+        a.disconnect().await;
+        b.disconnect().await;
+    }
 }

@@ -147,10 +147,13 @@ fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError>
     let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
     let keys = keys(options)?;
     if !listen.ip().is_loopback() && !insecure && keys.is_none() {
-        return Err(scheme.invalid_url(
-            "the address to listen on is beyond loopback, where frames would travel in plain text: \
-             give tls_ca, tls_cert and tls_key, or secret_file; insecure=true allows plain text",
-        ));
+        return Err(OpenError::InvalidUrl {
+            problem: "the address to listen on is beyond loopback, where frames would travel in \
+                      plain text: give tls_ca, tls_cert and tls_key, or secret_file; insecure=true \
+                      allows plain text"
+                .into(),
+            example: scheme.example_with_tls(),
+        });
     }
     let cluster = options.required("cluster")?;
     let mut peers = peers(scheme, options.required("peers")?)?;

@@ -64,6 +64,15 @@ macro_rules! redis_options {
     };
 }
 
+/// The example of a member over TCP with TLS, without its strategy.
+macro_rules! tcp_with_tls {
+    () => {
+        "+tcp://10.0.0.1:7001?cluster=demo&name=a\
+         &peers=a@10.0.0.1:7001,b@10.0.0.2:7001,c@10.0.0.3:7001\
+         &tls_ca=/etc/gaggle/ca.pem&tls_cert=/etc/gaggle/a.pem&tls_key=/etc/gaggle/a-key.pem"
+    };
+}
+
 const ON_MEMORY: &[&str] = member_options!["name", "members", "size"];
 const ON_REDIS: &[&str] = member_options!["cluster", "name", "members", "size"];
 const ON_TCP: &[&str] = member_options![
@@ -223,11 +232,28 @@ impl Scheme {
     }
 
     pub(super) fn invalid(&self, option: &'static str, problem: impl Into<String>) -> OpenError {
-        OpenError::InvalidOption { option, problem: problem.into(), example: self.example }
+        let example = self.example_with(option);
+        OpenError::InvalidOption { option, problem: problem.into(), example }
     }
 
     pub(super) fn missing(&self, option: &'static str) -> OpenError {
-        OpenError::MissingOption { scheme: self.name, option, example: self.example }
+        let example = self.example_with(option);
+        OpenError::MissingOption { scheme: self.name, option, example }
+    }
+
+    /// The example, with TLS if the option belongs to it.
+    fn example_with(&self, option: &str) -> &'static str {
+        let of_tls = option.starts_with("tls_") || option == "secret_file";
+        if of_tls { self.example_with_tls() } else { self.example }
+    }
+
+    /// A valid URL with TLS, if the scheme has it.
+    pub(super) fn example_with_tls(&self) -> &'static str {
+        match self.kind {
+            Kind::Member(Policy::Gaggle, Transport::Tcp) => concat!("gaggle", tcp_with_tls!()),
+            Kind::Member(Policy::Raft, Transport::Tcp) => concat!("raft", tcp_with_tls!()),
+            _ => self.example,
+        }
     }
 
     /// The error for the option with this number in the URL. Its name is shown only if it is known.
@@ -259,8 +285,10 @@ mod tests {
     #[test]
     fn every_example_is_valid() {
         for scheme in SCHEMES {
-            let target = super::super::target::parse(scheme.example);
-            target.unwrap_or_else(|error| panic!("{}: {error}", scheme.example));
+            for example in [scheme.example, scheme.example_with_tls()] {
+                let target = super::super::target::parse(example);
+                target.unwrap_or_else(|error| panic!("{example}: {error}"));
+            }
         }
     }
 

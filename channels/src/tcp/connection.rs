@@ -13,7 +13,6 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use rand::RngExt;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, lookup_host},
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
@@ -25,13 +24,12 @@ use tokio_util::{
 
 use super::{
     Shared,
+    hello::{Hello, Refusal, TLS_AT_OTHER, hear_hello, refuse, say_hello},
     outgoing::Outgoing,
-    stream::{Io, Reader, Stream},
+    stream::{Reader, Stream},
 };
-use crate::{FRAME_BYTES_MAX, NODE_NAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
+use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
 
-/// Begins every hello: the protocol and the version of its framing.
-const MAGIC: &[u8] = b"gaggle\x01";
 /// The first byte of a sign of life.
 pub(crate) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
@@ -71,7 +69,25 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
 }
 
 async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stream> {
-    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
+    let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        unreached => {
+            let reason = match unreached {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    "connection refused".into()
+                }
+                Ok(Err(error)) => error.to_string(),
+                _ => "no connection in time".into(),
+            };
+            // A peer that does not run may be intended: logged once, and no warning.
+            if shared.note_failure(peer, address, &reason)
+                && let Some(suppressed) = shared.gate.logs(&format!("{peer}: {reason}"))
+            {
+                tracing::info!(%peer, address, reason, suppressed, "cannot connect to a peer");
+            }
+            return None;
+        }
+    };
     // Best effort: without it frames arrive later.
     let _ = stream.set_nodelay(true);
     let reason = match timeout(HELLO_TIMEOUT, greet(shared, peer, stream)).await {
@@ -79,6 +95,7 @@ async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stre
         Ok(Err(reason)) => reason,
         Err(_) => "no hello in time".into(),
     };
+    shared.note_failure(peer, address, &reason);
     if let Some(suppressed) = shared.gate.logs(&format!("{peer}: {reason}")) {
         tracing::warn!(%peer, address, reason, suppressed, "cannot connect to a peer");
     }
@@ -93,9 +110,17 @@ async fn greet(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Result<St
         hear_hello(stream.io()).await
     };
     match reply.await.map_err(|error| explained(&error))? {
-        Some(reply) if reply == *peer => Ok(stream),
-        Some(reply) => Err(format!("the node at its address is {reply:?}")),
-        None => {
+        Hello::Name(reply) if reply == *peer => Ok(stream),
+        Hello::Name(reply) => Err(format!("the node at its address is {reply:?}")),
+        Hello::Refused(Refusal::Unlisted) => {
+            Err(format!("it refused: {:?} is not in its option peers", shared.name))
+        }
+        Hello::Refused(Refusal::Other) => Err("it refused: its log has the reason".into()),
+        Hello::Tls => {
+            shared.malformed();
+            Err(TLS_AT_OTHER.into())
+        }
+        Hello::Malformed => {
             shared.malformed();
             Err("malformed hello".into())
         }
@@ -160,25 +185,47 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-/// The accepting side: says hello after the peer, to peers alone.
+/// The accepting side.
 async fn authenticate(shared: &Shared, stream: TcpStream) -> Result<(NodeName, Stream), String> {
     let mut stream = shared.security.accept(stream).await?;
-    // Before the hello: a certificate for another purpose is refused at once.
-    let dialling: Vec<NodeName> =
-        shared.lock().peers.keys().filter(|peer| **peer < shared.name).cloned().collect();
-    shared.security.check_any(&stream, &dialling)?;
-    let peer = hear_hello(stream.io()).await.map_err(|error| explained(&error))?;
-    let Some(peer) = peer else {
-        shared.malformed();
-        return Err("malformed hello".into());
-    };
-    if !dialling.contains(&peer) {
-        shared.malformed();
-        return Err(format!("the name {peer:?} is no peer, or should not dial"));
+    match identify(shared, &mut stream).await {
+        Ok(peer) => Ok((peer, stream)),
+        Err((refusal, reason)) => {
+            refuse(stream.io(), refusal).await;
+            Err(reason)
+        }
     }
-    shared.security.check_any(&stream, std::slice::from_ref(&peer))?;
-    say_hello(stream.io(), &shared.name).await.map_err(|error| explained(&error))?;
-    Ok((peer, stream))
+}
+
+/// Says hello after the peer, to peers alone.
+async fn identify(shared: &Shared, stream: &mut Stream) -> Result<NodeName, (Refusal, String)> {
+    let other = |reason| (Refusal::Other, reason);
+    let peers: Vec<NodeName> = shared.lock().peers.keys().cloned().collect();
+    let dialling: Vec<NodeName> = peers.iter().filter(|p| **p < shared.name).cloned().collect();
+    // Before the hello: a certificate for another purpose is refused at once.
+    shared.security.check_any(stream, &dialling).map_err(other)?;
+    let hello = hear_hello(stream.io()).await.map_err(|error| other(explained(&error)))?;
+    let refused = match hello {
+        Hello::Name(peer) if dialling.contains(&peer) => {
+            shared.security.check_any(stream, std::slice::from_ref(&peer)).map_err(other)?;
+            let said = say_hello(stream.io(), &shared.name).await;
+            return said.map(|()| peer).map_err(|error| other(explained(&error)));
+        }
+        Hello::Name(peer) if peer == shared.name => other(format!(
+            "{peer:?} is the name of this node: an address in peers leads here, or the name runs \
+             twice"
+        )),
+        Hello::Name(peer) if peers.contains(&peer) => {
+            other(format!("{peer:?} should not dial: the smaller name does, which is this node's"))
+        }
+        Hello::Name(peer) => {
+            (Refusal::Unlisted, format!("{peer:?} is not in the option peers of this node"))
+        }
+        Hello::Tls => other(TLS_AT_OTHER.into()),
+        Hello::Refused(_) | Hello::Malformed => other("malformed hello".into()),
+    };
+    shared.malformed();
+    Err(refused)
 }
 
 /// Why a connection failed, for the log.
@@ -187,7 +234,10 @@ pub(super) fn explained(error: &io::Error) -> String {
         return "closed before its hello".into();
     }
     #[cfg(feature = "tls")]
-    return crate::tls::reason(error);
+    return match crate::tls::reason(error) {
+        reason if reason.ends_with("does not speak TLS") => super::hello::TLS_HERE.into(),
+        reason => reason,
+    };
     #[cfg(not(feature = "tls"))]
     error.to_string()
 }
@@ -198,33 +248,6 @@ const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 /// Four bytes of length, then a hello, or the byte of a kind and a frame.
 pub(crate) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
-}
-
-pub(super) fn hello(name: &NodeName) -> Bytes {
-    [MAGIC, name.as_str().as_bytes()].concat().into()
-}
-
-pub(super) fn parse_hello(frame: &[u8]) -> Option<NodeName> {
-    let name = frame.strip_prefix(MAGIC).filter(|name| name.len() <= NODE_NAME_BYTES_MAX)?;
-    NodeName::new(std::str::from_utf8(name).ok()?).ok()
-}
-
-async fn say_hello(stream: &mut dyn Io, name: &NodeName) -> io::Result<()> {
-    let hello = hello(name);
-    let length = u32::try_from(hello.len()).expect("a name is short").to_be_bytes();
-    stream.write_all(&[&length, &hello[..]].concat()).await?;
-    stream.flush().await
-}
-
-/// Reads a hello, and allocates no more than one takes; `None` if it is malformed.
-async fn hear_hello(stream: &mut dyn Io) -> io::Result<Option<NodeName>> {
-    let length = stream.read_u32().await? as usize;
-    if length > MAGIC.len() + NODE_NAME_BYTES_MAX {
-        return Ok(None);
-    }
-    let mut hello = vec![0; length];
-    stream.read_exact(&mut hello).await?;
-    Ok(parse_hello(&hello))
 }
 
 /// Carries frames both ways until one side ends.

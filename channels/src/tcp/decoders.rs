@@ -3,13 +3,16 @@
 use bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
-use super::connection::{self, DATA, Marked, head};
+use super::{
+    connection::{self, DATA, Marked, head},
+    hello,
+};
 
 /// Feeds `bytes` as a hello and as a stream of frames. Returns how many things they were.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let mut taken = 0;
-    if let Some(name) = connection::parse_hello(bytes) {
-        assert_eq!(connection::hello(&name), bytes, "a hello has one form");
+    if let Some(name) = hello::parse_hello(bytes) {
+        assert_eq!(hello::hello(&name), bytes, "a hello has one form");
         taken += 1;
     }
     let (mut codec, mut stream) = (connection::codec(), BytesMut::from(bytes));

@@ -41,6 +41,11 @@ fn of_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure => {
             "no common algorithm, or it requires a certificate: give tls_cert and tls_key"
         }
+        // A signature of another authority of the same name: all secrets derive that name.
+        AlertDescription::DecryptError => {
+            return "the other side does not trust our certificate (tls_ca or secret differ)"
+                .into();
+        }
         _ => return format!("the other side refused: {alert:?}"),
     };
     format!("the other side refused: {cause}")

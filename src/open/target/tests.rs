@@ -224,3 +224,25 @@ fn example_is_of_the_scheme_that_was_meant() {
         assert!(example.starts_with(expected), "{url}: {error}");
     }
 }
+
+#[test]
+fn errors_of_tls_options_show_a_url_with_tls() {
+    let peers = "cluster=c&name=a&peers=a@10.0.0.1:1";
+    for (rest, problem) in [
+        ("127.0.0.1:1?tls_ca=ca", "needs the option tls_cert"),
+        ("127.0.0.1:1?tls_cert=c&tls_key=", "needs the option tls_ca"),
+        ("127.0.0.1:1?secret_file=", "option secret_file: it is empty"),
+        ("127.0.0.1:1?secret_file=s&tls_ca=ca", "option secret_file: give either"),
+        ("127.0.0.1:1?tls_ca=a&tls_ca=a", "option tls_ca: it is given twice"),
+        ("10.0.0.1:1?heartbeat=50ms", "is beyond loopback"),
+    ] {
+        for strategy in ["gaggle", "raft"] {
+            let url = format!("{strategy}+tcp://{rest}&{peers}");
+            let error = parse(&url).expect_err(&url).to_string();
+            let (text, example) = error.split_once("; for example: ").expect("there is one");
+            assert!(text.contains(problem), "{url}: {error}");
+            let shown = example.starts_with(&format!("{strategy}+tcp://10.0.0.1:7001?"));
+            assert!(shown && example.contains("&tls_key="), "{url}: {error}");
+        }
+    }
+}

@@ -110,6 +110,9 @@ impl Backend {
     }
 
     fn run_ticks(&mut self, now: Instant) {
+        if self.node.is_report_due(now) {
+            self.node.set_failures(self.channel.failures());
+        }
         let ticks = self.ticks.take(now);
         if ticks == 0 && self.slept {
             self.node.run_timers(now);

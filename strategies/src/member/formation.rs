@@ -5,6 +5,7 @@
 //! only after abandoning its own forming, and not at all once its own group exists. A member of a
 //! group pledges to nothing until it has left the group, under a fresh incarnation.
 
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +16,12 @@ use std::{
 
 use gaggle_channels::NodeName;
 
+pub(super) use self::report::Difference;
+use self::report::Reports;
 use super::{
     identity::Identity,
-    options::{Members, listed},
-    peers::{FRESH, Peer, Peers},
+    options::Members,
+    peers::{FRESH, Peers},
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
@@ -31,10 +34,8 @@ const PLEDGE_TTL: Duration = Duration::from_secs(1);
 /// How long a process is without a group or a leader before it reports why, and how often it looks
 /// again.
 pub(super) const REPORT_EVERY: Duration = Duration::from_millis(500);
-/// How much of another cluster's name is shown.
-const SHOWN_CHARS: usize = 64;
-/// How many foreign names and sets are warned of.
-const WARNED_MAX: usize = 64;
+/// How often lists of members that differ are warned of.
+pub(super) const DIFFERENCE_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Formation {
@@ -46,10 +47,7 @@ pub(super) struct Formation {
     last_token: u64,
     /// The limit that the cluster named when it refused this process.
     refused_limit: Option<u32>,
-    /// Foreign names, sets of names and clusters that were warned of.
-    warned: BTreeSet<String>,
-    /// Why there is no group, as last reported.
-    reported: Option<String>,
+    reports: Reports,
 }
 
 #[derive(Debug)]
@@ -70,8 +68,7 @@ impl Formation {
             phase: Phase::Free,
             last_token: 0,
             refused_limit: None,
-            warned: BTreeSet::new(),
-            reported: None,
+            reports: Reports::default(),
         }
     }
 
@@ -79,7 +76,7 @@ impl Formation {
     pub(super) fn grouped(&mut self) {
         self.phase = Phase::Grouped;
         self.refused_limit = None;
-        self.reported = None;
+        self.forget_report();
     }
 
     /// This process left its group, and may pledge again from `until` on.
@@ -237,9 +234,6 @@ impl Formation {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)
         };
-        if free {
-            self.warn_of_set(from, &forming);
-        }
         let takes = again
             || (free && self.is_proper(from, incarnation, &forming) && named(&forming).all(known));
         if !takes {
@@ -249,70 +243,6 @@ impl Formation {
         self.phase = Phase::Pledged { forming };
         timers.set(Timer::Formation, now.after(PLEDGE_TTL));
         Some(Body::Pledge { forming: id })
-    }
-
-    /// Describes the missing members, if they have changed since the last report.
-    pub(super) fn report(&mut self, now: Instant, what: &str, peers: &Peers) -> Option<String> {
-        let reason = format!("{what}: waiting for {}", self.missing(now, peers));
-        let has_changed = self.reported.as_ref() != Some(&reason);
-        self.reported = Some(reason.clone());
-        has_changed.then_some(reason)
-    }
-
-    /// Nothing is missing now.
-    pub(super) fn forget_report(&mut self) {
-        self.reported = None;
-    }
-
-    /// Which processes a group waits for, in words.
-    fn missing(&self, now: Instant, peers: &Peers) -> String {
-        let is_fresh = |peer: &Peer| peer.is_fresh(now, FRESH);
-        let names = match &self.members {
-            Members::Named(names) => names,
-            Members::Sized(size) => {
-                let connected = peers.iter().filter(|(_, peer)| is_fresh(peer)).count() + 1;
-                return format!("{size} processes, {connected} connected");
-            }
-        };
-        let others = names.iter().filter(|name| **name != self.name);
-        let (connected, unconnected): (Vec<_>, Vec<_>) =
-            others.partition(|name| peers.get(name).is_some_and(is_fresh));
-        if unconnected.is_empty() {
-            return format!("{} (connected, not ready)", listed(connected));
-        }
-        let is_foreign = |name: &&&NodeName| self.warned.contains(&format!("cluster of {name}"));
-        let why = match unconnected.iter().find(is_foreign) {
-            Some(name) => format!("{name} is of another cluster"),
-            None => "not connected".into(),
-        };
-        format!("{} ({why})", listed(unconnected))
-    }
-
-    /// Warns of a process of another cluster, once for each name.
-    pub(super) fn warn_of_cluster(&mut self, peer: &NodeName, theirs: &str, mine: &str) {
-        if warns_first_time(&mut self.warned, format!("cluster of {peer}")) {
-            let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
-            tracing::warn!(%peer, theirs, mine, "a process of another cluster connects here");
-        }
-    }
-
-    /// Warns of a process that this cluster does not admit, once for each name.
-    pub(super) fn warn_of_stranger(&mut self, name: &NodeName) {
-        let Members::Named(names) = &self.members else { return };
-        if warns_first_time(&mut self.warned, name.to_string()) {
-            tracing::warn!(%name, members = %listed(names), "a process is not in the set of members");
-        }
-    }
-
-    /// Warns of an invitation to another set of members, once for each set.
-    fn warn_of_set(&mut self, from: &NodeName, forming: &Forming) {
-        let Members::Named(mine) = &self.members else { return };
-        let theirs: BTreeSet<NodeName> = named(forming).map(|(name, _)| name).collect();
-        if theirs != *mine && warns_first_time(&mut self.warned, listed(&theirs)) {
-            let missing = listed(mine.difference(&theirs));
-            let unknown = listed(theirs.difference(mine));
-            tracing::warn!(peer = %from, missing, unknown, "members differ in their set of names");
-        }
     }
 
     fn is_proper(&self, from: &NodeName, incarnation: u64, forming: &Forming) -> bool {
@@ -362,11 +292,6 @@ impl Formation {
             _ => None,
         }
     }
-}
-
-/// Whether to warn of `what`: once each, of a bounded number.
-fn warns_first_time(warned: &mut BTreeSet<String>, what: String) -> bool {
-    warned.len() < WARNED_MAX && warned.insert(what)
 }
 
 /// The members of a forming by name; names that are none are left out.

@@ -244,14 +244,17 @@ impl Node {
             self.formation.forget_report();
             self.timers.stop(Timer::MissingReport);
         }
-        match (leader, &self.group) {
-            (Some(id), Some(group)) if changed => {
-                let name = group.name_of(id).map_or("?", NodeName::as_str);
-                count!("gaggle_leader_changes_total");
-                tracing::info!(leader = name, term = group.term(), "leader changed");
-            }
-            (None, _) if changed => self.turn.events.push(Event::Down { cause: None }),
-            _ => {}
+        if changed && leader.is_some() {
+            count!("gaggle_leader_changes_total");
+        } else if changed {
+            self.turn.events.push(Event::Down { cause: None });
+        }
+        // A member that joins has the names only with its first snapshot.
+        if let Some(group) = self.group.as_ref().filter(|_| !self.leadership.is_announced())
+            && let Some(name) = leader.and_then(|id| group.name_of(id))
+        {
+            self.leadership.set_announced();
+            tracing::info!(leader = %name, term = group.term(), "leader changed");
         }
         if leader.is_some() && (changed || self.turn.is_installed) {
             let installed = mem::take(&mut self.turn.is_installed);

@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use gaggle_channels::NodeName;
 
@@ -34,6 +37,8 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) standing: Option<Standing>,
     pub(super) last_token: u64,
+    /// The names that its options list, if this process lists others.
+    pub(super) other_members: Option<BTreeSet<NodeName>>,
     last_heard_at: Instant,
     seq: u64,
     challenge: u64,
@@ -110,6 +115,20 @@ impl Peers {
             && peer.incarnation == incarnation
         {
             peer.last_heard_at = now;
+        }
+    }
+
+    /// Notes the list of members of a process, if it differs from that of this one.
+    pub(super) fn set_other_members(
+        &mut self,
+        name: &NodeName,
+        incarnation: u64,
+        other_members: Option<BTreeSet<NodeName>>,
+    ) {
+        if let Some(peer) = self.by_name.get_mut(name)
+            && peer.incarnation == incarnation
+        {
+            peer.other_members = other_members;
         }
     }
 

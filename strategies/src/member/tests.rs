@@ -14,6 +14,7 @@ mod group;
 mod hand;
 mod incarnations;
 mod interleavings;
+mod lists;
 mod locking;
 mod original;
 mod pitfalls;

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     ExistingGroup,
     /// The names that keep this process without a group or a leader are reported.
     MissingReport,
+    /// Lists of members that differ are warned of.
+    DifferenceReport,
     /// A group that has had no leader for this long asks its members how they stand.
     LeaderlessAsk,
     /// A later configuration can no longer arrive: a replaced incarnation counts as ended.

@@ -55,6 +55,8 @@ pub(super) enum Body {
     ChunkAck { transfer: u64, received: u32 },
     /// "This process runs under your name, and keeps it."
     NameInUse(Process),
+    /// "My options list these names as members." It accompanies each presence.
+    Members(Vec<String>),
 }
 
 /// A process's state, as others see it.

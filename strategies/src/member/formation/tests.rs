@@ -113,24 +113,3 @@ fn named_cluster_admits_its_names_alone() {
     assert!(formation.admits(&name("c")) && !formation.admits(&name("d")));
     assert!(Formation::new(name("b"), Members::Sized(3), 0).admits(&name("d")));
 }
-
-#[test]
-fn foreign_set_of_names_is_warned_of_once() {
-    let mut formation = Formation::new(name("b"), named_abc(), 0);
-    let mut invited = |forming| {
-        let peers = Peers::default();
-        formation.invited(
-            Instant::default(),
-            &name("a"),
-            2,
-            forming,
-            &peers,
-            &mut Timers::default(),
-        );
-        formation.warned.clone()
-    };
-    let other = || Forming { members: vec![("a".into(), 1), ("d".into(), 4)], ..proper() };
-    assert_eq!(invited(other()), BTreeSet::from(["a, d".to_owned()]));
-    assert_eq!(invited(other()).len(), 1);
-    assert_eq!(invited(proper()).len(), 1, "an equal set is no reason");
-}

@@ -1,13 +1,18 @@
 //! The periodic work of a member: ticks of the engine, and a leader's duties.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
+
+use gaggle_channels::NodeName;
 
 use super::{Body, Event, Group, Instant, Node, ProcessId, Timer};
 use crate::{
     UnavailableKind,
     client::command::Cause,
     lock_table::{Command, TableConfig},
-    member::{formation::REPORT_EVERY, membership},
+    member::{
+        formation::{DIFFERENCE_EVERY, Difference, REPORT_EVERY},
+        membership,
+    },
 };
 
 /// How long a survivor of a lost majority, or a member that was replaced, waits before it pledges
@@ -56,6 +61,7 @@ impl Node {
     /// Does the timed work of a member.
     pub(crate) fn run_timers(&mut self, now: Instant) {
         self.send_presence(now);
+        self.report_differences(now);
         self.leave_if_over(now);
         self.lead(now);
     }
@@ -71,6 +77,40 @@ impl Node {
         }
         if has_expired || !self.timers.is_running(Timer::MissingReport, now) {
             self.timers.set(Timer::MissingReport, now.after(REPORT_EVERY));
+        }
+    }
+
+    /// Whether the next tick may report the lack of a group or leader.
+    pub(crate) fn is_report_due(&self, now: Instant) -> bool {
+        self.timers.has_expired(Timer::MissingReport, now)
+    }
+
+    /// Takes the channel's reasons for missing connections, which the next report names.
+    pub(crate) fn set_failures(&mut self, failures: BTreeMap<NodeName, String>) {
+        self.formation.set_failures(failures);
+    }
+
+    /// Warns of processes whose lists of members differ from that of this one.
+    ///
+    /// They may take part in a group that runs: the configuration in its log decides on quorums.
+    /// A change of members only replaces an incarnation by another one of its name. A list decides
+    /// who forms a group, and all its names must list the same. So one process with a wrong list
+    /// forms no second group, unless it lists itself alone.
+    fn report_differences(&mut self, now: Instant) {
+        if !self.timers.has_expired(Timer::DifferenceReport, now) {
+            return;
+        }
+        self.timers.stop(Timer::DifferenceReport);
+        for (name, _) in self.peers.iter() {
+            let Some(difference) = self.formation.difference(name, &self.peers) else { continue };
+            let Difference { missing_there, missing_here } = difference;
+            tracing::warn!(
+                peer = %name,
+                missing_there,
+                missing_here,
+                "members differ in their set of names: the option peers (or members) must be equal"
+            );
+            self.timers.set(Timer::DifferenceReport, now.after(DIFFERENCE_EVERY));
         }
     }
 

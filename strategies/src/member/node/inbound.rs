@@ -1,5 +1,7 @@
 //! Frames from other processes.
 
+use std::collections::BTreeSet;
+
 use gaggle_channels::NodeName;
 
 use super::{
@@ -8,8 +10,12 @@ use super::{
 };
 use crate::{
     client::command::{Event, Subject},
-    limits::HOST_BYTES_MAX,
-    member::peers::{FRESH, Takeover},
+    limits::{HOST_BYTES_MAX, MEMBERS_MAX},
+    member::{
+        formation::REPORT_EVERY,
+        options::Members,
+        peers::{FRESH, Takeover},
+    },
 };
 
 impl Node {
@@ -56,6 +62,7 @@ impl Node {
         // Incarnations find each other by presences; all else is for this very incarnation.
         match body {
             Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
+            Body::Members(names) => return self.take_members(now, from, header.from, &names),
             _ if header.to != self.identity.incarnation() => {
                 self.frames_dropped += 1;
                 return;
@@ -204,6 +211,21 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// Compares the sender's list of members with that of this process.
+    fn take_members(&mut self, now: Instant, from: &NodeName, incarnation: u64, names: &[String]) {
+        let Members::Named(mine) = self.formation.members() else { return };
+        let theirs: Result<BTreeSet<_>, _> = names.iter().map(NodeName::new).collect();
+        let Some(theirs) = theirs.ok().filter(|_| names.len() <= MEMBERS_MAX) else {
+            self.frames_dropped += 1;
+            return;
+        };
+        let others = Some(theirs).filter(|theirs| theirs != mine);
+        if others.is_some() && !self.timers.is_running(Timer::DifferenceReport, now) {
+            self.timers.set(Timer::DifferenceReport, now.after(REPORT_EVERY));
+        }
+        self.peers.set_other_members(from, incarnation, others);
     }
 
     /// Another process runs under a name in use: names the process that keeps it to the other.

@@ -96,6 +96,10 @@ impl Node {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);
         self.outbox.post_named(name, incarnation, &body);
+        if let Members::Named(names) = self.formation.members() {
+            let names = names.iter().map(ToString::to_string).collect();
+            self.outbox.post_named(name, incarnation, &Body::Members(names));
+        }
     }
 
     fn presence(&mut self, challenge: u64, echo: u64) -> Body {

@@ -129,6 +129,8 @@ impl Visitor {
         for body in world.replies_to(member, self.name, &frame) {
             match body {
                 Body::Presence(presence) => self.echo = presence.challenge,
+                // It accompanies a presence.
+                Body::Members(_) => {}
                 // The leader writes to its followers all the time.
                 Body::Raft(_) => {}
                 other => others.push(other),

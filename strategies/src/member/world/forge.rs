@@ -48,6 +48,9 @@ impl Victim<'_> {
             3 => Body::Start { forming: self.group_id(choices) },
             4 if choices.flag() => Body::Removed,
             4 => Body::NameInUse(process(choices)),
+            5 if choices.flag() => {
+                Body::Members(self.members(choices).into_iter().map(|(name, _)| name).collect())
+            }
             5 => Body::Full { limit: u32::from(choices.byte()) },
             6 | 7 => Body::Request(self.command(choices)),
             8 => Body::Chunk(Chunk {

@@ -1,0 +1,166 @@
+//! Why a process has no group, in words, and the processes that do not belong to its cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use gaggle_channels::NodeName;
+
+use super::Formation;
+use crate::{
+    Instant,
+    member::{
+        options::{Members, listed},
+        peers::{FRESH, Peers},
+    },
+};
+
+/// How much of another cluster's name is shown.
+const SHOWN_CHARS: usize = 64;
+/// How many foreign names are warned of.
+const WARNED_MAX: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    /// Names outside the set of members that were warned of.
+    strangers: BTreeSet<NodeName>,
+    /// Processes of other clusters that were warned of, and how each is described.
+    foreign: BTreeMap<NodeName, String>,
+    /// Why peers are not connected, as far as the channel knows.
+    failures: BTreeMap<NodeName, String>,
+    /// Why there is no group, as last reported.
+    reported: Option<String>,
+}
+
+/// How the list of members of another process differs from that of this one, which never differs
+/// from itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::member) struct Difference {
+    /// The names in this list that the other lacks.
+    pub(in crate::member) missing_there: String,
+    /// The names in the other list that this one lacks.
+    pub(in crate::member) missing_here: String,
+}
+
+impl Difference {
+    fn between(here: &BTreeSet<NodeName>, there: &BTreeSet<NodeName>) -> Self {
+        let missing_there = listed(here.difference(there));
+        Self { missing_there, missing_here: listed(there.difference(here)) }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&*self.missing_there, &*self.missing_here) {
+            (there, "") => write!(f, "its option peers (or members) lacks {there}"),
+            ("", here) => write!(f, "our option peers (or members) lacks {here}"),
+            (there, here) => {
+                write!(f, "its option peers (or members) lacks {there}, ours lacks {here}")
+            }
+        }
+    }
+}
+
+impl Formation {
+    /// Describes the missing members, if they have changed since the last report.
+    pub(in crate::member) fn report(
+        &mut self,
+        now: Instant,
+        what: &str,
+        peers: &Peers,
+    ) -> Option<String> {
+        let reason = format!("{what}: waiting for {}", self.missing(now, peers));
+        let has_changed = self.reports.reported.as_ref() != Some(&reason);
+        self.reports.reported = Some(reason.clone());
+        has_changed.then_some(reason)
+    }
+
+    /// Nothing is missing now.
+    pub(in crate::member) fn forget_report(&mut self) {
+        self.reports.reported = None;
+    }
+
+    /// Takes the channel's reasons for missing connections, which reports name.
+    pub(in crate::member) fn set_failures(&mut self, failures: BTreeMap<NodeName, String>) {
+        self.reports.failures = failures;
+    }
+
+    /// How a peer's list of members differs, if it does.
+    pub(in crate::member) fn difference(
+        &self,
+        name: &NodeName,
+        peers: &Peers,
+    ) -> Option<Difference> {
+        let Members::Named(here) = &self.members else { return None };
+        let there = peers.get(name)?.other_members.as_ref()?;
+        Some(Difference::between(here, there))
+    }
+
+    /// Which processes a group waits for, and why, in words.
+    fn missing(&self, now: Instant, peers: &Peers) -> String {
+        let is_connected =
+            |name: &NodeName| peers.get(name).is_some_and(|peer| peer.is_fresh(now, FRESH));
+        let names = match &self.members {
+            Members::Named(names) => names,
+            Members::Sized(size) => {
+                let connected = peers.iter().filter(|(name, _)| is_connected(name)).count() + 1;
+                return format!("{size} processes, {connected} connected");
+            }
+        };
+        let others: Vec<&NodeName> = names.iter().filter(|name| **name != self.name).collect();
+        let all_connected = others.iter().all(|name| is_connected(name));
+        // Names in a row with one cause share it.
+        let mut causes: Vec<(String, Vec<&NodeName>)> = Vec::new();
+        for name in others {
+            let cause = if !is_connected(name) {
+                self.not_connected(name)
+            } else if let Some(difference) = self.difference(name, peers) {
+                format!("connected, {difference}")
+            } else if all_connected {
+                "connected, not ready".into()
+            } else {
+                continue;
+            };
+            match causes.last_mut() {
+                Some((last, names)) if *last == cause => names.push(name),
+                _ => causes.push((cause, vec![name])),
+            }
+        }
+        let described = causes.into_iter().map(|(cause, names)| {
+            let names = listed(names);
+            format!("{names} ({cause})")
+        });
+        described.collect::<Vec<_>>().join(", ")
+    }
+
+    fn not_connected(&self, name: &NodeName) -> String {
+        // A process of another cluster is connected as far as the channel is concerned.
+        match (self.reports.failures.get(name), self.reports.foreign.get(name)) {
+            (Some(failure), _) => format!("not connected, {failure}"),
+            (None, Some(foreign)) => foreign.clone(),
+            (None, None) => "not connected".into(),
+        }
+    }
+
+    /// Warns of a process of another cluster, once for each name.
+    pub(in crate::member) fn warn_of_cluster(&mut self, peer: &NodeName, theirs: &str, mine: &str) {
+        let foreign = &mut self.reports.foreign;
+        if foreign.len() < WARNED_MAX && !foreign.contains_key(peer) {
+            let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
+            let described =
+                format!("its option cluster is {theirs:?}, ours is {mine:?}: make them equal");
+            foreign.insert(peer.clone(), described);
+            tracing::warn!(%peer, theirs, mine, "a process of another cluster connects here");
+        }
+    }
+
+    /// Warns of a process that this cluster does not admit, once for each name.
+    pub(in crate::member) fn warn_of_stranger(&mut self, name: &NodeName) {
+        let Members::Named(names) = &self.members else { return };
+        let strangers = &mut self.reports.strangers;
+        if strangers.len() < WARNED_MAX && strangers.insert(name.clone()) {
+            tracing::warn!(%name, members = %listed(names), "a process is not in the set of members");
+        }
+    }
+}
