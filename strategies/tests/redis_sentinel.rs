@@ -92,6 +92,8 @@ async fn a_wrong_sentinel_is_passed_over() {
     let fails = async |options: RedisOptions| Redis::open(options).await.unwrap_err().to_string();
     let error = fails(options(&[&down, &wrong])).await;
     assert!(error.contains("is a replica"), "{error}");
+    let error = fails(options(&[&decoy])).await;
+    assert_eq!(error, format!("the server at {decoy} is no Sentinel: write redis://{decoy}"));
     let error = fails(options(&[&down])).await;
     assert_eq!(error, format!("cannot reach the Sentinel at {down}: connection refused"));
     let error = fails(options(&[&right]).sentinels("other", [right.clone()])).await;

@@ -94,13 +94,16 @@ impl Address {
         let wrong =
             |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);
         if text.is_empty() {
-            return Err(wrong("it is empty: give the URL of a Redis"));
+            return Err(wrong("the URL is empty: give that of a Redis"));
+        }
+        if text.contains(['\n', '\r']) {
+            return Err(wrong("more than one line is given: give one URL, and nothing else"));
         }
         let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
         if scheme.contains('=') {
             return Err(wrong("more than a URL is given: leave out what precedes it"));
         }
-        if scheme.starts_with("gaggle+") || scheme.starts_with("raft+") {
+        if ["gaggle", "raft"].contains(&scheme.split('+').next().unwrap_or_default()) {
             return Err(wrong(
                 "the URL is of a voting member, and a member that ends with each command costs its \
                  group a vote: give the URL of a Redis",
@@ -110,8 +113,9 @@ impl Address {
             let problem = format!("{scheme}: excludes no other process: give the URL of a Redis");
             return Err(wrong(&problem));
         }
-        if text.contains(':') && !SCHEMES.contains(&&*scheme) {
-            return Err(wrong(&format!("unknown scheme, known are {}", SCHEMES.join(", "))));
+        if !SCHEMES.contains(&&*scheme) {
+            let known = SCHEMES.join(", ");
+            return Err(wrong(&format!("the URL begins with no known scheme, which are {known}")));
         }
         check_login(text).map_err(wrong)?;
         let (one, hosts) = split_hosts(text);
@@ -214,7 +218,11 @@ mod tests {
     #[test]
     fn text_that_is_more_or_less_than_a_url_is_named() {
         for (text, problem) in [
-            ("", "it is empty"),
+            ("", "the URL is empty"),
+            ("redis://u:p@h\nredis://u:q@i", "more than one line"),
+            ("# my redis\nredis://h", "more than one line"),
+            ("gaggle://x:1", "of a voting member"),
+            ("localhost", "begins with no known scheme"),
             ("GAGGLE_URL=redis://h", "more than a URL"),
             ("export X=redis://h", "more than a URL"),
         ] {

@@ -189,7 +189,9 @@ impl Job<'_> {
             if is_lost || !self.guard.is_valid() {
                 return Ok(End::Lost(Reason::NoWatchdog));
             }
-            notice("the watchdog was stopped or ended: processes that the command left were killed");
+            notice(
+                "the watchdog was stopped or ended: processes that the command left were killed",
+            );
             return Ok(End::Code(code));
         };
         let is_kept = report.verdict == Verdict::Untouched && !is_lost;

@@ -65,6 +65,8 @@ pub(crate) enum ConnectionError {
          sentinel_password log in there"
     )]
     SentinelRefused { address: String, reason: String },
+    #[error("the server at {address} is no Sentinel: write redis://{address}")]
+    NotSentinel { address: String },
     #[error("the Sentinel at {address} knows no master {name:?}: see its sentinel.conf")]
     UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]

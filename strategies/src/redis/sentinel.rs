@@ -81,6 +81,11 @@ async fn named(
         error => error,
     })?;
     match reply {
+        Ok([Value::ServerError(error)])
+            if error.details().is_some_and(|text| text.starts_with("unknown command")) =>
+        {
+            Err(ConnectionError::NotSentinel { address: shown() })
+        }
         Ok([Value::ServerError(error)]) => Err(ConnectionError::SentinelRefused {
             address: shown(),
             reason: server_reason(&error),
