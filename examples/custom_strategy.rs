@@ -1,11 +1,9 @@
-//! A strategy of your own, around another one: it counts the grants of each key.
-//! `cargo run --example custom_strategy`. One from scratch: docs/writing-a-strategy.md.
+//! A strategy of your own around another one: `cargo run --example custom_strategy`
 
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 use gaggle::{
     Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker,
-    operator::Operator,
     strategies::{Local, implement::LossWatch},
 };
 
@@ -30,7 +28,7 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, gaggle::Error> {
         self.inner.inspect(key).await
     }
-    fn operator(&self) -> Option<&dyn Operator> {
+    fn operator(&self) -> Option<&dyn gaggle::operator::Operator> {
         self.inner.operator()
     }
     fn capabilities(&self) -> Capabilities {
@@ -58,6 +56,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         locker.lock(key).await?.unlock().await?;
     }
     println!("{:?}", grants.lock().await);
-    locker.close().await;
-    Ok(())
+    Ok(locker.close().await)
 }

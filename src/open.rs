@@ -1,4 +1,6 @@
-//! Opening by URL. Only this module documents the URLs and names every strategy and channel.
+//! Opening by URL.
+//!
+//! Only this module documents the URLs and names every strategy and channel.
 
 #[cfg(test)]
 mod effects;
@@ -62,7 +64,7 @@ use crate::Locker;
 /// | `tls_cert`, `tls_key` | none | files of a client certificate and its key; `rediss` only |
 /// | `tls_name` | the host | the name in the server's certificate; `rediss` only |
 /// | `sentinel_user`, `sentinel_password` | none | login at the Sentinels |
-/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: plain retry, as in the original |
+/// | `queue` | `fifo` | `fifo`: waiters queue in Redis; `none`: each retries after a pause |
 /// | `namespace` | `gaggle` | first part of every key; namespaces are independent |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
 /// | `replicas` | none | how many replicas must have a grant before it is reported, 1 to 100 |

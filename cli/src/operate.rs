@@ -185,7 +185,7 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
             object["outcome"] = outcome.into();
             say(json(&object))?;
         } else if let Some(holder) = holder.filter(|_| is_unlocked) {
-            say(format!("{key:?} is unlocked, which was held:\n{}", details(&key, holder)))?;
+            say(format!("{key:?} is unlocked. It was held by:\n{}", details(&key, holder)))?;
         } else if let Some(holder) = holder {
             let text = details(&key, holder);
             say(format!("{key:?} is held with another token, and nothing changed:\n{text}"))?;

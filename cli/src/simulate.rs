@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first seed; drawn, and printed, if not given.
+    /// The first seed; generated and printed, if not given.
     #[arg(long)]
     from: Option<u64>,
     /// Run this one seed and show what it did.

@@ -1,4 +1,4 @@
-//! The fuzz targets: one function each, from bytes to a verdict. A panic is a find.
+//! The fuzz targets: one function each, from bytes to a verdict, where a panic is a find.
 //!
 //! | target | decodes | compares |
 //! |---|---|---|

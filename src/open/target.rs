@@ -1,4 +1,6 @@
-//! From the text of a URL to the options of the strategy that it names. Nothing is opened here.
+//! From the text of a URL to the options of the strategy that it names.
+//!
+//! Nothing is opened here.
 
 use gaggle_channels::url::{check_login, split_hosts};
 #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces. The pure core.
+//! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces.
 //!
 //! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]. Its
 //! output is a list of [`Effect`]s. No clock, no randomness, no I/O, and no hash order: members

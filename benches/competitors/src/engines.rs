@@ -1,5 +1,7 @@
-//! Consensus engines alone, three members in one process: what a commit costs before
-//! there is a lock. Beside them Gaggle in the same place.
+//! Consensus engines alone, three members in one process: what a commit costs before there is a
+//! lock.
+//!
+//! Beside them Gaggle in the same place.
 
 mod gaggle_here;
 mod raft_rs;

@@ -1,6 +1,7 @@
 //! Gaggle's workloads through what people would pick instead, measured in turn in one run, round by
-//! round, so that what disturbs the machine disturbs all. Every ratio of the documents is taken
-//! within one such run.
+//! round, so that what disturbs the machine disturbs all.
+//!
+//! Every ratio of the documents is taken within one such run.
 //!
 //! Started by `benches/competitors/run`, which installs the servers. Each server that is started
 //! here has a free loopback port and a directory of its own, and ends with this program.

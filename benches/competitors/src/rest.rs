@@ -1,4 +1,6 @@
-//! Costs beside throughput: idle handles, many waiters, memory. Failing over is in [`failing`].
+//! Costs beside throughput: idle handles, many waiters, memory.
+//!
+//! Failing over is in [`failing`].
 
 use std::{
     future::poll_fn,

@@ -1,6 +1,7 @@
 //! Servers of this run alone: on free loopback ports, in separate directories, in memory where
-//! there is one to write to. Dropping one ends that process and no other, and removes its
-//! directory.
+//! there is one to write to.
+//!
+//! Dropping one ends that process and no other, and removes its directory.
 
 use std::{
     fs,

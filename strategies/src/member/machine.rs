@@ -1,5 +1,7 @@
 //! A member that a simulator drives: the strategy's handle, the driver and the node as they ship,
-//! without a runtime. A simulator takes each turn itself and looks inside between turns.
+//! without a runtime.
+//!
+//! A simulator takes each turn itself and looks inside between turns.
 
 use std::sync::Arc;
 

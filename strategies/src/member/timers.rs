@@ -1,4 +1,6 @@
-//! The named timers of a node. They expire at a tick: a tick is the finest time of a member.
+//! The named timers of a node.
+//!
+//! They expire at a tick: a tick is the finest time of a member.
 
 use crate::Instant;
 

@@ -1,5 +1,7 @@
 //! A client of Redis that its owner drives: the strategy's handle, the driver and the backend as
-//! they ship, without a runtime. The simulator takes each turn itself.
+//! they ship, without a runtime.
+//!
+//! The simulator takes each turn itself.
 
 use std::{
     future::Future as _,

@@ -1,4 +1,6 @@
-//! The only place that reads replies of the scripts and publications. No bytes make it panic.
+//! The only place that reads replies of the scripts and publications.
+//!
+//! No bytes make it panic.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
-//! A reference model of the lock table without shared code. Tests and the fuzzer compare the two at
-//! every step.
+//! A reference model of the lock table without shared code.
+//!
+//! Tests and the fuzzer compare the two at every step.
 
 use std::{sync::Arc, time::Duration};
 

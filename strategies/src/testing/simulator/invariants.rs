@@ -1,4 +1,6 @@
-//! The invariants, checked after every event. One a file; a broken one panics with its name.
+//! The invariants, checked after every event.
+//!
+//! One a file; a broken one panics with its name.
 
 mod belief;
 mod committed;
