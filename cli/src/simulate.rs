@@ -88,8 +88,8 @@ impl Args {
     /// The first seed of a batch. Refused, before anything runs, where the seeds from it on are
     /// more than there are.
     fn first(&self) -> Result<u64, Failure> {
-        let drawn = || u64::from(rand::random::<u32>()) << 8;
-        let (from, seeds) = (self.from.unwrap_or_else(drawn), self.seeds);
+        let generated = || u64::from(rand::random::<u32>()) << 8;
+        let (from, seeds) = (self.from.unwrap_or_else(generated), self.seeds);
         let beyond = || format!("--from {from} and --seeds {seeds}: their sum must fit in 64 bits");
         from.checked_add(seeds).map(|_| from).ok_or_else(|| Failure::new(beyond()))
     }

@@ -31,14 +31,14 @@ pub enum Error {
     ///
     /// *Did it take effect?* No, and no other lock was touched. *May I retry?* No: it cannot
     /// succeed.
-    #[error("this acquisition does not hold the key")]
+    #[error("the lock was lost before this call, another acquisition may hold the key")]
     NotHolder,
 
     /// The lease has expired: at unlock or extend from the local deadline on, or during a critical
     /// section. Another acquisition may have held the key since.
     ///
     /// *Did it take effect?* No. *May I retry?* Only by a new lock.
-    #[error("the lease has expired")]
+    #[error("the lease expired before this call, another acquisition may hold the key")]
     Expired,
 
     /// The backend cannot serve; `kind` says why.
@@ -58,12 +58,12 @@ pub enum Error {
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
-    #[error("no reply by the deadline, the outcome is unknown")]
+    #[error("no reply by the deadline, the request may have taken effect: send it again")]
     Unknown,
 
     /// This handle was closed. *Did it take effect?* No new request did. *May I retry?* On a new
     /// handle.
-    #[error("this handle is closed")]
+    #[error("this handle is closed: open a new one")]
     Closed,
 
     /// This handle has failed for good: its consensus member stopped on a broken invariant, on an

@@ -112,6 +112,10 @@ use crate::{
 /// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
 ///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
 ///
+/// # Options
+///
+/// [`RedisOptions`] has one method for each, with its default and its limits.
+///
 /// # Keys in Redis
 ///
 /// Keys of users are spread over 16 buckets by a fixed hash. All names of a key carry the hash tag

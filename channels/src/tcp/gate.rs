@@ -18,16 +18,16 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How many different reasons are kept: some contain text of a stranger.
 const REASONS_MAX: usize = 32;
 
-/// The places of connections before authentication. A full gate evicts the oldest connection, so
+/// The slots of connections before authentication. A full gate evicts the oldest connection, so
 /// that connections that send nothing never keep a peer out.
 #[derive(Default)]
 pub(super) struct Gate {
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
     logged: Mutex<Logged>,
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     known: BTreeSet<IpAddr>,
     arrivals: u64,
     waiting: BTreeMap<u64, Waiting>,
@@ -38,8 +38,8 @@ struct Waiting {
     evicted: Arc<Notify>,
 }
 
-/// A connection's place, which is free again when this is dropped.
-pub(super) struct Place {
+/// A connection's slot, which is free again when this is dropped.
+pub(super) struct Slot {
     gate: Arc<Gate>,
     number: u64,
     evicted: Arc<Notify>,
@@ -57,18 +57,18 @@ impl Gate {
         self.lock().known = known;
     }
 
-    /// Gives a place to a connection of this address, and evicts another if there are too many.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
-        let mut places = self.lock();
-        if let Some(number) = places.to_evict(address)
-            && let Some(oldest) = places.waiting.remove(&number)
+    /// Gives a slot to a connection of this address, and evicts another if there are too many.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Slot {
+        let mut slots = self.lock();
+        if let Some(number) = slots.to_evict(address)
+            && let Some(oldest) = slots.waiting.remove(&number)
         {
             oldest.evicted.notify_one();
         }
-        places.arrivals += 1;
-        let (number, evicted) = (places.arrivals, Arc::new(Notify::new()));
-        places.waiting.insert(number, Waiting { address, evicted: evicted.clone() });
-        Place { gate: self.clone(), number, evicted }
+        slots.arrivals += 1;
+        let (number, evicted) = (slots.arrivals, Arc::new(Notify::new()));
+        slots.waiting.insert(number, Waiting { address, evicted: evicted.clone() });
+        Slot { gate: self.clone(), number, evicted }
     }
 
     /// Whether a refusal for this reason is to be logged, and how many others were not.
@@ -84,12 +84,12 @@ impl Gate {
         Some(std::mem::take(&mut logged.suppressed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Places {
+impl Slots {
     fn to_evict(&self, address: IpAddr) -> Option<u64> {
         let of = |same: &dyn Fn(IpAddr) -> bool, most: usize| {
             let mut numbers =
@@ -106,14 +106,14 @@ impl Places {
     }
 }
 
-impl Place {
-    /// Completes when the place is given to another connection.
+impl Slot {
+    /// Completes when the slot is given to another connection.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.gate.lock().waiting.remove(&self.number);
     }
@@ -129,21 +129,21 @@ mod tests {
         [127, 0, 0, last].into()
     }
 
-    fn evicted(places: &[Place]) -> Vec<usize> {
-        let evicted = |place: &&Place| place.evicted().now_or_never().is_some();
-        places.iter().enumerate().filter(|(_, place)| evicted(place)).map(|(at, _)| at).collect()
+    fn evicted(slots: &[Slot]) -> Vec<usize> {
+        let evicted = |slot: &&Slot| slot.evicted().now_or_never().is_some();
+        slots.iter().enumerate().filter(|(_, slot)| evicted(slot)).map(|(at, _)| at).collect()
     }
 
     #[test]
     fn ninth_of_an_address_evicts_its_oldest() {
         let gate = Arc::new(Gate::default());
         let other = gate.enter(address(2));
-        let mut places: Vec<Place> = (0..8).map(|_| gate.enter(address(1))).collect();
-        assert_eq!(evicted(&places), []);
-        places.push(gate.enter(address(1)));
-        assert_eq!(evicted(&places), [0]);
+        let mut slots: Vec<Slot> = (0..8).map(|_| gate.enter(address(1))).collect();
+        assert_eq!(evicted(&slots), []);
+        slots.push(gate.enter(address(1)));
+        assert_eq!(evicted(&slots), [0]);
         assert_eq!(evicted(&[other]), []);
-        drop(places);
+        drop(slots);
         assert!(gate.lock().waiting.is_empty());
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let gate = Arc::new(Gate::default());
         gate.set_known([address(1)].into());
         let peer = gate.enter(address(1));
-        let strangers: Vec<Place> = (0..128).map(|at| gate.enter(address(2 + at / 8))).collect();
+        let strangers: Vec<Slot> = (0..128).map(|at| gate.enter(address(2 + at / 8))).collect();
         let more = gate.enter(address(1));
         assert_eq!(evicted(&strangers), []);
         let last = gate.enter(address(99));

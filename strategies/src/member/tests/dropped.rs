@@ -119,7 +119,7 @@ fn senders_beyond_the_bound_are_not_heard() {
     assert!(heard_from(&mut reader, 1));
 }
 
-/// Each claimed incarnation once had a buffer of its own, of up to 1 GiB.
+/// Claimed incarnations allocate no buffer each.
 #[test]
 fn only_leaders_snapshot_pieces_count() {
     let mut reader = Reader::new();

@@ -214,7 +214,7 @@ fn lock_dropped_at_reply_is_handed_off() {
     });
 }
 
-/// `close` once left a lock that was granted and not yet taken by its caller.
+/// A lock that is granted, and not yet taken by its caller, is no exception.
 #[test]
 fn grant_during_close_is_lost_or_freed() {
     let name = "grant_during_close_is_lost_or_freed";
