@@ -1,10 +1,9 @@
 //! A strategy of your own around another one: `cargo run --example custom_strategy`
 
-use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gaggle::{
-    Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker,
-    strategies::{Local, implement::LossWatch},
+    Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker, strategies::Local,
 };
 
 struct Counted<M> {
@@ -40,7 +39,7 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
     fn release(&self, lock: &Lock) {
         self.inner.release(lock);
     }
-    fn watch(&self, lock: &Lock) -> LossWatch {
+    fn watch(&self, lock: &Lock) -> gaggle::strategies::implement::LossWatch {
         self.inner.watch(lock)
     }
     fn clock(&self) -> Arc<dyn Clock> {
@@ -49,12 +48,13 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), gaggle::Error> {
     let grants = Arc::default();
     let locker = Locker::new(Counted { inner: Local::new(), grants: Arc::clone(&grants) });
     for key in ["orders/42", "orders/7", "orders/42"] {
         locker.lock(key).await?.unlock().await?;
     }
     println!("{:?}", grants.lock().await);
-    Ok(locker.close().await)
+    locker.close().await;
+    Ok(())
 }
