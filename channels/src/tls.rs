@@ -93,8 +93,8 @@ impl TlsClient {
         let connector = TlsConnector::from(self.config.clone());
         connector.connect(name, stream).await.map_err(|error| {
             let mut reason = reason(&error);
-            if self.is_of_system && reason.ends_with(reason::UNKNOWN_AUTHORITY) {
-                reason += ": it is none of this system's";
+            if self.is_of_system {
+                reason = reason.replace(reason::NOT_OF_CA, "it is none of this system's");
             }
             io::Error::new(error.kind(), reason)
         })

@@ -173,7 +173,7 @@ fn bad_input_is_refused_before_any_request() {
         (&["--url", "redis+cluster://h,i/1", "k", "--", "true"], "only the database 0"),
         (&["--url", "redis+sentinel://h", "k", "--", "true"], "the path is not /MASTER"),
         (&["--url", "redis://h?queue=lifo", "k", "--", "true"], "option queue"),
-        (&["--url", "h:secret@", "k", "--", "true"], "no known scheme"),
+        (&["--url", "h:secret@", "k", "--", "true"], "unknown scheme or none"),
     ] {
         let (code, out, err) = finish(gaggle(url, arguments));
         assert_eq!((code, out.as_str()), (Some(125), ""), "{arguments:?}: {err}");

@@ -4,7 +4,8 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, pki_types::UnixTime};
 
-pub(super) const UNKNOWN_AUTHORITY: &str = "certificate of an unknown authority";
+/// The end of the reason where an authority is unknown.
+pub(super) const NOT_OF_CA: &str = "not signed by one of tls_ca";
 
 /// Why a TLS connection failed, for a log or an error. Errors of the stream show as they are.
 #[must_use]
@@ -54,7 +55,7 @@ fn of_alert(alert: AlertDescription) -> String {
 pub(super) fn of_certificate(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            UNKNOWN_AUTHORITY.into()
+            format!("certificate of an unknown authority: {NOT_OF_CA}")
         }
         CertificateError::ExpiredContext { time, not_after } => format!(
             "certificate expired at {}, not valid at {}: this machine's clock?",

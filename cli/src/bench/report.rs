@@ -186,7 +186,7 @@ const LEGEND: &str = "\
 locks/s    pairs of a lock and its unlock in a second
 ms each    the time of one increment
 order      by the locks/s that went to another task, the best on top
-spread     half the distance between the best and the worst round, of the same figure
+spread     half the distance of its best and its worst round
 max wait   the longest time that `lock` took
 hand-off   from `unlock` called until `lock` returned to a waiter (median)
 to others  the share of grants that went to another task than the last holder

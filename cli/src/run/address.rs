@@ -115,7 +115,9 @@ impl Address {
         }
         if !SCHEMES.contains(&&*scheme) {
             let known = SCHEMES.join(", ");
-            return Err(wrong(&format!("the URL begins with no known scheme, which are {known}")));
+            return Err(wrong(&format!(
+                "the URL has an unknown scheme or none, known are {known}"
+            )));
         }
         check_login(text).map_err(wrong)?;
         let (one, hosts) = split_hosts(text);
@@ -222,7 +224,7 @@ mod tests {
             ("redis://u:p@h\nredis://u:q@i", "more than one line"),
             ("# my redis\nredis://h", "more than one line"),
             ("gaggle://x:1", "of a voting member"),
-            ("localhost", "begins with no known scheme"),
+            ("localhost", "unknown scheme or none"),
             ("GAGGLE_URL=redis://h", "more than a URL"),
             ("export X=redis://h", "more than a URL"),
         ] {
