@@ -51,7 +51,7 @@ async fn missing_socket_is_named() {
     assert_eq!((kind, &*cause), (UnavailableKind::Unreachable, expected));
 }
 
-/// As one that is switched off: no reply to the first packet.
+/// Like a machine that is switched off: no reply to the first packet.
 #[tokio::test]
 async fn host_that_is_down_is_named_within_a_second() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -154,7 +154,7 @@ pub(crate) enum Event {
         next: Option<Arc<str>>,
     },
     /// It holds the key, and is not granted before the granting side is safe enough: `cause` says
-    /// what is missing, for a call that ends before.
+    /// which condition is missing, for a call that ends before.
     Unconfirmed {
         nonce: Nonce,
         cause: Cause,

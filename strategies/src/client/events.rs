@@ -236,7 +236,7 @@ impl Core {
         if planted!(SnapshotLosesHeld) {
             return self.lose_holds();
         }
-        // Those that are to be repeated are among them.
+        // Repeated checks are of holds, which are all checked below.
         self.hold_checks.retain(|lock| self.held.get(lock.nonce()).is_none());
         self.hold_checks.extend(self.held.iter().map(|(nonce, held)| held.lock(nonce)));
         self.hold_checks_at = now;

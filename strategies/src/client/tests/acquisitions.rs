@@ -20,7 +20,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The LOCKs among what was sent, by nonce.
+/// The LOCKs among these commands, by nonce.
 fn nonces(script: &Script) -> Vec<Nonce> {
     let nonce = |command: &Command| match command {
         Command::Lock { nonce, .. } => Some(*nonce),
@@ -123,7 +123,7 @@ async fn grant_that_ended_unread_is_retried() {
     assert!((at(10)..=at(50)).contains(&now(&client)), "two pauses of 5 to 25 ms");
 }
 
-/// Grants what has 4 s of its lease left, and extends as `extends` says.
+/// Grants leases of which 4 s are left, and extends as `extends` says.
 fn late(extends: fn(&Command) -> Vec<Event>) -> impl FnMut(&Command) -> Vec<Event> + Send {
     move |command| {
         let mut events = match command {
