@@ -145,7 +145,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     };
     match cli.command {
         Command::Increment(args) => block_on(increment::run(args)),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => Ok(run::run(args)),
         Command::List(args) => operate::list(args),
         Command::Inspect(args) => operate::inspect(args),
         Command::Unlock(args) => operate::unlock(args),

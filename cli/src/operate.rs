@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use self::text::{Table, details};
 use crate::{
     failure::Failure,
-    output::{count, json, say},
-    run::{Address, UrlArgs, checked_key, notice},
+    output::{count, json, notice, say},
+    run::{Address, UrlArgs, checked_key},
     verbosity::Verbosity,
 };
 
@@ -210,8 +210,9 @@ fn run(
     command: impl AsyncFnOnce(&Locker) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
     Verbosity::default().start_if_chosen()?;
-    let address = Address::find(server, false);
+    let address = Address::find(server);
     let address = address.map_err(|failure| failure.with_exit_code(WRONG_USE))?;
+    address.warning().into_iter().for_each(notice);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("no runtime").because(&error))?;
     runtime.block_on(async {

@@ -20,6 +20,11 @@ pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()))
 }
 
+/// Prints a line to standard error. One that is closed or full is no reason to fail.
+pub(crate) fn notice(text: &str) {
+    let _ = writeln!(io::stderr(), "gaggle: {text}");
+}
+
 /// JSON in ASCII: a terminal obeys no character of a key or a name.
 pub(crate) fn json(value: &serde_json::Value) -> String {
     let mut text = String::new();
@@ -33,6 +38,19 @@ pub(crate) fn json(value: &serde_json::Value) -> String {
         }
     }
     text
+}
+
+/// A key or a text of another process: a terminal obeys no character of it. Quotes and backslashes
+/// stay.
+pub(crate) fn printable(text: &str) -> String {
+    const KEPT: [char; 3] = ['\'', '"', '\\'];
+    let mut shown = String::new();
+    for part in text.split_inclusive(KEPT) {
+        let before = part.strip_suffix(KEPT).unwrap_or(part);
+        shown.extend(before.escape_debug());
+        shown.push_str(&part[before.len()..]);
+    }
+    shown
 }
 
 /// Treats a write to standard output as [`say`] does.
@@ -97,6 +115,13 @@ mod tests {
         let text = json(&value);
         assert!(text.chars().all(|it| it.is_ascii_graphic()), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn quotes_stay_and_control_characters_do_not() {
+        let text = "it's \"a\\b\" zo\u{e9} 定时\u{1b}[2J\n\u{202e}'";
+        let shown = "it's \"a\\b\" zo\u{e9} 定时\\u{1b}[2J\\n\\u{202e}'";
+        assert_eq!(printable(text), shown);
     }
 
     #[test]

@@ -3,24 +3,24 @@
 mod address;
 mod args;
 mod command;
+mod event;
 mod job;
 mod lock;
 mod processes;
 mod signals;
 mod span;
 mod terminal;
+mod token_file;
 mod watchdog;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use gaggle::{BootClock, Clock as _, Guard, LossCause};
 
 use self::{
     args::Settings,
     command::{NOT_EXECUTABLE, NOT_FOUND},
+    event::{Cause, Event, Fate, Reporter},
     job::{End, Reason},
     signals::Signals,
     watchdog::Verdict,
@@ -38,15 +38,25 @@ pub(crate) use self::{
 pub(crate) const WRONG_USE: u8 = 125;
 
 /// Runs the command on this thread: its parent-death signal is bound to the thread that starts it.
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args) -> ExitCode {
     signals::unblock_all();
-    if let Err(failure) = Verbosity::default().start_if_chosen()
-        && !args.quiet
-    {
-        notice(&format!("{failure}; nothing is logged"));
-    }
-    let address = Address::find(&args.server, args.quiet)?;
+    let reporter = Reporter::new(args.json, args.quiet);
+    run_checked(args).unwrap_or_else(|failure| {
+        reporter.report(&Event::Failed { problem: failure.to_string() });
+        failure.exit_code()
+    })
+}
+
+fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
+    let server = std::mem::take(&mut args.server);
+    // First: it needs the descriptors as they were inherited.
     let settings = Settings::try_from(args)?;
+    let warn = |problem: String| settings.reporter.report(&Event::Warning { problem });
+    if let Err(failure) = Verbosity::default().start_if_chosen() {
+        warn(format!("{failure}; nothing is logged"));
+    }
+    let address = Address::find(&server)?;
+    address.warning().into_iter().for_each(|problem| warn(problem.into()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("no runtime", &error))?;
     runtime.block_on(run_locked(&settings, &address)).map(ExitCode::from)
@@ -68,32 +78,50 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
         }
     };
     let at_least_until = BootClock.now().after(settings.at_least);
+    settings.reporter.report(&Event::Granted {
+        token: guard.fencing_token(),
+        nonce: guard.nonce().to_string(),
+        duration_ms: event::ms(settings.lease()),
+        waited_ms: event::ms(settings.waited()),
+    });
+    let written = settings.token_file.as_ref().map(|file| file.write(guard.fencing_token()));
+    if let Some(Err(error)) = written {
+        let is_unlocked = lock::unlock(settings, address, &locker, guard).await;
+        let key = if is_unlocked { "; the key is unlocked again" } else { "" };
+        settings.reporter.report(&Event::Failed { problem: format!("{error}; not run{key}") });
+        return Ok(WRONG_USE);
+    }
     let end = job::run(settings, address, &guard, &mut signals).await;
     // The exit code, and whether the command has run.
     let (code, has_run) = match end.map_err(|error| failed("the command was not started", &error)) {
         Ok(End::Lost(reason)) => {
-            notice(&format!("{:?} {reason}{}", settings.key, cause(&guard, &reason)));
+            settings.reporter.report(&lost(settings, &guard, &reason));
             (settings.exit_lost, !matches!(reason, Reason::NotStarted))
         }
-        Ok(End::Code(code)) => (code, !matches!(code, NOT_EXECUTABLE | NOT_FOUND)),
+        Ok(End::Code(code)) => {
+            settings.reporter.report(&Event::Ended { code });
+            (code, !matches!(code, NOT_EXECUTABLE | NOT_FOUND))
+        }
         Ok(End::NotStarted(code)) => (code, false),
         Ok(End::Survived(code)) => {
+            code.into_iter().for_each(|code| settings.reporter.report(&Event::Ended { code }));
             let problem = "processes of the command could not be ended";
             let cure =
                 "if they run as another user, use `sudo gaggle run`, not `gaggle run … sudo`";
-            notice(&format!("{:?} is not unlocked: {problem}; {cure}", settings.key));
+            let reason = format!("is not unlocked: {problem}; {cure}");
+            settings.reporter.report(&Event::NotUnlocked { reason });
             // What runs on is covered until the lease ends.
-            lock::keep(guard, at_least_until, &mut signals).await;
+            lock::keep(settings, guard, at_least_until, &mut signals).await;
             return Ok(code.unwrap_or(settings.exit_lost));
         }
         Err(failure) => {
-            notice(&failure.to_string());
+            settings.reporter.report(&Event::Failed { problem: failure.to_string() });
             (WRONG_USE, false)
         }
     };
     let is_lost = code == settings.exit_lost && !guard.is_valid();
     if has_run && !is_lost && BootClock.now() < at_least_until {
-        lock::keep(guard, at_least_until, &mut signals).await;
+        lock::keep(settings, guard, at_least_until, &mut signals).await;
     } else if is_lost {
         drop(guard);
         lock::close(&locker).await;
@@ -103,29 +131,34 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     Ok(code)
 }
 
-/// Why the lock was lost, as the end of the sentence that says so.
-fn cause(guard: &Guard, reason: &Reason) -> String {
-    if matches!(reason, Reason::MaxHold(_) | Reason::NoWatchdog) {
-        return String::new();
-    }
-    match guard.loss() {
+/// The loss of a lock, or of the right to run under it.
+fn lost(settings: &Settings, guard: &Guard, reason: &Reason) -> Event {
+    let (command, cause) = match reason {
+        Reason::NotStarted => (Fate::NotStarted, None),
+        Reason::NoWatchdog => (Fate::Killed, Some(Cause::Watchdog)),
+        Reason::MaxHold(verdict) => (fate(*verdict), Some(Cause::MaxHold)),
+        Reason::Verdict(verdict) => (fate(*verdict), None),
+    };
+    let cause = cause.or_else(|| match guard.loss() {
         // SIGTERM precedes the deadline.
-        None if matches!(reason, Reason::Verdict(Verdict::Untouched)) => String::new(),
-        Some(LossCause::Forced) => {
-            let note = guard.loss_note().unwrap_or_else(|| "another process".into());
-            // Both are of another process.
-            format!(": force-unlocked by {}", note.escape_debug())
-        }
-        None | Some(LossCause::Deadline) => ": its lease was not extended in time".into(),
-        Some(_) => ": the Redis does not have it any more".into(),
+        None if command == Fate::Ended => None,
+        None | Some(LossCause::Deadline) => Some(Cause::Deadline),
+        Some(LossCause::Forced) => Some(Cause::Forced),
+        Some(_) => Some(Cause::Ended),
+    });
+    let by = guard.loss_note().filter(|_| cause == Some(Cause::Forced));
+    let by = by.map(|note| note.to_string());
+    Event::Lost { cause, by, command, max_hold: settings.max_hold }
+}
+
+fn fate(verdict: Verdict) -> Fate {
+    match verdict {
+        Verdict::Untouched => Fate::Ended,
+        Verdict::Terminated => Fate::Terminated,
+        Verdict::Killed => Fate::Killed,
     }
 }
 
 fn failed(what: &str, error: &io::Error) -> Failure {
     Failure::new(what).because(error).with_exit_code(WRONG_USE)
-}
-
-/// Prints a line to standard error. One that is closed or full is no reason to fail.
-pub(crate) fn notice(text: &str) {
-    let _ = writeln!(io::stderr(), "gaggle: {text}");
 }

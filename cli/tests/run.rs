@@ -39,6 +39,34 @@ fn exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn missing_interpreter_is_named() {
+    let redis = RedisServer::start();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-interpreter");
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("no-interpreter");
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    for (text, part) in [
+        ("#!/not/there -x\n", "bad interpreter \"/not/there\": No such file or directory"),
+        ("#! /bin/sh\r\necho\r\n", "bad interpreter \"/bin/sh\\r\": No such file or directory"),
+    ] {
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        for name in [script.to_str().unwrap(), "no-interpreter"] {
+            let mut command = gaggle(&redis.url(), &["k", "--", name]);
+            let (code, _, err) = finish({
+                command.env("PATH", &path);
+                command
+            });
+            let expected = format!("gaggle: {name} cannot be executed: {part}");
+            assert!(code == Some(127) && err.starts_with(&expected), "{name}: {err}");
+        }
+    }
+    let (_, _, err) = finish(gaggle(&redis.url(), &["k", "--", "/not/there"]));
+    assert!(!err.contains("interpreter"), "{err}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn command_finds_lock_in_environment() {
     let redis = RedisServer::start();
     let url = redis.url().replace("//", "//default:@");

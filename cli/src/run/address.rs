@@ -10,7 +10,7 @@ use std::{
 use gaggle::channels::url::{check_login, split_hosts};
 use url::{Position, Url};
 
-use super::{WRONG_USE, args::UrlArgs, notice, processes::NONCE};
+use super::{WRONG_USE, args::UrlArgs, processes::NONCE};
 use crate::{cluster::redis_address, failure::Failure};
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
@@ -35,14 +35,26 @@ pub(crate) struct Address {
     public: String,
     /// Host and port, or the path of the socket.
     shown: String,
-    /// A `gaggle run` has set it for its command.
-    is_from_run: bool,
+    source: Source,
 }
+
+/// Where a URL was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Argument,
+    File,
+    Variable,
+    /// A variable that a `gaggle run` has set for its command.
+    Run,
+}
+
+const PASSWORD_IN_ARGUMENT: &str = "--url contains a password, which every user of this machine \
+                                    can see: set GAGGLE_URL, or give --url-file";
 
 impl Address {
     /// Finds the URL in the options or in `GAGGLE_URL`, before any request is sent.
-    pub(crate) fn find(args: &UrlArgs, quiet: bool) -> Result<Self, Failure> {
-        let address = Self::given(args, quiet)?;
+    pub(crate) fn find(args: &UrlArgs) -> Result<Self, Failure> {
+        let address = Self::given(args)?;
         if cfg!(not(feature = "tls")) && address.url.starts_with("rediss") {
             let cure = "install it by `cargo install --path cli --features tls`";
             let problem = format!("this gaggle was built without TLS: {cure}");
@@ -51,24 +63,18 @@ impl Address {
         Ok(address)
     }
 
-    fn given(args: &UrlArgs, quiet: bool) -> Result<Self, Failure> {
+    fn given(args: &UrlArgs) -> Result<Self, Failure> {
         let wrong = |text: String| Failure::new(text).with_exit_code(WRONG_USE);
         if let Some(url) = &args.url {
-            let address = Self::parse(&url.0)?;
-            if address.has_password() && !quiet {
-                notice(
-                    "--url contains a password, which every user of this machine can see: set \
-                     GAGGLE_URL, or give --url-file",
-                );
-            }
-            return Ok(address);
+            return Self::parse(&url.0, Source::Argument);
         }
         if let Some(path) = &args.url_file {
             let name = path.display();
             let in_file =
                 |problem: &dyn fmt::Display| wrong(format!("--url-file {name}: {problem}"));
             let text = read(path).map_err(|error| in_file(&error))?;
-            let address = Self::parse(text.trim()).map_err(|failure| in_file(&failure))?;
+            let address =
+                Self::parse(text.trim(), Source::File).map_err(|failure| in_file(&failure))?;
             if address.has_password() && is_open_to_others(path) {
                 let problem = "it contains a password and is open to every user";
                 let cure = format!("run `chmod 600 {name}`");
@@ -79,7 +85,8 @@ impl Address {
         match env::var("GAGGLE_URL") {
             Ok(url) if !url.trim().is_empty() => {
                 let is_from_run = env::var_os(NONCE).is_some();
-                Ok(Self { is_from_run, ..Self::parse(url.trim())? })
+                let source = if is_from_run { Source::Run } else { Source::Variable };
+                Self::parse(url.trim(), source)
             }
             Err(env::VarError::NotUnicode(_)) => Err(wrong("GAGGLE_URL is not UTF-8".into())),
             _ => {
@@ -90,7 +97,7 @@ impl Address {
     }
 
     /// Refuses URLs of members and of strategies of one process. No message shows the URL.
-    fn parse(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str, source: Source) -> Result<Self, Failure> {
         let wrong =
             |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);
         if text.is_empty() {
@@ -144,7 +151,13 @@ impl Address {
         };
         let (before, after) = (&public[..Position::AfterPort], &public[Position::AfterPort..]);
         let public = [before, &others, after].concat();
-        Ok(Self { url: text.to_owned(), public, shown, is_from_run: false })
+        Ok(Self { url: text.to_owned(), public, shown, source })
+    }
+
+    /// What to say of it before it is used.
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        let is_shown = self.source == Source::Argument && self.has_password();
+        is_shown.then_some(PASSWORD_IN_ARGUMENT)
     }
 
     /// The URL to open, with its password.
@@ -164,7 +177,7 @@ impl Address {
 
     /// The reason of a failure, and the remedy for a password that `gaggle run` has left out.
     pub(crate) fn explain(&self, mut reason: String) -> String {
-        if self.is_from_run && reason.contains("password") {
+        if self.source == Source::Run && reason.contains("password") {
             reason += "; gaggle run leaves the password out of the GAGGLE_URL of its command: give \
                        --url-file";
         }
@@ -207,13 +220,14 @@ mod tests {
     #[test]
     fn address_of_a_run_shows_no_secret() {
         for url in secret_urls() {
-            let shown = match Address::parse(&url) {
+            let shown = match Address::parse(&url, Source::Variable) {
                 Ok(address) => address.shown,
                 Err(failure) => failure.to_string(),
             };
             assert!(!SECRET_PARTS.iter().any(|part| shown.contains(part)), "{url:?}: {shown}");
         }
-        let failure = Address::parse("redis://u:hun?ter2@h").err().unwrap().to_string();
+        let failure =
+            Address::parse("redis://u:hun?ter2@h", Source::Variable).err().unwrap().to_string();
         assert!(failure.contains("? as %3F"), "{failure}");
     }
 
@@ -228,7 +242,7 @@ mod tests {
             ("GAGGLE_URL=redis://h", "more than a URL"),
             ("export X=redis://h", "more than a URL"),
         ] {
-            let failure = Address::parse(text).err().unwrap().to_string();
+            let failure = Address::parse(text, Source::Variable).err().unwrap().to_string();
             assert!(failure.contains(problem), "{text:?}: {failure}");
         }
     }
@@ -250,9 +264,11 @@ mod tests {
             ("rediss+cluster://h,i:8/", "rediss+cluster://h,i:8/", "h:6379,i:8", false),
             ("redis+unix:///r.sock?db=1&pass=x", "redis+unix:///r.sock?db=1", "/r.sock", true),
         ] {
-            let address = Address::parse(url).map_err(|failure| failure.to_string()).unwrap();
+            let address = Address::parse(url, Source::Argument)
+                .map_err(|failure| failure.to_string())
+                .unwrap();
             assert_eq!((address.public(), address.shown()), (public, shown));
-            assert_eq!((address.url(), address.has_password()), (url, secret));
+            assert_eq!((address.url(), address.warning().is_some()), (url, secret));
         }
     }
 }

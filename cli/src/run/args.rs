@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
-use gaggle::{LockOptions, MaxWait};
+use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
-use super::{WRONG_USE, span};
+use super::{WRONG_USE, event::Reporter, span, token_file::TokenFile};
 use crate::failure::Failure;
 
 /// How long to wait without `--max-wait`.
@@ -48,9 +48,16 @@ pub(crate) struct Args {
     /// A name that others see as the holder, beside host and process id.
     #[arg(long)]
     label: Option<String>,
+    /// Write the fencing token to this file, or to this open descriptor, as 3, before the command
+    /// starts.
+    #[arg(long, value_name = "PATH|FD")]
+    token_file: Option<OsString>,
     /// Print no warning, and nothing if another process holds the key.
     #[arg(short, long)]
     pub(super) quiet: bool,
+    /// Print JSON to standard error, one object an event.
+    #[arg(long)]
+    pub(super) json: bool,
     /// The exit code if another process holds the key.
     #[arg(long, value_name = "N", default_value_t = 124)]
     exit_not_acquired: u8,
@@ -69,7 +76,7 @@ pub(crate) struct Args {
 }
 
 /// The Redis of a command.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct UrlArgs {
     /// The Redis [env: GAGGLE_URL], as redis://[user[:password]@]host[:port][/db].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
@@ -108,7 +115,9 @@ pub(super) struct Settings {
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,
     pub(super) at_least: Duration,
-    pub(super) quiet: bool,
+    pub(super) token_file: Option<TokenFile>,
+    pub(super) reporter: Reporter,
+    pub(super) started: Instant,
     pub(super) exit_not_acquired: u8,
     pub(super) exit_lost: u8,
     pub(super) exit_unavailable: u8,
@@ -117,6 +126,11 @@ pub(super) struct Settings {
 impl Settings {
     pub(super) fn lease(&self) -> Duration {
         self.lock.get_duration()
+    }
+
+    /// The time since the start.
+    pub(super) fn waited(&self) -> Duration {
+        BootClock.now().since(self.started)
     }
 }
 
@@ -190,7 +204,13 @@ impl TryFrom<Args> for Settings {
         if let Some(label) = args.label {
             lock = lock.label(label);
         }
+        // The last check, because it creates a file for a moment.
+        let token_file = args.token_file.map(TokenFile::check).transpose();
+        let token_file =
+            token_file.map_err(|error| Failure::of(&error).with_exit_code(WRONG_USE))?;
         Ok(Self {
+            started: BootClock.now(),
+            reporter: Reporter::new(args.json, args.quiet).with_key(key.clone()),
             key,
             command,
             lock,
@@ -199,7 +219,7 @@ impl TryFrom<Args> for Settings {
             max_hold,
             kill_after,
             at_least: args.at_least.unwrap_or_default(),
-            quiet: args.quiet,
+            token_file,
             exit_not_acquired: args.exit_not_acquired,
             exit_lost: args.exit_lost,
             exit_unavailable: args.exit_unavailable,

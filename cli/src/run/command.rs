@@ -4,9 +4,10 @@ use std::{
     env,
     ffi::OsStr,
     fs,
+    io::Read as _,
     io::{self, ErrorKind},
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command as Process, ExitCode},
 };
 
@@ -19,7 +20,7 @@ use super::{
     WRONG_USE,
     address::Address,
     args::Settings,
-    notice,
+    event::{Event, Reporter},
     processes::{NONCE, Processes},
     signals,
 };
@@ -28,6 +29,10 @@ const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 
 /// The first argument of the process that becomes the command.
 pub(crate) const STARTER: &str = "run-command";
+
+/// Its third argument, the form of its event.
+const JSON: &str = "json";
+const TEXT: &str = "text";
 
 pub(super) const NOT_EXECUTABLE: u8 = 126;
 pub(super) const NOT_FOUND: u8 = 127;
@@ -54,6 +59,7 @@ impl Command {
             .arg0("gaggle")
             .arg(STARTER)
             .arg(getpid().as_raw_nonzero().to_string())
+            .arg(if settings.reporter.is_json() { JSON } else { TEXT })
             .args(&settings.command)
             .env("GAGGLE_KEY", &settings.key)
             .env("GAGGLE_FENCING_TOKEN", guard.fencing_token().to_string())
@@ -136,6 +142,7 @@ pub(super) fn this_program() -> io::Result<PathBuf> {
 pub(crate) fn run_starter() -> ExitCode {
     let mut arguments = env::args_os().skip(2);
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let is_json = arguments.next().is_some_and(|form| form == JSON);
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     // A parent that ended before the line above sends no signal.
@@ -146,10 +153,36 @@ pub(crate) fn run_starter() -> ExitCode {
     // `gaggle run` blocks SIGTSTP.
     signals::unblock_all();
     let error = Process::new(&program).args(arguments).exec();
-    ExitCode::from(not_executed(&program, &error))
+    let reporter =
+        Reporter::new(is_json, false).with_key(env::var("GAGGLE_KEY").unwrap_or_default());
+    let reason = why(&program, &error);
+    let program = program.display().to_string();
+    reporter.report(&Event::NotExecuted { program, reason });
+    let is_not_found = error.kind() == ErrorKind::NotFound;
+    ExitCode::from(if is_not_found { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
-fn not_executed(program: &OsStr, error: &io::Error) -> u8 {
-    notice(&format!("{} cannot be executed: {error}", program.display()));
-    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+/// Why a program was not executed. The system says of a program that is there that it is not, if
+/// its interpreter is not.
+fn why(program: &OsStr, error: &io::Error) -> String {
+    let found = if error.kind() == ErrorKind::NotFound { file_of(program) } else { None };
+    let Some(found) = found else { return error.to_string() };
+    // The system reads no more.
+    let mut first = Vec::new();
+    let _ = fs::File::open(found).and_then(|it| it.take(256).read_to_end(&mut first));
+    let text = String::from_utf8_lossy(&first);
+    let line = text.split('\n').next().and_then(|line| line.strip_prefix("#!"));
+    match line.and_then(|line| line.split([' ', '\t']).find(|word| !word.is_empty())) {
+        Some(interpreter) => format!("bad interpreter {interpreter:?}: {error}"),
+        None => format!("the loader that it needs is missing: {error}"),
+    }
+}
+
+/// The file of this name, by a search in `PATH` if it is no path.
+fn file_of(program: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if program.as_encoded_bytes().contains(&b'/') {
+        return path.is_file().then(|| path.to_owned());
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(path)).find(|it| it.is_file())
 }

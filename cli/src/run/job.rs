@@ -1,6 +1,6 @@
 //! The time in which the command runs: its signals, its deadline and its end.
 
-use std::{fmt, io, time::Duration};
+use std::{io, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Guard, Instant, LossCause};
 use rustix::process::Signal;
@@ -13,9 +13,8 @@ use super::{
     address::Address,
     args::Settings,
     command::{Command, State},
-    notice,
+    event::Event,
     signals::{self, ENDING, Signals},
-    span,
     terminal::Terminal,
     watchdog::{Order, Report, Verdict, Watchdog},
 };
@@ -32,9 +31,6 @@ const GRACE_WITHOUT_LOCK: Duration = Duration::from_secs(1);
 /// How long the watchdog may take to reply, before it is killed.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-const NOT_PERMITTED: &str = "the command runs as another user and takes no signal, also when its \
-                             lock is lost; use `sudo gaggle run`, not `gaggle run … sudo`";
-
 /// How the command ended.
 pub(super) enum End {
     /// With this exit code.
@@ -47,10 +43,10 @@ pub(super) enum End {
     Lost(Reason),
 }
 
-/// Why the command was ended, as the rest of a sentence that begins with the key.
+/// Why the command was ended.
 pub(super) enum Reason {
     NotStarted,
-    MaxHold(String),
+    MaxHold(Verdict),
     Verdict(Verdict),
     NoWatchdog,
 }
@@ -87,7 +83,9 @@ pub(super) async fn run(
     };
     let prepared = tokio::select! {
         biased;
-        signal = signals.fatal() => Some(End::NotStarted(super::lock::exit_code(signal))),
+        signal = signals.fatal() => {
+            Some(End::NotStarted(super::lock::interrupted(settings, signal)))
+        }
         () = guard.lost() => Some(End::Lost(Reason::NotStarted)),
         started = job.start() => started?,
     };
@@ -153,7 +151,7 @@ impl Job<'_> {
             }
             self.command.reap_orphans(self.watchdog.id());
             if self.command.processes.denied() && !std::mem::replace(&mut is_denied, true) {
-                notice(NOT_PERMITTED);
+                self.settings.reporter.report(&Event::NotPermitted);
             }
             tokio::select! {
                 biased;
@@ -161,6 +159,8 @@ impl Job<'_> {
                 signal = signals.next() => {
                     is_ended |= ENDING.contains(&signal);
                     self.command.signal(signal);
+                    let signal = signals::name(signal);
+                    self.settings.reporter.report(&Event::Signalled { signal });
                 }
                 _ = self.watchdog.ended() => {
                     self.kill().await;
@@ -189,9 +189,7 @@ impl Job<'_> {
             if is_lost || !self.guard.is_valid() {
                 return Ok(End::Lost(Reason::NoWatchdog));
             }
-            notice(
-                "the watchdog was stopped or ended: processes that the command left were killed",
-            );
+            self.settings.reporter.report(&Event::Unwatched);
             return Ok(End::Code(code));
         };
         let is_kept = report.verdict == Verdict::Untouched && !is_lost;
@@ -201,8 +199,8 @@ impl Job<'_> {
         Ok(match report.verdict {
             _ if survived => End::Survived(is_kept.then_some(code)),
             _ if is_kept => End::Code(code),
-            _ if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) => {
-                End::Lost(Reason::MaxHold(span::show(self.settings.max_hold)))
+            verdict if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) => {
+                End::Lost(Reason::MaxHold(verdict))
             }
             verdict => End::Lost(Reason::Verdict(verdict)),
         })
@@ -317,27 +315,4 @@ fn nanos(at: Instant) -> u64 {
 
 fn span_nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotStarted => f.write_str("was lost before the command started; not run"),
-            Self::MaxHold(limit) => {
-                write!(f, "reached --max-hold {limit}; the command was ended")
-            }
-            Self::Verdict(Verdict::Untouched) => {
-                f.write_str("was lost as the command ended; its last work may be unprotected")
-            }
-            Self::Verdict(Verdict::Terminated) => {
-                f.write_str("was lost; the command was ended with SIGTERM")
-            }
-            Self::Verdict(Verdict::Killed) => {
-                f.write_str("was lost; the command was ended with SIGKILL")
-            }
-            Self::NoWatchdog => f.write_str(
-                "lost its watchdog, which another process stopped or ended; the command was killed",
-            ),
-        }
-    }
 }

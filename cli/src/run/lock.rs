@@ -3,10 +3,17 @@
 use std::{fmt::Display, future::IntoFuture as _, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
-use gaggle_strategies::limits::DURATION_MIN;
+use gaggle_strategies::{error::UnavailableKind, limits::DURATION_MIN};
 use rustix::process::Signal;
 
-use super::{WRONG_USE, address::Address, args::Settings, notice, signals::Signals, span};
+use super::{
+    WRONG_USE,
+    address::Address,
+    args::Settings,
+    event::{Event, ms},
+    signals::{self, Signals},
+    span,
+};
 use crate::failure::Failure;
 
 /// How long to wait for a withdrawal to be sent.
@@ -27,34 +34,35 @@ pub(super) async fn open(
     loop {
         let opened = tokio::select! {
             biased;
-            signal = signals.fatal() => return Err(exit_code(signal)),
+            signal = signals.fatal() => return Err(interrupted(settings, signal)),
             opened = gaggle::open(address.url()) => opened,
             () = until(give_up_at) => {
                 let silent = "it did not reply in time; a longer --max-wait reaches one far away";
-                let reason = last.unwrap_or_else(|| silent.into());
-                return Err(unavailable(settings, address, reason));
+                let unreachable = UnavailableKind::Unreachable.to_string();
+                let (kind, reason) = last.unwrap_or_else(|| (unreachable, silent.into()));
+                return Err(unavailable(settings, address, kind, reason));
             }
         };
         let error = match opened {
             Ok(locker) => return Ok(locker),
             Err(OpenError::Strategy(error)) => error,
             Err(error) => {
-                notice(&format!("{}; not run", Failure::of(&error)));
-                return Err(WRONG_USE);
+                return Err(refused(settings, Failure::of(&error)));
             }
         };
-        let reason = Failure::of(&error).to_string();
-        if last.is_none() && give_up_at.is_none() && !settings.quiet && !error.is_permanent() {
-            notice(&format!("waiting for the Redis: {reason}"));
-        }
-        last = Some(reason);
+        let (kind, reason) = (kind(&error), Failure::of(&error).to_string());
         let again_at = BootClock.now().after(PAUSE);
         if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
-            return Err(unavailable(settings, address, Failure::of(&error)));
+            return Err(unavailable(settings, address, kind, reason));
         }
+        if last.is_none() && give_up_at.is_none() {
+            let (kind, reason) = (kind.clone(), reason.clone());
+            settings.reporter.report(&Event::Waiting { kind, reason });
+        }
+        last = Some((kind, reason));
         tokio::select! {
             biased;
-            signal = signals.fatal() => return Err(exit_code(signal)),
+            signal = signals.fatal() => return Err(interrupted(settings, signal)),
             () = BootClock.sleep_until(again_at) => {}
         }
     }
@@ -67,6 +75,15 @@ async fn until(at: Option<Instant>) {
     }
 }
 
+/// Why a Redis is unavailable, for programs.
+fn kind(error: &Error) -> String {
+    match error {
+        Error::Unavailable { kind, .. } => kind.to_string().replace(' ', "_"),
+        Error::Unknown => "unknown".into(),
+        _ => "failed".into(),
+    }
+}
+
 /// Acquires the lock, or prints why not and returns the exit code. A signal withdraws the request.
 pub(super) async fn acquire(
     settings: &Settings,
@@ -75,14 +92,13 @@ pub(super) async fn acquire(
     signals: &mut Signals,
     give_up_at: Option<Instant>,
 ) -> Result<Guard, u8> {
-    let key = &settings.key;
     let give_up_at = if settings.try_now { Some(Instant::default()) } else { give_up_at };
     let rest = give_up_at.map(|at| MaxWait::AtMost(at.since(BootClock.now())));
     let options = settings.lock.clone().max_wait(rest.unwrap_or(MaxWait::Forever));
-    let request = locker.lock_with(key.as_str(), options);
+    let request = locker.lock_with(settings.key.as_str(), options);
     let granted = tokio::select! {
         biased;
-        signal = signals.fatal() => return Err(exit_code(signal)),
+        signal = signals.fatal() => return Err(interrupted(settings, signal)),
         granted = request.auto_extend(settings.max_hold).into_future() => granted,
     };
     let mut error = match granted {
@@ -93,54 +109,77 @@ pub(super) async fn acquire(
         // Connecting has taken a part of it.
         contention.max_wait = MaxWait::AtMost(max_wait);
     }
-    match error {
-        Error::Held(_) | Error::TimedOut(_) => {
-            if !settings.quiet {
-                notice(&format!("{error}; not run"));
-            }
-            Err(settings.exit_not_acquired)
+    let reason = Failure::of(&error).to_string();
+    let event = match error {
+        Error::Held(contention) => {
+            Event::Held { holder: contention.and_then(|it| it.holder), reason }
+        }
+        Error::TimedOut(contention) => {
+            let waited_ms = ms(settings.waited());
+            Event::TimedOut { holder: contention.and_then(|it| it.holder), waited_ms, reason }
         }
         Error::InvalidKey { .. } | Error::InvalidOptions { .. } => {
-            notice(&format!("{error}; not run"));
-            Err(WRONG_USE)
+            return Err(refused(settings, reason));
         }
-        error => Err(unavailable(settings, address, Failure::of(&error))),
-    }
+        error => return Err(unavailable(settings, address, kind(&error), reason)),
+    };
+    settings.reporter.report(&event);
+    Err(settings.exit_not_acquired)
 }
 
-fn unavailable(settings: &Settings, address: &Address, reason: impl Display) -> u8 {
-    let (key, server, reason) =
-        (&settings.key, address.shown(), address.explain(reason.to_string()));
-    notice(&format!("{key:?} was not locked at {server}: {reason}; not run"));
+fn unavailable(settings: &Settings, address: &Address, kind: String, reason: String) -> u8 {
+    let (server, reason) = (address.shown().to_owned(), address.explain(reason));
+    settings.reporter.report(&Event::Unavailable { kind, server, reason });
     settings.exit_unavailable
 }
 
-/// The exit code of a process that a signal ended, as shells show it.
-pub(super) fn exit_code(signal: Signal) -> u8 {
+fn refused(settings: &Settings, problem: impl Display) -> u8 {
+    let problem = format!("{problem}; not run");
+    settings.reporter.report(&Event::Failed { problem });
+    WRONG_USE
+}
+
+/// A signal ended the run before its command started. The exit code is as shells show it.
+pub(super) fn interrupted(settings: &Settings, signal: Signal) -> u8 {
+    settings.reporter.report(&Event::Interrupted { signal: signals::name(signal) });
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// Unlocks after the command has ended. A failure changes no exit code.
-pub(super) async fn unlock(settings: &Settings, address: &Address, locker: &Locker, guard: Guard) {
-    let Err(error) = guard.unlock().await else { return };
-    let (key, server, reason) = (&settings.key, address.shown(), Failure::of(&error));
+/// Unlocks after the command has ended. A failure changes no exit code. Returns whether the key is
+/// unlocked.
+pub(super) async fn unlock(
+    settings: &Settings,
+    address: &Address,
+    locker: &Locker,
+    guard: Guard,
+) -> bool {
+    let Err(error) = guard.unlock().await else {
+        settings.reporter.report(&Event::Unlocked);
+        return true;
+    };
+    let (server, reason) = (address.shown(), Failure::of(&error));
     let consequence = match error {
         Error::NotHolder | Error::Expired => "another process may have held it meanwhile".into(),
         _ => format!("it is free within {}", span::show(settings.lease())),
     };
-    notice(&format!("{key:?} was not unlocked at {server}: {reason}; {consequence}"));
+    let reason = format!("was not unlocked at {server}: {reason}; {consequence}");
+    settings.reporter.report(&Event::NotUnlocked { reason });
     close(locker).await;
+    false
 }
 
 /// Keeps the lock until then without this process, by one extension of its lease. One that fails is
 /// repeated while the lock is held, or until a signal.
-pub(super) async fn keep(guard: Guard, until: Instant, signals: &mut Signals) {
+pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, signals: &mut Signals) {
     loop {
         let rest = until.since(BootClock.now());
         if rest.is_zero() {
             break;
         }
-        let Err(error) = guard.extend(rest.max(DURATION_MIN)).await else { break };
+        let Err(error) = guard.extend(rest.max(DURATION_MIN)).await else {
+            settings.reporter.report(&Event::Kept { for_ms: ms(rest) });
+            break;
+        };
         let is_over = error.is_permanent() || !guard.is_valid();
         let is_ended = is_over
             || tokio::select! {
@@ -149,7 +188,7 @@ pub(super) async fn keep(guard: Guard, until: Instant, signals: &mut Signals) {
                 () = BootClock.sleep_until(BootClock.now().after(PAUSE)) => false,
             };
         if is_ended {
-            notice(&format!("{:?} is not kept for --at-least: {error}", guard.key()));
+            settings.reporter.report(&Event::NotKept { reason: error.to_string() });
             break;
         }
     }

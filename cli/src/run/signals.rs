@@ -77,6 +77,11 @@ impl Signals {
     }
 }
 
+/// Its name, as `SIGTERM`.
+pub(super) fn name(signal: Signal) -> &'static str {
+    RaisedSignal::try_from(signal.as_raw()).map_or("unknown", RaisedSignal::as_str)
+}
+
 pub(super) fn receive(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
