@@ -1,5 +1,6 @@
 //! `gaggle list`, `gaggle inspect` and `gaggle unlock`: who holds what, and the end of a lock.
 
+mod filter;
 mod text;
 
 use std::{collections::BTreeSet, env, ffi::OsString, process::ExitCode};
@@ -11,10 +12,13 @@ use gaggle::{
 use gaggle_strategies::limits::{LABEL_BYTES_MAX, PAGE_MAX};
 use serde_json::{Value, json};
 
-use self::text::{Table, details};
+use self::{
+    filter::Filter,
+    text::{Table, details},
+};
 use crate::{
     failure::Failure,
-    output::{count, json, notice, say},
+    output::{count, json, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
     verbosity::Verbosity,
 };
@@ -31,7 +35,9 @@ pub(crate) struct ListArgs {
     /// Only keys that begin with this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     prefix: String,
-    /// At most this many keys.
+    #[command(flatten)]
+    filter: Filter,
+    /// At most this many keys, of those that the filters leave.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     limit: usize,
     /// Print JSON, one object a line.
@@ -76,14 +82,18 @@ pub(crate) struct UnlockArgs {
 pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
     run(&args.server, async |locker| {
         let options = ListOptions::default().prefix(&*args.prefix);
-        let mut options = options.limit(args.limit.clamp(1, PAGE_MAX));
+        let is_filtered = args.filter.is_set();
+        let page_limit = if is_filtered { PAGE_MAX } else { args.limit.clamp(1, PAGE_MAX) };
+        let mut options = options.limit(page_limit);
         // Two pages can have one key.
         let (mut seen, mut unreadable, mut table) = (BTreeSet::new(), 0, Table::default());
         loop {
             let mut page = page(operator(locker), &options).await?;
             let left = args.limit - seen.len();
-            page.unreadable.retain(|key| seen.insert(key.clone()));
-            page.entries.retain(|entry| seen.insert(entry.key.clone()));
+            // What a filter asks of a holder, such a key does not have.
+            page.unreadable.retain(|key| !is_filtered && seen.insert(key.clone()));
+            page.entries
+                .retain(|it| args.filter.matches(&it.holder) && seen.insert(it.key.clone()));
             page.entries.sort_by(|a, b| a.key.cmp(&b.key));
             page.entries.truncate(left.saturating_sub(page.unreadable.len()));
             unreadable += page.unreadable.len();
@@ -106,6 +116,7 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
         }
         if seen.is_empty() && !args.json {
             match &*args.prefix {
+                _ if is_filtered => say("no held key matches")?,
                 "" => say("no key is held")?,
                 prefix => say(format!("no key that begins with {prefix:?} is held"))?,
             }
@@ -159,13 +170,7 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
         ));
     }
     let key = key(args.key)?;
-    let user = env::var("USER").or_else(|_| env::var("LOGNAME")).unwrap_or_default();
-    let by = if user.is_empty() { String::new() } else { format!("{user}: ") };
-    let (bytes, limit) = (args.reason.len(), LABEL_BYTES_MAX - by.len().min(LABEL_BYTES_MAX));
-    if bytes > limit {
-        return Err(Failure::new(format!("--reason has {bytes} bytes: give at most {limit}")));
-    }
-    let reason = format!("{by}{}", args.reason);
+    let reason = reason(&args.reason)?;
     run(&args.server, async |locker| {
         let forced = operator(locker).force_unlock(&key, args.token, &reason).await;
         let forced = forced.map_err(|error| Failure::of(&error))?;
@@ -177,7 +182,7 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
         let is_unlocked = outcome == "unlocked";
         if is_unlocked {
             let by = Owner::this_process(None);
-            notice(&format!("{key:?} was force-unlocked by {by}: {}", reason.escape_debug()));
+            notice(&format!("{key:?} was force-unlocked by {by}: {}", printable(&reason)));
         }
         if args.json {
             let mut object = holder.map_or_else(|| json!({ "key": key }), |it| object(&key, it));
@@ -194,6 +199,22 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
         }
         Ok(ExitCode::from(if is_unlocked { 0 } else { NOT_HELD }))
     })
+}
+
+/// The reason for the logs, with the user before it.
+fn reason(given: &str) -> Result<String, Failure> {
+    let named = |name| Some((name, env::var(name).ok().filter(|user| !user.is_empty())?));
+    let mut parts = format!("--reason has {} bytes", given.len());
+    let (mut reason, mut limit) = (given.to_owned(), LABEL_BYTES_MAX);
+    if let Some((name, user)) = named("USER").or_else(|| named("LOGNAME")) {
+        parts += &format!(" and {name} {}", user.len());
+        reason = format!("{user}: {given}");
+        limit -= ": ".len();
+    }
+    if reason.len() > LABEL_BYTES_MAX {
+        return Err(Failure::new(format!("{parts}: give at most {limit} in all")));
+    }
+    Ok(reason)
 }
 
 fn key(argument: OsString) -> Result<String, Failure> {

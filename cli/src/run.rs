@@ -31,6 +31,7 @@ pub(crate) use self::{
     address::Address,
     args::{Args, UrlArgs, checked_key},
     command::{STARTER, run_starter},
+    span::any as any_span,
     watchdog::{WATCHDOG, run_watchdog},
 };
 

@@ -128,7 +128,61 @@ fn forced_unlock_ends_the_job_of_the_holder() {
     assert_eq!(object["held"], false, "{out}");
     let long = "r".repeat(252);
     let (code, _, err) = finish(&url, &["unlock", "k", "--force", "--reason", &long]);
-    assert!(code == Some(2) && err.contains("--reason has 252 bytes: give at most 249"), "{err}");
+    let problem = "--reason has 252 bytes and USER 5: give at most 254 in all";
+    assert!(code == Some(2) && err.contains(problem), "{err}");
+    let mut command = gaggle(&url, &["unlock", "k", "--force"]);
+    let err = command.env("USER", "u".repeat(300)).output().unwrap().stderr;
+    let err = String::from_utf8(err).unwrap();
+    assert!(err.contains("--reason has 15 bytes and USER 300: give at most 254 in all"), "{err}");
+    let mut command = gaggle(&url, &["unlock", "k", "--force", "--reason", &"r".repeat(257)]);
+    let err = command.env_remove("USER").env_remove("LOGNAME").output().unwrap().stderr;
+    let err = String::from_utf8(err).unwrap();
+    assert!(err.contains("--reason has 257 bytes: give at most 256 in all"), "{err}");
+}
+
+#[test]
+fn filters_of_list_are_combined() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let (job, _output, _) = hold_as(&url, "z it's \"a\\b\"", "nightly");
+    let others = ["a", "b", "c"].map(|key| hold_as(&url, key, "daily"));
+    let waiter = gaggle(&url, &["run", "--max-wait", "60s", "b", "--", "true"]).spawn().unwrap();
+    while !finish(&url, &["inspect", "b"]).1.contains("waiters  1") {}
+    let pid = job.id();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let process = format!("{host}:{pid}");
+    let quoted = "z it's \"a\\b\"";
+    for (filters, keys) in [
+        (&["--held"] as &[&str], &["a", "b", "c", quoted] as &[&str]),
+        (&["--waiting"], &["b"]),
+        (&["--owner", "nightly"], &[quoted]),
+        (&["--owner", &process], &[quoted]),
+        (&["--owner", &host], &["a", "b", "c", quoted]),
+        (&["--owner", "daily", "--prefix", "c"], &["c"]),
+        (&["--owner", "daily", "--waiting", "--older-than", "0s"], &["b"]),
+        (&["--older-than", "1h"], &[]),
+        // The limit counts rows that are shown, whatever else the first page has.
+        (&["--owner", "nightly", "--limit", "1"], &[quoted]),
+    ] {
+        let (code, out, err) = finish(&url, &[&["list", "--json"], filters].concat());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{filters:?}");
+        let objects = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let found: Vec<String> = objects.map(|it| it["key"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(found, keys, "{filters:?}");
+    }
+    let (_, out, err) = finish(&url, &["list", "--owner", "daily", "--limit", "2"]);
+    assert!(out.lines().count() == 3 && err.contains("more than 2 keys"), "{out}{err}");
+    let (_, out, _) = finish(&url, &["list", "--older-than", "1h"]);
+    assert_eq!(out, "no held key matches\n");
+    for arguments in [&["list"] as &[&str], &["inspect", quoted]] {
+        let (_, out, _) = finish(&url, arguments);
+        assert!(out.contains(quoted), "{out}");
+    }
+    let (code, _, err) = finish(&url, &["list", "--older-than", "3d"]);
+    assert!(code == Some(2) && err.contains("ms, s, m or h"), "{err}");
+    end(waiter);
+    end(job);
+    others.into_iter().for_each(|(job, ..)| end(job));
 }
 
 /// As another process has chosen them: a terminal would obey, or show another order.
@@ -172,6 +226,8 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
     assert!(out.lines().any(|line| line.starts_with("zz ") && line.contains("(unreadable)")));
     let (_, out, _) = finish(&url, &["list", "--json"]);
     assert!(out.ends_with("{\"key\":\"zz\",\"unreadable\":true}\n"), "{out}");
+    let (code, out, err) = finish(&url, &["list", "--held"]);
+    assert!(code == Some(0) && !out.contains("zz") && err.is_empty(), "{out}{err}");
     let remedy =
         "the stored value is no lock; another program wrote it: remove it by DEL \"gaggle:{b";
     for arguments in [&["unlock", "zz", "--force"] as &[&str], &["inspect", "zz"]] {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use comfy_table::{CellAlignment, ColumnConstraint, Row, Width, presets};
 use gaggle::{Inspection, operator::Entry};
 
-use crate::output::NONE;
+use crate::output::{NONE, printable};
 
 const WIDTH: u16 = 80;
 const HOLDER_MAX: u16 = 24;
@@ -28,7 +28,7 @@ impl Table {
         }
         rows.extend(entries.iter().map(|Entry { key, holder }| {
             [
-                key.escape_debug().to_string(),
+                printable(key),
                 holder.owner.to_string(),
                 span(holder.held_for),
                 span(holder.remaining),
@@ -37,7 +37,7 @@ impl Table {
             ]
         }));
         rows.extend(unreadable.iter().map(|key| {
-            let key = key.escape_debug().to_string();
+            let key = printable(key);
             [&key, "(unreadable)", NONE, NONE, NONE, NONE].map(str::to_owned)
         }));
         let mut table = comfy_table::Table::new();
@@ -79,7 +79,7 @@ pub(super) fn details(key: &str, holder: &Inspection) -> String {
     format!(
         "key      {}\nholder   {}\nage      {}\nlease    {} left\nwaiters  {waiters}\n\
          token    {fencing_token}",
-        key.escape_debug(),
+        printable(key),
         owner,
         span(*held_for),
         span(*remaining)

@@ -34,8 +34,8 @@ pub(super) fn at_least(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO, DURATION_MAX)
 }
 
-/// `--kill-after`, whose upper limit is another option.
-pub(super) fn any(text: &str) -> Result<Duration, String> {
+/// `--kill-after`, whose upper limit is another option, and `--older-than`.
+pub(crate) fn any(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO, MAX_HOLD_MAX)
 }
 
