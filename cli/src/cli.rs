@@ -166,13 +166,17 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
 }
 
 fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
-    let mut all = command();
+    // Its key is optional for the parser, which takes one that begins with `-` for the command.
+    let require_key = |it: clap::Arg| if it.get_id() == "key" { it.required(true) } else { it };
+    let mut all = command().mut_subcommand("run", |run| run.mut_args(require_key));
     all.build();
     let name = name.unwrap_or_default();
     let of = named(&all, name).cloned();
     let of = of.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?;
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(of).render(&mut page);
+    // The footer, in place of the name of the command and its version.
+    let source = format!("gaggle {}", gaggle_cli::VERSION);
+    let rendered = clap_mangen::Man::new(of).source(source).render(&mut page);
     output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -294,6 +294,8 @@ fn completions_and_manual_name_every_command() {
     }
     let (_, out, _) = finish("", &["man", "run"]);
     assert!(out.contains("<KEY> \\-\\- <COMMAND>"), "{out}");
+    assert!(out.contains("<\\fIKEY\\fR>") && !out.contains("[\\fIKEY"), "{out}");
+    assert!(out.contains(".TH gaggle-run 1  \"gaggle 0."), "{out}");
     for name in ["cert-ca", "gaggle-cert-ca"] {
         let (_, out, _) = finish("", &["man", name]);
         assert!(out.contains("gaggle\\-cert\\-ca") && out.contains("days"), "{out}");
