@@ -107,12 +107,9 @@ async fn call(
 
 /// The holder's token, as an INSPECT finds it.
 fn token(inspected: &Value) -> String {
-    let held = match inspected {
-        Value::Array(parts) => parts.get(1),
-        _ => None,
-    };
-    let Some(Value::BulkString(held)) = held else { return "0".into() };
-    String::from_utf8_lossy(held).split(' ').nth(2).unwrap().to_owned()
+    let Value::Array(parts) = inspected else { return "0".into() };
+    let Value::BulkString(held) = &parts[0] else { panic!("{inspected:?}") };
+    String::from_utf8_lossy(held).split(' ').nth(3).unwrap().to_owned()
 }
 
 fn words(value: &Value) -> Vec<String> {

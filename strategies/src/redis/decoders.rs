@@ -36,7 +36,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
         "+5 again 7 5000\r\n".into(),
         format!("${}\r\n{held}\r\n", held.len()),
         format!("*2\r\n+9 50\r\n+1 granted {grant}\r\n"),
-        format!("*4\r\n+9\r\n+{nonce} - 5 1 1 42 host +label\r\n:700\r\n:2\r\n"),
+        format!("*2\r\n+9 held {nonce} 5 1 700 2\r\n+42 host +label\r\n"),
     ];
     examples.map(String::into_bytes).into()
 }

@@ -1,6 +1,7 @@
 -- INSPECT: who holds the key now, for people.
 --
--- Replies {text, false} or {text, value, remaining (ms), waiters}.
+-- Replies free, foreign for a value that is no lock, or {"now held NONCE TOKEN GRANTED REMAINING
+-- WAITERS", owner}: the time of the grant (µs), the remaining lease (ms), and how many wait.
 
 local call = redis.call
 -- include clock
@@ -8,7 +9,14 @@ local call = redis.call
 local own, value = '', call('GET', KEYS[3])
 -- include settle
 if not value then
-  return {stamp .. own, false}
+  return stamp .. ' free' .. own
+end
+-- include read
+-- include grant_of
+if not token then
+  return stamp .. ' foreign' .. own
 end
 -- include remaining
-return {stamp .. own, value, left, call('ZCARD', KEYS[4])}
+local waiters = call('ZCARD', KEYS[4])
+local stamps = token .. ' ' .. granted
+return {stamp .. ' held ' .. holder .. ' ' .. stamps .. ' ' .. left .. ' ' .. waiters .. own, owner}

@@ -135,33 +135,43 @@ pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<Found>>> {
 
 /// Reads the reply to an INSPECT: who holds the key.
 pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
-    let mut rest = array(Some(value))?.into_iter();
-    let Reply { now, grants, .. } = read(rest.next(), |_| Ok(()))?;
-    let value = match rest.next() {
-        Some(Value::Nil | Value::Boolean(false)) => return Ok(Reply { now, grants, result: None }),
-        value => bytes(value)?,
+    let mut parts = match value {
+        Value::Array(parts) => parts.into_iter(),
+        text => vec![text].into_iter(),
     };
-    let (remaining, waiters) = (millis(number(rest.next())?), number(rest.next())?);
-    let wrong = "the stored value is no lock";
-    let text = String::from_utf8_lossy(&value);
-    // "nonce flag token enqueued granted owner", the owner being "pid host" and " +label" or " -".
-    let fields: Vec<&str> = text.splitn(8, ' ').collect();
-    let [nonce, _, token, _, granted, pid, host, label] = fields[..] else { return Err(wrong) };
-    let granted = parse_number(granted.as_bytes()).ok_or(wrong)?;
+    let Reply { now, grants, result: held } = read(parts.next(), |words| match words.next() {
+        Some(b"free") => Ok(None),
+        Some(b"held") => {
+            let nonce = words.next().and_then(parse_nonce).ok_or("nonce of the holder")?;
+            Ok(Some((nonce, field(words)?, field(words)?, field(words)?, field(words)?)))
+        }
+        Some(b"foreign") => Err(FOREIGN),
+        _ => Err("unknown reply to INSPECT"),
+    })?;
+    let Some((nonce, fencing_token, granted, remaining, waiters)) = held else {
+        return Ok(Reply { now, grants, result: None });
+    };
+    let owner = bytes(parts.next())?;
+    // "pid host +label", or " -" without a label.
+    let text = String::from_utf8_lossy(&owner);
+    let fields: Vec<&str> = text.splitn(3, ' ').collect();
+    let [pid, host, label] = fields[..] else { return Err(FOREIGN) };
     let result = Some(Inspection {
-        fencing_token: token.parse().map_err(|_| wrong)?,
-        nonce: parse_nonce(nonce.as_bytes()).ok_or(wrong)?,
+        fencing_token,
+        nonce,
         owner: Owner {
             host: host.to_owned(),
-            pid: pid.parse().map_err(|_| wrong)?,
+            pid: pid.parse().map_err(|_| FOREIGN)?,
             label: label.strip_prefix('+').map(str::to_owned),
         },
         held_for: Duration::from_micros(now.saturating_sub(granted)),
-        remaining,
+        remaining: millis(remaining),
         waiters,
     });
     Ok(Reply { now, grants, result })
 }
+
+const FOREIGN: &str = "the stored value is no lock";
 
 /// The keys of a part of a scan, and the cursor of the next part, if there is one.
 pub(super) type Scanned = (Vec<Vec<u8>>, Option<Arc<str>>);

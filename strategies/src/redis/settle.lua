@@ -42,8 +42,9 @@ if value then
   holder, flag = string.sub(value, 1, 32), string.sub(value, 34, 34)
 end
 
---- grant_of: takes value; sets token, enqueued, granted
-local token, enqueued, granted = string.match(value, '^%x+ %S (%d+) (%d+) (%d+) ')
+--- grant_of: takes value; sets token, enqueued, granted, owner; nil if the value is no lock
+local token, enqueued, granted, owner =
+  string.match(value, '^%x+ %S (%d+) (%d+) (%d+) (.*)$')
 
 --- grant: takes nonce, flag, enqueued, duration, owner; sets token, value
 local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0

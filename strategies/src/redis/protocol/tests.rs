@@ -31,12 +31,6 @@ fn line(result: &str) -> Value {
     text(&format!("5 {result}\n{}", words(7)))
 }
 
-/// A reply that is an array.
-fn long(result: &[Value]) -> Value {
-    let head = text(&format!("5\n{}", words(7)));
-    array(&[&[head], result].concat())
-}
-
 #[test]
 fn every_reply_to_lock_is_read() {
     let ms = Duration::from_millis;
@@ -139,13 +133,16 @@ fn scan_ends_at_the_cursor_zero() {
 
 #[test]
 fn label_with_spaces_is_shown_whole() {
-    let value = format!("{} - 5 1 1 42 host + a\nb c", nonce(1));
-    let shown = inspected(long(&[text(&value), Value::Int(700), Value::Int(2)])).unwrap();
+    let head = text(&format!("5 held {} 5 1 700 2\n{}", nonce(1), words(7)));
+    let shown = inspected(array(&[head.clone(), text("42 host + a\nb c")])).unwrap();
+    assert_eq!(shown.grants.len(), 1);
     let shown = shown.result.unwrap();
     assert_eq!(shown.owner.label.as_deref(), Some(" a\nb c"));
     assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
-    for free in [Value::Nil, Value::Boolean(false)] {
-        assert_eq!(inspected(long(&[free])).unwrap().result, None);
+    assert_eq!(inspected(text("5 free")).unwrap().result, None);
+    let foreign = [text("5 foreign"), array(&[head, text("junk")])];
+    for value in foreign {
+        assert_eq!(inspected(value).unwrap_err(), "the stored value is no lock");
     }
 }
 
