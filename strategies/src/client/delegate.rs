@@ -1,4 +1,7 @@
 //! A strategy that is a [`Client`](super::handle::Client) and its options: the trait by delegation.
+//!
+//! By a macro: an implementation for every type that has a client would be public, and name a
+//! private type.
 
 /// Implements [`KeyedMutex`](crate::KeyedMutex) for a strategy by its client, a field, and a method
 /// of its own.
