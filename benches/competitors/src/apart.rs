@@ -28,13 +28,13 @@ const PROCESSES: u32 = 8;
 const LEAD: u64 = 50_000_000;
 
 /// One key, eight processes: the lock named so, over this URL.
-pub(crate) async fn hot8(
+pub(crate) async fn handoff(
     settings: &Settings,
     data: &mut Data,
     lock: &'static str,
     url: &str,
 ) -> Result<(), Failed> {
-    if !settings.wants(&[lock], &["hot8"]) {
+    if !settings.wants(&[lock], &["handoff"]) {
         return Ok(());
     }
     let workload = settings.of(Workload::handoff(PROCESSES));
@@ -55,7 +55,7 @@ pub(crate) async fn hot8(
         spans.append(&mut serde_json::from_str(&process.line().await?)?);
     }
     let figures = excluding(replay(&workload, begin, spans));
-    data.note("hot8", lock, false, figures.map_err(|error| format!("{lock}: {error}"))?);
+    data.note("handoff", lock, false, figures.map_err(|error| format!("{lock}: {error}"))?);
     Ok(())
 }
 

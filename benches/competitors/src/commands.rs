@@ -42,10 +42,10 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
     let mut connection = connect(&server).await?;
     let (fan, hot) = (settings.of(Workload::fan(64)), settings.of(Workload::handoff(8)));
     let rslock = [Arc::new(Rslock::new(&server.url()))];
-    spent("rslock_fan64", &rslock, true, &fan, &mut connection, data).await?;
+    spent("rslock_64_keys", &rslock, true, &fan, &mut connection, data).await?;
     let handles = handles(&server.url(), 8).await;
-    spent("redis_fan64", &handles[..1], false, &fan, &mut connection, data).await?;
-    spent("redis_hot8_eight_handles", &handles, false, &hot, &mut connection, data).await?;
+    spent("redis_64_keys", &handles[..1], false, &fan, &mut connection, data).await?;
+    spent("redis_one_key_eight_handles", &handles, false, &hot, &mut connection, data).await?;
     for handle in handles {
         handle.0.close().await;
     }

@@ -48,15 +48,9 @@ impl Data {
         Self { about, settings, rows: Vec::new(), figures: BTreeMap::new() }
     }
 
-    pub(crate) fn note(
-        &mut self,
-        workload: &'static str,
-        lock: &str,
-        ours: bool,
-        figures: Figures,
-    ) {
+    pub(crate) fn note(&mut self, workload: &str, lock: &str, ours: bool, figures: Figures) {
         let (rate, p50) = (figures.pairs_per_s, figures.lock_us.p50);
-        eprintln!("{workload:>8}  {lock:<44} {rate:>10.0}/s  lock p50 {p50:.1} µs");
+        eprintln!("{workload:>19}  {lock:<44} {rate:>10.0}/s  lock p50 {p50:.1} µs");
         let found = self.rows.iter_mut().find(|row| row.workload == workload && row.lock == lock);
         match found {
             Some(row) => row.rounds.push(figures),

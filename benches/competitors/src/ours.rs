@@ -13,21 +13,21 @@ pub(crate) const REDIS_PROCESSES: &str = "Redis, 8 processes";
 pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     const GAGGLE: [&str; 6] = ["--strategy", "gaggle", "--channel", "tcp", "--members", "3"];
     // Each member in turn has its third of it.
-    let solo = match settings.wants(&[PROCESSES], &["solo"]) {
+    let uncontended = match settings.wants(&[PROCESSES], &["uncontended"]) {
         true => bench(settings, &GAGGLE, &["uncontended"], 3).await?,
         false => Vec::new(),
     };
-    for (workload, figures) in solo {
+    for (workload, figures) in uncontended {
         let place = if workload.ends_with("slowest") { "follower" } else { "leader" };
-        data.note("solo", &format!("{PROCESSES}, {place}"), true, figures);
+        data.note("uncontended", &format!("{PROCESSES}, {place}"), true, figures);
     }
-    let asked = |name: &&str| settings.wants(&[PROCESSES], &[short(name)]);
+    let asked = |name: &&str| settings.wants(&[PROCESSES], &[name]);
     let workloads: Vec<&str> = ["fan", "handoff", "busy"].into_iter().filter(asked).collect();
     if workloads.is_empty() {
         return Ok(());
     }
     for (workload, figures) in bench(settings, &GAGGLE, &workloads, 1).await? {
-        data.note(short(&workload), PROCESSES, true, figures);
+        data.note(&workload, PROCESSES, true, figures);
     }
     Ok(())
 }
@@ -40,17 +40,9 @@ pub(crate) async fn redis_processes(
 ) -> Result<(), Failed> {
     let redis = ["--strategy", "redis", "--redis", url, "--members", "8"];
     for (workload, figures) in bench(settings, &redis, &["handoff"], 1).await? {
-        data.note(short(&workload), REDIS_PROCESSES, true, figures);
+        data.note(&workload, REDIS_PROCESSES, true, figures);
     }
     Ok(())
-}
-
-fn short(workload: &str) -> &'static str {
-    match workload {
-        "fan" => "fan64",
-        "handoff" => "hot8",
-        _ => "busy8",
-    }
 }
 
 /// What the command line measured, for as many windows as asked for: the names of its workloads,

@@ -12,16 +12,17 @@ use crate::{
     targets::{self, Target, number},
 };
 
-const WORKLOADS: [(&str, &str); 4] = [
-    ("solo", "one task, one key, nothing inside"),
-    ("fan64", "64 tasks, a key each, nothing inside"),
-    ("hot8", "8 tasks, one key, nothing inside"),
-    ("busy8", "8 tasks, one key, 5 ms inside and 5 ms away"),
+/// The name in `results.json` and on the command line, the heading, and what runs.
+const WORKLOADS: [(&str, &str, &str); 4] = [
+    ("uncontended", "One uncontended key", "one task, nothing inside"),
+    ("fan", "64 keys", "64 tasks, a key each, nothing inside"),
+    ("handoff", "One contended key", "8 tasks, nothing inside"),
+    ("busy", "One contended key, with work", "8 tasks, 5 ms inside and 5 ms away"),
 ];
 
-const GAGGLE1: [(&str, &str); 2] = [
-    ("worst", "contended: five members, one key, four steps of 15 ms"),
-    ("best", "uncontended: the same on a key each"),
+const GAGGLE1: [(&str, &str, &str); 2] = [
+    ("gaggle1-contended", "Contended", "five members, one key, four steps of 15 ms"),
+    ("gaggle1-uncontended", "Uncontended", "the same on a key each"),
 ];
 
 /// Writes the tables and the picture again from the measured data.
@@ -93,10 +94,10 @@ fn results(data: &Data, targets: &[Target]) -> String {
 }
 
 /// The rows of some workloads, a section each.
-fn rows(title: &str, data: &Data, workloads: &[(&str, &str)]) -> String {
+fn rows(title: &str, data: &Data, workloads: &[(&str, &str, &str)]) -> String {
     let mut text = page(title);
-    for (name, about) in workloads {
-        text += &format!("\n## {name}: {about}\n\n");
+    for (name, heading, about) in workloads {
+        text += &format!("\n## {heading}\n\n`{name}`: {about}.\n\n");
         text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs \
                  | hand-off p50 / p99, µs | means: lock / unlock / hand-off, µs | hand-off share \
                  | longest streak | Jain |\n|---|---|---|---|---|---|---|---|---|\n";
@@ -138,7 +139,7 @@ fn chart(data: &Data) -> BarChart {
     let settings = data.settings.split(';').next().unwrap_or_default();
     let subtitle = format!("{} · {} · {settings}", about("date"), about("machine"));
     let all = [
-        worst_over(data),
+        over_no_lock(data),
         waits(data),
         Series {
             limit: quorums(
@@ -146,7 +147,7 @@ fn chart(data: &Data) -> BarChart {
                 1.0,
                 "a majority over TCP, asleep between: a quorum round trip each",
             ),
-            ..rates(data, "hot8", "one key, eight tasks: times a second that another gets it")
+            ..rates(data, "handoff", "one key, eight tasks: times a second that another gets it")
         },
         Series {
             limit: quorums(
@@ -154,17 +155,18 @@ fn chart(data: &Data) -> BarChart {
                 2.0,
                 "a majority over TCP, asleep between: two quorum round trips",
             ),
-            ..rates(data, "solo", "one key, one task: locks a second")
+            ..rates(data, "uncontended", "one key, one task: locks a second")
         },
-        Series { limit: engine(data), ..rates(data, "fan64", "64 keys, 64 tasks: locks a second") },
+        Series { limit: engine(data), ..rates(data, "fan", "64 keys, 64 tasks: locks a second") },
     ];
     let series = all.into_iter().filter(|series| !series.bars.is_empty()).collect();
     BarChart { title: "What a lock costs".into(), subtitle, series }
 }
 
 /// What the picture of Gaggle 1.x showed, without the work that is in all of it.
-fn worst_over(data: &Data) -> Series {
-    let sequential = data.of("worst", "sequential").map_or(0.0, |figures| figures.ms_per_pair);
+fn over_no_lock(data: &Data) -> Series {
+    let sequential =
+        data.of("gaggle1-contended", "sequential").map_or(0.0, |figures| figures.ms_per_pair);
     let bar = |row: &Row| {
         let over = row.median().ms_per_pair - sequential;
         let value = over.max(0.0);
@@ -175,7 +177,7 @@ fn worst_over(data: &Data) -> Series {
         Bar { label: row.lock.clone(), value, text, ours: row.ours }
     };
     let shown = |row: &&Row| row.lock != "sequential";
-    let rows = data.rows.iter().filter(|row| row.workload == "worst").filter(shown);
+    let rows = data.rows.iter().filter(|row| row.workload == "gaggle1-contended").filter(shown);
     let title = "Gaggle 1.x, contended: ms over no lock, and turns in a row".into();
     sorted(title, "less is better; 0 is the limit", rows.map(bar).collect())
 }
@@ -186,7 +188,7 @@ fn waits(data: &Data) -> Series {
         let text = format!("{} ms", number(ms));
         Bar { label: row.lock.clone(), value: ms, text, ours: row.ours }
     };
-    let rows = data.rows.iter().filter(|row| row.workload == "busy8");
+    let rows = data.rows.iter().filter(|row| row.workload == "busy");
     let title = "one key, eight tasks, 5 ms inside and 5 ms away: the worst wait".into();
     // A task that returns after 5 ms finds a holder and six waiters. Timers wake a millisecond
     // late, which adds up to some 36 ms.
@@ -251,7 +253,7 @@ mod tests {
         };
         let files =
             ["results.json", "results.md", "workloads.md", "gaggle1.md", "tables.md", "chart.svg"];
-        let different: Vec<_> = files.iter().filter(differs).collect();
+        let different: Vec<_> = files.into_iter().filter(differs).collect();
         fs::remove_dir_all(&drawn).unwrap();
         assert!(different.is_empty(), "{different:?} differ");
     }

@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     /// How long one run of a workload counts.
     pub(crate) window: Duration,
     pub(crate) warm_up: Duration,
-    /// The increments of each of the five members in the seed's cases.
+    /// The increments of each of the five members in the cases of the Gaggle 1.x benchmark.
     pub(crate) increments: u32,
     pub(crate) failovers: u32,
     /// Lock and unlock pairs over which the memory is watched.
@@ -38,7 +38,8 @@ const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N
 /// What `--only` calls the figures that are no row.
 pub(crate) const SINGLES: &str = "figures";
 
-const WORKLOADS: [&str; 6] = ["solo", "fan64", "hot8", "busy8", "worst", "best"];
+const WORKLOADS: [&str; 6] =
+    ["uncontended", "fan", "handoff", "busy", "gaggle1-contended", "gaggle1-uncontended"];
 
 /// Whether a lock's name is what `--only` asks for; both in lower case.
 pub(crate) fn is_named(lock: &str, only: &str) -> bool {
@@ -141,8 +142,8 @@ impl Settings {
         Workload { warm_up: self.warm_up, ..workload.lasting(self.window) }
     }
 
-    /// One of the seed's cases.
-    pub(crate) fn seeds(&self, workload: Workload) -> Workload {
+    /// One of the cases of the Gaggle 1.x benchmark.
+    pub(crate) fn gaggle1(&self, workload: Workload) -> Workload {
         workload.each(self.increments)
     }
 }

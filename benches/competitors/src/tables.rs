@@ -36,7 +36,7 @@ fn tables(data: &Data) -> String {
         about("command"),
         data.settings,
     );
-    text += "| | one task, pairs/s | 64 keys, pairs/s | 8 tasks on one key, pairs/s | hand-off share | hand-off p50 / p99, µs | wait p99 / worst, ms | \
+    text += "| | one uncontended key, pairs/s | 64 keys, pairs/s | one contended key, pairs/s | hand-off share | hand-off p50 / p99, µs | wait p99 / worst, ms | \
              longest streak | Jain |\n\
              |---|---|---|---|---|---|---|---|---|\n";
     let rows = [
@@ -53,10 +53,10 @@ fn tables(data: &Data) -> String {
         ),
         ("etcd, 3 nodes", "etcd, 3 nodes", "etcd, 3 nodes"),
     ];
-    for (name, solo, many) in rows {
+    for (name, alone, many) in rows {
         let rate =
             |workload, lock| whole(data.of(workload, lock).map(|figures| figures.pairs_per_s));
-        let hot = data.of("hot8", many);
+        let hot = data.of("handoff", many);
         let share = hot.as_ref().and_then(|hot| hot.handoff_share).map(|share| share * 100.0);
         let share = share.map_or("–".into(), |share| {
             if share > 99.95 { "100 %".into() } else { format!("{share:.1} %") }
@@ -72,24 +72,25 @@ fn tables(data: &Data) -> String {
         let jain = hot.as_ref().map_or("–".into(), |hot| format!("{:.2}", hot.jain));
         text += &format!(
             "| {name} | {} | {} | {} | {share} | {handoff} | {waits} | {streak} | {jain} |\n",
-            rate("solo", solo),
-            rate("fan64", many),
-            rate("hot8", many)
+            rate("uncontended", alone),
+            rate("fan", many),
+            rate("handoff", many)
         );
     }
-    if let Some(streak) = data.of("hot8", "rslock").and_then(|figures| figures.longest_streak) {
+    if let Some(streak) = data.of("handoff", "rslock").and_then(|figures| figures.longest_streak) {
         text += &format!(
             "\nA lock that polls looks fast on one key: it grants it to one task up to {} times in a row.\n",
             whole(Some(streak as f64))
         );
     }
     text += &format!("\nAll clients are built with {}.\n", about("build"));
-    text += &seeds(data);
+    text += &gaggle1(data);
     text
 }
 
-fn seeds(data: &Data) -> String {
-    let alone = data.of("worst", "sequential").map_or(f64::NAN, |figures| figures.ms_per_pair);
+fn gaggle1(data: &Data) -> String {
+    let alone =
+        data.of("gaggle1-contended", "sequential").map_or(f64::NAN, |figures| figures.ms_per_pair);
     let mut text = format!(
         "\nThe Gaggle 1.x benchmark: {alone:.2} ms an increment for one task without a lock.\n\n\
          | strategy | contended: ms an increment | hand-off p50 / p99, µs | longest streak \
@@ -109,17 +110,18 @@ fn seeds(data: &Data) -> String {
         let ms = |figures: Option<&Figures>| {
             figures.map_or("–".into(), |figures| format!("{:.2}", figures.ms_per_pair))
         };
-        let (worst, best) = (data.of("worst", lock), data.of("best", lock));
-        let handoff = worst.as_ref().and_then(|worst| worst.handoff_us);
+        let contended = data.of("gaggle1-contended", lock);
+        let uncontended = data.of("gaggle1-uncontended", lock);
+        let handoff = contended.as_ref().and_then(|figures| figures.handoff_us);
         let handoff = handoff.map_or("–".into(), |us| {
             format!("{} / {}", whole(Some(us.p50)), whole(Some(us.p99)))
         });
-        let streak = worst.as_ref().and_then(|worst| worst.longest_streak);
+        let streak = contended.as_ref().and_then(|figures| figures.longest_streak);
         let streak = streak.map_or("–".into(), |streak| streak.to_string());
         text += &format!(
             "| {name} | {} | {handoff} | {streak} | {} |\n",
-            ms(worst.as_ref()),
-            ms(best.as_ref())
+            ms(contended.as_ref()),
+            ms(uncontended.as_ref())
         );
     }
     text

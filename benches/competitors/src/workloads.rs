@@ -19,8 +19,8 @@ use crate::{
     targets::{BARE, SCRIPTS, TOKEN},
 };
 
-const ALL: &[&str] = &["solo", "fan64", "hot8", "busy8"];
-const SEEDS: &[&str] = &["worst", "best"];
+const ALL: &[&str] = &["uncontended", "fan", "handoff", "busy"];
+const GAGGLE1: &[&str] = &["gaggle1-contended", "gaggle1-uncontended"];
 const ON_REDIS: &[&str] = &[
     BARE,
     SCRIPTS,
@@ -39,20 +39,20 @@ const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
-/// Tasks of hot8 and busy8.
+/// Tasks of the contended workloads.
 const EIGHT: u32 = 8;
 
 pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let mut round = Round { settings, data };
     round.in_process().await?;
-    if settings.wants(ON_REDIS, &[ALL, SEEDS].concat()) {
+    if settings.wants(ON_REDIS, &[ALL, GAGGLE1].concat()) {
         round.on_redis().await?;
     }
-    if settings.wants(&["PostgreSQL", apart::POSTGRES], &[ALL, SEEDS].concat()) {
+    if settings.wants(&["PostgreSQL", apart::POSTGRES], &[ALL, GAGGLE1].concat()) {
         round.on_postgres().await?;
     }
     for (nodes, lock) in [(1, "etcd, 1 node"), (3, "etcd, 3 nodes")] {
-        if settings.wants(&[lock], &[ALL, SEEDS].concat()) {
+        if settings.wants(&[lock], &[ALL, GAGGLE1].concat()) {
             round.on_etcd(nodes, lock).await?;
         }
     }
@@ -94,22 +94,22 @@ impl Round<'_> {
     fn workload(&self, name: &str) -> Workload {
         let settings = self.settings;
         match name {
-            "solo" => settings.of(Workload::uncontended()),
-            "fan64" => settings.of(Workload::fan(64)),
-            "hot8" => settings.of(Workload::handoff(EIGHT)),
-            "busy8" => settings.of(Workload::busy(EIGHT)),
-            "worst" => settings.seeds(Workload::gaggle1_contended(MEMBERS)),
-            "best" => settings.seeds(Workload::gaggle1_uncontended(MEMBERS)),
+            "uncontended" => settings.of(Workload::uncontended()),
+            "fan" => settings.of(Workload::fan(64)),
+            "handoff" => settings.of(Workload::handoff(EIGHT)),
+            "busy" => settings.of(Workload::busy(EIGHT)),
+            "gaggle1-contended" => settings.gaggle1(Workload::gaggle1_contended(MEMBERS)),
+            "gaggle1-uncontended" => settings.gaggle1(Workload::gaggle1_uncontended(MEMBERS)),
             _ => unreachable!("these are all"),
         }
     }
 
     async fn in_process(&mut self) -> Result<(), Failed> {
-        if self.settings.wants(&["sequential"], SEEDS) {
+        if self.settings.wants(&["sequential"], GAGGLE1) {
             let sequential =
                 Workload::gaggle1_contended(1).each(self.settings.increments * MEMBERS);
             let figures = workloads::run(&[Arc::new(NoLock)], &sequential, "").await?;
-            self.data.note("worst", "sequential", false, figures);
+            self.data.note("gaggle1-contended", "sequential", false, figures);
         }
         let names = ALL;
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
@@ -117,34 +117,34 @@ impl Round<'_> {
         self.cases("DashMap of mutexes, max_wait", false, &bounded, names).await?;
         let local = || Arc::new(Local::new());
         self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
-        if self.settings.wants(&["Local, one thread", MUTEXES_ONE_THREAD], &["hot8"]) {
+        if self.settings.wants(&["Local, one thread", MUTEXES_ONE_THREAD], &["handoff"]) {
             self.on_one_thread(MUTEXES_ONE_THREAD, false, Mutexes::that_give_up()).await?;
             self.on_one_thread("Local, one thread", true, Bare(local())).await?;
         }
         let guards = Arc::new(Locker::from_arc(local()));
         self.cases("Local, with guards", true, &[guards], names).await?;
-        self.cases("Local", true, &[Arc::new(Bare(local()))], SEEDS).await
+        self.cases("Local", true, &[Arc::new(Bare(local()))], GAGGLE1).await
     }
 
-    /// hot8 with a runtime of one thread, where no hand-off wakes another.
+    /// The contended key with a runtime of one thread, where no hand-off wakes another.
     async fn on_one_thread<C: Contender>(
         &mut self,
         lock: &str,
         ours: bool,
         contender: C,
     ) -> Result<(), Failed> {
-        if !self.settings.wants(&[lock], &["hot8"]) {
+        if !self.settings.wants(&[lock], &["handoff"]) {
             return Ok(());
         }
-        let workload = self.workload("hot8");
+        let workload = self.workload("handoff");
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let queued = Arc::new(Queued::new(contender));
-            runtime.block_on(workloads::run(&[queued], &workload, "competitors/hot8"))
+            runtime.block_on(workloads::run(&[queued], &workload, "competitors/handoff"))
         };
         let figures = tokio::task::spawn_blocking(run).await??;
         let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
-        self.data.note("hot8", lock, ours, figures);
+        self.data.note("handoff", lock, ours, figures);
         Ok(())
     }
 
@@ -157,29 +157,29 @@ impl Round<'_> {
             scripts.push(Arc::new(BareRedis::with_tokens(&url).await?));
         }
         for (lock, contenders) in [(BARE, bare), (SCRIPTS, scripts)] {
-            self.cases(lock, false, &contenders[..1], &["solo", "fan64"]).await?;
-            self.cases(lock, false, &contenders, &["best"]).await?;
+            self.cases(lock, false, &contenders[..1], &["uncontended", "fan"]).await?;
+            self.cases(lock, false, &contenders, &["gaggle1-uncontended"]).await?;
         }
         for _ in 0..EIGHT {
             tokens.push(Arc::new(Token::open(&url).await?));
         }
-        self.cases(TOKEN, false, &tokens, &["hot8", "busy8"]).await?;
-        self.cases(TOKEN, false, &tokens[..MEMBERS as usize], SEEDS).await?;
+        self.cases(TOKEN, false, &tokens, &["handoff", "busy"]).await?;
+        self.cases(TOKEN, false, &tokens[..MEMBERS as usize], GAGGLE1).await?;
         let handles = redis(&url, MEMBERS as usize).await;
         self.cases("Redis", true, &handles[..1], ALL).await?;
-        self.cases("Redis", true, &handles, SEEDS).await?;
+        self.cases("Redis", true, &handles, GAGGLE1).await?;
         for handle in handles {
             handle.0.close().await;
         }
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
-        self.cases("rslock", false, &rslock, SEEDS).await?;
-        if self.settings.wants(&[ours::REDIS_PROCESSES], &["hot8"]) {
+        self.cases("rslock", false, &rslock, GAGGLE1).await?;
+        if self.settings.wants(&[ours::REDIS_PROCESSES], &["handoff"]) {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }
-        apart::hot8(self.settings, self.data, apart::RSLOCK, &url).await?;
-        apart::hot8(self.settings, self.data, apart::TOKEN, &url).await?;
-        apart::hot8(self.settings, self.data, apart::ASKING, &url).await?;
+        apart::handoff(self.settings, self.data, apart::RSLOCK, &url).await?;
+        apart::handoff(self.settings, self.data, apart::TOKEN, &url).await?;
+        apart::handoff(self.settings, self.data, apart::ASKING, &url).await?;
         if self.settings.wants(&["Gaggle, Redis, leader"], ALL) {
             let cluster = Cluster::gaggle(3, Over::Redis(&url)).await;
             self.cases("Gaggle, Redis, leader", true, &cluster.leader(), ALL).await?;
@@ -195,8 +195,8 @@ impl Round<'_> {
             sessions.push(Arc::new(PostgresSession::open(&server.url).await?));
         }
         self.cases("PostgreSQL", false, &sessions, ALL).await?;
-        self.cases("PostgreSQL", false, &sessions, SEEDS).await?;
-        apart::hot8(self.settings, self.data, apart::POSTGRES, &server.url).await
+        self.cases("PostgreSQL", false, &sessions, GAGGLE1).await?;
+        apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url).await
     }
 
     async fn on_etcd(&mut self, nodes: usize, lock: &str) -> Result<(), Failed> {
@@ -207,21 +207,22 @@ impl Round<'_> {
             sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
         }
         self.cases(lock, false, &sessions, ALL).await?;
-        self.cases(lock, false, &sessions, SEEDS).await
+        self.cases(lock, false, &sessions, GAGGLE1).await
     }
 
     async fn members(&mut self) -> Result<(), Failed> {
         if self.settings.wants(&["Gaggle, Memory, leader", "Gaggle, Memory, follower"], ALL) {
             let cluster = Cluster::gaggle(3, Over::Memory).await;
             self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
-            self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["solo"]).await?;
+            self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["uncontended"])
+                .await?;
             cluster.close().await;
         }
         self.over(Over::Memory).await?;
         self.over(Over::Tcp).await
     }
 
-    /// The seed's cases by five members over one channel.
+    /// The cases of the Gaggle 1.x benchmark by five members over one channel.
     async fn over(&mut self, over: Over<'_>) -> Result<(), Failed> {
         let channel = match over {
             Over::Memory => "Memory",
@@ -230,15 +231,15 @@ impl Round<'_> {
         };
         let members = MEMBERS as usize;
         let lock = format!("Gaggle, {channel}");
-        if self.settings.wants(&[&lock], SEEDS) {
+        if self.settings.wants(&[&lock], GAGGLE1) {
             let cluster = Cluster::gaggle(members, over).await;
-            self.cases(&lock, true, &cluster.members, SEEDS).await?;
+            self.cases(&lock, true, &cluster.members, GAGGLE1).await?;
             cluster.close().await;
         }
         let lock = format!("Raft, {channel}");
-        if self.settings.wants(&[&lock], SEEDS) {
+        if self.settings.wants(&[&lock], GAGGLE1) {
             let cluster = Cluster::raft(members, over).await;
-            self.cases(&lock, true, &cluster.members, SEEDS).await?;
+            self.cases(&lock, true, &cluster.members, GAGGLE1).await?;
             cluster.close().await;
         }
         Ok(())

@@ -14,13 +14,13 @@ use crate::{
 pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     let cluster = Cluster::gaggle(3, Over::Memory).await;
     let leader = cluster.leader();
-    let solo = run(&leader, &Workload::uncontended().lasting(window), "solo").await?;
+    let uncontended = run(&leader, &Workload::uncontended().lasting(window), "uncontended").await?;
     let fan = run(&leader, &Workload::fan(64).lasting(window), "fan").await?;
     let hot = run(&leader, &Workload::handoff(8).lasting(window), "hot").await?;
-    let (solo, fan, hot) = (excluding(solo)?, excluding(fan)?, excluding(hot)?);
+    let (uncontended, fan, hot) = (excluding(uncontended)?, excluding(fan)?, excluding(hot)?);
     Ok(Outcome {
-        p50_us: solo.lock_us.p50,
-        p99_us: solo.lock_us.p99,
+        p50_us: uncontended.lock_us.p50,
+        p99_us: uncontended.lock_us.p99,
         per_s: fan.pairs_per_s,
         handoff_p50_us: hot.handoff_us.map(|spread| spread.p50),
     })
