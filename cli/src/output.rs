@@ -85,6 +85,16 @@ pub(crate) fn table<T>(columns: &[Column<T>], rows: &[T]) -> String {
     table.trim_fmt()
 }
 
+/// The lines of a legend that these tables need. A line begins with the words of the headers that
+/// it explains, and two spaces.
+pub(crate) fn legend(lines: &str, tables: &str) -> String {
+    let is_shown = |line: &&str| {
+        let (words, _) = line.split_once("  ").expect("two spaces follow the words");
+        tables.contains(words)
+    };
+    lines.split_inclusive('\n').filter(is_shown).collect()
+}
+
 /// `1 member`, `5 members`.
 pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
     let number = number.into();
@@ -132,6 +142,13 @@ mod tests {
             (count(1_u32, "process"), count(2_u32, "process")),
             ("1 process".into(), "2 processes".into())
         );
+    }
+
+    #[test]
+    fn legend_explains_only_what_is_shown() {
+        let lines = "p50  half\np99  nearly all\n";
+        assert_eq!(legend(lines, "lock  p99\nredis   5"), "p99  nearly all\n");
+        assert_eq!(legend(lines, "lock\nredis"), "");
     }
 
     #[test]

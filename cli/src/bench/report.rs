@@ -61,9 +61,8 @@ impl Report<'_> {
                 text += &self.section(case, &rows);
             }
         }
-        text += LEGEND;
+        text += &output::legend(LEGEND, &text);
         if self.args.details {
-            text += DETAILS_LEGEND;
             series(self.rows).iter().for_each(|series| text += &format!("\n{series}"));
         }
         text += &format!("\n{}", self.setting().join("\n"));
@@ -181,20 +180,15 @@ const HANDOFFS: [Column<Row>; 6] = [
     }),
 ];
 
-/// Explains the words of [`CONTENDED`] and [`UNCONTENDED`].
+/// Explains the columns of all tables, and the dash in them.
 const LEGEND: &str = "\
-locks/s    pairs of a lock and its unlock in a second
-ms each    the time of one increment
-order      by the locks/s that went to another task, the best on top
+locks/s    lock and unlock pairs a second; most grants to other tasks on top
+ms each    the time of one increment; the least on top
 spread     half the distance of its best and its worst round
 max wait   the longest time that `lock` took
 hand-off   from `unlock` called until `lock` returned to a waiter (median)
 to others  the share of grants that went to another task than the last holder
 broken     how often two tasks held a key, an update was lost, or a token fell
-";
-
-/// Explains the other words of `--details`.
-const DETAILS_LEGEND: &str = "\
 unlock     the mean time that `unlock` took
 streak     the most grants in a row to one task
 Jain       fairness: 1 if all tasks lock as often, 1 ÷ tasks if one locks alone

@@ -84,11 +84,12 @@ const DETAILS: [Column<Row>; 5] = [
     }),
 ];
 
-/// Explains the words of [`DETAILS`].
-const LEGEND: &str = "
+/// Explains the columns of [`DETAILS`].
+const LEGEND: &str = "\
 ideal           the time per increment of a lock that takes no time
 hand-off        from `unlock` called until `lock` returned to a waiter
-longest streak  the most increments in a row by one member";
+longest streak  the most increments in a row by one member
+";
 
 fn ms(ms: f64) -> String {
     format!("{ms:.2} ms")
@@ -102,9 +103,12 @@ fn micros(us: Option<f64>) -> String {
 pub(super) fn text(args: &Args, rows: &[Row]) -> String {
     let mut text = output::table(&COLUMNS, rows);
     if args.details {
-        text += &format!("\n\n{}\n{LEGEND}", output::table(&DETAILS, rows));
+        let details = output::table(&DETAILS, rows);
+        text += &format!("\n\n{details}\n\n{}", output::legend(LEGEND, &details));
+    } else {
+        text += "\n";
     }
-    text += &format!("\n\n{}\n{}\n", setting(args), counter(args));
+    text += &format!("\n{}\n{}\n", setting(args), counter(args));
     for row in rows {
         let Figures { lost, increments, .. } = row.figures;
         let name = row.name();
@@ -197,6 +201,17 @@ mod tests {
         let details = ["raft/tcp", "15.00", "ms", "21", "µs", "97", "µs", "7"];
         assert_eq!(line(4), details, "{text}");
         assert!(text.contains("raft/tcp: 12 of 200 updates lost"), "{text}");
+    }
+
+    #[test]
+    fn legend_leaves_out_columns_without_a_figure() {
+        let whole = row(StrategyName::Raft, 0);
+        let mut apart = row(StrategyName::Raft, 0);
+        apart.figures.longest_streak = None;
+        let args = args("increment --details");
+        assert!(text(&args, &[whole]).contains("\nlongest streak  the most"));
+        let text = text(&args, &[apart]);
+        assert!(!text.contains("longest streak") && text.contains("\nideal  "), "{text}");
     }
 
     #[test]

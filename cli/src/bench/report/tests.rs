@@ -177,6 +177,20 @@ fn widest_report_fits_80_columns() {
 }
 
 #[test]
+fn legend_explains_the_columns_of_the_tables() {
+    let text = |workload: &'static str| {
+        let args = args(&format!("bench --workload {workload}"));
+        let (plan, rows) = (&Plan::new(&args), &[row(workload, 4000)]);
+        Report { args: &args, plan, rows, busy_share: 0.0, ended_early: None }.text()
+    };
+    let (rate, time) = ("\nlocks/s    lock", "\nms each    the time");
+    let (by_rate, by_time) = (text("handoff"), text("gaggle1-contended"));
+    assert!(by_rate.contains(rate) && !by_rate.contains(time), "{by_rate}");
+    assert!(by_time.contains(time) && !by_time.contains(rate), "{by_time}");
+    assert!(!by_rate.contains("\nJain"), "a column of --details: {by_rate}");
+}
+
+#[test]
 fn one_member_and_a_busy_machine_are_stated() {
     let args = args("bench --members 1");
     let plan = &Plan::new(&args);
