@@ -32,19 +32,21 @@ enum Command {
     /// Run a command while this process holds the lock of a key: a scheduled job runs once.
     ///
     /// The command runs in a process group of its own. It gets SIGTERM before its lease ends and
-    /// SIGKILL in time, also if this process is stopped or killed. If the Redis loses the lock
-    /// earlier, as in a failover, it gets both as soon as that is noticed, at most 1s apart: until
-    /// then two commands may run, and only a resource that checks fencing tokens refuses one.
+    /// SIGKILL in time, also if this process is stopped or killed.
+    ///
+    /// The Redis may lose the lock earlier, as in a failover. The command then gets both as soon as
+    /// that is noticed, at most 1s apart. Until then two commands may run, and only a resource that
+    /// checks fencing tokens refuses one.
     ///
     /// Processes that left the group are ended with the command, if they still have its
-    /// GAGGLE_NONCE; after a command that ends by itself they run on. Signals are forwarded to the
+    /// GAGGLE_NONCE. After a command that ends by itself they run on. Signals are forwarded to the
     /// group, unless the command runs as another user: use `sudo gaggle run`, not `gaggle run …
     /// sudo`. The command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL
     /// (without its password) in its environment.
     ///
-    /// Exit code: the command's own; 124 if the key is held, 123 if the lock was lost, 122 if the
-    /// Redis cannot be used, 125 after wrong use, 126 if the command cannot be executed, 127 if it
-    /// is not found, 128+n after signal n, also while it waits for the key.
+    /// Exit code: the command's own, or 128+n after signal n, also while it waits for the key. 122
+    /// if the Redis cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
+    /// wrong use, 126 if the command cannot be executed, 127 if it is not found.
     Run(run::Args),
     /// List the keys that are held: holder, age, rest of the lease, waiters, token.
     ///
@@ -83,9 +85,9 @@ enum Command {
     Bench(bench::Args),
     /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
     ///
-    /// Exits with 1 if an invariant broke in any seed, if a search of the history was not decided,
-    /// or if a fault or a rare event never happened in a long batch, and prints the command that
-    /// replays it; with 2 on any other failure.
+    /// Exit code: 1 if an invariant broke in any seed, or if a search of the history was not
+    /// decided. The command that replays the run is printed. 1 also if a fault or a rare event
+    /// never happened in a long batch, and 2 after any other failure.
     ///
     /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
     #[cfg(feature = "simulator")]

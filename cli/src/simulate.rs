@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first seed; generated and printed, if not given.
+    /// The first seed [default: generated, and printed].
     #[arg(long)]
     from: Option<u64>,
     /// Run this one seed and show what it did.
@@ -60,8 +60,8 @@ pub(crate) struct Args {
     /// for the example `check_history`.
     #[arg(long, requires = "one", conflicts_with_all = OF_BATCH, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Where plans of failing runs are saved, the first ten of a batch; the directory for temporary
-    /// files, if not given.
+    /// Where plans of failing runs are saved, the first ten of a batch [default: the directory for
+    /// temporary files].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "plan")]
     save: Option<PathBuf>,
     /// The processes are clients of one Redis, not members.
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// tokens must not.
     #[arg(long)]
     beyond_bound: bool,
-    /// Threads, at most 1,024 and never more than seeds; as many as the machine has, if not given.
+    /// Threads, at most 1,024 and never more than seeds [default: as many as the machine has].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
     jobs: Option<u64>,
     /// Stop after this many seconds, however many seeds were run.

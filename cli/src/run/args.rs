@@ -37,12 +37,12 @@ pub(crate) struct Args {
     /// End the command after this long.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = span::max_hold)]
     max_hold: Duration,
-    /// The time between SIGTERM and SIGKILL, at most half of --duration, and at most 1s after a
-    /// loss that was not foreseen [default: a quarter of --duration, at most 5s].
+    /// The time between SIGTERM and SIGKILL: at most half of --duration, and 1s after a sudden loss
+    /// [default: a quarter of --duration, at most 5s].
     #[arg(long, value_name = "DURATION", value_parser = span::any)]
     kill_after: Option<Duration>,
     /// Keep the key for at least this long, and until its lease ends, also if the command ends
-    /// earlier: machines whose clocks differ by less than this run a scheduled job once.
+    /// earlier. Machines whose clocks differ by less than this run a scheduled job once.
     #[arg(long, value_name = "DURATION", value_parser = span::at_least)]
     at_least: Option<Duration>,
     /// A name that others see as the holder, beside host and process id.
