@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{draw::mixed, event::Event};
+use super::{event::Event, random::mixed};
 
 /// Future events in the order of virtual time. The seed decides the order of simultaneous events.
 pub(super) struct Agenda {

@@ -13,8 +13,8 @@ use futures_util::{pending, poll};
 
 use super::{
     clock::SimClock,
-    draw::Draw,
     plan::WorkPlan,
+    random::Random,
     recorder::{Completion, Observation, Op, Recorder},
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) struct Client {
     pub(super) recorder: Arc<Recorder>,
     pub(super) work: WorkPlan,
     pub(super) keys: Vec<Arc<str>>,
-    pub(super) draw: Draw,
+    pub(super) random: Random,
     pub(super) handed: Arc<Handed>,
     /// Its lock was granted to another client.
     pub(super) adopting: bool,
@@ -106,7 +106,7 @@ impl Client {
     /// Works until the simulation stops its clients.
     pub(super) async fn run(mut self) {
         loop {
-            let think = self.draw.between(0, self.work.think_max);
+            let think = self.random.between(0, self.work.think_max);
             self.sleep(Duration::from_nanos(think)).await;
             if self.recorder.is_stopped() {
                 return;
@@ -116,7 +116,7 @@ impl Client {
     }
 
     async fn attempt(&mut self) {
-        if self.draw.chance(500_000)
+        if self.random.chance(500_000)
             && let Some((op, lock)) = self.handed.take()
         {
             self.adopting = true;
@@ -124,15 +124,15 @@ impl Client {
             self.adopting = false;
             return;
         }
-        let key = self.keys[self.draw.index(self.keys.len())].clone();
+        let key = self.keys[self.random.index(self.keys.len())].clone();
         let (low, high) = self.work.lease_ms;
-        let duration_ms = self.draw.spread(low, high);
-        let max_wait = if self.draw.chance(self.work.try_lock) {
+        let duration_ms = self.random.spread(low, high);
+        let max_wait = if self.random.chance(self.work.try_lock) {
             MaxWait::AtMost(Duration::ZERO)
-        } else if self.draw.chance(self.work.forever) {
+        } else if self.random.chance(self.work.forever) {
             MaxWait::Forever
         } else {
-            MaxWait::AtMost(Duration::from_millis(self.draw.spread(1, self.work.wait_ms_max)))
+            MaxWait::AtMost(Duration::from_millis(self.random.spread(1, self.work.wait_ms_max)))
         };
         let duration = Duration::from_millis(duration_ms);
         let op = self.recorder.next_op();
@@ -192,13 +192,14 @@ impl Client {
         let mut lost = false;
         for _ in 0..3 {
             // Some stay past the lease: they may hold nothing then.
-            let stay = if self.draw.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
-            let stay = self.draw.between(0, stay * 1_000_000);
+            let stay =
+                if self.random.chance(self.work.overstay) { lease * 3 / 2 } else { lease / 2 };
+            let stay = self.random.between(0, stay * 1_000_000);
             self.sleep(Duration::from_nanos(stay)).await;
-            if !self.draw.chance(self.work.extend) {
+            if !self.random.chance(self.work.extend) {
                 break;
             }
-            let duration = Duration::from_millis(self.draw.spread(1, lease * 2));
+            let duration = Duration::from_millis(self.random.spread(1, lease * 2));
             match self.extend(op, &lock, duration).await {
                 Some(Ok(extended)) => lock = extended,
                 Some(Err(Error::Expired | Error::NotHolder)) => {
@@ -209,9 +210,9 @@ impl Client {
             }
         }
         // A client transfers no lock that it knows to be lost; it may read that late.
-        let hands_on = self.draw.chance(self.work.hand_on);
+        let hands_on = self.random.chance(self.work.hand_on);
         let hands_on = hands_on && !lost && !own.is_lost();
-        if hands_on || self.draw.chance(self.work.abandon) {
+        if hands_on || self.random.chance(self.work.abandon) {
             // Leaves without an unlock: the lease frees the key, unless another client adopts the
             // lock.
             self.note(Observation::LetsGo { client: self.id, nonce });
@@ -223,7 +224,7 @@ impl Client {
             return self.completed(Completion::Cancelled);
         }
         self.note(Observation::LetsGo { client: self.id, nonce });
-        if self.draw.chance(self.work.release) {
+        if self.random.chance(self.work.release) {
             self.called(op, lock.key(), Call::Unlock);
             self.note(Observation::Releases { nonce, token: lock.fencing_token() });
             self.strategy.release(&lock);
@@ -235,7 +236,7 @@ impl Client {
     /// Takes over the lock of another client.
     async fn adopt(&mut self, op: Op, lock: &Lock) {
         let (low, high) = self.work.lease_ms;
-        let duration = Duration::from_millis(self.draw.spread(low, high));
+        let duration = Duration::from_millis(self.random.spread(low, high));
         for _ in 0..3 {
             match self.extend(op, lock, duration).await {
                 Some(Ok(lock)) => {
@@ -348,10 +349,10 @@ impl Client {
 
     /// For how long this caller does not look at the first event of its call, if it does not.
     fn late(&mut self) -> Option<Duration> {
-        if !self.draw.chance(self.work.late) {
+        if !self.random.chance(self.work.late) {
             return None;
         }
-        Some(Duration::from_nanos(self.draw.between(0, self.work.late_max)))
+        Some(Duration::from_nanos(self.random.between(0, self.work.late_max)))
     }
 
     /// Polls a call, but when it is first woken only after this time, which is then noted in
@@ -382,8 +383,8 @@ impl Client {
 
     /// After how long this caller drops its call, if it does.
     fn patience(&mut self, chance: u64) -> Option<Duration> {
-        let patience = self.draw.spread(1, 3_000_000_000);
-        self.draw.chance(chance).then(|| Duration::from_nanos(patience))
+        let patience = self.random.spread(1, 3_000_000_000);
+        self.random.chance(chance).then(|| Duration::from_nanos(patience))
     }
 
     fn called(&self, op: Op, key: &Arc<str>, call: Call) {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::draw::Draw;
+use super::random::Random;
 use crate::{Clock, Instant};
 
 /// Where virtual time begins on every process's own clock.
@@ -80,7 +80,7 @@ pub(super) struct Stall {
     begun: u64,
     drained: u64,
     ended: u64,
-    draw: Draw,
+    random: Random,
     /// Whether the clock was read [`EARLY`] before the end, or earlier.
     early: bool,
 }
@@ -90,13 +90,13 @@ const EARLY: u64 = 1_000_000;
 
 impl Stall {
     /// A turn with the times of its beginning, of the last frame that it takes, and of its end.
-    pub(super) const fn new((begun, drained, ended): (u64, u64, u64), draw: Draw) -> Self {
-        Self { begun, drained, ended, draw, early: false }
+    pub(super) const fn new((begun, drained, ended): (u64, u64, u64), random: Random) -> Self {
+        Self { begun, drained, ended, random, early: false }
     }
 
     /// Readings never fall, and all after the first come after the last frame was taken.
     fn read(&mut self) -> u64 {
-        let read = self.draw.between(self.begun, self.drained);
+        let read = self.random.between(self.begun, self.drained);
         self.early |= read + EARLY <= self.ended;
         self.begun = if self.drained == self.ended { read } else { self.drained };
         self.drained = self.ended;
@@ -249,7 +249,7 @@ mod tests {
         let clock = SimClock::new(time.clone(), TRUE_RATE, 0);
         time.set(50);
         for seed in 0..100 {
-            clock.begin_turn(Stall::new((10, 20, 50), Draw::new(seed, 0)));
+            clock.begin_turn(Stall::new((10, 20, 50), Random::new(seed, 0)));
             let read = [clock.now(), clock.now(), clock.now()];
             let nanos = read.map(|at| at.since_origin().as_nanos() - u128::from(LOCAL_ORIGIN));
             assert!((10..=20).contains(&nanos[0]), "{nanos:?}");
@@ -261,11 +261,11 @@ mod tests {
         let time = Arc::new(VirtualTime::default());
         let clock = SimClock::new(time, TRUE_RATE, 0);
         for (ended, early) in [(3 * EARLY, true), (EARLY / 2, false)] {
-            clock.begin_turn(Stall::new((0, EARLY / 4, ended), Draw::new(1, 0)));
+            clock.begin_turn(Stall::new((0, EARLY / 4, ended), Random::new(1, 0)));
             clock.now();
             assert_eq!(clock.end_turn(), early, "it ended at {ended}");
         }
-        clock.begin_turn(Stall::new((0, 0, 3 * EARLY), Draw::new(1, 0)));
+        clock.begin_turn(Stall::new((0, 0, 3 * EARLY), Random::new(1, 0)));
         assert!(!clock.end_turn(), "no reading");
     }
 

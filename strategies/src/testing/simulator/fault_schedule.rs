@@ -1,9 +1,9 @@
 //! When faults are injected.
 
 use super::{
-    draw::Draw,
     event::Fault,
     plan::{FaultPlan, Plan, ServerPlan},
+    random::Random,
 };
 
 /// Draws the time and the effect of the next fault of each kind.
@@ -13,7 +13,7 @@ pub(super) struct FaultSchedule {
     /// Without a server, none of its faults.
     server: ServerPlan,
     over: bool,
-    pub(super) draw: Draw,
+    pub(super) random: Random,
 }
 
 impl FaultSchedule {
@@ -22,7 +22,7 @@ impl FaultSchedule {
             plan: plan.faults.clone(),
             server: plan.redis.clone().unwrap_or_default(),
             over: false,
-            draw: Draw::new(plan.seed, 5),
+            random: Random::new(plan.seed, 5),
         }
     }
 
@@ -70,6 +70,6 @@ impl FaultSchedule {
     /// over.
     pub(super) fn next(&mut self, fault: Fault) -> Option<u64> {
         let mean = self.mean(fault);
-        (mean > 0 && !self.over).then(|| self.draw.between(mean / 4, mean * 7 / 4))
+        (mean > 0 && !self.over).then(|| self.random.between(mean / 4, mean * 7 / 4))
     }
 }

@@ -15,16 +15,16 @@ impl World {
         let now = self.now();
         self.schedule(now + pause, Event::Fault(fault));
         self.trace.note(now, &[8, fault as u64], format_args!("fault: {fault:?}"));
-        let slot = self.faults.draw.index(self.slots.len());
+        let slot = self.faults.random.index(self.slots.len());
         match fault {
             Fault::Partition => self.partition(),
             Fault::Slow => {
                 let slot = match self.host {
-                    Some(_) => self.faults.draw.index(self.network.nodes()),
+                    Some(_) => self.faults.random.index(self.network.nodes()),
                     None => slot,
                 };
-                let times = self.faults.draw.between(3, 30);
-                let long = self.faults.draw.spread(50, 2_000) * MS;
+                let times = self.faults.random.between(3, 30);
+                let long = self.faults.random.spread(50, 2_000) * MS;
                 if self.slots.len() > 1 {
                     self.invariants.coverage.reach("slow node");
                 }
@@ -57,15 +57,15 @@ impl World {
             }
             Fault::Drift => {
                 if let Some(host) = &self.host
-                    && self.faults.draw.index(self.slots.len() + 1) == 0
+                    && self.faults.random.index(self.slots.len() + 1) == 0
                 {
-                    let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
+                    let rate = rate(&mut self.faults.random, self.plan.clocks, false);
                     host.clock.set_rate(rate);
                 }
-                let rate = rate(&mut self.faults.draw, self.plan.clocks, false);
+                let rate = rate(&mut self.faults.random, self.plan.clocks, false);
                 self.set_rate(slot, rate);
                 if rate == 0 {
-                    let long = self.faults.draw.spread(20, 4_000) * MS;
+                    let long = self.faults.random.spread(20, 4_000) * MS;
                     self.schedule(now + long, Event::Rate { slot, rate: 1_000_000 });
                 }
             }
@@ -102,14 +102,14 @@ impl World {
         }
         self.kill(slot);
         self.notify_links_down(slot);
-        let down = self.faults.draw.spread(1, 3_000) * MS;
+        let down = self.faults.random.spread(1, 3_000) * MS;
         let at = self.now() + down;
         self.schedule(at, Event::Start { slot });
     }
 
     fn pause(&mut self, slot: usize) {
         let now = self.now();
-        let long = self.faults.draw.spread(MS, self.faults.pause_max());
+        let long = self.faults.random.spread(MS, self.faults.pause_max());
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.paused_until.is_some() {
             return;
@@ -141,7 +141,7 @@ impl World {
         if tasks.is_empty() || process.closing {
             return;
         }
-        let task = tasks[self.faults.draw.index(tasks.len())];
+        let task = tasks[self.faults.random.index(tasks.len())];
         self.invariants.coverage.reach("client died");
         self.kill_client(slot, task);
         self.start_client(slot);
@@ -152,16 +152,16 @@ impl World {
         if count < 2 {
             return;
         }
-        let draw = &mut self.faults.draw;
-        let long = draw.spread(30, 4_000) * MS;
-        let one = draw.index(count);
+        let random = &mut self.faults.random;
+        let long = random.spread(30, 4_000) * MS;
+        let one = random.index(count);
         let pairs = |cut: &dyn Fn(usize, usize) -> bool| -> Ways {
             let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
             all.filter(|(from, to)| from != to && cut(*from, *to)).collect()
         };
-        match draw.index(5) {
+        match random.index(5) {
             0 => {
-                let deaf = self.faults.draw.chance(500_000);
+                let deaf = self.faults.random.chance(500_000);
                 let ways = pairs(&|from, to| if deaf { to == one } else { from == one });
                 self.cut_for(Some("one-way partition"), ways, now, now + long);
             }
@@ -170,14 +170,14 @@ impl World {
                 self.cut_for(Some("two-way partition"), ways, now, now + long);
             }
             2 => {
-                let sides = self.faults.draw.next();
+                let sides = self.faults.random.next();
                 let side = |slot: usize| sides >> (slot % 64) & 1;
                 let ways = pairs(&|from, to| side(from) != side(to));
                 self.cut_for(Some("two-way partition"), ways, now, now + long);
             }
             3 => {
                 // Two halves that one member still hears: the bridge.
-                let sides = self.faults.draw.next();
+                let sides = self.faults.random.next();
                 let side = |slot: usize| sides >> (slot % 64) & 1;
                 let ways = pairs(&|a, b| a != one && b != one && side(a) != side(b));
                 self.cut_for(Some("two-way partition"), ways, now, now + long);
@@ -186,9 +186,9 @@ impl World {
                 // Swizzled: cut off one by one, reconnected in another order.
                 let mut what = Some("swizzled partition");
                 for slot in 0..count {
-                    let from = now + self.faults.draw.between(0, long);
-                    let to = from + self.faults.draw.between(1, long);
-                    if self.faults.draw.chance(600_000) {
+                    let from = now + self.faults.random.between(0, long);
+                    let to = from + self.faults.random.between(1, long);
+                    if self.faults.random.chance(600_000) {
                         let ways = pairs(&|a, b| a == slot || b == slot);
                         self.cut_for(what.take(), ways, from, to);
                     }
@@ -220,7 +220,7 @@ impl World {
         let now = self.now();
         for slot in 0..self.slots.len() {
             if self.plan.clocks == Clocks::BeyondBound {
-                let rate = rate(&mut self.draw, Clocks::WithinBound, true);
+                let rate = rate(&mut self.random, Clocks::WithinBound, true);
                 self.set_rate(slot, rate);
             }
             match &mut self.slots[slot].process {

@@ -25,7 +25,7 @@ use self::{
     rest::Rests,
     scripts::Scripts,
 };
-use super::{coverage::Coverage, draw::mixed, recorder::Op};
+use super::{coverage::Coverage, random::mixed, recorder::Op};
 use crate::{
     Instant, Lock, Nonce,
     lock_table::{Command, Effect, Ended, LockTable, Sizes},

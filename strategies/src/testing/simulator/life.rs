@@ -8,10 +8,10 @@ use super::{
     channel::SimChannel,
     client::Client,
     clock::SimClock,
-    draw::{Draw, mixed},
     event::Event,
     executor::TaskId,
     process::{Engine, Process},
+    random::{Random, mixed},
     redis,
     world::{MS, World},
 };
@@ -84,7 +84,7 @@ impl World {
         }
         for to in (0..self.slots.len()).filter(|to| *to != slot) {
             let received = Received::Down { peer: self.slots[slot].name.clone() };
-            let at = self.now() + self.draw.between(0, 5 * MS);
+            let at = self.now() + self.random.between(0, 5 * MS);
             self.schedule(at, Event::Link { to, received });
         }
         self.invariants.coverage.reach("connection down");
@@ -105,7 +105,7 @@ impl World {
             recorder: self.recorder.clone(),
             work: self.plan.work.clone(),
             keys,
-            draw: Draw::new(self.plan.seed, mixed(1000 + u64::from(id))),
+            random: Random::new(self.plan.seed, mixed(1000 + u64::from(id))),
             handed: self.handed.clone(),
             adopting: false,
             outside: self.plan.options.outside_ms > 0,
@@ -151,7 +151,7 @@ impl World {
     pub(super) fn closed(&mut self, slot: usize) {
         self.kill(slot);
         self.notify_links_down(slot);
-        let at = self.now() + self.draw.between(MS, 1_500 * MS);
+        let at = self.now() + self.random.between(MS, 1_500 * MS);
         self.schedule(at, Event::Start { slot });
     }
 

@@ -1,6 +1,6 @@
 //! Delays, losses and partitions between nodes.
 
-use super::{coverage::Coverage, draw::Draw, plan::NetworkPlan, world::MS};
+use super::{coverage::Coverage, plan::NetworkPlan, random::Random, world::MS};
 
 /// The network between the processes: its cut ways, and the delays and losses of frames.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Network {
     slow: Vec<u64>,
     /// When the last frame of each way arrives.
     last: Vec<u64>,
-    draw: Draw,
+    random: Random,
 }
 
 /// Ways, by sender and receiver.
@@ -23,7 +23,7 @@ impl Network {
     pub(super) fn new(plan: NetworkPlan, nodes: usize, seed: u64) -> Self {
         let ways = nodes * nodes;
         let (cuts, slow, last) = (vec![0; ways], vec![1; nodes], vec![0; ways]);
-        Self { plan, nodes, cuts, slow, last, draw: Draw::new(seed, 2) }
+        Self { plan, nodes, cuts, slow, last, random: Random::new(seed, 2) }
     }
 
     const fn place(&self, (from, to): (usize, usize)) -> usize {
@@ -77,12 +77,12 @@ impl Network {
             coverage.reach(if back { "frame cut off both ways" } else { "frame cut off one way" });
             return [None, None];
         }
-        if self.draw.chance(self.plan.loss) {
+        if self.random.chance(self.plan.loss) {
             coverage.reach("frame lost");
             return [None, None];
         }
         let first = self.arrival(now, way, coverage);
-        let second = self.draw.chance(self.plan.repeat).then(|| {
+        let second = self.random.chance(self.plan.repeat).then(|| {
             coverage.reach("frame repeated");
             self.arrival(now, way, coverage)
         });
@@ -101,10 +101,10 @@ impl Network {
         let mut at = now + self.delay(way, coverage);
         if self.cuts[self.place(way)] > 0 {
             coverage.reach("segment cut off");
-            at += self.draw.spread(1, 4_000) * MS;
-        } else if self.draw.chance(self.plan.loss) {
+            at += self.random.spread(1, 4_000) * MS;
+        } else if self.random.chance(self.plan.loss) {
             coverage.reach("segment lost");
-            at += self.draw.between(200, 600) * MS;
+            at += self.random.between(200, 600) * MS;
         }
         at.max(last + 1)
     }
@@ -126,14 +126,14 @@ impl Network {
 
     fn delay(&mut self, way: (usize, usize), coverage: &mut Coverage) -> u64 {
         let times = self.slow[way.0].max(self.slow[way.1]);
-        let usual = self.draw.between(self.plan.delay.0, self.plan.delay.1);
+        let usual = self.random.between(self.plan.delay.0, self.plan.delay.1);
         let mut delay = usual * times;
         if delay > usual {
             coverage.reach("frame slowed");
         }
-        if self.draw.chance(self.plan.spike) {
+        if self.random.chance(self.plan.spike) {
             coverage.reach("frame held up");
-            delay += self.draw.between(0, self.plan.spike_max);
+            delay += self.random.between(0, self.plan.spike_max);
         }
         delay
     }

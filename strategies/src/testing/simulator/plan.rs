@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::draw::{Draw, mixed};
+use super::random::{Random, mixed};
 use crate::{Drift, KEY_BYTES_MAX, MemberOptions, lock_table::TableConfig, member::Policy};
 
 const MS: u64 = 1_000_000;
@@ -151,98 +151,98 @@ impl Plan {
     /// up, and the others draw which are on.
     #[must_use]
     pub fn draw(seed: u64, clocks: Clocks) -> Self {
-        let mut draw = Draw::new(seed, 1);
+        let mut random = Random::new(seed, 1);
         let all = seed.is_multiple_of(2);
         let none = seed % 16 == 1 && clocks == Clocks::WithinBound;
-        let policy = if draw.chance(650_000) { Policy::Queue } else { Policy::CompareAndSet };
-        let members = [1, 2, 3, 3, 3, 4, 5, 5, 6, 7][draw.index(10)];
-        let clients = draw.spread(1, 16) as usize;
-        let heartbeat_ms = [50, 50, 100, 100, 200][draw.index(5)];
-        let compact_after = draw.spread(8, 512);
+        let policy = if random.chance(650_000) { Policy::Queue } else { Policy::CompareAndSet };
+        let members = [1, 2, 3, 3, 3, 4, 5, 5, 6, 7][random.index(10)];
+        let clients = random.spread(1, 16) as usize;
+        let heartbeat_ms = [50, 50, 100, 100, 200][random.index(5)];
+        let compact_after = random.spread(8, 512);
         let mut options = Timing {
             heartbeat_ms,
             compact_after,
-            compact_keep: draw.between(0, compact_after - 1) / 2,
-            frame_limit: [4096, 4096, 16 * 1024, 1 << 20][draw.index(4)],
-            nonce_memory_ms: draw.spread(200, 30_000),
-            waiter_ttl_ms: draw.between(400, 3_000),
-            waiters_max: if draw.chance(100_000) { draw.between(1, 3) } else { 1 << 17 },
-            nonces_max: if draw.chance(100_000) { draw.between(4, 40) } else { 1 << 21 },
+            compact_keep: random.between(0, compact_after - 1) / 2,
+            frame_limit: [4096, 4096, 16 * 1024, 1 << 20][random.index(4)],
+            nonce_memory_ms: random.spread(200, 30_000),
+            waiter_ttl_ms: random.between(400, 3_000),
+            waiters_max: if random.chance(100_000) { random.between(1, 3) } else { 1 << 17 },
+            nonces_max: if random.chance(100_000) { random.between(4, 40) } else { 1 << 21 },
             outside_ms: 0,
         };
-        let lease_low = draw.spread(10, 200);
-        let lease_high = draw.spread(lease_low, 2_500);
+        let lease_low = random.spread(10, 200);
+        let lease_high = random.spread(lease_low, 2_500);
         let mut work = WorkPlan {
-            think_max: draw.spread(4, 800) * MS,
+            think_max: random.spread(4, 800) * MS,
             lease_ms: (lease_low, lease_high),
-            wait_ms_max: draw.spread(50, 5_000),
-            try_lock: draw.between(0, 300_000),
-            forever: draw.between(0, 60_000),
-            cancel: draw.between(0, 250_000),
-            extend: draw.between(0, 500_000),
-            abandon: draw.between(0, 120_000),
-            release: draw.between(0, 400_000),
-            overstay: draw.between(0, 200_000),
-            hand_on: draw.between(0, 300_000),
-            late: draw.between(0, 200_000),
-            late_max: draw.between(0, 2 * lease_high) * MS,
+            wait_ms_max: random.spread(50, 5_000),
+            try_lock: random.between(0, 300_000),
+            forever: random.between(0, 60_000),
+            cancel: random.between(0, 250_000),
+            extend: random.between(0, 500_000),
+            abandon: random.between(0, 120_000),
+            release: random.between(0, 400_000),
+            overstay: random.between(0, 200_000),
+            hand_on: random.between(0, 300_000),
+            late: random.between(0, 200_000),
+            late_max: random.between(0, 2 * lease_high) * MS,
         };
-        if draw.chance(125_000) {
+        if random.chance(125_000) {
             // Clients extend to twice the longest. Leases are longer than a group takes to be
             // formed.
             let outside = (2 * lease_high).max(2_000);
             options.outside_ms = outside;
             work.lease_ms = (outside / 4, outside / 2);
         }
-        let base = draw.spread(10, 3_000) * 1_000;
+        let base = random.spread(10, 3_000) * 1_000;
         let calm =
             NetworkPlan { delay: (base, base * 2), in_order: true, ..NetworkPlan::default() };
-        let on = |draw: &mut Draw| all || (!none && draw.chance(500_000));
-        let some = |draw: &mut Draw, value: u64| if on(draw) { value } else { 0 };
+        let on = |random: &mut Random| all || (!none && random.chance(500_000));
+        let some = |random: &mut Random, value: u64| if on(random) { value } else { 0 };
         let mut network = calm;
-        let (jitter, loss) = (draw.spread(100, 40_000) * 1_000, draw.spread(1_000, 300_000));
-        network.delay.1 += some(&mut draw, jitter);
-        network.in_order = some(&mut draw, 1) == 0;
-        network.loss = some(&mut draw, loss);
-        let repeat = draw.spread(1_000, 200_000);
-        network.repeat = some(&mut draw, repeat);
-        let spike = draw.spread(500, 50_000);
-        network.spike = some(&mut draw, spike);
-        network.spike_max = draw.spread(50, 4_000) * MS;
-        let every = |draw: &mut Draw, low: u64, high: u64| {
-            let mean = draw.spread(low, high) * MS;
-            some(draw, mean)
+        let (jitter, loss) = (random.spread(100, 40_000) * 1_000, random.spread(1_000, 300_000));
+        network.delay.1 += some(&mut random, jitter);
+        network.in_order = some(&mut random, 1) == 0;
+        network.loss = some(&mut random, loss);
+        let repeat = random.spread(1_000, 200_000);
+        network.repeat = some(&mut random, repeat);
+        let spike = random.spread(500, 50_000);
+        network.spike = some(&mut random, spike);
+        network.spike_max = random.spread(50, 4_000) * MS;
+        let every = |random: &mut Random, low: u64, high: u64| {
+            let mean = random.spread(low, high) * MS;
+            some(random, mean)
         };
         let mut faults = FaultPlan {
-            partition: every(&mut draw, 300, 4_000),
-            slow: every(&mut draw, 500, 4_000),
-            pause: every(&mut draw, 400, 5_000),
+            partition: every(&mut random, 300, 4_000),
+            slow: every(&mut random, 500, 4_000),
+            pause: every(&mut random, 400, 5_000),
             pause_max: 0,
-            crash: every(&mut draw, 400, 5_000),
-            crash_all: every(&mut draw, 4_000, 40_000),
-            leave: every(&mut draw, 800, 8_000),
-            transfer: every(&mut draw, 300, 4_000),
-            drift: every(&mut draw, 300, 4_000),
-            restore: every(&mut draw, 100, 2_000),
-            client_death: every(&mut draw, 300, 4_000),
+            crash: every(&mut random, 400, 5_000),
+            crash_all: every(&mut random, 4_000, 40_000),
+            leave: every(&mut random, 800, 8_000),
+            transfer: every(&mut random, 300, 4_000),
+            drift: every(&mut random, 300, 4_000),
+            restore: every(&mut random, 100, 2_000),
+            client_death: every(&mut random, 300, 4_000),
             stall: 0,
             stall_max: 0,
         };
-        faults.pause_max = draw.spread(50, 2 * lease_high.max(2_000)) * MS;
-        let stall = draw.spread(200, 30_000);
-        faults.stall = some(&mut draw, stall);
-        faults.stall_max = draw.spread(1, 1_500) * MS;
+        faults.pause_max = random.spread(50, 2 * lease_high.max(2_000)) * MS;
+        let stall = random.spread(200, 30_000);
+        faults.stall = some(&mut random, stall);
+        faults.stall_max = random.spread(1, 1_500) * MS;
         Self {
             seed,
             clocks,
             policy,
             members,
-            named: !draw.chance(120_000),
+            named: !random.chance(120_000),
             clients,
-            keys: draw.between(1, 4) as usize,
+            keys: random.between(1, 4) as usize,
             key_bytes: Self::draw_key_bytes(seed),
             // A group that waits for leases outside grants nothing meanwhile.
-            chaos: (draw.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
+            chaos: (random.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
             options,
             network,
             drifts: faults.drift > 0 || clocks == Clocks::BeyondBound,
@@ -256,24 +256,24 @@ impl Plan {
     #[must_use]
     pub fn draw_redis(seed: u64) -> Self {
         let mut plan = Self::draw(seed, Clocks::WithinBound);
-        let mut draw = Draw::new(seed, 7);
+        let mut random = Random::new(seed, 7);
         let (all, none) = (seed.is_multiple_of(2), seed % 16 == 1);
-        let some = |draw: &mut Draw, low: u64, high: u64| {
-            let value = draw.spread(low, high);
-            if all || (!none && draw.chance(500_000)) { value } else { 0 }
+        let some = |random: &mut Random, low: u64, high: u64| {
+            let value = random.spread(low, high);
+            if all || (!none && random.chance(500_000)) { value } else { 0 }
         };
         plan.redis = Some(ServerPlan {
-            connect_timeout_ms: draw.spread(100, 2_000),
-            lost_publication: some(&mut draw, 1_000, 500_000),
-            late_publication: some(&mut draw, 1_000, 300_000),
-            late_max: draw.spread(1, 4_000) * MS,
-            cut: some(&mut draw, 200, 4_000) * MS,
-            flush: some(&mut draw, 200, 4_000) * MS,
-            full: some(&mut draw, 500, 8_000) * MS,
-            standstill: some(&mut draw, 500, 8_000) * MS,
-            restart: some(&mut draw, 1_000, 16_000) * MS,
-            wipe: some(&mut draw, 2_000, 32_000) * MS,
-            outage_max: draw.spread(20, 4_000) * MS,
+            connect_timeout_ms: random.spread(100, 2_000),
+            lost_publication: some(&mut random, 1_000, 500_000),
+            late_publication: some(&mut random, 1_000, 300_000),
+            late_max: random.spread(1, 4_000) * MS,
+            cut: some(&mut random, 200, 4_000) * MS,
+            flush: some(&mut random, 200, 4_000) * MS,
+            full: some(&mut random, 500, 8_000) * MS,
+            standstill: some(&mut random, 500, 8_000) * MS,
+            restart: some(&mut random, 1_000, 16_000) * MS,
+            wipe: some(&mut random, 2_000, 32_000) * MS,
+            outage_max: random.spread(20, 4_000) * MS,
         });
         plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
         plan.options.outside_ms = 0;
@@ -286,8 +286,8 @@ impl Plan {
     /// In one plan of four, keys so long that a frame has few commands, and that an append ends
     /// before the first entry of a new leader's own term.
     fn draw_key_bytes(seed: u64) -> usize {
-        let mut draw = Draw::new(seed, 8);
-        if draw.chance(250_000) { draw.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
+        let mut random = Random::new(seed, 8);
+        if random.chance(250_000) { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
     }
 
     /// The seed that it was drawn from.
@@ -325,7 +325,7 @@ impl Plan {
 
     /// How long before virtual time began the machine of a slot did, in nanoseconds.
     pub(super) fn booted(&self, slot: usize) -> u64 {
-        Draw::new(self.seed, mixed(5_000 + slot as u64)).spread(1, YEAR)
+        Random::new(self.seed, mixed(5_000 + slot as u64)).spread(1, YEAR)
     }
 
     /// A calm network: the plan's own delays, nothing else.

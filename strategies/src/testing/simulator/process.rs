@@ -8,8 +8,8 @@ use super::{
     channel::SimChannel,
     client::Standstill,
     clock::{SimClock, Stall},
-    draw::Draw,
     executor::TaskId,
+    random::Random,
     stream::Link,
 };
 use crate::{Instant, KeyedMutex, member::machine::Machine, redis};
@@ -130,11 +130,11 @@ impl Process {
 
     /// Runs the turn that ends now: whether there is another, and whether it took the time for
     /// earlier than it is.
-    pub(super) fn step(&mut self, turn: Turn, draw: &Draw) -> (bool, bool) {
+    pub(super) fn step(&mut self, turn: Turn, random: &Random) -> (bool, bool) {
         let stalled = turn.ended > turn.begun;
         if stalled {
             let Turn { begun, drained, ended, .. } = turn;
-            self.clock.begin_turn(Stall::new((begun, drained, ended), draw.clone()));
+            self.clock.begin_turn(Stall::new((begun, drained, ended), random.clone()));
         }
         let goes_on = self.engine.step(turn.drained);
         (goes_on, self.clock.end_turn())

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use super::{
     clock::SimClock,
-    draw::Draw,
     event::Event,
     plan::{Plan, ServerPlan},
     process::Engine,
+    random::Random,
     stream::{Arrived, Link, Sent, SimDial, process_of},
     world::{MS, World},
 };
@@ -36,7 +36,7 @@ pub(super) struct Host {
     stands_until: u64,
     full_until: u64,
     backlog: Vec<(ConnectionId, Sent)>,
-    draw: Draw,
+    random: Random,
 }
 
 /// One connection, in both directions.
@@ -81,7 +81,7 @@ impl Host {
             stands_until: 0,
             full_until: 0,
             backlog: Vec::new(),
-            draw: Draw::new(seed, 6),
+            random: Random::new(seed, 6),
         }
     }
 
@@ -183,8 +183,8 @@ impl World {
             return;
         };
         let mut parts = Vec::new();
-        if bytes.len() > 1 && host.draw.chance(100_000) {
-            let rest = bytes.split_off(host.draw.between(1, bytes.len() as u64 - 1) as usize);
+        if bytes.len() > 1 && host.random.chance(100_000) {
+            let rest = bytes.split_off(host.random.between(1, bytes.len() as u64 - 1) as usize);
             parts.push(rest);
         }
         parts.insert(0, bytes);
@@ -197,7 +197,7 @@ impl World {
     }
 
     fn notify_client(&mut self, connection: ConnectionId, arrived: Arrived) {
-        let at = self.now() + self.host().draw.between(0, 5 * MS);
+        let at = self.now() + self.host().random.between(0, 5 * MS);
         self.schedule(at, Event::Server(ServerEvent::AtClient(connection, arrived)));
     }
 
@@ -288,10 +288,10 @@ impl World {
     fn publish(&mut self, to: ConnectionId, push: Vec<u8>) {
         let now = self.now();
         let host = self.host();
-        if host.draw.chance(host.plan.lost_publication) {
+        if host.random.chance(host.plan.lost_publication) {
             self.invariants.coverage.reach("publication lost");
-        } else if host.draw.chance(host.plan.late_publication) {
-            let at = now + host.draw.between(0, host.plan.late_max);
+        } else if host.random.chance(host.plan.late_publication) {
+            let at = now + host.random.between(0, host.plan.late_max);
             self.invariants.coverage.reach("publication late");
             self.schedule(at, Event::Server(ServerEvent::Publish(to, push)));
         } else {
@@ -309,7 +309,7 @@ impl World {
 
     fn cut(&mut self, connection: ConnectionId, by_server: bool) {
         let host = self.host();
-        let lost = by_server || host.draw.chance(500_000);
+        let lost = by_server || host.random.chance(500_000);
         let one = host.connections.get_mut(&connection).expect("it is there");
         if mem::replace(&mut one.mute, true) {
             return;
@@ -341,7 +341,7 @@ impl World {
         if host.down_until > now {
             return;
         }
-        let until = now + host.draw.spread(MS, host.plan.outage_max.max(MS));
+        let until = now + host.random.spread(MS, host.plan.outage_max.max(MS));
         match outage {
             Outage::Stands => host.stands_until = until,
             Outage::Full => {

@@ -2,7 +2,7 @@
 
 use std::fmt::{Arguments, Write};
 
-use super::draw::mixed;
+use super::random::mixed;
 
 /// The events of a run, in order: always as a digest, on request also as text.
 #[derive(Debug, Default)]

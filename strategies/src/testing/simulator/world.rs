@@ -10,7 +10,6 @@ use super::{
     client::Handed,
     clock::{SimClock, TRUE_RATE, VirtualTime},
     coverage::STANDSTILL,
-    draw::Draw,
     event::Event,
     executor::{Executor, TaskId},
     fault_schedule::FaultSchedule,
@@ -18,6 +17,7 @@ use super::{
     network::Network,
     plan::{Clocks, Plan},
     process::{Engine, Process, Slot, node_name},
+    random::Random,
     recorder::Recorder,
     redis::Host,
     run::Totals,
@@ -45,8 +45,8 @@ pub(super) struct World {
     pub(super) handed: Arc<Handed>,
     pub(super) invariants: Invariants,
     pub(super) trace: Trace,
-    pub(super) draw: Draw,
-    pub(super) stalls: Draw,
+    pub(super) random: Random,
+    pub(super) stalls: Random,
     pub(super) faults: FaultSchedule,
     pub(super) clients: u32,
     /// Every call, for the history checker.
@@ -57,17 +57,17 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan, text: bool) -> Self {
         let seed = plan.seed;
-        let mut draw = Draw::new(seed, 3);
+        let mut random = Random::new(seed, 3);
         let slots = (0..plan.members).map(|slot| Slot {
             name: node_name(slot),
             runs: 0,
-            rate: rate(&mut draw, plan.clocks, true),
+            rate: rate(&mut random, plan.clocks, true),
             process: None,
         });
         let slots: Vec<_> = slots.collect();
         let time = Arc::new(VirtualTime::default());
         let host = plan.redis.clone().map(|server| {
-            let rate = rate(&mut draw, plan.clocks, true);
+            let rate = rate(&mut random, plan.clocks, true);
             let clock = SimClock::new(time.clone(), rate, 0);
             Box::new(Host::new(server, seed, clock))
         });
@@ -85,8 +85,8 @@ impl World {
             handed: Arc::default(),
             invariants: Invariants::new(text),
             trace: Trace::new(text),
-            draw,
-            stalls: Draw::new(seed, 4),
+            random,
+            stalls: Random::new(seed, 4),
             faults: FaultSchedule::new(&plan),
             clients: 0,
             calls: Calls::default(),
@@ -94,7 +94,7 @@ impl World {
             plan,
         };
         for slot in 0..world.plan.members {
-            let at = world.draw.between(0, 300 * MS);
+            let at = world.random.between(0, 300 * MS);
             world.schedule(at, Event::Start { slot });
         }
         for (at, fault) in world.faults.first() {
@@ -194,11 +194,11 @@ impl World {
 
 /// The rate of a clock: within half the drift bound of true time, so that any two differ by no more
 /// than the bound; or far beyond it.
-pub(super) fn rate(draw: &mut Draw, clocks: Clocks, starting: bool) -> u64 {
+pub(super) fn rate(random: &mut Random, clocks: Clocks, starting: bool) -> u64 {
     const WITHIN: u64 = 4_900;
     match clocks {
-        Clocks::WithinBound => draw.between(TRUE_RATE - WITHIN, TRUE_RATE + WITHIN),
-        Clocks::BeyondBound if !starting && draw.chance(250_000) => 0,
-        Clocks::BeyondBound => draw.between(TRUE_RATE / 2, TRUE_RATE * 2),
+        Clocks::WithinBound => random.between(TRUE_RATE - WITHIN, TRUE_RATE + WITHIN),
+        Clocks::BeyondBound if !starting && random.chance(250_000) => 0,
+        Clocks::BeyondBound => random.between(TRUE_RATE / 2, TRUE_RATE * 2),
     }
 }

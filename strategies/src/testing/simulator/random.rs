@@ -2,13 +2,13 @@
 
 pub(super) use crate::testing::digest::mixed;
 
-/// A stream of draws.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Draw {
+pub(super) struct Random {
     state: u64,
 }
 
-impl Draw {
+impl Random {
     /// The stream of `purpose` under `seed`.
     pub(super) const fn new(seed: u64, purpose: u64) -> Self {
         Self { state: mixed(mixed(seed) ^ purpose) }
