@@ -99,10 +99,10 @@ impl Args {
     }
 
     /// The plan of a seed.
-    fn draw(&self, seed: u64) -> Plan {
+    fn generate(&self, seed: u64) -> Plan {
         match self.redis {
-            true => Plan::draw_redis(seed),
-            false => Plan::draw(seed, self.clocks()),
+            true => Plan::generate_redis(seed),
+            false => Plan::generate(seed, self.clocks()),
         }
     }
 
@@ -118,7 +118,7 @@ impl Args {
     /// The one plan that is to run, if it is not a batch.
     fn plan(&self) -> Result<Option<Plan>, Failure> {
         let Some(file) = &self.plan else {
-            return Ok(self.seed.map(|seed| self.draw(seed)));
+            return Ok(self.seed.map(|seed| self.generate(seed)));
         };
         let failure = || Failure::new(format!("no plan can be read from {}", file.display()));
         let text = fs::read(file).map_err(|error| failure().because(&error))?;
@@ -250,7 +250,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
                     }
                     let seed = from + number;
                     locked(&running).insert(seed, bar.elapsed());
-                    let run = simulate(args.draw(seed), &Settings::default());
+                    let run = simulate(args.generate(seed), &Settings::default());
                     locked(&running).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
@@ -285,7 +285,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
     let undecided = batch.undecided_seeds.iter();
     let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
     for seed in failed.take(SAVED_MAX) {
-        let replay = args.save(&args.draw(*seed))?;
+        let replay = args.save(&args.generate(*seed))?;
         if !args.json {
             shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
         }

@@ -23,11 +23,11 @@ use gaggle_strategies::testing::simulator::{
 };
 
 fn run(seed: u64, settings: &Settings) -> Run {
-    simulate(Plan::draw(seed, Clocks::WithinBound), settings)
+    simulate(Plan::generate(seed, Clocks::WithinBound), settings)
 }
 
 fn assert_sound(seed: u64) -> Run {
-    checked(seed, Plan::draw(seed, Clocks::WithinBound))
+    checked(seed, Plan::generate(seed, Clocks::WithinBound))
 }
 
 /// A violation leaves its plan in a file: what a seed means may change with the next commit.
@@ -77,7 +77,7 @@ fn redis_clients_are_sound_under_every_fault() {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
     for seed in (0..400).chain(fresh..fresh + 100) {
-        batch.add(&checked(seed, Plan::draw_redis(seed)));
+        batch.add(&checked(seed, Plan::generate_redis(seed)));
     }
     println!("{batch}");
     assert_eq!(batch.totals.undecided, 0, "a history was not decided");
@@ -102,7 +102,7 @@ fn batch_counts_violations_beyond_its_list() {
 fn two_runs_of_a_seed_have_one_trace() {
     let settings = Settings { trace: true, ..Settings::default() };
     for seed in 40..70 {
-        for plan in [Plan::draw(seed, Clocks::WithinBound), Plan::draw_redis(seed)] {
+        for plan in [Plan::generate(seed, Clocks::WithinBound), Plan::generate_redis(seed)] {
             let (one, other) = (simulate(plan.clone(), &settings), simulate(plan, &settings));
             assert!(one.trace == other.trace && one.digest == other.digest, "seed {seed} differs");
         }
@@ -147,7 +147,7 @@ fn two_processes_have_one_trace_of_a_seed() {
 fn excess_drift_breaks_only_belief() {
     let (mut believed, mut stood_still) = (0, 0);
     for seed in 0..60 {
-        let run = simulate(Plan::draw(seed, Clocks::BeyondBound), &Settings::default());
+        let run = simulate(Plan::generate(seed, Clocks::BeyondBound), &Settings::default());
         assert!(
             run.violation.is_none(),
             "{run}\nreplay: gaggle simulate --seed {seed} --beyond-bound"

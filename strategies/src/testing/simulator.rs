@@ -9,11 +9,11 @@
 //! ```
 //! use gaggle_strategies::testing::simulator::{Clocks, Plan, Settings, simulate};
 //!
-//! let run = simulate(Plan::draw(7, Clocks::WithinBound), &Settings::default());
+//! let run = simulate(Plan::generate(7, Clocks::WithinBound), &Settings::default());
 //! assert!(run.violation.is_none(), "{run}");
 //! ```
 //!
-//! - `plan`: everything drawn before a run: sizes, options, which faults and how hard. A
+//! - `plan`: everything generated before a run: sizes, options, which faults and how hard. A
 //!   failing run is kept as its plan, in a file.
 //! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;

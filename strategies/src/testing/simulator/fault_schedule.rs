@@ -6,7 +6,7 @@ use super::{
     random::Random,
 };
 
-/// Draws the time and the effect of the next fault of each kind.
+/// Generates the time and the effect of the next fault of each kind.
 #[derive(Debug)]
 pub(super) struct FaultSchedule {
     plan: FaultPlan,

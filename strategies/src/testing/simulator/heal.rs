@@ -143,7 +143,7 @@ impl World {
                 match probe(&*strategy, &*clock, options, hold).await {
                     Ok(None) => {}
                     Ok(Some(violation)) => recorder.note(Observation::Unhealed(violation)),
-                    // A memory that was drawn small is full until it forgets.
+                    // A memory that the plan made small is full until it forgets.
                     Err(Error::Limit { .. }) => {}
                     Err(error) => {
                         recorder.note(Observation::Unhealed(format!("healed, and yet: {error}")));

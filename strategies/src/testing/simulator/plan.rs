@@ -22,15 +22,15 @@ pub enum Clocks {
     BeyondBound,
 }
 
-/// Everything that is decided before a run begins: swarm testing, in which each seed draws
-/// which faults are on and how hard they are.
+/// Everything that is decided before a run begins. This is swarm testing: each seed decides which
+/// faults are on and how hard they are.
 ///
-/// A plan that fails is kept as a file: its numbers stay, whatever later versions draw from its
+/// A plan that fails is kept as a file: its numbers stay, whatever later versions generate from its
 /// seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Decides everything that is drawn during the run.
+    /// Decides everything that is generated during the run.
     pub(super) seed: u64,
     pub(super) clocks: Clocks,
     pub(super) policy: Policy,
@@ -73,7 +73,7 @@ pub(super) struct ServerPlan {
     pub(super) outage_max: u64,
 }
 
-/// The members' options that are drawn.
+/// The members' options that a seed decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Timing {
@@ -146,11 +146,11 @@ pub(super) struct WorkPlan {
 }
 
 impl Plan {
-    /// Draws a plan. Of every sixteen seeds eight have every fault on (but the loss of connections,
-    /// which a network that keeps no order does not have), one has none but calls that are given
-    /// up, and the others draw which are on.
+    /// Generates a plan. Of every sixteen seeds eight have every fault on (but the loss of
+    /// connections, which a network that keeps no order does not have). One has none but calls that
+    /// are given up. For the others each fault is on or off at random.
     #[must_use]
-    pub fn draw(seed: u64, clocks: Clocks) -> Self {
+    pub fn generate(seed: u64, clocks: Clocks) -> Self {
         let mut random = Random::new(seed, 1);
         let all = seed.is_multiple_of(2);
         let none = seed % 16 == 1 && clocks == Clocks::WithinBound;
@@ -240,7 +240,7 @@ impl Plan {
             named: !random.chance(120_000),
             clients,
             keys: random.between(1, 4) as usize,
-            key_bytes: Self::draw_key_bytes(seed),
+            key_bytes: Self::generate_key_bytes(seed),
             // A group that waits for leases outside grants nothing meanwhile.
             chaos: (random.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
             options,
@@ -252,10 +252,11 @@ impl Plan {
         }
     }
 
-    /// Draws a plan of clients of one Redis; which faults are on as in [`draw`](Self::draw).
+    /// Generates a plan of clients of one Redis; which faults are on as in
+    /// [`generate`](Self::generate).
     #[must_use]
-    pub fn draw_redis(seed: u64) -> Self {
-        let mut plan = Self::draw(seed, Clocks::WithinBound);
+    pub fn generate_redis(seed: u64) -> Self {
+        let mut plan = Self::generate(seed, Clocks::WithinBound);
         let mut random = Random::new(seed, 7);
         let (all, none) = (seed.is_multiple_of(2), seed % 16 == 1);
         let some = |random: &mut Random, low: u64, high: u64| {
@@ -285,12 +286,12 @@ impl Plan {
 
     /// In one plan of four, keys so long that a frame has few commands, and that an append ends
     /// before the first entry of a new leader's own term.
-    fn draw_key_bytes(seed: u64) -> usize {
+    fn generate_key_bytes(seed: u64) -> usize {
         let mut random = Random::new(seed, 8);
         if random.chance(250_000) { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
     }
 
-    /// The seed that it was drawn from.
+    /// The seed that it was generated from.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
