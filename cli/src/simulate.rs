@@ -17,7 +17,7 @@ use std::{
 
 use gaggle_strategies::{
     implement::in_prose,
-    testing::simulator::{Batch, Clocks, Judged, Plan, Run, STANDSTILL, Settings, simulate},
+    testing::simulator::{Batch, Clocks, HistoryCheck, Plan, Run, STANDSTILL, Settings, simulate},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -180,11 +180,11 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Writes the history that the checker judged, and the command that judges it once more.
+/// Writes the history that was checked, and prints the command that checks it once more.
 fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
-    let judged = run.judged.as_ref();
-    let Judged { history, models, drift } =
-        judged.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
+    let check = run.check.as_ref();
+    let HistoryCheck { history, models, drift } =
+        check.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
     let to = File::create(file).map(BufWriter::new);
     to.and_then(|mut to| history.write(&mut to).and_then(|()| to.flush())).map_err(|error| {
         Failure::new(format!("cannot write {}", file.display())).because(&error)
@@ -194,9 +194,9 @@ fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
     let drift = drift.over(Duration::from_secs(1)).as_micros();
     let by = match &run.violation {
         Some(violation) if !is_of_history(violation) => {
-            "the violation is not of the history, whose calls may be without fault; they are judged by"
+            "the violation is not of the history, whose calls may be without fault; check them by"
         }
-        _ => "judged again by",
+        _ => "check it again by",
     };
     say(format_args!(
         "{by}: cargo run -p gaggle-strategies --features testing --example check_history -- \
@@ -208,7 +208,7 @@ fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
 }
 
 /// Whether the history checker found it, or failed over it. A violation of another invariant stops
-/// the run, and its history is not judged.
+/// the run, and its history is not checked.
 fn is_of_history(violation: &str) -> bool {
     ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
 }

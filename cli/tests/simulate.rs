@@ -134,10 +134,10 @@ mod planted {
         };
 
         let out = said_of_history(first(true));
-        assert!(out.contains("\njudged again by: cargo run"), "{out}");
+        assert!(out.contains("\ncheck it again by: cargo run"), "{out}");
         let out = said_of_history(first(false));
         assert!(out.contains("\nthe violation is not of the history"), "{out}");
-        assert!(out.contains("they are judged by: cargo run"), "{out}");
-        assert!(!out.contains("judged again by"), "{out}");
+        assert!(out.contains("check them by: cargo run"), "{out}");
+        assert!(!out.contains("check it again by"), "{out}");
     }
 }

@@ -81,7 +81,7 @@ async fn server_that_is_no_redis_is_named() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let page = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 6\r\n\r\n<html>";
         stream.write_all(page).await.unwrap();
-        // Kept open: the reply is judged, not the end of the connection.
+        // Kept open: the reply decides, not the end of the connection.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
     let (kind, cause) =

@@ -20,7 +20,7 @@
 //!   `redis`, `stream`: the server of clients of Redis, and the connections to it; `faults`: what
 //!   goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they observe.
-//! - `calls`: the history of all calls, which the [history checker](super::history) judges.
+//! - `calls`: the history of all calls, which the [history checker](super::history) checks.
 //! - `invariants`: the rules that must hold after every event, one a file.
 //! - `coverage`: events that a batch must have reached, lest a silent fault looks like a pass.
 
@@ -54,7 +54,7 @@ mod world;
 
 pub use self::{
     batch::Batch,
-    calls::Judged,
+    calls::HistoryCheck,
     coverage::{Coverage, STANDSTILL},
     plan::{Clocks, Plan},
     run::{Run, Settings, Totals, simulate},

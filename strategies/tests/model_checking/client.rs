@@ -1,4 +1,4 @@
-//! A client: one acquisition, judged by its own clock with the library's own arithmetic.
+//! A client: one acquisition, timed by its own clock with the library's own arithmetic.
 
 use std::time::Duration;
 

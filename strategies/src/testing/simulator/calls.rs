@@ -100,7 +100,7 @@ impl Calls {
     /// Beyond the drift bound an unlock may say that it freed the key although its lease was over:
     /// of a reply that left that open its caller's own deadline decides. There `freed`
     /// decides, every operation whose lock the log saw held until its unlock; within the bound
-    /// the reply itself is judged.
+    /// the reply itself is checked.
     pub(super) fn history(
         self,
         granted: &BTreeSet<Op>,
@@ -138,9 +138,9 @@ impl Calls {
     }
 }
 
-/// A history with the models and the drift that it is judged by.
+/// A history with the models and the drift that the checker applies to it.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct HistoryCheck {
     /// All calls; the log decides the outcome of pending ones.
     pub history: History,
     /// The models of the seed's strategy.
@@ -149,7 +149,7 @@ pub struct Judged {
     pub drift: Drift,
 }
 
-impl Judged {
+impl HistoryCheck {
     pub(super) fn new(history: History, plan: &Plan) -> Self {
         let models: &[ModelKind] = match (plan.clocks, plan.policy) {
             (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
@@ -166,7 +166,7 @@ impl Judged {
         Self { history, models, drift }
     }
 
-    pub(super) fn judge(&self) -> Report {
+    pub(super) fn run(&self) -> Report {
         let settings =
             history::Settings { budget: BUDGET, drift: self.drift, ..history::Settings::default() };
         history::check(&self.history, self.models, &settings)

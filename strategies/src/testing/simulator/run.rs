@@ -1,4 +1,4 @@
-//! Runs one plan and judges it.
+//! Runs one plan and checks it.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    calls::Judged,
+    calls::HistoryCheck,
     coverage::Coverage,
     plan::{Clocks, Plan},
     world::World,
@@ -42,8 +42,8 @@ pub struct Run {
     pub digest: u64,
     /// The trace, if it was wanted.
     pub trace: Option<String>,
-    /// The history, if it was wanted; none where the events make none.
-    pub judged: Option<Judged>,
+    /// The check of the history, if it was wanted; none where the events make no history.
+    pub check: Option<HistoryCheck>,
 }
 
 /// The totals of one or more runs.
@@ -105,14 +105,14 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     let invariants = &world.invariants;
     let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
     let history = calls.history(invariants.granted(), freed);
-    let judged = history.map(|history| Judged::new(history, &world.plan));
-    // A run that an invariant stopped half-way has no history to judge.
-    let (violation, report) = match (violation, &judged) {
+    let check = history.map(|history| HistoryCheck::new(history, &world.plan));
+    // The history of a run that an invariant stopped half-way is not checked.
+    let (violation, report) = match (violation, &check) {
         (Some(violation), _) => (Some(violation), Report::default()),
         (None, Err(malformed)) => {
             (Some(format!("malformed history: {malformed}")), Report::default())
         }
-        (None, Ok(judged)) => match catch_unwind(AssertUnwindSafe(|| judged.judge())) {
+        (None, Ok(check)) => match catch_unwind(AssertUnwindSafe(|| check.run())) {
             Err(panic) => {
                 (Some(format!("the history checker: {}", message(panic))), Report::default())
             }
@@ -137,7 +137,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
         },
         digest: world.trace.digest(),
         trace: world.trace.into_text(),
-        judged: judged.ok().filter(|_| settings.history),
+        check: check.ok().filter(|_| settings.history),
     }
 }
 

@@ -48,7 +48,7 @@ impl Order {
     pub(super) fn after(&self, step: usize, rank: usize) -> Option<usize> {
         match self.ranks[step] {
             Some(own) if own > rank => None,
-            // One of an earlier rank is a repetition, which the model judges.
+            // One of an earlier rank is a repetition, which the model checks.
             Some(own) => Some(rank.max(own + 1)),
             None => Some(rank),
         }

@@ -65,7 +65,7 @@ impl Ledger {
         assert!(stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
         self.now = stamp;
         if let Command::Lock(request) = command {
-            self.judge(request, effects);
+            self.check_lock(request, effects);
             self.asked.insert(request.nonce);
         }
         for effect in effects {
@@ -125,7 +125,7 @@ impl Ledger {
     }
 
     /// A LOCK whose sender cannot have known the end of its nonce gets nothing.
-    fn judge(&mut self, request: &LockRequest, effects: &[Effect]) {
+    fn check_lock(&mut self, request: &LockRequest, effects: &[Effect]) {
         let nonce = request.nonce;
         let accepted = effects.iter().any(|effect| match effect {
             Effect::Granted(grant) => grant.nonce == nonce,
