@@ -10,7 +10,7 @@
 //! committed `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
 //!
 //! Every target is a function of its bytes alone: no clock, and no randomness of its own but that
-//! of the nonces which `consistency` lets the library draw.
+//! of the nonces which `consistency` lets the library generate.
 
 pub mod consistency;
 pub mod frames;

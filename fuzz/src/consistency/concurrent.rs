@@ -137,8 +137,8 @@ pub(super) struct Record {
     unserved: Vec<String>,
 }
 
-/// Judges all calls by the history checker; `faulty` where frames were dropped or delayed.
-pub(super) fn judge(record: Record, faulty: bool) -> Result<(), String> {
+/// Checks all calls by the history checker; `faulty` where frames were dropped or delayed.
+pub(super) fn check_record(record: Record, faulty: bool) -> Result<(), String> {
     let unserved = if faulty { &[][..] } else { &record.unserved[..] };
     if let Some(illegal) = record.illegal.iter().chain(unserved).next() {
         return Err(illegal.clone());
