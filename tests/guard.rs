@@ -278,7 +278,7 @@ async fn locking_in_a_loop_yields() {
     }
 }
 
-/// The first is judged by a deadline that the second has put off meanwhile.
+/// The first is checked against a deadline that the second has moved by then.
 #[tokio::test(start_paused = true)]
 async fn overtaken_extend_keeps_the_guard() {
     let stub = Stub::new();

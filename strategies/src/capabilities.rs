@@ -14,7 +14,7 @@
 pub struct Capabilities {
     /// The strategy's name, as in a URL: `local`, `redis`, `raft`, `gaggle`, `noop`.
     pub strategy: &'static str,
-    /// When at most one live lease exists per key, as judged by the granting side.
+    /// When at most one live lease exists per key, in the view of the granting side.
     pub exclusion: Exclusion,
     /// In which order waiters are granted.
     pub order: Order,

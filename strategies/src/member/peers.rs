@@ -161,7 +161,7 @@ impl Peers {
         if peer.incarnation == incarnation {
             return Some(peer.take_presence(now, presence, to_me));
         }
-        // Takeovers of a name are judged one after the other.
+        // Takeovers of a name are decided one after the other.
         let is_busy = |suspect: &Suspect| {
             suspect.incarnation != incarnation && now.since(suspect.last_heard_at) < RIVAL_PATIENCE
         };
@@ -169,7 +169,7 @@ impl Peers {
             return Some(Reply::of(false, false));
         }
         if let Some(suspect) = peer.suspect.take_if(|s| s.incarnation == incarnation) {
-            return Some(peer.judge(now, suspect, presence, to_me, is_member));
+            return Some(peer.take_suspect_presence(now, suspect, presence, to_me, is_member));
         }
         self.challenges += 2;
         Some(peer.begin_to_suspect(now, incarnation, presence, self.challenges))
@@ -260,7 +260,7 @@ impl Peer {
 
     /// Takes another presence of a suspect. Once it has replied to its challenge it is the known
     /// incarnation, unless another process keeps the name or may still reply.
-    fn judge(
+    fn take_suspect_presence(
         &mut self,
         now: Instant,
         mut suspect: Suspect,

@@ -26,12 +26,12 @@ fn follower() -> RawNode<VolatileLog> {
     RawNode::new(&config, log, &logger).unwrap()
 }
 
-fn judged(node: &RawNode<VolatileLog>, message: &Message) -> Option<Invalid> {
+fn invalid(node: &RawNode<VolatileLog>, message: &Message) -> Option<Invalid> {
     check(&node.raft, ME, message).err()
 }
 
 fn refused(message: &Message) -> Option<Invalid> {
-    judged(&follower(), message)
+    invalid(&follower(), message)
 }
 
 fn message(msg_type: MessageType) -> Message {
@@ -110,12 +110,12 @@ fn term_has_one_leader() {
             MsgSnapshot => Message { term, ..snapshot() },
             _ => Message { term, ..message(msg_type) },
         };
-        assert_eq!(judged(&leader, &of(term)), Some(Invalid::Leader), "{msg_type:?}");
-        assert_eq!(judged(&leader, &of(term + 1)), None, "{msg_type:?} of a later one");
-        assert_eq!(judged(&follower(), &of(TERM)), None, "{msg_type:?} to a follower");
+        assert_eq!(invalid(&leader, &of(term)), Some(Invalid::Leader), "{msg_type:?}");
+        assert_eq!(invalid(&leader, &of(term + 1)), None, "{msg_type:?} of a later one");
+        assert_eq!(invalid(&follower(), &of(TERM)), None, "{msg_type:?} to a follower");
     }
     let reply = Message { term, ..message(MessageType::MsgAppendResponse) };
-    assert_eq!(judged(&leader, &reply), None, "what a follower says");
+    assert_eq!(invalid(&leader, &reply), None, "what a follower says");
 }
 
 #[test]
@@ -123,25 +123,25 @@ fn unstored_entries_forbid_leading() {
     use MessageType::{
         MsgHeartbeat, MsgRequestPreVoteResponse, MsgRequestVoteResponse, MsgTimeoutNow,
     };
-    let judge = |node: &RawNode<VolatileLog>, msg_type| judged(node, &message(msg_type));
+    let invalid_type = |node: &RawNode<VolatileLog>, msg_type| invalid(node, &message(msg_type));
     let unstored = || {
         let mut node = follower();
         node.step(append(LAST, 2, &[(LAST + 1, TERM)])).unwrap();
         node
     };
     let mut node = follower();
-    assert_eq!(judge(&node, MsgTimeoutNow), None);
+    assert_eq!(invalid_type(&node, MsgTimeoutNow), None);
     node.raft.become_candidate();
-    assert_eq!(judge(&node, MsgRequestVoteResponse), None);
+    assert_eq!(invalid_type(&node, MsgRequestVoteResponse), None);
     let node = unstored();
-    assert_eq!(judge(&node, MsgTimeoutNow), Some(Invalid::Unstored));
-    assert_eq!(judge(&node, MsgHeartbeat), None, "all else is taken");
-    assert_eq!(judge(&node, MsgRequestVoteResponse), None, "a late vote elects no leader");
+    assert_eq!(invalid_type(&node, MsgTimeoutNow), Some(Invalid::Unstored));
+    assert_eq!(invalid_type(&node, MsgHeartbeat), None, "all else is taken");
+    assert_eq!(invalid_type(&node, MsgRequestVoteResponse), None, "a late vote elects no leader");
     let mut leader = follower();
     leader.raft.become_candidate();
     leader.raft.become_leader();
     let term = leader.raft.term;
-    let called = |term| judged(&leader, &Message { term, ..message(MsgTimeoutNow) });
+    let called = |term| invalid(&leader, &Message { term, ..message(MsgTimeoutNow) });
     assert_eq!(called(term), None, "a leader leads already");
     assert_eq!(called(term + 1), Some(Invalid::Unstored), "its own first entry is not stored yet");
     let stand: [fn(&mut Raft<VolatileLog>); 2] =
@@ -149,8 +149,8 @@ fn unstored_entries_forbid_leading() {
     for stand in stand {
         let mut node = unstored();
         stand(&mut node.raft);
-        assert_eq!(judge(&node, MsgRequestVoteResponse), Some(Invalid::Unstored));
-        assert_eq!(judge(&node, MsgRequestPreVoteResponse), Some(Invalid::Unstored));
+        assert_eq!(invalid_type(&node, MsgRequestVoteResponse), Some(Invalid::Unstored));
+        assert_eq!(invalid_type(&node, MsgRequestPreVoteResponse), Some(Invalid::Unstored));
     }
 }
 
