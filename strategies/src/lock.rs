@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn nonces_differ_and_follow_time() {
-        let draw = || (0..10_000).map(|_| Nonce::random()).collect::<BTreeSet<_>>();
-        let earlier = draw();
+        let nonces = || (0..10_000).map(|_| Nonce::random()).collect::<BTreeSet<_>>();
+        let earlier = nonces();
         // More than a tick of the system.
         std::thread::sleep(Duration::from_millis(50));
-        let later = draw();
+        let later = nonces();
         assert_eq!(earlier.union(&later).count(), 20_000);
         assert!(earlier.last() < later.first());
         for nonce in earlier.union(&later) {

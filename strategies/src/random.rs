@@ -31,25 +31,25 @@ impl Ids {
     }
 
     /// A 64-bit id that is not zero.
-    pub(crate) fn draw(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.count += 1;
         mix(&[self.seed, self.count]).max(1)
     }
 
     /// A 128-bit id that is not zero.
-    pub(crate) fn draw_wide(&mut self) -> u128 {
-        (u128::from(self.draw()) << 64) | u128::from(self.draw())
+    pub(crate) fn next_wide(&mut self) -> u128 {
+        (u128::from(self.next()) << 64) | u128::from(self.next())
     }
 }
 
 /// Generates a handle's nonces and jitter: from the system, unless a seed was given.
 #[derive(Debug)]
-pub(crate) enum Draws {
+pub(crate) enum Random {
     System,
     Seeded(Mutex<Ids>),
 }
 
-impl Draws {
+impl Random {
     pub(crate) fn seeded(seed: u64) -> Self {
         // The node uses the seed itself.
         Self::Seeded(Mutex::new(Ids::new(mix(&[seed, 1]))))
@@ -60,19 +60,19 @@ impl Draws {
             Self::System => Nonce::random(),
             Self::Seeded(ids) => {
                 let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
-                Nonce::from_u128(ids.draw_wide())
+                Nonce::from_u128(ids.next_wide())
             }
         }
     }
 
     /// A span of at least `low` and less than `high`, to the microsecond.
     pub(crate) fn between(&self, low: Duration, high: Duration) -> Duration {
-        let draw = match self {
+        let number = match self {
             Self::System => rand::random(),
-            Self::Seeded(ids) => ids.lock().unwrap_or_else(PoisonError::into_inner).draw(),
+            Self::Seeded(ids) => ids.lock().unwrap_or_else(PoisonError::into_inner).next(),
         };
         let span = u64::try_from((high - low).as_micros()).unwrap_or(u64::MAX).max(1);
-        low + Duration::from_micros(draw % span)
+        low + Duration::from_micros(number % span)
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn spans_cover_their_range() {
         let ms = Duration::from_millis;
-        for draws in [Draws::System, Draws::seeded(7)] {
-            let count: Vec<Duration> = (0..2_000).map(|_| draws.between(ms(5), ms(25))).collect();
-            assert!(count.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{draws:?}");
-            assert!(count.iter().any(|span| *span < ms(6)), "{draws:?}");
-            assert!(count.iter().any(|span| *span >= ms(24)), "{draws:?}");
+        for random in [Random::System, Random::seeded(7)] {
+            let count: Vec<Duration> = (0..2_000).map(|_| random.between(ms(5), ms(25))).collect();
+            assert!(count.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{random:?}");
+            assert!(count.iter().any(|span| *span < ms(6)), "{random:?}");
+            assert!(count.iter().any(|span| *span >= ms(24)), "{random:?}");
         }
     }
 
@@ -95,18 +95,18 @@ mod tests {
     fn ids_differ_in_both_halves() {
         let mut ids = Ids::new(7);
         let mut again = Ids::new(7);
-        let wide = ids.draw_wide();
+        let wide = ids.next_wide();
         assert_eq!((wide >> 64, wide & u128::from(u64::MAX)), {
-            let (high, low) = (again.draw(), again.draw());
+            let (high, low) = (again.next(), again.next());
             (u128::from(high), u128::from(low))
         });
-        assert_ne!(ids.draw(), ids.draw());
-        assert_ne!(ids.draw_wide(), wide);
+        assert_ne!(ids.next(), ids.next());
+        assert_ne!(ids.next_wide(), wide);
     }
 
     /// A handle generates nonces, and its node group ids and incarnations, from one seed.
     #[test]
     fn handle_and_node_generate_different_ids() {
-        assert_ne!(Draws::seeded(7).nonce(), Nonce::from_u128(Ids::new(7).draw_wide()));
+        assert_ne!(Random::seeded(7).nonce(), Nonce::from_u128(Ids::new(7).next_wide()));
     }
 }

@@ -3,7 +3,7 @@
 //! test's own and on the simulated one. Replies and keys must be equal, but for the servers' times.
 //!
 //! A failure prints its commands; `PROPTEST_RNG_SEED=<seed> cargo test -p gaggle-strategies --test
-//! redis_simulated` draws the same ones again, and `PROPTEST_CASES` draws more.
+//! redis_simulated` generates the same ones again, and `PROPTEST_CASES` more of them.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test that meets an error has failed
 
 mod redis_support;

@@ -18,8 +18,8 @@ use crate::{contenders::Failed, data::Data, settings::Settings};
 
 /// About as long as a frame that carries one entry.
 pub(crate) const FRAME_BYTES: usize = 64;
-/// How often the floors are drawn in a round.
-const DRAWS: u32 = 9;
+/// How often the floors are measured in a round.
+const SAMPLES: u32 = 9;
 
 /// A process of this program in another role, that ends with its owner.
 pub(crate) struct Role {
@@ -52,12 +52,12 @@ impl Drop for Role {
     }
 }
 
-/// The medians of several draws: which of two cores each process comes to decides how long it takes
-/// to wake it, for as long as it lives.
+/// The medians of several samples: which of two cores each process comes to decides how long it
+/// takes to wake it, for as long as it lives.
 pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
-    let window = settings.window / DRAWS;
+    let window = settings.window / SAMPLES;
     let (mut quorums, mut trips) = (Vec::new(), Vec::new());
-    for _ in 0..DRAWS {
+    for _ in 0..SAMPLES {
         let (_one, first) = Role::start(&["echo"])?;
         let (_other, second) = Role::start(&["echo"])?;
         // One thread, as the processes beside it: threads that wake each other would be measured
@@ -67,9 +67,9 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
         quorums.push(quorum);
         trips.push(trip);
     }
-    for (name, mut draws) in [("quorum_floor", quorums), ("round_trip", trips)] {
-        draws.sort_by(f64::total_cmp);
-        data.figure(&format!("{name}_p50_us"), draws[draws.len() / 2]);
+    for (name, mut samples) in [("quorum_floor", quorums), ("round_trip", trips)] {
+        samples.sort_by(f64::total_cmp);
+        data.figure(&format!("{name}_p50_us"), samples[samples.len() / 2]);
     }
     Ok(())
 }

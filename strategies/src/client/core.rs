@@ -17,7 +17,7 @@ pub(super) const REQUESTS: &str = "pending requests";
 pub(crate) struct Core {
     pub(super) profile: Profile,
     /// Of its jitter.
-    pub(super) draws: Ids,
+    pub(super) ids: Ids,
     pub(super) link: Link,
     pub(super) requests: Requests,
     pub(super) held: Holdings,
@@ -51,7 +51,7 @@ impl Core {
     pub(crate) fn new(profile: Profile, seed: u64) -> Self {
         Self {
             profile,
-            draws: Ids::new(seed),
+            ids: Ids::new(seed),
             link: Link::Down(None),
             requests: Requests::default(),
             held: Holdings::default(),

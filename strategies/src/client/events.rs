@@ -179,7 +179,7 @@ impl Core {
                     && let Some(held) = self.held.get(nonce)
                 {
                     self.hold_checks.push(held.lock(nonce));
-                    self.hold_checks_at = now.after(back_off(&mut self.draws, u32::MAX));
+                    self.hold_checks_at = now.after(back_off(&mut self.ids, u32::MAX));
                     return;
                 }
                 (Subject::Lock(nonce), true)
@@ -201,7 +201,7 @@ impl Core {
         let fate = if is_check { Fate::Refused } else { fate };
         let failures = request.attempts.failed(fate, cause.clone());
         if (is_check || request.repeats_after(fate)) && !cause.is_permanent() {
-            self.requests.schedule(of, now.after(back_off(&mut self.draws, failures)));
+            self.requests.schedule(of, now.after(back_off(&mut self.ids, failures)));
         } else {
             self.end(now, of, |request| Reply::Failed(request.failure(cause)));
         }

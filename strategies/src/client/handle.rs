@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Clock, DURATION_MAX, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner,
     UnavailableKind, check_duration, check_key, extended, not_held, options::check_span,
-    random::Draws, sync::AtomicBool, wait::whole_ms,
+    random::Random, sync::AtomicBool, wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent.
@@ -36,7 +36,7 @@ pub(crate) struct Client<B: Backend> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) mail: Sender<B::Query>,
     pub(super) owner: Arc<Owner>,
-    pub(super) draws: Draws,
+    pub(super) random: Random,
     ids: AtomicU64,
     closed: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -70,7 +70,7 @@ impl<B: Backend> Client<B> {
             clock,
             mail,
             owner: Arc::new(owner),
-            draws: seed.map_or(Draws::System, Draws::seeded),
+            random: seed.map_or(Random::System, Random::seeded),
             ids: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             task: Mutex::new(None),

@@ -69,7 +69,7 @@ impl<B: Backend> Client<B> {
             drop(pending);
             self.pause_before_retry(pause, call.limit).await?;
             // One nonce is one request.
-            (call.id, call.nonce) = (self.next_id(), self.draws.nonce());
+            (call.id, call.nonce) = (self.next_id(), self.random.nonce());
         }
     }
 
@@ -85,7 +85,7 @@ impl<B: Backend> Client<B> {
         LockCall {
             id: self.next_id(),
             key: key.into(),
-            nonce: self.draws.nonce(),
+            nonce: self.random.nonce(),
             lease: Duration::from_millis(whole_ms(options.get_duration())),
             until: if self.profile.queues { until } else { Until::Now },
             limit,
@@ -119,7 +119,7 @@ impl<B: Backend> Client<B> {
         (least, most): (Duration, Duration),
         limit: Option<Instant>,
     ) -> Result<(), Error> {
-        let wake = self.clock.now().after(self.draws.between(least, most));
+        let wake = self.clock.now().after(self.random.between(least, most));
         let over = limit.filter(|limit| wake >= *limit);
         self.clock.sleep_until(over.unwrap_or(wake)).await;
         self.check_open()?;

@@ -115,7 +115,7 @@ impl<B: Backend> Client<B> {
         if !self.profile().capabilities.waits_for_leader {
             return Ok(());
         }
-        let unknown = Lock::new(key, self.draws.nonce(), 0, None);
+        let unknown = Lock::new(key, self.random.nonce(), 0, None);
         match self.extend_by(&unknown, DURATION_MIN, limit).await {
             Err(Error::NotHolder) | Ok(_) => Ok(()),
             Err(error) => Err(error),

@@ -9,10 +9,10 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 
 /// The pause after this many failures: between half of the back-off and all of it, so that many
 /// clients do not return in step.
-pub(crate) fn back_off(draws: &mut Ids, failures: u32) -> Duration {
+pub(crate) fn back_off(ids: &mut Ids, failures: u32) -> Duration {
     let most = doubled(BACK_OFF, failures);
     let half = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX).max(1);
-    most / 2 + Duration::from_micros(draws.draw() % half)
+    most / 2 + Duration::from_micros(ids.next() % half)
 }
 
 /// The first of `range`, doubled once for each repetition after the first, up to the second.
@@ -28,15 +28,15 @@ mod tests {
 
     #[test]
     fn back_off_doubles_up_to_its_limit() {
-        let mut draws = Ids::new(7);
+        let mut ids = Ids::new(7);
         for (failures, most) in [(1, 5), (2, 10), (3, 20), (6, 160), (7, 250), (1_000, 250)] {
             let most = Duration::from_millis(most);
             for _ in 0..100 {
-                let pause = back_off(&mut draws, failures);
+                let pause = back_off(&mut ids, failures);
                 assert!((most / 2..=most).contains(&pause), "{failures}: {pause:?}");
             }
             let pauses: BTreeSet<Duration> =
-                (0..100).map(|_| back_off(&mut draws, failures)).collect();
+                (0..100).map(|_| back_off(&mut ids, failures)).collect();
             assert!(pauses.len() > 50, "they do not return in step: {}", pauses.len());
         }
     }

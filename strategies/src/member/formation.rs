@@ -164,7 +164,7 @@ impl Formation {
             let after = theirs.map(|peer| peer.last_token.saturating_add(1));
             let first_token = after.fold(table.first_token, u64::max);
             let table = TableConfig { first_token, ..table.clone() };
-            let id = identity.ids().draw_wide();
+            let id = identity.ids().next_wide();
             let members = members.into_iter().map(|(name, id)| (name.to_string(), id)).collect();
             let forming = Forming { id, members, table };
             tracing::debug!(group = %format_args!("{:032x}", forming.id), "inviting to a new group");

@@ -274,15 +274,15 @@ impl Group {
         self.raw.propose_conf_change(entry::encode(change), conf_change(Some(change))).is_ok()
     }
 
-    /// The engine draws its election timeout from the thread's random source at each change of
+    /// The engine takes its election timeout from the thread's random source at each change of
     /// term. Here it is a pure function of seed, incarnation, term and role, so that a seed
     /// replays.
     fn pin_election_timeout(&mut self) {
         let raft = &mut self.raw.raft;
         let (min, max) = self.timing.election_ticks;
-        let draw = mix(&[self.seed, self.me, raft.term, raft.state as u64]);
+        let number = mix(&[self.seed, self.me, raft.term, raft.state as u64]);
         let span = (max - min) as u64;
-        let timeout = min + usize::try_from(draw % span).expect("below a span of ticks");
+        let timeout = min + usize::try_from(number % span).expect("below a span of ticks");
         raft.set_randomized_election_timeout(timeout);
     }
 }

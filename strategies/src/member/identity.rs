@@ -29,7 +29,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn new(name: NodeName, owner: Option<Owner>, seed: u64) -> Self {
         let mut ids = Ids::new(seed);
-        let mut incarnation = ids.draw();
+        let mut incarnation = ids.next();
         if planted!(IncarnationReused) {
             incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
         }
@@ -81,7 +81,7 @@ impl Identity {
     /// Begins a fresh incarnation, so that nothing the former one promised can be promised twice.
     pub(super) fn renew(&mut self) {
         if !planted!(IncarnationKept) {
-            self.incarnation = self.ids.draw();
+            self.incarnation = self.ids.next();
         }
     }
 }

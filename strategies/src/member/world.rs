@@ -30,8 +30,8 @@ use crate::{
 };
 
 /// A cluster of nodes joined by a network that the test controls: a list of frames, which tests
-/// read, hold and forge one by one. The simulator's network draws the fate of each frame, between a
-/// fixed number of processes, and a test could not state when a frame arrives.
+/// read, hold and forge one by one. The simulator's network decides the fate of each frame, between
+/// a fixed number of processes, and a test could not state when a frame arrives.
 pub(super) struct World {
     pub(super) now: Instant,
     options: MemberOptions,

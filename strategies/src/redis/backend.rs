@@ -67,8 +67,8 @@ impl Backend {
         options.check()?;
         let (info, tls) = options.server.info()?;
         let dial = dial.map_or_else(|| way::dial(&options, &info, tls), Ok)?;
-        let mut draws = Ids::new(seed);
-        let encoder = Encoder::new(&options, Nonce::from_u128(draws.draw_wide()));
+        let mut ids = Ids::new(seed);
+        let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
         let handshake = Handshake {
             address: dial.address(),
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
@@ -78,8 +78,8 @@ impl Backend {
             key: encoder.slot_key().map(str::to_owned),
         };
         let settings = Settings::new(&info, handshake, options.clone());
-        let connection = Connection::new(dial, settings, Ids::new(draws.draw()), now);
-        let waiters = Waiters::new(options.waiter_ttl, draws);
+        let connection = Connection::new(dial, settings, Ids::new(ids.next()), now);
+        let waiters = Waiters::new(options.waiter_ttl, ids);
         Ok(Self {
             options,
             encoder,

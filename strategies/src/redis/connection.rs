@@ -68,7 +68,7 @@ type Attempt = Pin<Box<dyn Future<Output = Result<Opened, ConnectionError>> + Se
 pub(super) struct Connection {
     dial: Box<dyn Dial>,
     settings: Settings,
-    draws: Ids,
+    ids: Ids,
     state: State,
     /// Whether there has been a connection.
     was_up: bool,
@@ -96,15 +96,10 @@ enum State {
 type Opened = (Box<Pipeline>, u64);
 
 impl Connection {
-    pub(super) fn new(
-        mut dial: Box<dyn Dial>,
-        settings: Settings,
-        draws: Ids,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(mut dial: Box<dyn Dial>, settings: Settings, ids: Ids, now: Instant) -> Self {
         let until = now.after(settings.options.connect_timeout);
         let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), until);
-        Self { dial, settings, draws, state, was_up: false, failures: 0 }
+        Self { dial, settings, ids, state, was_up: false, failures: 0 }
     }
 
     /// Sends and receives. Returns whether there is something to take.
@@ -252,7 +247,7 @@ impl Connection {
 
     fn pause(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        let pause = back_off(&mut self.draws, self.failures);
+        let pause = back_off(&mut self.ids, self.failures);
         self.state = State::Pausing { until: now.after(pause) };
     }
 }

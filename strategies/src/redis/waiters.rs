@@ -32,7 +32,7 @@ pub(super) struct Waiters {
     /// Keys whose value may be no lock, to be inspected.
     suspects: Vec<Arc<str>>,
     check_max: Duration,
-    draws: Ids,
+    ids: Ids,
 }
 
 #[derive(Debug)]
@@ -42,10 +42,10 @@ struct Waiter {
 }
 
 impl Waiters {
-    pub(super) fn new(waiter_ttl: Duration, draws: Ids) -> Self {
+    pub(super) fn new(waiter_ttl: Duration, ids: Ids) -> Self {
         let check_max = CHECK_MAX.min(waiter_ttl / 3);
         let (checks, suspects) = (BTreeMap::new(), Vec::new());
-        Self { by_nonce: BTreeMap::new(), checks, suspects, check_max, draws }
+        Self { by_nonce: BTreeMap::new(), checks, suspects, check_max, ids }
     }
 
     pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
@@ -117,7 +117,7 @@ impl Waiters {
     /// alive.
     fn check_in(&mut self, remaining: Duration, lease: Duration) -> Duration {
         // From 0 to 1, so that many waiters are not checked in step.
-        let jitter = f64::from(u32::try_from(self.draws.draw() >> 32).unwrap_or(u32::MAX))
+        let jitter = f64::from(u32::try_from(self.ids.next() >> 32).unwrap_or(u32::MAX))
             / f64::from(u32::MAX);
         let latest = (lease / 3).min(self.check_max).mul_f64(1.0 - jitter / 5.0);
         let after = remaining.saturating_add(CHECK_AFTER.mul_f64(1.0 + jitter));

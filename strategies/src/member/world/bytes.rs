@@ -1,6 +1,6 @@
 //! Frames as bytes, for the tests of decoders.
 
-/// Draws choices from hostile bytes; zeros once they are used up.
+/// Takes choices from hostile bytes; zeros once they are used up.
 pub(super) struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {

@@ -213,7 +213,7 @@ mod tests {
     /// Hundreds of times as long as all of it takes: a node that never ends its turn ends the test.
     const PATIENCE: Duration = Duration::from_secs(300);
 
-    /// `GAGGLE_SEED=<seed>` draws the same bytes again.
+    /// `GAGGLE_SEED=<seed>` generates the same bytes again.
     #[test]
     fn forged_frames_harm_no_live_node() {
         let seed = std::env::var("GAGGLE_SEED")
@@ -228,7 +228,7 @@ mod tests {
             RecvTimeoutError::Disconnected => resume_unwind(runs.join().expect_err("it panicked")),
         });
         println!("{all:?}");
-        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and judged: {all:?}");
+        assert!(all.frames > 1_000 && all.dropped > 100, "they were sent, and checked: {all:?}");
         assert!(all.dropped < all.frames, "many were near enough to be taken: {all:?}");
     }
 
