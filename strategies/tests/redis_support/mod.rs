@@ -109,14 +109,7 @@ impl Server {
 
     /// All keys but token counters and remembered nonces.
     pub(crate) async fn residue(&self) -> Vec<String> {
-        let keys = self.keys().await.into_iter();
-        let stays = |key: &String| {
-            let part = key.split_once("}:").unwrap().1;
-            // In a Cluster, the bucket is not in the braces.
-            let part = part.strip_prefix('b').map_or(part, |it| it.split_once(':').unwrap().1);
-            ["t", "x"].contains(&part) || part.starts_with("g:")
-        };
-        keys.filter(|key| !stays(key)).collect()
+        self.keys().await.into_iter().filter(|key| is_residue(key)).collect()
     }
 
     /// Waits until `count` nonces wait for `key`.
@@ -153,6 +146,14 @@ impl Server {
     pub(crate) async fn kill(&self, kind: &str) {
         self.command::<Value>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
+}
+
+/// Whether a key is no token counter and remembers no nonce.
+pub(crate) fn is_residue(key: &str) -> bool {
+    let part = key.split_once("}:").unwrap().1;
+    // In a Cluster, the bucket is not in the braces.
+    let part = part.strip_prefix('b').map_or(part, |it| it.split_once(':').unwrap().1);
+    !(["t", "x"].contains(&part) || part.starts_with("g:"))
 }
 
 /// One reply of a Sentinel.

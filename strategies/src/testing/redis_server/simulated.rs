@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -35,6 +35,7 @@ struct State {
     outputs: BTreeMap<ConnectionId, mpsc::UnboundedSender<Vec<u8>>>,
     connections: ConnectionId,
     publications: u64,
+    is_down: bool,
 }
 
 impl fmt::Debug for SimulatedRedis {
@@ -49,7 +50,7 @@ impl SimulatedRedis {
     #[must_use]
     pub fn new(lose_every: u64) -> Arc<Self> {
         let (server, outputs) = (Server::new(), BTreeMap::new());
-        let state = State { server, outputs, connections: 0, publications: 0 };
+        let state = State { server, outputs, connections: 0, publications: 0, is_down: false };
         Arc::new(Self { state: Mutex::new(state), began: Instant::now(), lose_every })
     }
 
@@ -68,6 +69,20 @@ impl SimulatedRedis {
         state.connections += 1;
         tokio::spawn(self.clone().serve(state.connections, theirs));
         ours
+    }
+
+    /// Ends the server, which loses its data and its connections and accepts none.
+    pub fn down(&self) {
+        let mut state = self.state();
+        state.is_down = true;
+        state.outputs.clear();
+        state.server.restart();
+        state.server.wipe();
+    }
+
+    /// Starts the server again, empty.
+    pub fn up(&self) {
+        self.state().is_down = false;
     }
 
     /// The keys that are left, except token counters: none, once everything has expired (contract,
@@ -111,7 +126,8 @@ impl SimulatedRedis {
             tokio::select! {
                 biased;
                 bytes = outgoing.recv() => {
-                    let bytes = bytes.expect("the sender is kept");
+                    // Without a sender the server was ended.
+                    let Some(bytes) = bytes else { break };
                     if stream.write_all(&bytes).await.is_err() {
                         break;
                     }
@@ -140,6 +156,9 @@ struct DuplexDial(Arc<SimulatedRedis>);
 
 impl Dial for DuplexDial {
     fn dial(&mut self) -> Vec<Dialing> {
+        if self.0.state().is_down {
+            return vec![Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })];
+        }
         let stream = self.0.connect();
         let way: Dialing = Box::pin(async { Ok(Box::new(stream) as Box<dyn Stream>) });
         vec![way]
