@@ -70,7 +70,7 @@ async fn host_that_is_down_is_named_within_a_second() {
     let (kind, cause) = unavailable(opened);
     let expected = format!("cannot reach Redis at {address}: no connection within 1 s");
     assert_eq!((kind, cause), (UnavailableKind::Unreachable, expected));
-    assert!(started.elapsed() < ms(1_900), "{:?}", started.elapsed());
+    assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
