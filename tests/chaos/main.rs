@@ -5,16 +5,16 @@
 //! over and over and change, by read, wait and write, what it protects: a counter and a set, each
 //! with and without a check of fencing tokens. Together with the log of acquisitions these are
 //! Jepsen's three lock workloads. Meanwhile the parent kills and stops processes, hangs and
-//! restarts Redis, cuts connections between write and reply, loses publications, and drops
-//! packets by iptables in network namespaces of its own. Every fault must be seen to have fired.
-//! At the end every worker makes progress again, all keys are free, a leader is agreed on, and
-//! the whole history is checked on the host's one clock.
+//! restarts Redis, cuts connections between write and reply, loses publications, replaces
+//! certificates, and drops packets by iptables in network namespaces of its own. Every fault must
+//! be seen to have fired. At the end every worker makes progress again, all keys are free, a leader
+//! is agreed on, and the whole history is checked on the host's one clock.
 //!
 //! Scenarios run one after the other, in this order. The order and timing of faults come from a
 //! seed: a fixed one for some scenarios, a fresh one for the others, both printed.
 //!
 //! ```text
-//! cargo test --test chaos                              the slice, about a minute
+//! cargo test --test chaos                              the slice, some 100 s
 //! cargo test --test chaos -- --ignored                 the long runs, GAGGLE_CHAOS_SECS each (120)
 //! GAGGLE_CHAOS_SEED=7 cargo test --test chaos raft     one seed, the scenarios of that name
 //! ```
@@ -53,6 +53,13 @@ use crate::{
 
 /// The seed of the scenarios that are the same on every run.
 const FIXED_SEED: u64 = 20_150_821;
+
+/// Whether members and clients of Redis speak TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Plain,
+    Tls,
+}
 
 /// How the faults of one scenario are drawn.
 pub(crate) struct Plan {
@@ -109,15 +116,28 @@ const fn long(name: &'static str, run: fn(&mut Plan) -> Tally) -> Scenario {
     Scenario { name, fixed: false, long: true, run }
 }
 
-const SCENARIOS: [Scenario; 16] = [
+const SCENARIOS: [Scenario; 22] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
-    scenario("redis_keeps_the_lock_while_its_memory_lives", true, redis::memory_kept),
-    scenario("redis_that_restarts_empty_has_two_holders", true, redis::restarts_empty),
+    scenario("redis_keeps_the_lock_while_its_memory_lives", true, |plan| {
+        redis::memory_kept(Wire::Plain, plan)
+    }),
+    scenario("redis_keeps_the_lock_over_tls", true, |plan| redis::memory_kept(Wire::Tls, plan)),
+    scenario("redis_that_restarts_empty_has_two_holders", true, |plan| {
+        redis::restarts_empty(Wire::Plain, plan)
+    }),
+    scenario("redis_over_tls_that_restarts_empty_has_two_holders", true, |plan| {
+        redis::restarts_empty(Wire::Tls, plan)
+    }),
     scenario("redis_that_fails_over_has_two_holders", true, failover::fails_over),
     scenario("gaggle_keeps_the_lock_over_tcp", true, |plan| {
-        members::over_tcp(Policy::Gaggle, plan)
+        members::over_tcp(Policy::Gaggle, Wire::Plain, plan)
     }),
-    scenario("raft_keeps_the_lock_over_tcp", false, |plan| members::over_tcp(Policy::Raft, plan)),
+    scenario("raft_keeps_the_lock_over_tcp", false, |plan| {
+        members::over_tcp(Policy::Raft, Wire::Plain, plan)
+    }),
+    scenario("gaggle_keeps_the_lock_over_tls", false, |plan| {
+        members::over_tcp(Policy::Gaggle, Wire::Tls, plan)
+    }),
     scenario("gaggle_keeps_the_lock_over_redis", false, |plan| {
         redis::as_channel(Policy::Gaggle, plan)
     }),
@@ -127,10 +147,25 @@ const SCENARIOS: [Scenario; 16] = [
     scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, |plan| {
         members::re_forms(Policy::Raft, plan)
     }),
-    long("long_redis_keeps_the_lock_while_its_memory_lives", redis::memory_kept),
-    long("long_redis_that_restarts_empty_has_two_holders", redis::restarts_empty),
-    long("long_gaggle_keeps_the_lock_over_tcp", |plan| members::over_tcp(Policy::Gaggle, plan)),
-    long("long_raft_keeps_the_lock_over_tcp", |plan| members::over_tcp(Policy::Raft, plan)),
+    long("long_redis_keeps_the_lock_while_its_memory_lives", |plan| {
+        redis::memory_kept(Wire::Plain, plan)
+    }),
+    long("long_redis_keeps_the_lock_over_tls", |plan| redis::memory_kept(Wire::Tls, plan)),
+    long("long_redis_that_restarts_empty_has_two_holders", |plan| {
+        redis::restarts_empty(Wire::Plain, plan)
+    }),
+    long("long_gaggle_keeps_the_lock_over_tcp", |plan| {
+        members::over_tcp(Policy::Gaggle, Wire::Plain, plan)
+    }),
+    long("long_raft_keeps_the_lock_over_tcp", |plan| {
+        members::over_tcp(Policy::Raft, Wire::Plain, plan)
+    }),
+    long("long_gaggle_keeps_the_lock_over_tls", |plan| {
+        members::over_tcp(Policy::Gaggle, Wire::Tls, plan)
+    }),
+    long("long_raft_keeps_the_lock_over_tls", |plan| {
+        members::over_tcp(Policy::Raft, Wire::Tls, plan)
+    }),
     long("long_gaggle_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Gaggle, plan)),
     long("long_raft_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Raft, plan)),
     long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", |plan| {

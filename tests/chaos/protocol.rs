@@ -40,8 +40,15 @@ pub(crate) enum Policy {
 /// How members speak.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Link {
-    Tcp { listen: SocketAddr, peers: BTreeMap<String, String> },
-    Redis { url: String },
+    Tcp {
+        listen: SocketAddr,
+        peers: BTreeMap<String, String>,
+        /// With TLS: the directory of the authority's certificate and of each member's.
+        certificates: Option<PathBuf>,
+    },
+    Redis {
+        url: String,
+    },
 }
 
 /// From the parent, on the worker's stdin. The stream's end ends the worker.

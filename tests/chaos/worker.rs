@@ -3,6 +3,7 @@
 
 use std::{
     io::{BufRead, Write},
+    path::Path,
     pin::pin,
     sync::{
         Arc,
@@ -12,9 +13,9 @@ use std::{
 };
 
 use gaggle::{
-    BootClock, Clock, Error, Guard, KeyedMutex, LockOptions, Locker,
-    channels::{self, Channel, NodeName, Tcp, TcpOptions},
-    strategies::{Gaggle, MemberOptions, Noop, Raft, Redis, RedisOptions, status::MemberStatus},
+    BootClock, Clock, Error, Guard, LockOptions, Locker, OpenError,
+    channels::{self, Channel, NodeName, Tcp, TcpOptions, tls::TlsKeys},
+    strategies::{Gaggle, MemberOptions, Noop, Raft},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -53,15 +54,9 @@ fn say(event: &Event) {
     }
 }
 
-/// The strategy, and a look into the member where it is one.
-struct Opened {
-    locker: Locker,
-    status: Box<dyn Fn() -> Option<MemberStatus>>,
-}
-
 async fn serve(assignment: Assignment) {
     let mut orders = orders();
-    let opened = open(&assignment).await;
+    let locker = open(&assignment).await;
     say(&Event::Up);
     let ops = Arc::new(AtomicU32::new(0));
     let halt = watch::Sender::new(false);
@@ -73,7 +68,7 @@ async fn serve(assignment: Assignment) {
                 for _ in 0..work.tasks {
                     let worker = Worker {
                         assignment: assignment.clone(),
-                        locker: opened.locker.clone(),
+                        locker: locker.clone(),
                         store: Store::connect(&assignment).await,
                         ops: ops.clone(),
                         work: work.clone(),
@@ -87,7 +82,7 @@ async fn serve(assignment: Assignment) {
                 say(&Event::Halted);
             }
             Order::Status => {
-                let status = (opened.status)();
+                let status = locker.group_status();
                 say(&Event::Status {
                     ready: status.as_ref().is_none_or(|status| status.ready),
                     leads: status.as_ref().is_some_and(|status| status.leads),
@@ -95,11 +90,11 @@ async fn serve(assignment: Assignment) {
                 });
             }
             Order::Inspect { key } => {
-                let found = opened.locker.inspect(&key).await;
+                let found = locker.inspect(&key).await;
                 say(&Event::Inspected { free: found.ok().map(|found| found.is_none()) });
             }
             Order::Close => {
-                opened.locker.close().await;
+                locker.close().await;
                 say(&Event::Closed);
                 return;
             }
@@ -123,16 +118,19 @@ fn orders() -> mpsc::UnboundedReceiver<Order> {
     receiver
 }
 
-async fn open(assignment: &Assignment) -> Opened {
-    let plain = |locker| Opened { locker, status: Box::new(|| None) };
+async fn open(assignment: &Assignment) -> Locker {
     match &assignment.backend {
-        Backend::Noop => plain(Locker::new(Noop::new())),
+        Backend::Noop => Locker::new(Noop::new()),
         Backend::Redis { url } => loop {
             // It may be down or hung just now; a service would try again as well.
-            match Redis::open(RedisOptions::new(url)).await {
-                Ok(redis) => return plain(Locker::new(redis)),
-                Err(Error::InvalidOptions { .. }) => panic!("the options are right"),
-                Err(_) => sleep(PAUSE).await,
+            match gaggle::open(url).await {
+                Ok(locker) => return locker,
+                Err(OpenError::Strategy(error))
+                    if !matches!(error, Error::InvalidOptions { .. }) =>
+                {
+                    sleep(PAUSE).await;
+                }
+                Err(error) => panic!("the options are right: {error}"),
             }
         },
         Backend::Member { policy, cluster, members, link } => {
@@ -141,32 +139,17 @@ async fn open(assignment: &Assignment) -> Opened {
             let options = MemberOptions::named(cluster, names);
             loop {
                 let channel = channel(name.clone(), cluster, link);
-                if let Ok(opened) = open_member(*policy, channel, options.clone()).await {
-                    return opened;
+                let opened = match policy {
+                    Policy::Gaggle => Gaggle::open(channel, options.clone()).await.map(Locker::new),
+                    Policy::Raft => Raft::open(channel, options.clone()).await.map(Locker::new),
+                };
+                if let Ok(locker) = opened {
+                    return locker;
                 }
                 sleep(PAUSE).await;
             }
         }
     }
-}
-
-async fn open_member(
-    policy: Policy,
-    channel: Arc<dyn Channel>,
-    options: MemberOptions,
-) -> Result<Opened, Error> {
-    Ok(match policy {
-        Policy::Gaggle => {
-            let member = Arc::new(Gaggle::open(channel, options).await?);
-            let locker = Locker::from_arc(member.clone() as Arc<dyn KeyedMutex>);
-            Opened { locker, status: Box::new(move || Some(member.status())) }
-        }
-        Policy::Raft => {
-            let member = Arc::new(Raft::open(channel, options).await?);
-            let locker = Locker::from_arc(member.clone() as Arc<dyn KeyedMutex>);
-            Opened { locker, status: Box::new(move || Some(member.status())) }
-        }
-    })
 }
 
 fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
@@ -175,15 +158,25 @@ fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
             let options = channels::RedisOptions::new(url, cluster, name);
             Arc::new(channels::Redis::new(options).unwrap())
         }
-        Link::Tcp { listen, peers } => {
-            // The network is the test's own namespace.
-            let mut options = TcpOptions::new(name, *listen).insecure(true);
+        Link::Tcp { listen, peers, certificates } => {
+            let options = TcpOptions::new(name.clone(), *listen);
+            let mut options = match certificates {
+                Some(directory) => options.tls(cluster, keys(directory, &name)),
+                // The network is the test's own namespace.
+                None => options.insecure(true),
+            };
             for (peer, address) in peers {
                 options = options.peer(NodeName::new(peer).unwrap(), address);
             }
             Arc::new(Tcp::new(options).unwrap())
         }
     }
+}
+
+fn keys(directory: &Path, name: &NodeName) -> TlsKeys {
+    let file = |name: &str| directory.join(format!("{name}.pem"));
+    let key = file(&format!("{name}-key"));
+    TlsKeys::Files { ca: file("ca"), cert: file(name.as_str()), key }
 }
 
 /// One loop of a process.

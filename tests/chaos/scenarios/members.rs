@@ -1,11 +1,13 @@
-//! Three members, three processes: over TCP in three network namespaces, or over a Redis channel.
+//! Three members, three processes: over TCP or TLS in three network namespaces, or over a Redis
+//! channel.
 
 use std::{collections::BTreeMap, net::SocketAddr, thread::sleep, time::Duration};
 
+use gaggle::channels::testing::Certificates;
 use rand::{RngExt, rngs::StdRng};
 
 use crate::{
-    Plan,
+    Plan, Wire,
     crew::{Crew, LEASE, Memory, PROGRESS_BOUND, Post},
     network::{Cut, Network},
     protocol::{Backend, Event, Link, Order, Policy, Resource},
@@ -15,8 +17,11 @@ use crate::{
     worker::now,
 };
 
+const CLUSTER: &str = "chaos";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const PORT: u16 = 7001;
+/// A member reads its certificate every 10 s.
+const RELOADED_WITHIN: Duration = Duration::from_secs(12);
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -29,8 +34,10 @@ enum Fault {
     OneWayToFollower,
     OneWayToLeader,
     IsolateLeader,
+    ReplaceCertificates,
 }
 
+/// Those of every member over TCP.
 const ALL: [Fault; 9] = [
     Fault::KillLeader,
     Fault::KillFollower,
@@ -43,17 +50,26 @@ const ALL: [Fault; 9] = [
     Fault::IsolateLeader,
 ];
 
+/// Where members run that are reached over TCP.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    network: &'a Network,
+    /// With TLS.
+    certificates: Option<&'a Certificates>,
+}
+
 /// The members, each in its own namespace.
-fn posts(policy: Policy, network: &Network) -> Vec<Post> {
+fn posts(policy: Policy, Place { network, certificates }: Place<'_>) -> Vec<Post> {
     let address = |node: usize| SocketAddr::from((network.address(node), PORT));
     let post = |node: usize| {
         let others = (0..NAMES.len()).filter(|other| *other != node);
         let peers: BTreeMap<String, String> =
             others.map(|other| (NAMES[other].to_owned(), address(other).to_string())).collect();
+        let certificates = certificates.map(|certificates| certificates.path(""));
         Post {
             name: NAMES[node].into(),
             namespace: Some(network.namespace(node).into()),
-            backend: backend(policy, Link::Tcp { listen: address(node), peers }),
+            backend: backend(policy, Link::Tcp { listen: address(node), peers, certificates }),
         }
     };
     (0..NAMES.len()).map(post).collect()
@@ -61,7 +77,13 @@ fn posts(policy: Policy, network: &Network) -> Vec<Post> {
 
 pub(super) fn backend(policy: Policy, link: Link) -> Backend {
     let members = NAMES.map(str::to_owned).to_vec();
-    Backend::Member { policy, cluster: "chaos".into(), members, link }
+    Backend::Member { policy, cluster: CLUSTER.into(), members, link }
+}
+
+fn issued() -> Certificates {
+    let certificates = Certificates::new();
+    certificates.issue_members(CLUSTER, &NAMES);
+    certificates
 }
 
 /// Posts of three members whose frames go through one Redis.
@@ -75,12 +97,16 @@ pub(super) fn posts_over_redis(policy: Policy, url: &str) -> Vec<Post> {
 }
 
 /// Every fault of processes and network.
-pub(crate) fn over_tcp(policy: Policy, plan: &mut Plan) -> Tally {
+pub(crate) fn over_tcp(policy: Policy, wire: Wire, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
-    let mut crew = Crew::start(posts(policy, &network));
-    plan.each(&ALL, |fault, random| {
+    let certificates = (wire == Wire::Tls).then(issued);
+    let place = Place { network: &network, certificates: certificates.as_ref() };
+    let mut crew = Crew::start(posts(policy, place));
+    let replace = certificates.as_ref().map(|_| Fault::ReplaceCertificates);
+    let faults: Vec<Fault> = ALL.into_iter().chain(replace).collect();
+    plan.each(&faults, |fault, random| {
         settle(&mut crew);
-        inject(fault, &mut crew, Some(&network), random);
+        inject(fault, &mut crew, Some(place), random);
         crew.tally.add("faults", 1);
     });
     finish(crew)
@@ -99,7 +125,8 @@ pub(super) fn finish(mut crew: Crew) -> Tally {
 /// guard is lost before the new group grants the lock, and its late write is refused.
 pub(crate) fn re_forms(policy: Policy, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
-    let mut crew = Crew::start_with(posts(policy, &network), Duration::from_secs(20));
+    let place = Place { network: &network, certificates: None };
+    let mut crew = Crew::start_with(posts(policy, place), Duration::from_secs(20));
     crew.progress(0).unwrap();
     plan.each(&[()], |(), _| {
         let (survivor, trapped) = crew.trap(Trap::Hold);
@@ -144,7 +171,8 @@ pub(super) fn kill_and_pause(crew: &mut Crew, random: &mut StdRng) {
     }
 }
 
-fn inject(fault: Fault, crew: &mut Crew, network: Option<&Network>, random: &mut StdRng) {
+fn inject(fault: Fault, crew: &mut Crew, place: Option<Place<'_>>, random: &mut StdRng) {
+    let network = || place.expect("only over TCP").network;
     let pause = Duration::from_millis(random.random_range(0..300));
     let cut_for = Duration::from_millis(random.random_range(700..1500));
     match fault {
@@ -163,26 +191,28 @@ fn inject(fault: Fault, crew: &mut Crew, network: Option<&Network>, random: &mut
         Fault::PauseLeader => pause_leader(crew),
         Fault::OneWayToFollower => {
             let leader = leader(crew);
-            let network = network.expect("only on a network");
-            keep(
-                crew,
-                "one-way partitions",
-                cut_for,
-                vec![network.cut(leader, another(leader, random))],
-            );
+            let cut = network().cut(leader, another(leader, random));
+            keep(crew, "one-way partitions", cut_for, vec![cut]);
         }
         Fault::OneWayToLeader => {
             let leader = leader(crew);
-            let network = network.expect("only on a network");
-            let cuts = others(leader).map(|other| network.cut(other, leader)).collect();
+            let cuts = others(leader).map(|other| network().cut(other, leader)).collect();
             keep(crew, "one-way partitions", cut_for, cuts);
         }
         Fault::IsolateLeader => {
             let leader = leader(crew);
-            let network = network.expect("only on a network");
-            let both = |other| [network.cut(other, leader), network.cut(leader, other)];
+            let both = |other| [network().cut(other, leader), network().cut(leader, other)];
             let cuts = others(leader).flat_map(both).collect();
             keep(crew, "two-way partitions", cut_for, cuts);
+        }
+        Fault::ReplaceCertificates => {
+            let certificates = place.and_then(|place| place.certificates).expect("only over TLS");
+            replace(certificates);
+            sleep(RELOADED_WITHIN);
+            // With the new ones alone it is let in again.
+            let follower = another(leader(crew), random);
+            crew.kill(follower, pause);
+            crew.tally.add("certificates replaced", 1);
         }
     }
 }
@@ -201,6 +231,15 @@ fn keep(crew: &mut Crew, kind: &'static str, cut_for: Duration, cuts: Vec<Cut<'_
     assert!(packets > 0, "a partition dropped nothing: it was none");
     crew.tally.add("packets dropped", packets);
     crew.tally.add(kind, 1);
+}
+
+/// Another authority signs every certificate.
+fn replace(certificates: &Certificates) {
+    let by = issued();
+    for name in NAMES.into_iter().chain(["ca"]) {
+        certificates.replace(&format!("{name}-key.pem"), &by);
+        certificates.replace(&format!("{name}.pem"), &by);
+    }
 }
 
 /// Two of three die at once: the table is lost, and a new group forms.

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle::channels::testing::{Proxy, RedisServer};
+use gaggle::channels::testing::{Certificates, Proxy, RedisServer, free_port};
 use rand::{RngExt, rngs::StdRng};
 
 use super::members;
 use crate::{
-    Plan,
+    Plan, Wire,
     crew::{Crew, FREE_BOUND, LEASE, Memory, PROGRESS_BOUND, Post},
     protocol::{Backend, Policy, Resource},
     signals::{self, Signal},
@@ -45,14 +45,49 @@ fn post(name: &str, url: &str) -> Post {
     Post { name: name.into(), namespace: None, backend: Backend::Redis { url: url.into() } }
 }
 
+/// A server, as workers reach it.
+struct Served {
+    server: RedisServer,
+    /// Of TLS, if there is TLS.
+    port: u16,
+    certificates: Option<Certificates>,
+}
+
+impl Served {
+    fn over(wire: Wire) -> Self {
+        let Wire::Tls = wire else {
+            let server = RedisServer::start();
+            return Self { port: server.port(), server, certificates: None };
+        };
+        let (certificates, port) = (Certificates::new(), free_port());
+        let server = RedisServer::start_tls(&certificates, port);
+        Self { server, port, certificates: Some(certificates) }
+    }
+
+    /// Workers at this URL, or at the same port over TLS.
+    fn posts(&self, url: &str) -> Vec<Post> {
+        let url = match &self.certificates {
+            None => url.to_owned(),
+            Some(certificates) => {
+                let (url, ca) = (url.replace("redis:", "rediss:"), certificates.path("ca.pem"));
+                format!("{url}?tls_ca={}&tls_name=localhost", ca.display())
+            }
+        };
+        NAMES.map(|name| post(name, &url)).into()
+    }
+}
+
 /// Losses between processes and a Redis that keeps its memory cost time, never the lock.
-pub(crate) fn memory_kept(plan: &mut Plan) -> Tally {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(server.port());
-    let mut crew = Crew::start(NAMES.map(|name| post(name, &proxy.url())).into());
-    plan.each(&ALL, |fault, random| {
+pub(crate) fn memory_kept(wire: Wire, plan: &mut Plan) -> Tally {
+    let served = Served::over(wire);
+    let (server, proxy) = (&served.server, Proxy::before(served.port));
+    let mut crew = Crew::start(served.posts(&proxy.url()));
+    // Under TLS nothing is seen of publications.
+    let hidden = |fault: &Fault| wire == Wire::Tls && matches!(fault, Fault::LosePublications);
+    let faults: Vec<Fault> = ALL.into_iter().filter(|fault| !hidden(fault)).collect();
+    plan.each(&faults, |fault, random| {
         crew.traffic();
-        inject(fault, &mut crew, &server, &proxy, random);
+        inject(fault, &mut crew, server, &proxy, random);
         crew.tally.add("faults", 1);
     });
     crew.heal();
@@ -134,9 +169,10 @@ fn wait(what: &str, is: impl Fn() -> bool) {
 }
 
 /// A Redis that restarts empty: two holders, as documented, and tokens that grow all the same.
-pub(crate) fn restarts_empty(plan: &mut Plan) -> Tally {
-    let mut server = RedisServer::start();
-    let posts = NAMES.map(|name| post(name, &server.url())).into();
+pub(crate) fn restarts_empty(wire: Wire, plan: &mut Plan) -> Tally {
+    let served = Served::over(wire);
+    let posts = served.posts(&format!("redis://127.0.0.1:{}/", served.port));
+    let mut server = served.server;
     // Longer than the scenario: no lease expires.
     let mut crew = Crew::start_with(posts, Duration::from_secs(20));
     crew.progress(0).unwrap();
