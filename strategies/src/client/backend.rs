@@ -28,7 +28,8 @@ pub(crate) trait Backend: Send + 'static {
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure>;
 
     /// Takes a command, to be sent with the next flush. It never blocks; a command that cannot be
-    /// sent becomes an [`Event::Failed`]. Not called between `Down` and `Up`.
+    /// sent becomes an [`Event::Failed`] or [`Event::Unchecked`]. Not called between `Down` and
+    /// `Up`.
     fn submit(&mut self, now: Instant, command: Command) -> Copies;
 
     /// Processes submitted commands and reports the events. `now` was read after the last request

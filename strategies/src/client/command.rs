@@ -171,6 +171,13 @@ pub(crate) enum Event {
         fate: Fate,
         cause: Cause,
     },
+    /// A `CheckHold` has no reply, or was refused.
+    Unchecked {
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
+        cause: Cause,
+    },
     /// The granting side ended this acquisition although this process did not unlock it.
     Lost {
         nonce: Nonce,
@@ -196,7 +203,7 @@ pub(crate) enum Subject {
     /// An EXTEND, INSPECT or scan.
     Query(CallId),
     Lock(Nonce),
-    /// A `CheckWaiter` or `CheckHold`: repeated with the next one.
+    /// A `CheckWaiter`: repeated with the next one.
     Check(Nonce),
     /// Every LOCK that is not granted.
     AllLocks,

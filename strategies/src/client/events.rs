@@ -62,6 +62,12 @@ impl Core {
                 self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
+            Event::Unchecked { nonce, key, token, cause } => {
+                if !cause.is_permanent() {
+                    self.hold_checks.push(Lock::new(key, nonce, token, None));
+                    self.hold_checks_at = now.after(back_off(&mut self.ids, u32::MAX));
+                }
+            }
             Event::Lost { nonce, key, token, forced } => {
                 if let Some(held) = self.held.remove_up_to(nonce, token) {
                     held.revoke();
@@ -173,17 +179,7 @@ impl Core {
 
     fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {
         let (of, is_check) = match of {
-            Subject::Check(nonce) => {
-                if fate == Fate::Refused
-                    && !cause.is_permanent()
-                    && let Some(held) = self.held.get(nonce)
-                {
-                    self.hold_checks.push(held.lock(nonce));
-                    self.hold_checks_at = now.after(back_off(&mut self.ids, u32::MAX));
-                    return;
-                }
-                (Subject::Lock(nonce), true)
-            }
+            Subject::Check(nonce) => (Subject::Lock(nonce), true),
             other => (other, false),
         };
         if let Subject::Lock(nonce) = of

@@ -3,6 +3,7 @@
 
 mod acquisitions;
 mod calls;
+mod checks;
 mod copies;
 mod holds;
 mod operators;

@@ -39,11 +39,16 @@ pub(super) enum Request {
 impl Request {
     /// Reports that it failed.
     pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
-        let mut push = |of| events.push(Event::Failed { of, fate, cause: cause.clone() });
+        let failed = |of| Event::Failed { of, fate, cause: cause.clone() };
         match self {
-            Self::Command(command) => push(command.subject()),
-            Self::Poll(poll) => {
-                poll.checks.iter().for_each(|check| push(Subject::Check(check.nonce)));
+            Self::Command(command) => events.push(failed(command.subject())),
+            Self::Poll(Poll { key, checks }) => {
+                events.extend(checks.iter().map(|&Check { nonce, holds }| match holds {
+                    None => failed(Subject::Check(nonce)),
+                    Some(token) => {
+                        Event::Unchecked { nonce, key: key.clone(), token, cause: cause.clone() }
+                    }
+                }));
             }
             Self::Ping | Self::Mark | Self::Wait => {}
         }

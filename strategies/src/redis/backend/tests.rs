@@ -284,6 +284,21 @@ fn malformed_reply_is_of_unknown_fate() {
 }
 
 #[test]
+fn failed_check_of_a_hold_names_its_token() {
+    let mut lab = Lab::up();
+    lab.submit(Command::CheckWaiter { nonce: nonce(1), key: "k".into() });
+    lab.submit(Command::CheckHold { nonce: nonce(2), key: "k".into(), token: 7 });
+    lab.turn();
+    lab.say("-OOM command not allowed\r\n");
+    let events = lab.turn();
+    assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
+    let [_, Event::Unchecked { nonce: of, key, token: 7, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*of, &**key), (nonce(2), "k"));
+}
+
+#[test]
 fn lost_connection_reports_all_fates() {
     let mut lab = Lab::up();
     for number in 1..=1_030 {

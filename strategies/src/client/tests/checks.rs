@@ -1,0 +1,171 @@
+//! Goal: waiters and holds are checked where events may be lost, and again where a check fails.
+//! Method: as of its parent.
+
+use super::*;
+
+fn unchecked(number: u128, token: u64, kind: UnavailableKind) -> Event {
+    let cause = Cause::new(kind, "no reply");
+    Event::Unchecked { nonce: nonce(number), key: "k".into(), token, cause }
+}
+
+/// The nonces and tokens of checks of holds, which are all that was sent.
+fn checked(sent: &[Command]) -> Vec<(u128, u64)> {
+    let check = |command: &Command| match command {
+        Command::CheckHold { nonce, token, .. } => (nonce.as_u128(), *token),
+        other => panic!("no check of a hold: {other:?}"),
+    };
+    sent.iter().map(check).collect()
+}
+
+#[test]
+fn holds_and_waits_are_checked_after_outage() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(1), waits(2, 60_000));
+    sent(&mut core, 1);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: Some(TIMEOUT) });
+    core.handle(at(2), Event::Down { cause: None });
+    core.handle(at(3), Event::Up { memory: Memory::Perhaps });
+    let checks = sent(&mut core, 3);
+    assert!(matches!(
+        checks[..],
+        [Command::CheckWaiter { .. }, Command::CheckHold { token: 41, .. }]
+    ));
+    let (nonce1, key) = (nonce(1), lock.key().clone());
+    core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41, forced: None });
+    assert!(matches!(core.outputs().next(), Some(Output::Lost { .. })));
+    core.handle(at(4), Event::Forgotten { nonce: nonce(2) });
+    assert!(matches!(sent(&mut core, 4)[..], [Command::Lock { .. }]));
+}
+
+#[test]
+fn checks_that_are_due_soon_leave_together() {
+    let mut core = core(false);
+    for id in 1..=40 {
+        core.call(at(id), waits(id, 60_000));
+        sent(&mut core, id);
+        core.handle(at(id), Event::Queued { nonce: nonce(id.into()), check_in: Some(TIMEOUT) });
+    }
+    assert_eq!(core.next_wake(), Some(at(1_001)));
+    assert_eq!(sent(&mut core, 1_001).len(), 40);
+    assert_eq!(core.next_wake(), Some(at(60_000)), "no check is left");
+}
+
+/// Within a quarter of the interval.
+#[test]
+fn check_that_is_due_later_waits() {
+    let mut core = core(false);
+    for (id, queued_at) in [(1, 0), (2, 250), (3, 251)] {
+        core.call(at(queued_at), waits(id, 60_000));
+        sent(&mut core, queued_at);
+        let event = Event::Queued { nonce: nonce(id.into()), check_in: Some(TIMEOUT) };
+        core.handle(at(queued_at), event);
+    }
+    assert_eq!(sent(&mut core, 1_000).len(), 2);
+    assert_eq!(core.next_wake(), Some(at(1_251)));
+}
+
+#[test]
+fn failed_check_is_repeated() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::NoReply));
+    assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
+    let mut now = at(1_010);
+    for _ in 0..10 {
+        core.handle(now, failed(Subject::Check(nonce(1)), Fate::Refused));
+        let again = core.next_wake().unwrap();
+        assert!(again > now, "it backs off");
+        now = again;
+        core.send_due(now, |_| Copies::One);
+    }
+    core.handle(now, failed(Subject::Check(nonce(1)), Fate::Refused));
+    assert!(core.next_wake().unwrap() >= now.after(Duration::from_millis(125)));
+}
+
+/// Also of a lock that this process was not granted, or that it no longer holds for a granted one.
+#[test]
+fn refused_check_of_a_hold_is_repeated() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    core.handle(at(1), Event::Down { cause: None });
+    core.handle(at(2), Event::Up { memory: Memory::Perhaps });
+    core.call(at(2), Call::Check { lock: Lock::new("k", nonce(9), 39, None) });
+    assert_eq!(checked(&sent(&mut core, 2)), [(1, 41), (9, 39)]);
+    core.handle(at(3), unchecked(1, 41, UnavailableKind::Refused));
+    core.handle(at(3), unchecked(9, 39, UnavailableKind::Refused));
+    assert!(sent(&mut core, 4).is_empty(), "it backs off");
+    let again = core.next_wake().unwrap();
+    assert!(again > at(3) && again <= at(3).after(Duration::from_millis(250)), "{again:?}");
+    let mut repeated = Vec::new();
+    core.send_due(again, |command| {
+        repeated.push(command);
+        Copies::One
+    });
+    assert_eq!(checked(&repeated), [(1, 41), (9, 39)]);
+}
+
+/// The check of a late watch is not among those of the holds.
+#[test]
+fn check_without_reply_is_repeated_on_reconnect() {
+    let mut core = core(false);
+    core.call(at(1), Call::Check { lock: Lock::new("k", nonce(9), 39, None) });
+    assert_eq!(checked(&sent(&mut core, 1)), [(9, 39)]);
+    core.handle(at(2), unchecked(9, 39, UnavailableKind::Unreachable));
+    core.handle(at(2), Event::Down { cause: None });
+    assert!(sent(&mut core, 1_000).is_empty(), "there is no connection");
+    core.handle(at(1_001), Event::Up { memory: Memory::Perhaps });
+    assert_eq!(checked(&sent(&mut core, 1_001)), [(9, 39)]);
+}
+
+/// Contract, Outcomes: a retry does not help.
+#[test]
+fn permanently_refused_check_ends_its_waiter() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
+    assert_eq!(sent(&mut core, 1_000).len(), 1);
+    let cause = Cause::new(UnavailableKind::Misconfigured, "no rights");
+    let (of, fate) = (Subject::Check(nonce(1)), Fate::Refused);
+    core.handle(at(1_001), Event::Failed { of, fate, cause });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(outputs[..], [Output::Reply { reply: Reply::Failed(_), .. }]), "{outputs:?}");
+    assert!(matches!(sent(&mut core, 1_001)[..], [Command::Unlock { .. }]), "it is withdrawn");
+
+    let mut core = self::core(false);
+    take(&mut core, 2_000);
+    core.handle(at(2_001), Event::Up { memory: Memory::Perhaps });
+    sent(&mut core, 2_001);
+    core.handle(at(2_002), unchecked(1, 41, UnavailableKind::Misconfigured));
+    assert!(sent(&mut core, 3_000).is_empty(), "the check of a hold is not repeated");
+}
+
+#[test]
+fn refused_checks_do_not_multiply_on_reconnects() {
+    let mut core = core(false);
+    take(&mut core, 0);
+    for connection in 1..9 {
+        core.handle(at(connection), Event::Up { memory: Memory::Perhaps });
+        assert_eq!(checked(&sent(&mut core, connection)), [(1, 41)]);
+        core.handle(at(connection), unchecked(1, 41, UnavailableKind::Refused));
+    }
+}
+
+#[test]
+fn late_watch_is_checked_unless_it_is_held() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    let later = Lock::new("k", nonce(1), 42, None);
+    core.call(at(1), Call::Check { lock: lock.clone() });
+    core.call(at(1), Call::Check { lock: later.clone() });
+    assert!(matches!(sent(&mut core, 1)[..], [Command::CheckHold { token: 42, .. }]));
+    core.handle(at(2), Event::Down { cause: None });
+    core.call(at(3), Call::Check { lock });
+    core.call(at(3), Call::Check { lock: later.clone() });
+    let outputs: Vec<Output> = core.outputs().collect();
+    assert!(matches!(&outputs[..], [Output::Lost { lock, forced: None }] if *lock == later));
+}
