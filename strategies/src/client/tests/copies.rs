@@ -161,3 +161,55 @@ fn wait_that_failed_names_its_cause_at_the_end() {
         }
     }
 }
+
+fn unconfirmed() -> Event {
+    let cause = Cause::new(UnavailableKind::NoQuorum, "too few replicas");
+    Event::Unconfirmed { nonce: nonce(1), cause }
+}
+
+/// A failure, before or after, is the better cause.
+#[test]
+fn unconfirmed_wait_names_what_is_missing() {
+    let refused = || failed(Subject::Lock(nonce(1)), Fate::Refused);
+    for (events, expected) in [
+        (vec![unconfirmed()], UnavailableKind::NoQuorum),
+        (vec![unconfirmed(), unconfirmed(), refused()], UnavailableKind::Refused),
+        (vec![refused(), unconfirmed()], UnavailableKind::Refused),
+    ] {
+        let mut core = core(false);
+        core.call(at(0), waits(1, 5_000));
+        sent(&mut core, 0);
+        for (now, event) in (1..).zip(events) {
+            core.handle(at(now * 1_000), event);
+            sent(&mut core, now * 1_000 + 500);
+        }
+        core.expire(at(5_000));
+        let replies = replies(&mut core);
+        let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
+            panic!("{replies:?}")
+        };
+        assert_eq!(*kind, expected);
+        assert!(is_unlock(&sent(&mut core, 5_000)[0], 1), "it may hold the key");
+    }
+}
+
+#[test]
+fn unconfirmed_lock_is_granted_or_unknown() {
+    for (call, kept) in [(waits(1, 5_000), true), (lock_call(1, Until::Now, Some(at(900))), false)]
+    {
+        let mut core = core(false);
+        core.call(at(0), call);
+        sent(&mut core, 0);
+        core.handle(at(500), unconfirmed());
+        assert!(sent(&mut core, 800).is_empty(), "its reply is on the way");
+        core.expire(at(900));
+        core.handle(at(1_000), granted(1));
+        match &replies(&mut core)[..] {
+            [(1, Reply::Granted { lock, .. })] => {
+                assert_eq!((kept, lock.deadline()), (true, Some(at(10_000 - 100 - 1))));
+            }
+            [(1, Reply::Failed(Error::Unknown))] => assert!(!kept),
+            other => panic!("{other:?}"),
+        }
+    }
+}
