@@ -11,11 +11,18 @@
 //! profile that the tests are built with, and of one compiler: renew them when it changes.
 #![allow(clippy::unwrap_used, reason = "a figure that cannot be taken must not be compared")]
 
-use std::{collections::BTreeMap, fmt::Write, fs, hint::black_box, process::Command, sync::Arc};
+use std::{
+    collections::BTreeMap, fmt::Write, fs, hint::black_box, process::Command, sync::Arc,
+    time::Duration,
+};
 
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use gaggle::{
-    Nonce, Owner,
+    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Locker, Nonce, Owner,
     strategies::{
+        clock::TokioClock,
+        implement::LossWatch,
         lock_table::{
             ClusterTime, Command as Entry, Effect, LockRequest, LockTable, ProcessId, Seen,
             TableConfig, Wait,
@@ -24,6 +31,7 @@ use gaggle::{
     },
     testing::parse_url,
 };
+use metrics_util::debugging::DebuggingRecorder;
 
 /// How much more, or less, is a change: allocators and hashes of addresses differ by less.
 const TOLERANCE: f64 = 0.05;
@@ -34,7 +42,7 @@ const FUNCTION: &str = "*instructions*measured*";
 /// Prepares a path. Returns the closure to count, and its number of steps.
 type Prepare = fn() -> (Box<dyn FnMut()>, u64);
 
-const PATHS: [(&str, Prepare); 8] = [
+const PATHS: [(&str, Prepare); 9] = [
     ("table: lock and unlock", pairs),
     ("table: lock and unlock beside 10,000 keys", pairs_beside_many),
     ("table: queue behind a holder", queue),
@@ -43,6 +51,7 @@ const PATHS: [(&str, Prepare); 8] = [
     ("table: end leases, a key", expire),
     ("codec: decode, encode and decode", codec),
     ("url: parse", url),
+    ("metrics: a grant and an unlock", metrics),
 ];
 
 fn main() {
@@ -268,4 +277,59 @@ fn url() -> (Box<dyn FnMut()>, u64) {
         }
     };
     (Box::new(path), 2)
+}
+
+/// A strategy that does nothing: the steps are those of a `Locker`, which counts and measures.
+///
+/// Random nonces and `BootClock` read the time through the vDSO, which valgrind unmaps.
+struct Idle(Arc<TokioClock>);
+
+#[async_trait]
+impl KeyedMutex for Idle {
+    async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
+        let deadline = self.0.now().after(options.get_duration());
+        Ok(Lock::new(key, spread(0), 1, Some(deadline)))
+    }
+
+    async fn unlock(&self, _: &Lock) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn extend(&self, lock: &Lock, _: Duration) -> Result<Lock, Error> {
+        Ok(lock.clone())
+    }
+
+    async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
+        Ok(None)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none("idle")
+    }
+
+    async fn close(&self) {}
+
+    fn release(&self, _: &Lock) {}
+
+    fn watch(&self, _: &Lock) -> LossWatch {
+        LossWatch::never()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.0.clone()
+    }
+}
+
+fn metrics() -> (Box<dyn FnMut()>, u64) {
+    const PAIRS: u64 = 500;
+    DebuggingRecorder::new().install().expect("no other recorder is installed");
+    let locker = Locker::new(Idle(Arc::new(TokioClock::new())));
+    let path = move || {
+        for _ in 0..PAIRS {
+            let guard = locker.lock("orders/42").into_future().now_or_never();
+            let guard = guard.expect("it does not wait").expect("it grants every key");
+            guard.unlock().now_or_never().expect("it does not wait").expect("it holds the key");
+        }
+    };
+    (Box::new(path), PAIRS)
 }
