@@ -90,6 +90,8 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::UnavailableKind;
 
@@ -134,5 +136,31 @@ mod tests {
         attempts.replied();
         assert!(!attempts.may_have_arrived() && attempts.cause().is_none());
         assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
+    }
+    #[test]
+    fn later_send_keeps_what_the_earlier_left() {
+        let mut attempts = Attempts::default();
+        let [first, second] = [1, 2].map(|ms| Instant::default().after(Duration::from_millis(ms)));
+        attempts.submitted(first, Copies::Many);
+        attempts.failed(Fate::NoReply, cause());
+        attempts.submitted(second, Copies::One);
+        attempts.failed(Fate::Refused, cause());
+        assert_eq!(attempts.first_sent(), Some(first), "a grant may be that of the first");
+        assert!(attempts.is_unsettled() && attempts.many);
+        attempts.orphaned();
+        assert!(attempts.is_unsettled());
+        attempts.reset();
+        assert_eq!((attempts.first_sent(), attempts.sends()), (None, 0));
+        assert!(attempts.cause().is_none());
+    }
+
+    #[test]
+    fn delayed_reply_adds_a_cause_alone() {
+        let mut attempts = Attempts::default();
+        attempts.submitted(Instant::default(), Copies::One);
+        attempts.delayed(cause());
+        assert!(attempts.cause().is_some() && attempts.may_have_arrived());
+        assert!(!attempts.has_copies());
+        assert_eq!((attempts.sends(), attempts.failed(Fate::Unsent, cause())), (1, 1));
     }
 }
