@@ -42,8 +42,8 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
-    /// The authorities are those of the system.
-    is_of_system: bool,
+    /// What an unknown authority is not.
+    expected: &'static str,
 }
 
 impl TlsClient {
@@ -74,7 +74,11 @@ impl TlsClient {
                     .map_err(|error| files::misfit(&key, &error))?
             }
         };
-        Ok(Self { config: Arc::new(config), is_of_system: files.ca.is_none() })
+        let expected = match files.ca {
+            Some(_) => "not signed by one of tls_ca",
+            None => "it is none of this system's",
+        };
+        Ok(Self { config: Arc::new(config), expected })
     }
 
     /// Shakes hands as a client. The certificate of the other side must be valid for `name`, a DNS
@@ -92,10 +96,7 @@ impl TlsClient {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let connector = TlsConnector::from(self.config.clone());
         connector.connect(name, stream).await.map_err(|error| {
-            let mut reason = reason(&error);
-            if self.is_of_system {
-                reason = reason.replace(reason::NOT_OF_CA, "it is none of this system's");
-            }
+            let reason = reason(&error).replace(reason::NOT_OF_CA, self.expected);
             io::Error::new(error.kind(), reason)
         })
     }

@@ -394,7 +394,8 @@ async fn members_of_two_secrets_do_not_meet() {
         ["one", "two"].map(|file| TlsKeys::Secret(certificates.write(file, &generate_secret())));
     let Pair { a, b, .. } = pair(keys, None, free_address()).await;
     event("cannot connect to a peer").await;
-    event("the other side does not trust our certificate (tls_ca or secret differ)").await;
+    event("the other side does not trust our certificate: its authorities, or the secret,").await;
+    event("certificate of an unknown authority: not signed by one of tls_ca, or of another").await;
     let frame = Bytes::from_static(b"x");
     a.send(b.name(), frame).unwrap();
     assert_eq!((a.counters().sent, b.counters().received), (0, 0));

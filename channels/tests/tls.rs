@@ -160,3 +160,21 @@ fn unusable_keys_are_refused_by_option_and_cure() {
         );
     }
 }
+
+/// As a Redis does with the `ca.pem` of a rotation.
+#[test]
+fn openssl_trusts_both_authorities_of_a_bundle() {
+    let both = [Certificates::new(), Certificates::new()];
+    let pem = both.each_ref().map(|own| fs::read_to_string(own.path("ca.pem")).unwrap());
+    for bundle in [format!("{}{}", pem[0], pem[1]), format!("{}{}", pem[1], pem[0])] {
+        let bundle = both[0].write("bundle.pem", &bundle);
+        for own in &both {
+            own.issue_members("c", &["a"]);
+            let verified = Command::new("openssl")
+                .args([Path::new("verify"), Path::new("-CAfile"), &bundle, &own.path("a.pem")])
+                .output()
+                .expect("openssl is installed");
+            assert!(verified.status.success(), "{verified:?}");
+        }
+    }
+}

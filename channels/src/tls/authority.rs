@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ring::{
-    hkdf,
+    digest, hkdf,
     rand::{SecureRandom, SystemRandom},
     signature::{Ed25519KeyPair, KeyPair},
 };
@@ -15,8 +15,6 @@ use super::{
 };
 use crate::ChannelError;
 
-/// The common name of every authority made here.
-const NAME: &str = "Gaggle CA";
 /// What precedes a seed in its PKCS #8 form.
 const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
@@ -70,6 +68,8 @@ impl Issued {
 /// more, and the feature `tls` is bound to add few.
 pub struct Authority {
     key: Ed25519KeyPair,
+    /// Of its own: OpenSSL finds an issuer by its name, and takes the first of two that share one.
+    name: String,
 }
 
 impl Authority {
@@ -90,7 +90,7 @@ impl Authority {
         let file = super::files::read_private(super::files::KEY, path)?;
         let PrivateKeyDer::Pkcs8(key) = key(&file)? else { return Err(Self::no_key(&file)) };
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der());
-        key.map(|key| Self { key }).map_err(|_| Self::no_key(&file))
+        key.map(Self::from_key).map_err(|_| Self::no_key(&file))
     }
 
     fn no_key(file: &File) -> ChannelError {
@@ -109,8 +109,15 @@ impl Authority {
     }
 
     fn from_seed(seed: &[u8; 32]) -> Self {
-        let key = Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes");
-        Self { key }
+        Self::from_key(Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes"))
+    }
+
+    /// The name has the first 16 hex digits of the SHA-256 of the public key.
+    fn from_key(key: Ed25519KeyPair) -> Self {
+        let digest = digest::digest(&digest::SHA256, key.public_key().as_ref());
+        let digits = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}"));
+        let name = format!("Gaggle CA {}", digits.collect::<String>());
+        Self { key, name }
     }
 
     /// The certificate of this authority, valid at any time.
@@ -119,7 +126,8 @@ impl Authority {
     }
 
     fn certificate(&self, validity: Validity) -> Vec<u8> {
-        self.sign(NAME, self.key.public_key().as_ref(), validity, &der::authority_extensions())
+        let (key, extensions) = (self.key.public_key(), der::authority_extensions());
+        self.sign(&self.name, key.as_ref(), validity, &extensions)
     }
 
     /// A certificate for a DNS name, with a new key.
@@ -141,7 +149,7 @@ impl Authority {
     fn sign(&self, subject: &str, key: &[u8], validity: Validity, extensions: &[u8]) -> Vec<u8> {
         let times = [validity.from, validity.until]
             .map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
-        let body = der::certificate_body(&random(), NAME, subject, times, key, extensions);
+        let body = der::certificate_body(&random(), &self.name, subject, times, key, extensions);
         let signature = self.key.sign(&body);
         der::signed(&body, signature.as_ref())
     }

@@ -5,7 +5,7 @@ use std::io;
 use rustls::{AlertDescription, CertificateError, Error, pki_types::UnixTime};
 
 /// The end of the reason where an authority is unknown.
-pub(super) const NOT_OF_CA: &str = "not signed by one of tls_ca";
+pub(super) const NOT_OF_CA: &str = "not signed by one of tls_ca, or of another secret";
 
 /// Why a TLS connection failed, for a log or an error. Errors of the stream show as they are.
 #[must_use]
@@ -33,7 +33,6 @@ fn of(error: &Error) -> String {
 fn of_alert(alert: AlertDescription) -> String {
     let cause = match alert {
         AlertDescription::CertificateExpired => "certificate expired or not valid yet",
-        AlertDescription::UnknownCA => "certificate of an unknown authority",
         AlertDescription::CertificateRequired => {
             "it requires a certificate: give tls_cert and tls_key"
         }
@@ -42,9 +41,10 @@ fn of_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure => {
             "no common algorithm, or it requires a certificate: give tls_cert and tls_key"
         }
-        // A signature of another authority of the same name: all secrets derive that name.
-        AlertDescription::DecryptError => {
-            return "the other side does not trust our certificate (tls_ca or secret differ)"
+        // The second is for a signature of another authority of the same name.
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            return "the other side does not trust our certificate: its authorities, or the \
+                    secret, differ"
                 .into();
         }
         _ => return format!("the other side refused: {alert:?}"),
