@@ -225,7 +225,9 @@ pub(crate) enum Fate {
 pub(crate) enum Memory {
     /// Nothing, but replies may be lost in transit.
     Kept,
-    /// Replies, events and grants may be lost.
+    /// Replies and events may be lost in transit, but no lock.
+    Events,
+    /// Events, and locks too: it may be another granting side.
     Perhaps,
     /// All: it is another granting side.
     Lost,

@@ -216,11 +216,24 @@ impl Core {
         self.link = Link::Up;
         match memory {
             Memory::Kept => {}
-            Memory::Perhaps => self.check_all(now),
+            Memory::Events => self.check_all(now),
+            Memory::Perhaps => {
+                self.doubt_unlocks();
+                self.check_all(now);
+            }
             Memory::Lost => self.lose_all(now),
         }
         for of in self.requests.subjects(|request| !request.is_queued()) {
             self.requests.schedule(of, now);
+        }
+    }
+
+    /// A lock that an UNLOCK will not find may have been lost, and not freed by an earlier copy.
+    fn doubt_unlocks(&mut self) {
+        for of in self.requests.subjects(|request| matches!(request.kind, Kind::Unlock(_))) {
+            if let Some(request) = self.requests.get(of) {
+                request.release_mut().held = false;
+            }
         }
     }
 

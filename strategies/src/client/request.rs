@@ -58,7 +58,8 @@ pub(super) struct Release {
     pub(super) copies: bool,
     /// This process was granted the lock.
     pub(super) ours: bool,
-    /// This process relied on the lock when the release began.
+    /// This process relied on the lock when the release began, and no granting side can have
+    /// forgotten it since.
     pub(super) held: bool,
     /// Until when it is repeated.
     pub(super) until: Instant,

@@ -258,7 +258,7 @@ impl Node {
         }
         if leader.is_some() && (changed || self.turn.is_installed) {
             let installed = mem::take(&mut self.turn.is_installed);
-            let memory = if installed { Memory::Perhaps } else { Memory::Kept };
+            let memory = if installed { Memory::Events } else { Memory::Kept };
             self.turn.events.push(Event::Up { memory });
         }
     }

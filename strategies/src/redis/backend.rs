@@ -30,7 +30,7 @@ use crate::{
     client::{
         backend::{Backend as ClientBackend, Failure},
         call::Until,
-        command::{Cause, Command, Copies, Event, Fate, Memory, Profile},
+        command::{Cause, Command, Copies, Event, Fate, Profile},
     },
     random::Ids,
 };
@@ -259,13 +259,12 @@ impl Backend {
 
     fn changed(&mut self, change: Change, events: &mut Vec<Event>) {
         match change {
-            Change::Up { time, first } => {
+            Change::Up { time, memory } => {
                 self.seen = self.seen.max(time);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(address = self.connection.address(), "redis available again");
                 }
                 count!("gaggle_connections_total", "to" => "redis");
-                let memory = if first { Memory::Kept } else { Memory::Perhaps };
                 events.push(Event::Up { memory });
             }
             Change::Failed(error) => {

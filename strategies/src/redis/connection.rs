@@ -17,14 +17,17 @@ use tokio::task::unconstrained;
 use super::{
     dial::{Dial, Dialing, speaks_tls, unopened},
     error::ConnectionError,
-    handshake::Handshake,
+    handshake::{Found, Handshake},
     options::RedisOptions,
     pipeline::{Pipeline, Replied},
     request::Request,
 };
 use crate::{
     Instant,
-    client::{command::Fate, pace::back_off},
+    client::{
+        command::{Fate, Memory},
+        pace::back_off,
+    },
     random::Ids,
 };
 
@@ -57,7 +60,7 @@ impl Settings {
 #[derive(Debug)]
 pub(super) enum Change {
     /// Requests can be sent. `time` is the server's, in microseconds.
-    Up { time: u64, first: bool },
+    Up { time: u64, memory: Memory },
     /// An attempt to connect has failed.
     Failed(ConnectionError),
 }
@@ -70,8 +73,8 @@ pub(super) struct Connection {
     settings: Settings,
     ids: Ids,
     state: State,
-    /// Whether there has been a connection.
-    was_up: bool,
+    /// The server's run at the last connection, if there was one.
+    run: Option<String>,
     /// Attempts that have failed since the last connection.
     failures: u32,
 }
@@ -92,14 +95,14 @@ enum State {
     },
 }
 
-/// A pipeline after its handshake, and the server's time at that, in microseconds.
-type Opened = (Box<Pipeline>, u64);
+/// A pipeline after its handshake, and the server as that found it.
+type Opened = (Box<Pipeline>, Found);
 
 impl Connection {
     pub(super) fn new(mut dial: Box<dyn Dial>, settings: Settings, ids: Ids, now: Instant) -> Self {
         let until = now.after(settings.options.connect_timeout);
         let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), until);
-        Self { dial, settings, ids, state, was_up: false, failures: 0 }
+        Self { dial, settings, ids, state, run: None, failures: 0 }
     }
 
     /// Sends and receives. Returns whether there is something to take.
@@ -125,7 +128,7 @@ impl Connection {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
                 let mut handshake = self.settings.handshake.clone();
-                if self.was_up && planted!(SubscriptionLost) {
+                if self.run.is_some() && planted!(SubscriptionLost) {
                     handshake.topic = None;
                 }
                 let until = now.after(self.limit());
@@ -139,12 +142,16 @@ impl Connection {
                     None => return None,
                 };
                 match outcome {
-                    Ok((pipeline, time)) => {
-                        let change = Change::Up { time, first: !self.was_up };
+                    Ok((pipeline, Found { time, run })) => {
+                        // A server that started again, or another one, may have lost all locks.
+                        let memory = match self.run.replace(run.clone()) {
+                            None => Memory::Kept,
+                            Some(former) if former == run && !run.is_empty() => Memory::Events,
+                            Some(_) => Memory::Perhaps,
+                        };
                         self.state = State::Up { pipeline, silent_since: now };
-                        self.was_up = true;
                         self.failures = 0;
-                        Some(change)
+                        Some(Change::Up { time, memory })
                     }
                     Err(error) => {
                         self.pause(now);
@@ -239,7 +246,7 @@ impl Connection {
     /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
     fn limit(&self) -> Duration {
         let limit = self.settings.options.connect_timeout;
-        match self.was_up {
+        match self.run.is_some() {
             true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
             false => limit,
         }
@@ -287,8 +294,8 @@ async fn open(
     handshake: &Handshake,
 ) -> Result<Opened, ConnectionError> {
     let stream = way.await.map_err(|error| unopened(handshake.address.clone(), error))?;
-    let (pipeline, time) = Pipeline::open(login, handshake, stream).await?;
-    Ok((Box::new(pipeline), time))
+    let (pipeline, found) = Pipeline::open(login, handshake, stream).await?;
+    Ok((Box::new(pipeline), found))
 }
 
 impl State {

@@ -26,16 +26,24 @@ pub(super) struct Handshake {
     pub(super) key: Option<String>,
 }
 
+/// A server, as the handshake finds it.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its time in microseconds.
+    pub(super) time: u64,
+    /// Its `run_id`, another one after each start; empty if the server hides it.
+    pub(super) run: String,
+}
+
 impl Handshake {
-    /// Subscribes, checks the server and loads the scripts, in one write. Returns the server's time
-    /// in microseconds.
+    /// Subscribes, checks the server and loads the scripts, in one write.
     ///
     /// It is the same for every connection: a server can be replaced, and its settings and rights
     /// can change.
     pub(super) async fn perform(
         &self,
         connection: &MultiplexedConnection,
-    ) -> Result<u64, ConnectionError> {
+    ) -> Result<Found, ConnectionError> {
         let mut commands: Vec<(&str, Cmd)> = vec![
             ("INFO", command(&["INFO", "server"])),
             ("INFO", command(&["INFO", "memory"])),
@@ -71,7 +79,8 @@ impl Handshake {
         self.check_role(&protocol::text(reply()?))?;
         let time = protocol::time(&reply()?);
         replies.try_for_each(|reply| reply.map(drop))?;
-        time.ok_or_else(|| self.refused("TIME", "no time".into(), true))
+        let time = time.ok_or_else(|| self.refused("TIME", "no time".into(), true))?;
+        Ok(Found { time, run: field(&server, "run_id").unwrap_or_default().to_owned() })
     }
 
     fn reply(

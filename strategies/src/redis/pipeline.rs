@@ -19,7 +19,7 @@ use redis::{
 use super::{
     dial::Stream,
     error::{ConnectionError, of_attempt, reason},
-    handshake::Handshake,
+    handshake::{Found, Handshake},
     request::Request,
 };
 use crate::client::command::Fate;
@@ -53,12 +53,12 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Logs in and performs the handshake. Also returns the server's time in microseconds.
+    /// Logs in and performs the handshake. Also returns what that has found.
     pub(super) async fn open(
         login: &RedisConnectionInfo,
         handshake: &Handshake,
         stream: Box<dyn Stream>,
-    ) -> Result<(Self, u64), ConnectionError> {
+    ) -> Result<(Self, Found), ConnectionError> {
         let published = Payloads::default();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -70,9 +70,9 @@ impl Pipeline {
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
-        let time = tokio::select! {
+        let found = tokio::select! {
             biased;
-            time = handshake.perform(&connection) => time?,
+            found = handshake.perform(&connection) => found?,
             () = &mut driver => return Err(ConnectionError::Unreachable {
                 address: handshake.address.clone(),
                 reason: CLOSED.into(),
@@ -87,7 +87,7 @@ impl Pipeline {
             published,
             end: None,
         };
-        Ok((pipeline, time))
+        Ok((pipeline, found))
     }
 
     /// Takes a request, which leaves when this is polled next.

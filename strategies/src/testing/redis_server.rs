@@ -27,6 +27,8 @@ pub(crate) type ConnectionId = u64;
 pub(crate) struct Server {
     scripts: Scripts,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// How often it started again.
+    restarts: u32,
 }
 
 #[derive(Default)]
@@ -56,12 +58,10 @@ pub(crate) struct Run {
     pub(crate) reply: Result<Reply, String>,
 }
 
-const INFO: &[u8] = b"redis_version:7.2.4\r\nmaxmemory_policy:noeviction\r\n";
-
 impl Server {
     /// An empty one.
     pub(crate) fn new() -> Self {
-        Self { scripts: Scripts::new(), connections: BTreeMap::new() }
+        Self { scripts: Scripts::new(), connections: BTreeMap::new(), restarts: 0 }
     }
 
     pub(crate) fn connect(&mut self, id: ConnectionId) {
@@ -76,6 +76,7 @@ impl Server {
     pub(crate) fn restart(&mut self) {
         self.connections.clear();
         self.scripts.flush();
+        self.restarts += 1;
     }
 
     /// Loses its data.
@@ -122,7 +123,13 @@ impl Server {
         let reply = match words[..] {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
             [b"PING" | b"SELECT", ..] => resp::encoded(&Reply::Done),
-            [b"INFO", _] => resp::encoded(&Reply::Text(INFO.to_vec())),
+            [b"INFO", _] => {
+                let run = self.restarts;
+                let info = format!(
+                    "redis_version:7.2.4\r\nrun_id:r{run}\r\nmaxmemory_policy:noeviction\r\n"
+                );
+                resp::encoded(&Reply::Text(info.into_bytes()))
+            }
             [b"TIME"] => resp::encoded(&self.look(now_us, |keys| keys.call("TIME", &[]))),
             [b"SUBSCRIBE", topic] => {
                 connection.topics.push(topic.to_vec());

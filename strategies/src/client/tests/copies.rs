@@ -45,6 +45,27 @@ fn late_unlock_is_sent_once() {
     assert_eq!((sent(&mut core, 110).len(), core.pending()), (0, 0));
 }
 
+/// Its first copy may have freed the lock, unless the granting side may have forgotten it.
+#[test]
+fn unlock_sent_again_is_unknown_after_a_restart() {
+    for (memory, is_known) in [(Memory::Events, true), (Memory::Perhaps, false)] {
+        let mut core = core(false);
+        let lock = take(&mut core, 0);
+        core.call(at(1), Call::Unlock { caller: Some((7, at(1_000))), lock, until: at(1_000) });
+        assert_eq!(sent(&mut core, 1).len(), 1);
+        core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
+        core.handle(at(2), Event::Down { cause: None });
+        core.handle(at(3), Event::Up { memory });
+        assert!(sent(&mut core, 3).iter().any(|command| is_unlock(command, 1)));
+        core.handle(at(4), Event::Unlocked { nonce: nonce(1), held: false });
+        match &replies(&mut core)[..] {
+            [(7, Reply::Unlocked)] if is_known => {}
+            [(7, Reply::Failed(Error::Unknown))] if !is_known => {}
+            other => panic!("{memory:?}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn unlock_of_a_repeated_lock_leaves_copies() {
     let mut core = core(true);
