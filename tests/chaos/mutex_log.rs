@@ -101,18 +101,21 @@ impl MutexLog {
     pub(crate) fn check(&self, models: &[ModelKind], lease: Duration) -> Report {
         let drift = Drift::from_ppm(0).unwrap();
         let settings = Settings { drift, ..Settings::default() };
-        history::check(&self.history(lease), models, &settings)
+        history::check(&self.history(lease, true), models, &settings)
     }
 
     /// Two certain holders at a time: how often the checker finds them, at most
     /// [`VIOLATIONS_KEPT`](history::VIOLATIONS_KEPT).
     pub(crate) fn overlaps(&self, lease: Duration) -> usize {
-        let violations = self.check(&[ModelKind::Leased], lease).violations;
-        violations.iter().filter(|violation| violation.rule == Rule::Overlap).count()
+        let report =
+            history::check(&self.history(lease, false), &[ModelKind::Leased], &Settings::default());
+        report.violations.iter().filter(|violation| violation.rule == Rule::Overlap).count()
     }
 
     /// Each grant and its unlock. A LOCK without a grant is left out: no outcome depends on it.
-    fn history(&self, lease: Duration) -> History {
+    /// Without `refusals` an unlock that was refused is one of unknown outcome: the checker keeps
+    /// only the first violations, and each refusal of a lost lock is one.
+    fn history(&self, lease: Duration, refusals: bool) -> History {
         let mut operations = Vec::new();
         let granted = self.acquisitions.iter();
         let granted = granted.filter_map(|(id, held)| Some((*id, held, held.grant?)));
@@ -127,8 +130,10 @@ impl MutexLog {
             let outcome = Outcome::Granted { token: grant.token, until };
             let unlocked = match &held.unlocked {
                 Some((_, Unlocked::Ok)) => Outcome::Done,
-                Some((_, Unlocked::NotHolder)) if !forming => Outcome::Refused(Refusal::NotHolder),
-                Some((_, Unlocked::Expired)) => Outcome::Refused(Refusal::Expired),
+                Some((_, Unlocked::NotHolder)) if refusals && !forming => {
+                    Outcome::Refused(Refusal::NotHolder)
+                }
+                Some((_, Unlocked::Expired)) if refusals => Outcome::Refused(Refusal::Expired),
                 _ => Outcome::Unknown,
             };
             let call = Call::Lock { duration: lease, max_wait: None };
