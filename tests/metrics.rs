@@ -1,25 +1,40 @@
 //! Goal: the feature `metrics` counts grants, refusals and losses, measures waits and holds, and
-//! puts no key in a label. Method: a recorder of the thread, and each event once.
+//! puts no key in a label; and counts connections, retransmissions and changes of leader.
+//! Method: a recorder of the thread, and each event once.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::time::Duration;
 
-use gaggle::{LockOptions, Locker};
+use gaggle::{
+    LockOptions, Locker,
+    channels::testing::{Proxy, RedisServer},
+    open,
+};
 use gaggle_strategies::{Local, clock::TokioClock};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tokio::runtime::Builder;
 
-/// The name, the label and the value of each figure; of a histogram, the sum of its seconds.
-fn figures(body: impl AsyncFnOnce(Locker)) -> Vec<(String, String, f64)> {
+/// A name, a label and a value; of a histogram, the sum of its seconds.
+type Figure = (String, String, f64);
+
+/// What `body` counts on `Local` in virtual time.
+fn figures(body: impl AsyncFnOnce(Locker)) -> Vec<Figure> {
+    figures_on(Builder::new_current_thread().enable_time().start_paused(true), async {
+        let clock = std::sync::Arc::new(TokioClock::new());
+        body(Locker::new(Local::with_clock(clock))).await;
+    })
+}
+
+/// What `body` counts in real time.
+fn figures_of(body: impl Future<Output = ()>) -> Vec<Figure> {
+    figures_on(Builder::new_current_thread().enable_all(), body)
+}
+
+/// What `body` counts.
+fn figures_on(runtime: &mut Builder, body: impl Future<Output = ()>) -> Vec<Figure> {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    metrics::with_local_recorder(&recorder, || {
-        runtime.unwrap().block_on(async {
-            let clock = std::sync::Arc::new(TokioClock::new());
-            body(Locker::new(Local::with_clock(clock))).await;
-        });
-    });
+    metrics::with_local_recorder(&recorder, || runtime.build().unwrap().block_on(body));
     let figure = |(key, _, _, value): (metrics_util::CompositeKey, _, _, DebugValue)| {
         let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
         let value = match value {
@@ -34,7 +49,7 @@ fn figures(body: impl AsyncFnOnce(Locker)) -> Vec<(String, String, f64)> {
     figures
 }
 
-fn value(figures: &[(String, String, f64)], name: &str, label: &str) -> f64 {
+fn value(figures: &[Figure], name: &str, label: &str) -> f64 {
     let found = figures.iter().find(|figure| figure.0 == name && figure.1 == label);
     found.unwrap_or_else(|| panic!("no {name} {label}: {figures:?}")).2
 }
@@ -121,26 +136,45 @@ fn loss_is_counted_when_its_guard_ends() {
 
 #[test]
 fn malformed_publication_is_counted() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    metrics::with_local_recorder(&recorder, || {
-        runtime.block_on(async {
-            let server = gaggle::channels::testing::RedisServer::start();
-            let locker = gaggle::open(&server.url()).await.unwrap();
-            let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-            let topics: Vec<String> =
-                redis::cmd("PUBSUB").arg("CHANNELS").query(&mut client).unwrap();
-            redis::cmd("PUBLISH").arg(&topics[0]).arg("x").exec(&mut client).unwrap();
-            // Its reply is behind the publication.
-            locker.inspect("k").await.unwrap();
-            locker.close().await;
-        });
+    let figures = figures_of(async {
+        let server = RedisServer::start();
+        let locker = open(&server.url()).await.unwrap();
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let topics: Vec<String> = redis::cmd("PUBSUB").arg("CHANNELS").query(&mut client).unwrap();
+        redis::cmd("PUBLISH").arg(&topics[0]).arg("x").exec(&mut client).unwrap();
+        // Its reply is behind the publication.
+        locker.inspect("k").await.unwrap();
+        locker.close().await;
     });
-    let found = snapshotter.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| {
-        (key.key().name() == "gaggle_frames_dropped_total").then_some(value)
+    assert_eq!(value(&figures, "gaggle_frames_dropped_total", "incoming"), 1.0);
+}
+
+#[test]
+fn reconnect_and_retransmission_are_counted() {
+    let figures = figures_of(async {
+        let server = RedisServer::start();
+        let proxy = Proxy::before(server.port());
+        let locker = open(&proxy.url()).await.unwrap();
+        let guard = locker.lock("k").await.unwrap();
+        proxy.cut_replies(1);
+        guard.unlock().await.unwrap();
+        assert_eq!(proxy.cuts(), 1);
+        locker.close().await;
     });
-    assert_eq!(found, Some(DebugValue::Counter(1)));
+    assert_eq!(value(&figures, "gaggle_connections_total", "redis"), 2.0);
+    // Not the LOCK, whose reply came.
+    assert_eq!(value(&figures, "gaggle_requests_retransmitted_total", ""), 1.0);
+}
+
+#[test]
+fn leader_change_is_counted() {
+    let figures = figures_of(async {
+        let locker = open("gaggle+memory://metrics?name=a&members=a").await.unwrap();
+        locker.ready().await.unwrap();
+        locker.lock("k").await.unwrap().unlock().await.unwrap();
+        locker.close().await;
+    });
+    assert_eq!(value(&figures, "gaggle_leader_changes_total", ""), 1.0);
 }
 
 /// From the first value of a series Prometheus computes no increase.
