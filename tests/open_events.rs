@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{LockOptions, Locker, OpenError, channels::testing::free_port, open};
+use gaggle::{LockOptions, Locker, OpenError, Owner, channels::testing::free_port, open};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -31,6 +31,19 @@ struct Events(Arc<Mutex<Vec<String>>>);
 impl Events {
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// The first event with this text, within 20 s.
+    async fn wait_for(&self, text: &str) -> String {
+        let found = tokio::time::timeout(Duration::from_secs(20), async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if let Some(event) = self.take().into_iter().find(|event| event.contains(text)) {
+                    return event;
+                }
+            }
+        });
+        found.await.unwrap()
     }
 }
 
@@ -181,18 +194,32 @@ async fn name_that_runs_twice_is_warned_of_by_addresses() {
     let other = open(&opened("b", b, a)).await.unwrap();
     first.ready().await.unwrap();
     let second = open(&opened("a", c, c)).await.unwrap();
-    let warned = tokio::time::timeout(Duration::from_secs(20), async {
-        loop {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let of_name = |event: &String| event.contains("two processes run under one name");
-            if let Some(event) = events.take().into_iter().find(of_name) {
-                return event;
-            }
-        }
-    });
-    let event = warned.await.unwrap();
+    let event = events.wait_for("two processes run under one name").await;
     for address in [a, c].map(|port| format!("=127.0.0.1:{port} on ")) {
         assert!(event.starts_with("WARN") && event.contains(&address), "{event}");
+    }
+    for locker in [first, other, second] {
+        locker.close().await;
+    }
+}
+
+/// Over Redis no process has an address.
+#[tokio::test]
+async fn name_that_runs_twice_is_warned_of_by_host_and_pid() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let events = Events::default();
+    let _recording = tracing::subscriber::set_default(events.clone());
+    let server = gaggle::channels::testing::RedisServer::start();
+    let opened = |name| format!("gaggle+{}?cluster=twice&name={name}&members=a,b", server.url());
+    let first = open(&opened("a")).await.unwrap();
+    let other = open(&opened("b")).await.unwrap();
+    first.ready().await.unwrap();
+    let second = open(&opened("a")).await.unwrap();
+    let event = events.wait_for("two processes run under one name").await;
+    let Owner { host, pid, .. } = Owner::this_process(None);
+    let process = format!("{host}, pid {pid}");
+    for part in ["name=a", &format!("keeps={process}"), &format!("refused={process}")] {
+        assert!(event.starts_with("WARN") && event.contains(part), "no {part} in {event}");
     }
     for locker in [first, other, second] {
         locker.close().await;
