@@ -224,3 +224,18 @@ fn each_signal_has_its_documented_effect() {
         }
     });
 }
+
+/// So `killall gaggle` ends each run alone, and the watchdog its command.
+#[test]
+fn watchdog_has_a_name_of_its_own() {
+    let redis = RedisServer::start();
+    let job = ["k", "--", "sh", "-c", "echo; sleep 60"];
+    let running = Running::start(gaggle(&redis.url(), &job));
+    let run = running.process.id();
+    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    let name = |child| fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
+    let names: Vec<_> = children.split_whitespace().map(name).collect();
+    assert!(names.contains(&"gaggle-watchdog\n".into()), "{names:?}");
+    running.signal(Signal::TERM);
+    running.finish();
+}

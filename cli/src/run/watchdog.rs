@@ -129,8 +129,8 @@ impl Watchdog {
 
 /// In the watchdog: watches until the command has ended.
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
-    // It was started by a path whose last part is "exe", which `ps` and `top` would show.
-    let _ = std::fs::write("/proc/self/comm", "gaggle");
+    // Not the name of `gaggle run`, which `killall gaggle` then ends alone. At most 15 bytes.
+    let _ = std::fs::write("/proc/self/comm", "gaggle-watchdog");
     // No report of a command.
     watch().map_err(|error| super::failed("the watchdog", &error))
 }
