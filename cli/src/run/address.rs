@@ -106,6 +106,10 @@ impl Address {
         if text.contains(['\n', '\r']) {
             return Err(wrong("more than one line is given: give one URL, and nothing else"));
         }
+        if text.starts_with(['\'', '"', '\u{feff}']) {
+            let problem = "the URL begins with a quotation mark or a byte order mark: leave it out";
+            return Err(wrong(problem));
+        }
         let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
         if scheme.contains('=') {
             return Err(wrong("more than a URL is given: leave out what precedes it"));
@@ -241,6 +245,9 @@ mod tests {
             ("localhost", "unknown scheme or none"),
             ("GAGGLE_URL=redis://h", "more than a URL"),
             ("export X=redis://h", "more than a URL"),
+            ("'redis://h'", "begins with a quotation mark"),
+            ("\"redis://h\"", "begins with a quotation mark"),
+            ("\u{feff}redis://h", "or a byte order mark: leave it out"),
         ] {
             let failure = Address::parse(text, Source::Variable).err().unwrap().to_string();
             assert!(failure.contains(problem), "{text:?}: {failure}");
