@@ -67,3 +67,23 @@ fn loss_without_the_redis_names_its_cause() {
     kill_process(server, Signal::CONT).unwrap();
     assert!(code == Some(123) && err.contains("not extended in time"), "{code:?}: {err}");
 }
+
+/// A user cannot send a request again, as the library's text for programs says.
+#[test]
+fn silent_redis_at_the_end_is_named() {
+    let redis = RedisServer::start();
+    let server = pid(&redis.pid().unwrap().to_string());
+    for (at_least, part) in [
+        ("0s", "no reply in time, it may have taken effect; it is free within 3s"),
+        ("60s", "is not kept for --at-least"),
+    ] {
+        let options = ["--duration", "3s", "--at-least", at_least, "k", "--"];
+        let job = ["sh", "-c", "echo ready; sleep 0.3"];
+        let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
+        kill_process(server, Signal::STOP).unwrap();
+        let (code, _, err) = running.finish();
+        kill_process(server, Signal::CONT).unwrap();
+        assert!(code == Some(0) && err.contains(part), "{code:?}: {err}");
+        assert!(!err.contains("send it again"), "{err}");
+    }
+}

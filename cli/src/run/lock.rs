@@ -109,7 +109,7 @@ pub(super) async fn acquire(
         // Connecting has taken a part of it.
         contention.max_wait = MaxWait::AtMost(max_wait);
     }
-    let reason = Failure::of(&error).to_string();
+    let reason = reason(&error);
     let event = match error {
         Error::Held(contention) => {
             Event::Held { holder: contention.and_then(|it| it.holder), reason }
@@ -157,7 +157,7 @@ pub(super) async fn unlock(
         settings.reporter.report(&Event::Unlocked);
         return true;
     };
-    let (server, reason) = (address.shown(), Failure::of(&error));
+    let (server, reason) = (address.shown(), reason(&error));
     let consequence = match error {
         Error::NotHolder | Error::Expired => "another process may have held it meanwhile".into(),
         _ => format!("it is free within {}", span::show(settings.lease())),
@@ -188,11 +188,19 @@ pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, sign
                 () = BootClock.sleep_until(BootClock.now().after(PAUSE)) => false,
             };
         if is_ended {
-            settings.reporter.report(&Event::NotKept { reason: error.to_string() });
+            settings.reporter.report(&Event::NotKept { reason: reason(&error) });
             break;
         }
     }
     let _ = guard.into_lock();
+}
+
+/// The reason of a failure. The library's advice for an unknown outcome is of use to programs only.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Unknown => "no reply in time, it may have taken effect".into(),
+        error => Failure::of(error).to_string(),
+    }
 }
 
 /// Sends pending requests, such as a withdrawal.
