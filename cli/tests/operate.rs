@@ -3,6 +3,8 @@
 //! holders.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod run_support;
+
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
@@ -86,6 +88,19 @@ fn list_and_inspect_show_the_holder() {
     let object: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((object["token"].as_u64(), object["waiters"].as_u64()), (Some(jobs[2].2), Some(0)));
     jobs.into_iter().for_each(|(job, ..)| end(job));
+}
+
+#[test]
+fn locks_of_a_cluster_are_listed_and_ended() {
+    let (_master, url) = run_support::start_cluster();
+    let (holder, _output, token) = hold(&url, "k");
+    let (code, out, err) = finish(&url, &["list"]);
+    assert!(code == Some(0) && out.contains(&token.to_string()), "{out}{err}");
+    let (code, _, err) = finish(&url, &["unlock", "k", "--force", "--reason", "it hangs"]);
+    assert!(code == Some(0) && err.contains("\"k\" was force-unlocked by"), "{err}");
+    let ended = holder.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(123) && err.contains("it hangs"), "{err}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, gaggle, has_ended};
+use run_support::{Running, finish, gaggle, has_ended, start_cluster};
 use rustix::process::Signal;
 
 #[test]
@@ -85,7 +85,7 @@ fn command_finds_lock_in_environment() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn command_runs_over_tls_and_by_sentinels() {
+fn command_runs_over_each_form_of_url() {
     use gaggle_channels::testing::{Certificates, RedisSentinel, free_port};
 
     let (certificates, port) = (Certificates::new(), free_port());
@@ -96,10 +96,13 @@ fn command_runs_over_tls_and_by_sentinels() {
         sentinels.iter().map(RedisSentinel::address).collect::<Vec<_>>().join(",")
     };
     let trust = format!("tls_ca={}", certificates.path("ca.pem").display());
+    let (_master, cluster) = start_cluster();
     for url in [
         format!("rediss://localhost:{port}?{trust}"),
         format!("redis+sentinel://{}/main", hosts(&plain)),
         format!("rediss+sentinel://{}/main?tls_name=localhost&{trust}", hosts(&secure)),
+        format!("redis+unix://{}", redis.socket().display()),
+        cluster,
     ] {
         let arguments = ["--max-wait", "20s", "k", "--", "sh", "-c", "echo $GAGGLE_URL"];
         let (code, out, err) = finish(gaggle(&url, &arguments));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_channels::testing::{RedisServer, free_port};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 pub(crate) fn gaggle(url: &str, arguments: &[&str]) -> Command {
@@ -83,6 +83,23 @@ pub(crate) fn is_stopped(process: &str) -> bool {
     stat.contains(") T ")
 }
 
+/// The one master of a Redis Cluster, and its URL.
+pub(crate) fn start_cluster() -> (RedisServer, String) {
+    let bus = free_port().to_string();
+    let own = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+    let address = ["--cluster-announce-ip", "127.0.0.1"];
+    let master = RedisServer::start_with(&[&own[..], &address].concat());
+    let mut connection = redis::Client::open(master.url()).unwrap().get_connection().unwrap();
+    let all = ["ADDSLOTSRANGE", "0", "16383"];
+    redis::cmd("CLUSTER").arg(&all).exec(&mut connection).unwrap();
+    wait_until(|| {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut connection).unwrap();
+        info.contains("cluster_state:ok")
+    });
+    let url = format!("redis+cluster://127.0.0.1:{}", master.port());
+    (master, url)
+}
+
 /// Whether a second acquisition waits for the key.
 pub(crate) fn is_queued(redis: &RedisServer, key: &str) -> bool {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
@@ -90,7 +107,7 @@ pub(crate) fn is_queued(redis: &RedisServer, key: &str) -> bool {
     keys.iter().any(|name| name.ends_with(&format!(":f:{key}")))
 }
 
-pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
     for _ in 0..2_000 {
         if condition() {
             return;
