@@ -244,3 +244,48 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         busy_poll: options.busy_poll,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gaggle_channels::NodeName;
+
+    use super::*;
+    use crate::Drift;
+
+    #[test]
+    fn member_profile_has_the_values_of_its_options() {
+        let ms = Duration::from_millis;
+        let (timeout, outside, polls) = (ms(123), ms(4_567), Duration::from_micros(45));
+        let drift = Drift::from_ppm(6_789).unwrap();
+        let named = MemberOptions::named("test", [NodeName::new("a").unwrap()]);
+        let kinds = [
+            (named, Exclusion::Always),
+            (MemberOptions::sized("test", 1), Exclusion::WithinOneGroup),
+        ];
+        let policies =
+            [(Policy::Queue, "gaggle", Order::Fifo), (Policy::CompareAndSet, "raft", Order::None)];
+        for ((options, exclusion), (policy, strategy, order)) in
+            kinds.iter().flat_map(|kind| policies.map(|policy| (kind, policy)))
+        {
+            let options = options.clone().request_timeout(timeout).outside_max(outside);
+            let options = options.mailbox(89).drift(drift).busy_poll(polls);
+            let profile = profile(&options, policy);
+            let capabilities = Capabilities {
+                strategy,
+                exclusion: *exclusion,
+                order,
+                survives: Survives::Minority,
+                distributed: true,
+                waits_for_leader: true,
+            };
+            assert_eq!(profile.capabilities, capabilities);
+            assert_eq!(profile.queues, policy == Policy::Queue);
+            assert_eq!(profile.retry, (ms(5), ms(25)));
+            assert_eq!(profile.resend, Some((ms(100), ms(1_000))));
+            assert_eq!(profile.lease_max, Some(outside));
+            assert_eq!(profile.request_timeout, timeout);
+            assert_eq!(profile.requests_max, 89);
+            assert_eq!((profile.drift, profile.busy_poll), (drift, polls));
+        }
+    }
+}
