@@ -1,8 +1,8 @@
 //! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
 //!
 //! Only test runs enable the feature `planted-bugs`; without it `planted!` is `false`.
-//! The environment variable `GAGGLE_BUG` names the bug of the process, and `GAGGLE_SCRIPTS` a folder
-//! whose scripts for Redis take the place of those that ship.
+//! The environment variable `GAGGLE_BUG` names the bug of the process, and `GAGGLE_SCRIPTS` a
+//! folder whose scripts for Redis take the place of those that ship.
 
 macro_rules! bugs {
     ($($(#[doc = $what:literal])+ $bug:ident = $name:literal,)+) => {
