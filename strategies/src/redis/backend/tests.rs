@@ -60,6 +60,7 @@ struct Lab {
     bytes: Vec<u8>,
     policy: &'static str,
     run: &'static str,
+    version: &'static str,
     now: Instant,
 }
 
@@ -71,7 +72,8 @@ impl Lab {
             .connect_timeout(CONNECT_TIMEOUT);
         let (dial, now) = (Box::new(FakeDial(ends.clone())), at(0));
         let backend = Backend::new(options, Some(dial), 7, now).unwrap();
-        Self { backend, ends, server: None, bytes: Vec::new(), policy: "noeviction", run: "1", now }
+        let (policy, run, version) = ("noeviction", "1", "7.2.0");
+        Self { backend, ends, server: None, bytes: Vec::new(), policy, run, version, now }
     }
 
     /// A lab whose backend is up.
@@ -126,7 +128,9 @@ impl Lab {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words[..] {
             ["HELLO", "3"] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
-            ["INFO", "server"] => bulk(&format!("redis_version:7.2.0\r\nrun_id:{}\r\n", self.run)),
+            ["INFO", "server"] => {
+                bulk(&format!("redis_version:{}\r\nrun_id:{}\r\n", self.version, self.run))
+            }
             ["INFO", "replication"] => bulk("role:master\r\n"),
             ["INFO", "memory"] => bulk(&format!("maxmemory_policy:{}\r\n", self.policy)),
             ["TIME"] => "*2\r\n$1\r\n5\r\n$1\r\n0\r\n".into(),
@@ -415,18 +419,22 @@ fn pauses_grow_to_their_limit() {
 
 #[test]
 fn server_is_checked_on_every_connection() {
-    let mut lab = Lab::up();
-    lab.policy = "allkeys-lru";
-    lab.server = None;
-    assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
-    lab.after(Duration::from_millis(5));
-    let events = lab.connect();
-    let cause = down_cause(&events);
-    let error = cause.to_error();
-    assert!(cause.is_permanent() && error.to_string().contains("allkeys-lru"), "{error}");
-    (lab.policy, lab.run) = ("noeviction", "2");
-    lab.after(Duration::from_secs(1));
-    assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Perhaps }]));
+    for (policy, version, named) in
+        [("allkeys-lru", "7.2.0", "allkeys-lru"), ("noeviction", "6.2.14", "has version 6.2.14")]
+    {
+        let mut lab = Lab::up();
+        (lab.policy, lab.version) = (policy, version);
+        lab.server = None;
+        assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
+        lab.after(Duration::from_millis(5));
+        let events = lab.connect();
+        let cause = down_cause(&events);
+        let error = cause.to_error();
+        assert!(cause.is_permanent() && error.to_string().contains(named), "{error}");
+        (lab.policy, lab.version, lab.run) = ("noeviction", "7.2.0", "2");
+        lab.after(Duration::from_secs(1));
+        assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Perhaps }]));
+    }
 }
 
 #[test]
