@@ -93,6 +93,8 @@ mod with_tls {
     pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         match &args.what {
             What::Ca { dir, days } => {
+                // The key is the one of the certificate: both are new.
+                check_new(dir, &["ca-key.pem".into(), "ca.pem".into()])?;
                 write_pair(dir, "ca", &Authority::generate(Validity::days(*days)))?;
             }
             What::Member { names, cluster, dir, days } => {
@@ -103,18 +105,37 @@ mod with_tls {
                 let files = names
                     .iter()
                     .flat_map(|name| [format!("{name}-key.pem"), format!("{name}.pem")]);
-                if let Some(file) = files.map(|file| dir.join(file)).find(|file| file.exists()) {
-                    let problem = "it exists, and none is overwritten: move it away";
-                    return Err(Failure::new(format!("{}: {problem}", file.display())));
-                }
-                let authority = Authority::from_key_file(&dir.join("ca-key.pem"))
-                    .map_err(|error| refused(&error))?;
+                check_new(dir, &files.collect::<Vec<_>>())?;
+                let authority = authority(dir)?;
                 for (name, dns_name) in names.iter().zip(dns_names) {
                     write_pair(dir, name, &authority.issue(&dns_name, Validity::days(*days)))?;
                 }
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// No file is overwritten.
+    fn check_new(dir: &Path, files: &[String]) -> Result<(), Failure> {
+        match files.iter().map(|file| dir.join(file)).find(|file| file.exists()) {
+            Some(file) => {
+                let problem = "it exists, and none is overwritten: move it away";
+                Err(Failure::new(format!("{}: {problem}", file.display())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn authority(dir: &Path) -> Result<Authority, Failure> {
+        let [ca, key] = ["ca.pem", "ca-key.pem"].map(|file| dir.join(file));
+        if let Some(file) =
+            [&ca, &key].into_iter().find(|file| matches!(file.try_exists(), Ok(false)))
+        {
+            let problem = "no such file: --dir names the directory of an authority, and gaggle \
+                           cert ca makes one";
+            return Err(Failure::new(format!("{}: {problem}", file.display())));
+        }
+        Authority::from_files(&ca, &key).map_err(|error| refused(&error))
     }
 
     pub(crate) fn run_secret(args: &SecretArgs) -> Result<ExitCode, Failure> {

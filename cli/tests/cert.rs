@@ -77,16 +77,29 @@ async fn two_commands_make_the_files_of_a_cluster() {
     assert!(wrong.to_string().contains("option tls_key: "), "{wrong}");
     // None is overwritten, and no name becomes a path.
     for (arguments, problem) in [
-        (&["cert", "ca", "--dir", shown][..], "File exists"),
+        (&["cert", "ca", "--dir", shown][..], "ca-key.pem: it exists"),
         (&["cert", "member", "../a", "--cluster", "c", "--dir", shown], "NAME: under TLS it is"),
         (&["cert", "member", "n", "--cluster", "C", "--dir", shown], "--cluster: under TLS it is"),
-        (&["cert", "member", "n", "--cluster", "c", "--dir", "/nowhere"], "No such file"),
+        (&["cert", "member", "n", "--cluster", "c", "--dir", "/nowhere"], "gaggle cert ca makes"),
     ] {
         let refused = gaggle(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         let text = String::from_utf8_lossy(&refused.stderr);
         assert!(text.contains(problem) && !text.contains("tls_key"), "{text}");
     }
+    // A key of another authority, or none.
+    fs::rename(file("ca-key.pem"), file("kept.pem")).unwrap();
+    let member = ["cert", "member", "n", "--cluster", "c", "--dir", shown];
+    let fails = |arguments: &[&str], problem: &str| {
+        let refused = gaggle(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
+    };
+    fails(&member, "ca-key.pem: no such file: --dir names");
+    fails(&["cert", "ca", "--dir", shown], "ca.pem: it exists");
+    assert!(!fs::exists(file("ca-key.pem")).unwrap(), "no key without its certificate");
+    fs::copy(file("a-key.pem"), file("ca-key.pem")).unwrap();
+    fails(&member, "ca-key.pem: it is not the key of ");
     let printed = gaggle(&["secret"]).stdout;
     assert_eq!(printed.len(), 45, "32 bytes in base64, and a line's end");
     fs::remove_dir_all(dir).unwrap();

@@ -35,7 +35,8 @@ impl Certificates {
         fs::create_dir_all(&directory).unwrap();
         let issued = Authority::generate(Validity::days(DAYS));
         write(&directory, "ca", &issued);
-        let authority = Authority::from_key_file(&directory.join("ca-key.pem")).unwrap();
+        let [ca, key] = ["ca.pem", "ca-key.pem"].map(|file| directory.join(file));
+        let authority = Authority::from_files(&ca, &key).unwrap();
         Self { directory, authority }
     }
 

@@ -1,17 +1,17 @@
 //! A private authority (CA) with an Ed25519 key, and the certificates that it signs.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use ring::{
     digest, hkdf,
     rand::{SecureRandom, SystemRandom},
     signature::{Ed25519KeyPair, KeyPair},
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, TrustAnchor, UnixTime};
 
 use super::{
     der::{self, pem},
-    files::{File, key},
+    files::{self, File},
 };
 use crate::ChannelError;
 
@@ -81,20 +81,28 @@ impl Authority {
         Issued { certificate: authority.certificate(validity), seed }
     }
 
-    /// The authority of a key in PEM form, made by [`generate`](Self::generate).
+    /// The authority of its two files in PEM form, made by [`generate`](Self::generate). The first
+    /// may have certificates of other authorities too.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::InvalidOptions`] of the field `tls_key` if it is no such key.
-    pub fn from_key_file(path: &std::path::Path) -> Result<Self, ChannelError> {
-        let file = super::files::read_private(super::files::KEY, path)?;
-        let PrivateKeyDer::Pkcs8(key) = key(&file)? else { return Err(Self::no_key(&file)) };
-        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der());
-        key.map(Self::from_key).map_err(|_| Self::no_key(&file))
-    }
-
-    fn no_key(file: &File) -> ChannelError {
-        file.invalid("it is no Ed25519 key, as gaggle cert ca makes them")
+    /// [`ChannelError::InvalidOptions`] of the field `tls_ca` or `tls_key` if they are no such
+    /// files, or do not fit together.
+    pub fn from_files(ca: &Path, key: &Path) -> Result<Self, ChannelError> {
+        let roots = files::roots(&files::read(files::CA, ca)?)?;
+        let file = files::read_private(files::KEY, key)?;
+        let PrivateKeyDer::Pkcs8(key) = files::key(&file)? else { return Err(no_key(&file)) };
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der())
+            .map_err(|_| no_key(&file))?;
+        let authority = Self::from_key(key);
+        let is_its_own = |root: &TrustAnchor<'_>| {
+            root.subject_public_key_info.ends_with(authority.key.public_key().as_ref())
+                && root.subject.ends_with(authority.name.as_bytes())
+        };
+        match roots.roots.iter().any(is_its_own) {
+            true => Ok(authority),
+            false => Err(file.invalid(&format!("it is not the key of {}", ca.display()))),
+        }
     }
 
     /// The authority that a shared secret stands for: its key by HKDF-SHA256 (RFC 5869), with the
@@ -153,6 +161,10 @@ impl Authority {
         let signature = self.key.sign(&body);
         der::signed(&body, signature.as_ref())
     }
+}
+
+fn no_key(file: &File) -> ChannelError {
+    file.invalid("it is no Ed25519 key, as gaggle cert ca makes them")
 }
 
 /// Random bytes of the system.
