@@ -118,6 +118,61 @@ async fn tls_port_is_named() {
     assert!(cause.starts_with(&expected), "{cause}");
 }
 
+/// A Sentinel, the master that a plain Sentinel names, and a node of a Cluster.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_port_on_the_way_is_named() {
+    use gaggle_channels::testing::RedisSentinel;
+    let (certificates, port, down) = (Certificates::new(), free_port(), free_port());
+    let server = Server::start_tls(&certificates, port);
+    let sentinels =
+        [RedisSentinel::start_tls(server.port(), &certificates), RedisSentinel::start(port)];
+    redis_support::replied(&sentinels).await;
+    let [secure, plain] = &sentinels;
+    let by = |sentinel: &RedisSentinel| {
+        RedisOptions::new("redis://master").sentinels("main", [sentinel.address()])
+    };
+    let cluster = RedisOptions::new(format!("redis://127.0.0.1:{down}"));
+    let node = format!("127.0.0.1:{port}");
+    for (options, at) in [
+        (by(secure), secure.address()),
+        (by(plain), node.clone()),
+        (cluster.cluster([node.clone()]), node),
+    ] {
+        let (kind, cause) = unavailable(Redis::open(options).await);
+        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        assert_eq!(cause, format!("the server at {at} speaks TLS: write rediss in place of redis"));
+    }
+}
+
+/// The text names the scheme of the URL that works, which keeps TLS.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn other_kind_of_server_is_named_with_its_scheme() {
+    use gaggle_channels::testing::{RedisSentinel, tls_arguments};
+    let (certificates, port, node) = (Certificates::new(), free_port(), free_port());
+    let _server = Server::start_tls(&certificates, port);
+    let mut arguments = tls_arguments(&certificates, node);
+    arguments.extend(["--cluster-enabled", "yes"].map(str::to_owned));
+    let _node = Server::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let sentinels = [RedisSentinel::start_tls(port, &certificates)];
+    redis_support::replied(&sentinels).await;
+    let sentinel = sentinels[0].address();
+    let (server, node) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{node}"));
+    let at = |address: &str| RedisOptions::new(format!("rediss://{address}"));
+    for (options, remedy) in [
+        (at(&node), format!("write rediss+cluster://{node}")),
+        (at(&sentinel), format!("write rediss+sentinel://{sentinel}/MASTER")),
+        (at(&server).cluster([""; 0]), format!("write rediss://{server}")),
+        (at("m").sentinels("main", [server.clone()]), format!("write rediss://{server}")),
+    ] {
+        let options = options.tls(redis_support::trust(&certificates)).tls_name("localhost");
+        let (kind, cause) = unavailable(Redis::open(options).await);
+        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        assert!(cause.ends_with(&remedy), "{remedy}: {cause}");
+    }
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn required_certificate_is_named_with_its_options() {
@@ -156,12 +211,12 @@ async fn wrong_password_is_permanent() {
 }
 
 #[tokio::test]
-async fn missing_password_is_named_with_its_url() {
+async fn missing_password_is_named_with_its_place() {
     let server = Server::start().await;
     let _: Value = server.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
     let (kind, cause) = unavailable(Redis::open(server.options()).await);
     assert_eq!(kind, UnavailableKind::Misconfigured);
-    assert!(cause.ends_with("requires a password: redis://:PASSWORD@host"), "{cause}");
+    assert!(cause.ends_with("requires a password: write :PASSWORD@ before the host"), "{cause}");
 }
 
 #[tokio::test]

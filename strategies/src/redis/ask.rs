@@ -9,7 +9,7 @@ use redis::{
 };
 
 use super::{
-    dial::{Transport, shown, unopened},
+    dial::{Transport, shown, tls_at, unopened},
     error::ConnectionError,
 };
 
@@ -31,7 +31,8 @@ impl Asking {
     ///
     /// # Errors
     ///
-    /// The outer one, if no stream opens. [`ConnectionError::Unreachable`] names the server.
+    /// The outer one, if no stream opens, [`ConnectionError::Unreachable`] naming the server, or if
+    /// the server speaks TLS and this side does not.
     pub(super) async fn ask<const N: usize>(
         &self,
         address: &ConnectionAddr,
@@ -39,9 +40,10 @@ impl Asking {
     ) -> Result<RedisResult<[Value; N]>, ConnectionError> {
         let stream = self.transport.open(address).await;
         let stream = stream.map_err(|error| unopened(shown(address), error))?;
+        let peer = stream.plain_peer();
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        Ok(async {
+        let replies: RedisResult<[Value; N]> = async {
             let (connection, driver) =
                 MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
             let asked = join_all(questions.map(async |question| {
@@ -56,7 +58,11 @@ impl Asking {
             let replies: Vec<_> = replies.into_iter().collect::<RedisResult<_>>()?;
             Ok(replies.try_into().expect("a reply to each question"))
         }
-        .await)
+        .await;
+        match &replies {
+            Err(error) if error.code().is_none() => tls_at(peer).await.map_or(Ok(replies), Err),
+            _ => Ok(replies),
+        }
     }
 }
 

@@ -71,6 +71,7 @@ impl Backend {
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
         let handshake = Handshake {
             address: dial.address(),
+            scheme: dial.scheme(),
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             forced: encoder.forced_topic(),
             allow_eviction: options.allow_eviction,

@@ -11,7 +11,7 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
-    dial::{Dial, Dialing, Direct, shown, unopened},
+    dial::{Dial, Dialing, shown, unopened},
     error::{ConnectionError, Refusal, of_attempt, server_reason},
     protocol::{Node, slot_and_nodes},
     server::invalid,
@@ -91,9 +91,8 @@ impl Dial for ClusterDial {
         nodes.into_iter().map(|node| self.way(node, patience)).collect()
     }
 
-    fn again(&mut self) -> Option<Dialing> {
-        let (address, transport) = (self.seeds[0].clone(), self.asking.transport.clone());
-        Direct { address, transport }.again()
+    fn scheme(&self) -> &'static str {
+        self.asking.transport.scheme()
     }
 
     fn address(&self) -> String {
@@ -107,7 +106,7 @@ async fn masters(
     namespace: &str,
     asking: &Asking,
 ) -> Result<Vec<ConnectionAddr>, ConnectionError> {
-    let address = || shown(node);
+    let (address, scheme) = (|| shown(node), asking.transport.scheme());
     // The name alone has the slot that it has as a hash tag.
     let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
     let replies = asking.ask(node, questions).await?;
@@ -116,7 +115,7 @@ async fn masters(
         if let Value::ServerError(error) = reply {
             let permanent = Refusal::of(error.code()) == Refusal::Permanent;
             return Err(match error.details() {
-                Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address() },
+                Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
                 _ => ConnectionError::Refused {
                     address: address(),
                     command: "CLUSTER",

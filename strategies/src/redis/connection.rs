@@ -15,7 +15,7 @@ use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
 use super::{
-    dial::{Dial, Dialing, speaks_tls, unopened},
+    dial::{Dial, Dialing, tls_at, unopened},
     error::ConnectionError,
     handshake::{Found, Handshake},
     options::RedisOptions,
@@ -266,7 +266,7 @@ fn connecting(
     handshake: Handshake,
     until: Instant,
 ) -> State {
-    let (ways, again, login) = (dial.dial(), dial.again(), settings.login.clone());
+    let (ways, login) = (dial.dial(), settings.login.clone());
     let attempt = Box::pin(async move {
         let mut failed = None;
         for way in ways {
@@ -275,15 +275,7 @@ fn connecting(
                 Err(error) => failed = Some(error.or_worse(failed)),
             }
         }
-        let error = failed.expect("a server has a way to it");
-        if let ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. } = error
-            && let Some(again) = again
-            && let Ok(stream) = again.await
-            && speaks_tls(stream).await
-        {
-            return Err(ConnectionError::Tls { address: handshake.address });
-        }
-        Err(error)
+        Err(failed.expect("a server has a way to it"))
     });
     State::Connecting { attempt, until, outcome: None }
 }
@@ -294,8 +286,14 @@ async fn open(
     handshake: &Handshake,
 ) -> Result<Opened, ConnectionError> {
     let stream = way.await.map_err(|error| unopened(handshake.address.clone(), error))?;
-    let (pipeline, found) = Pipeline::open(login, handshake, stream).await?;
-    Ok((Box::new(pipeline), found))
+    let peer = stream.plain_peer();
+    match Pipeline::open(login, handshake, stream).await {
+        Ok((pipeline, found)) => Ok((Box::new(pipeline), found)),
+        Err(error @ (ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. })) => {
+            Err(tls_at(peer).await.unwrap_or(error))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl State {

@@ -1,9 +1,9 @@
 //! How a byte stream to the server is opened: over TCP or a Unix socket, with or without TLS.
 
-use std::{future::Future, io, pin::Pin, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::Pin, time::Duration};
 
 #[cfg(feature = "tls")]
-use gaggle_channels::tls::TlsClient;
+use gaggle_channels::tls::{TlsClient, TlsStream};
 use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -19,10 +19,32 @@ const TCP_PART: u32 = 5;
 #[cfg(feature = "tls")]
 const TLS_PART: u32 = 3;
 
-/// A stream of bytes to and from a server.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// How a URL begins without TLS and with it.
+const PLAIN: &str = "redis";
+const SECURE: &str = "rediss";
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+/// A stream of bytes to and from a server.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The address of the server if nothing lies between TCP and the protocol.
+    fn plain_peer(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+impl Stream for TcpStream {
+    fn plain_peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
+    }
+}
+
+#[cfg(unix)]
+impl Stream for tokio::net::UnixStream {}
+
+#[cfg(feature = "tls")]
+impl Stream for TlsStream<TcpStream> {}
+
+#[cfg(any(test, feature = "testing"))]
+impl Stream for tokio::io::DuplexStream {}
 
 /// An attempt to open a stream; dropping it leaves nothing open.
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
@@ -33,9 +55,9 @@ pub(crate) trait Dial: Send + 'static {
     /// may be a [`ConnectionError`].
     fn dial(&mut self) -> Vec<Dialing>;
 
-    /// Opens one more stream to a server that ended a plain one before it replied.
-    fn again(&mut self) -> Option<Dialing> {
-        None
+    /// How URLs to such a server begin.
+    fn scheme(&self) -> &'static str {
+        PLAIN
     }
 
     /// The server's name in errors; never a password.
@@ -60,6 +82,10 @@ pub(super) struct TlsWay {
 }
 
 impl Transport {
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_plain() { PLAIN } else { SECURE }
+    }
+
     pub(super) fn is_plain(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_none();
@@ -128,21 +154,14 @@ pub(super) struct Direct {
     pub(super) transport: Transport,
 }
 
-impl Direct {
-    fn open(&self) -> Dialing {
-        let (address, transport) = (self.address.clone(), self.transport.clone());
-        Box::pin(async move { transport.open(&address).await })
-    }
-}
-
 impl Dial for Direct {
     fn dial(&mut self) -> Vec<Dialing> {
-        vec![self.open()]
+        let (address, transport) = (self.address.clone(), self.transport.clone());
+        vec![Box::pin(async move { transport.open(&address).await })]
     }
 
-    fn again(&mut self) -> Option<Dialing> {
-        let is_tcp = matches!(self.address, ConnectionAddr::Tcp(..));
-        (is_tcp && self.transport.is_plain()).then(|| self.open())
+    fn scheme(&self) -> &'static str {
+        self.transport.scheme()
     }
 
     fn address(&self) -> String {
@@ -166,17 +185,24 @@ pub(super) fn unopened(address: String, error: io::Error) -> ConnectionError {
     }
 }
 
-/// Begins a TLS handshake by a malformed message, which every TLS server rejects by an alert and no
-/// Redis by anything.
-pub(super) async fn speaks_tls(mut stream: Box<dyn Stream>) -> bool {
+/// The cause where a plain stream ended before a reply, if that is because the server speaks TLS.
+///
+/// A TLS server rejects this malformed message by an alert, and no Redis replies to it.
+pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> {
     const HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
     const ALERT: u8 = 21;
-    let mut reply = [0; 2];
-    stream.write_all(&HELLO).await.is_ok()
-        // A Redis ends the connection at its end.
-        && stream.shutdown().await.is_ok()
-        && stream.read_exact(&mut reply).await.is_ok()
-        && reply == [ALERT, 3]
+    let address = peer?;
+    let stream = TcpStream::connect(address).await.ok()?;
+    let is_tls = first_reply(stream, &HELLO).await? == ALERT;
+    is_tls.then(|| ConnectionError::Tls { address: address.to_string() })
+}
+
+/// The first byte of a server's reply to these.
+async fn first_reply(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
+    stream.write_all(bytes).await.ok()?;
+    // A Redis ends the connection at its end.
+    stream.shutdown().await.ok()?;
+    stream.read_u8().await.ok()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) enum ConnectionError {
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
     #[error("the server at {address} is no Redis: its reply does not parse")]
     NotRedis { address: String },
-    #[error("Redis at {address} requires a password: redis://:PASSWORD@host")]
+    #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
     WrongPassword { address: String },
@@ -29,28 +29,29 @@ pub(crate) enum ConnectionError {
          accept lost locks by allow_eviction=true"
     )]
     Evicts { address: String, policy: String },
-    #[error("Redis at {address} is a node of a Cluster: write redis+cluster://{address}")]
-    Cluster { address: String },
-    #[error("Redis at {address} is no node of a Cluster: write redis://{address}")]
-    NoCluster { address: String },
+    #[error("Redis at {address} is a node of a Cluster: write {scheme}+cluster://{address}")]
+    Cluster { address: String, scheme: &'static str },
+    #[error("Redis at {address} is no node of a Cluster: write {scheme}://{address}")]
+    NoCluster { address: String, scheme: &'static str },
     #[error(
         "the Redis Cluster of {address} does not serve: {reason}; redis-cli --cluster check \
          finds the cause"
     )]
     ClusterDown { address: String, reason: String },
     #[error(
-        "the server at {address} is a Sentinel, which holds no keys: write redis+sentinel://{address}/MASTER"
+        "the server at {address} is a Sentinel, which holds no keys: write \
+         {scheme}+sentinel://{address}/MASTER"
     )]
-    Sentinel { address: String },
+    Sentinel { address: String, scheme: &'static str },
     #[error("the server at {address} speaks TLS: write rediss in place of redis")]
     Tls { address: String },
     #[cfg(feature = "tls")]
-    #[error("the server at {address} does not speak TLS: write redis: in place of rediss:")]
+    #[error("the server at {address} does not speak TLS: write redis in place of rediss")]
     NoTls { address: String },
     #[cfg(feature = "tls")]
     #[error(
-        "no TLS handshake with {address} in time; if it does not speak TLS, write redis: in place \
-         of rediss:"
+        "no TLS handshake with {address} in time; if it does not speak TLS, write redis in place \
+         of rediss"
     )]
     TlsSilent { address: String },
     #[cfg(feature = "tls")]
@@ -65,8 +66,8 @@ pub(crate) enum ConnectionError {
          sentinel_password log in there"
     )]
     SentinelRefused { address: String, reason: String },
-    #[error("the server at {address} is no Sentinel: write redis://{address}")]
-    NotSentinel { address: String },
+    #[error("the server at {address} is no Sentinel: write {scheme}://{address}")]
+    NotSentinel { address: String, scheme: &'static str },
     #[error("the Sentinel at {address} knows no master {name:?}: see its sentinel.conf")]
     UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]

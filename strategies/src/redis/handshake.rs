@@ -15,6 +15,8 @@ const VERSION_MIN: u32 = 7;
 #[derive(Clone, Debug)]
 pub(super) struct Handshake {
     pub(super) address: String,
+    /// How URLs to such a server begin.
+    pub(super) scheme: &'static str,
     /// Where grants are published; `None` if no call of this handle queues.
     pub(super) topic: Option<String>,
     /// Where force-unlocks are published, read together with `topic`.
@@ -124,12 +126,12 @@ impl Handshake {
     }
 
     fn check_mode(&self, info: &str) -> Result<(), ConnectionError> {
-        let address = || self.address.clone();
+        let (address, scheme) = (self.address.clone(), self.scheme);
         match field(info, "redis_mode") {
             Some("cluster") if self.key.is_none() => {
-                Err(ConnectionError::Cluster { address: address() })
+                Err(ConnectionError::Cluster { address, scheme })
             }
-            Some("sentinel") => Err(ConnectionError::Sentinel { address: address() }),
+            Some("sentinel") => Err(ConnectionError::Sentinel { address, scheme }),
             _ => Ok(()),
         }
     }
@@ -171,6 +173,7 @@ mod tests {
     fn old_or_evicting_server_is_refused() {
         let handshake = Handshake {
             address: "here".into(),
+            scheme: "redis",
             topic: None,
             forced: String::new(),
             allow_eviction: false,

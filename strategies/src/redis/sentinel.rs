@@ -59,6 +59,10 @@ impl Dial for SentinelDial {
         (first..first + count).map(|at| self.way(at % count, patience)).collect()
     }
 
+    fn scheme(&self) -> &'static str {
+        self.asking.transport.scheme()
+    }
+
     fn address(&self) -> String {
         format!("{} of the Sentinels {}", self.sentinels.master, self.sentinels.addresses.join(","))
     }
@@ -84,7 +88,8 @@ async fn named(
         Ok([Value::ServerError(error)])
             if error.details().is_some_and(|text| text.starts_with("unknown command")) =>
         {
-            Err(ConnectionError::NotSentinel { address: shown() })
+            let scheme = asking.transport.scheme();
+            Err(ConnectionError::NotSentinel { address: shown(), scheme })
         }
         Ok([Value::ServerError(error)]) => Err(ConnectionError::SentinelRefused {
             address: shown(),

@@ -164,6 +164,8 @@ struct SimStream {
     connection: ConnectionId,
 }
 
+impl Stream for SimStream {}
+
 impl Drop for SimStream {
     fn drop(&mut self) {
         let mut streams = self.link.streams();
