@@ -94,6 +94,9 @@ async fn a_wrong_sentinel_is_passed_over() {
     assert!(error.contains("is a replica"), "{error}");
     let error = fails(options(&[&decoy])).await;
     assert_eq!(error, format!("the server at {decoy} is no Sentinel: write redis://{decoy}"));
+    let nodes = RedisOptions::new(format!("redis://{down}")).cluster([right.clone()]);
+    let error = fails(nodes).await;
+    assert!(error.ends_with(&format!("keys: write redis+sentinel://{right}/MASTER")), "{error}");
     let error = fails(options(&[&down])).await;
     assert_eq!(error, format!("cannot reach the Sentinel at {down}: connection refused"));
     let error = fails(options(&[&right]).sentinels("other", [right.clone()])).await;

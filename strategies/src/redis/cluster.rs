@@ -12,7 +12,7 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 use super::{
     ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
-    error::{ConnectionError, Refusal, of_attempt, server_reason},
+    error::{ConnectionError, Refusal, is_unknown_command, of_attempt, server_reason},
     protocol::{Node, slot_and_nodes},
     server::invalid,
 };
@@ -116,6 +116,9 @@ async fn masters(
             let permanent = Refusal::of(error.code()) == Refusal::Permanent;
             return Err(match error.details() {
                 Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
+                _ if is_unknown_command(error) => {
+                    ConnectionError::Sentinel { address: address(), scheme }
+                }
                 _ => ConnectionError::Refused {
                     address: address(),
                     command: "CLUSTER",

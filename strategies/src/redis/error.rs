@@ -216,6 +216,11 @@ pub(super) fn io_reason(error: &io::Error) -> String {
     }
 }
 
+/// Whether it is of another kind than one that knows the command.
+pub(super) fn is_unknown_command(error: &ServerError) -> bool {
+    error.details().is_some_and(|text| text.starts_with("unknown command"))
+}
+
 pub(super) fn server_reason(error: &ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {}", error.code(), Printable(details)),

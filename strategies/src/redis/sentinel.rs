@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 use super::{
     ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
-    error::{ConnectionError, reason, server_reason},
+    error::{ConnectionError, is_unknown_command, reason, server_reason},
     protocol::master,
 };
 use crate::in_prose;
@@ -85,9 +85,7 @@ async fn named(
         error => error,
     })?;
     match reply {
-        Ok([Value::ServerError(error)])
-            if error.details().is_some_and(|text| text.starts_with("unknown command")) =>
-        {
+        Ok([Value::ServerError(error)]) if is_unknown_command(&error) => {
             let scheme = asking.transport.scheme();
             Err(ConnectionError::NotSentinel { address: shown(), scheme })
         }
