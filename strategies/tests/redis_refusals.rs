@@ -104,6 +104,7 @@ async fn cluster_and_replica_are_named() {
     let master = Server::start().await;
     let cause = refused_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]).await;
     assert!(cause.starts_with("Redis at 127.0.0.1:PORT is a replica"), "{cause}");
+    assert!(cause.ends_with(&format!("its master is 127.0.0.1:{}", master.port())), "{cause}");
 }
 
 #[cfg(feature = "tls")]

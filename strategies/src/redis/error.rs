@@ -57,8 +57,8 @@ pub(crate) enum ConnectionError {
     #[cfg(feature = "tls")]
     #[error("TLS to Redis at {address} failed: {reason}; tls_ca, tls_cert and tls_name decide")]
     TlsRefused { address: String, reason: String },
-    #[error("Redis at {address} is a replica, which grants nothing: give the URL of its master")]
-    Replica { address: String },
+    #[error("Redis at {address} is a replica, which grants nothing: its master is {master}")]
+    Replica { address: String, master: String },
     #[error("cannot reach the Sentinel at {address}: {reason}")]
     NoSentinel { address: String, reason: String },
     #[error(

@@ -7,6 +7,7 @@ use super::{
     error::{ConnectionError, Refusal, reason, server_reason},
     protocol, script,
 };
+use crate::printable::Printable;
 
 /// The oldest server whose `PEXPIRE` knows `GT`.
 const VERSION_MIN: u32 = 7;
@@ -137,10 +138,12 @@ impl Handshake {
     }
 
     fn check_role(&self, info: &str) -> Result<(), ConnectionError> {
-        match field(info, "role") {
-            Some("slave") => Err(ConnectionError::Replica { address: self.address.clone() }),
-            _ => Ok(()),
+        if field(info, "role") != Some("slave") {
+            return Ok(());
         }
+        let part = |name| Printable(field(info, name).unwrap_or("unknown"));
+        let master = format!("{}:{}", part("master_host"), part("master_port"));
+        Err(ConnectionError::Replica { address: self.address.clone(), master })
     }
 
     fn check_policy(&self, info: &str) -> Result<(), ConnectionError> {
@@ -201,6 +204,8 @@ mod tests {
         let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
         clustered.check_mode("redis_mode:cluster\r\n").unwrap();
         handshake.check_role("role:master\r\n").unwrap();
-        handshake.check_role("role:slave\r\n").unwrap_err();
+        let replica = "role:slave\r\nmaster_host:h\u{1b}\r\nmaster_port:7\r\n";
+        let refused = handshake.check_role(replica).unwrap_err().to_string();
+        assert!(refused.ends_with("its master is h\\u{1b}:7"), "{refused}");
     }
 }
