@@ -18,6 +18,9 @@ use super::error::{ConnectionError, io_reason};
 const TCP_PART: u32 = 5;
 #[cfg(feature = "tls")]
 const TLS_PART: u32 = 3;
+/// Then, whether the server replies without TLS.
+#[cfg(feature = "tls")]
+const PLAIN_PART: u32 = 10;
 
 /// How a URL begins without TLS and with it.
 const PLAIN: &str = "redis";
@@ -115,8 +118,12 @@ impl Transport {
                         Ok(Err(error)) => Err(tls_failed(address, &error)),
                         // A Redis may wait for the end of what it takes for a command.
                         Err(_) => {
+                            let plain = timeout(self.limit / PLAIN_PART, is_plain(host, *port));
                             let address = shown(address);
-                            Err(io::Error::other(ConnectionError::TlsSilent { address }))
+                            Err(io::Error::other(match plain.await {
+                                Ok(true) => ConnectionError::NoTls { address },
+                                _ => ConnectionError::TlsSilent { address },
+                            }))
                         }
                     };
                 }
@@ -195,6 +202,13 @@ pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> 
     let stream = TcpStream::connect(address).await.ok()?;
     let is_tls = first_reply(stream, &HELLO).await? == ALERT;
     is_tls.then(|| ConnectionError::Tls { address: address.to_string() })
+}
+
+/// Whether a server replies to a command without TLS, if by an error.
+#[cfg(feature = "tls")]
+async fn is_plain(host: &str, port: u16) -> bool {
+    let Ok(stream) = TcpStream::connect((host, port)).await else { return false };
+    matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
 }
 
 /// The first byte of a server's reply to these.
