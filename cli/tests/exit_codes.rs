@@ -1,14 +1,16 @@
-//! Goal: the exit code is 0 without a violation, 1 if a lock broke a promise, and 2 if the output
-//! cannot be written. Method: the built binary with each command and each form of output, into a
-//! pipe, a closed pipe and `/dev/full`; locks that fail because a counter is set back, or by a
-//! planted bug.
+//! Goal: the exit code is 0 without a violation, 1 if a lock broke a promise or is not there, and 2
+//! if the output cannot be written. Method: the built binary with each command and each form of
+//! output, into a pipe, a closed pipe and `/dev/full`; locks that fail because a counter is set
+//! back, or by a planted bug.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::{
     fs::File,
     process::{Child, Command, Output, Stdio},
+    time::Duration,
 };
 
+use gaggle::LockOptions;
 use gaggle_channels::testing::RedisServer;
 
 /// The standard output.
@@ -20,6 +22,9 @@ enum Out {
     /// A device without space.
     Full,
 }
+
+/// The forms of output, and the exit code of a command that ends with 1.
+const OUTS_OF_1: [(Out, i32); 3] = [(Out::Pipe, 1), (Out::Closed, 1), (Out::Full, 2)];
 
 fn start(arguments: &[&str], out: Out) -> Child {
     start_with(None, arguments, out)
@@ -73,23 +78,23 @@ fn increment_that_loses_updates_ends_with_1() {
     let small = ["increment", "--strategy", "local", "--increments", "40", "--work", "5ms"];
     let mut runs = Vec::new();
     let table: &[&str] = &[];
-    for form in [table, &["--json"]] {
-        for out in [Out::Pipe, Out::Closed] {
+    for form in [table, &["--details"], &["--json"]] {
+        for (out, code) in OUTS_OF_1 {
             let arguments = [&small[..], form, &["--redis", &url]].concat();
-            runs.push((format!("{arguments:?} into {out:?}"), start(&arguments, out)));
+            runs.push((format!("{arguments:?} into {out:?}"), code, start(&arguments, out)));
         }
     }
     // Sets the counters back, which loses updates as a lock without mutual exclusion does.
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    while runs.iter_mut().any(|(_, run)| run.try_wait().unwrap().is_none()) {
+    while runs.iter_mut().any(|(.., run)| run.try_wait().unwrap().is_none()) {
         let keys: Vec<String> =
             redis::cmd("KEYS").arg("gaggle/increment/*").query(&mut connection).unwrap();
         for key in keys {
             redis::cmd("SET").arg(key).arg(0).arg("XX").exec(&mut connection).unwrap();
         }
     }
-    for (what, run) in runs {
-        assert_code(run, 1, &what);
+    for (what, code, run) in runs {
+        assert_code(run, code, &what);
     }
 }
 
@@ -102,6 +107,54 @@ fn bench_of_a_sound_lock_ends_with_0() {
 #[test]
 fn help_and_version_end_with_0() {
     ends_with(0, &[], &[&["--version"], &["--help"], &["bench", "-h"], &["increment", "--help"]]);
+}
+
+#[test]
+fn printed_pages_end_with_0() {
+    ends_with(0, &["man"], &[&[], &["unlock"]]);
+    ends_with(0, &["completions"], &[&["bash"], &["zsh"], &["fish"]]);
+    #[cfg(feature = "tls")]
+    ends_with(0, &["secret"], &[&[]]);
+}
+
+#[test]
+fn key_without_a_holder_ends_with_1() {
+    let redis = RedisServer::start();
+    let url = ["--url", &redis.url()];
+    // As JSON, an empty list is no line.
+    ends_with(0, &["list"], &[&url]);
+    for command in [&["inspect", "k"][..], &["unlock", "--force", "k"]] {
+        ends_with(1, command, &[&url, &[&url[..], &["--json"]].concat()]);
+    }
+}
+
+#[test]
+fn key_with_a_holder_ends_with_0() {
+    let redis = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locker = runtime.block_on(gaggle::open(&redis.url())).unwrap();
+    let hold = |key: &str| {
+        let options = LockOptions::default().duration(Duration::from_secs(120));
+        runtime.block_on(async { locker.lock_with(key, options).await.unwrap() })
+    };
+    let url = ["--url", &redis.url()];
+    let held = hold("k");
+    for command in [&["list"][..], &["inspect", "k"]] {
+        ends_with(0, command, &[&url, &[&url[..], &["--json"]].concat()]);
+    }
+    ends_with(1, &["unlock", "--force", "--token", "0", "k"], &[&url]);
+    runtime.block_on(held.unlock()).unwrap();
+    // Each ends a hold of its own, also where it cannot say so.
+    let text: &[&str] = &[];
+    for form in [text, &["--json"]] {
+        for (out, code) in [(Out::Pipe, 0), (Out::Closed, 0), (Out::Full, 2)] {
+            let key = format!("{form:?} {out:?}");
+            let held = hold(&key);
+            let arguments = [&["unlock", "--force", &key][..], &url, form].concat();
+            assert_code(start(&arguments, out), code, &format!("{arguments:?} into {out:?}"));
+            assert!(runtime.block_on(held.unlock()).is_err(), "{arguments:?}: still held");
+        }
+    }
 }
 
 #[test]
@@ -122,9 +175,9 @@ fn falling_tokens_end_bench_with_1() {
     let small = ["bench", "--strategy", "local", "--workload", "uncontended"];
     let small = [&small[..], &["--duration", "200ms"]].concat();
     let table: &[&str] = &[];
-    for form in [table, &["--json", "-"]] {
+    for form in [table, &["--details"], &["--json", "-"]] {
         let arguments = [&small[..], form].concat();
-        for (out, code) in [(Out::Pipe, 1), (Out::Closed, 1), (Out::Full, 2)] {
+        for (out, code) in OUTS_OF_1 {
             let what = format!("{arguments:?} into {out:?}");
             assert_code(start_with(Some("token-reset"), &arguments, out), code, &what);
         }
@@ -139,7 +192,7 @@ fn simulated_violation_ends_with_1() {
     let text: &[&str] = &[];
     for form in [text, &["--json"]] {
         let arguments = [&batch[..], form].concat();
-        for (out, code) in [(Out::Pipe, 1), (Out::Closed, 1), (Out::Full, 2)] {
+        for (out, code) in OUTS_OF_1 {
             let what = format!("{arguments:?} into {out:?}");
             assert_code(start_with(Some("reply-before-commit"), &arguments, out), code, &what);
         }
