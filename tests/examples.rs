@@ -44,6 +44,7 @@ fn documented_acl(password: &str) -> Vec<String> {
     let page = fs::read_to_string(page).unwrap();
     let (_, line) = page.split_once("```text\nACL SETUSER").unwrap();
     let (line, _) = line.split_once("```").unwrap();
+    assert_eq!(line.trim().lines().count(), 1, "redis-cli takes one line");
     line.replace("PASSWORD", password).split_whitespace().map(str::to_owned).collect()
 }
 
