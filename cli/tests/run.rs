@@ -265,7 +265,8 @@ fn password_needs_a_private_file() {
     assert!(code == Some(122) && err.contains("set GAGGLE_URL, or give --url-file"), "{err}");
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-url");
     fs::write(&path, format!("{with_password}\n")).unwrap();
-    for (mode, code, part) in [(0o644, 125, "chmod 600"), (0o600, 122, "not locked at 127.0.0.1:1")]
+    for (mode, code, part) in
+        [(0o644, 125, "chmod 600"), (0o600, 122, "cannot reach Redis at 127.0.0.1:1")]
     {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let arguments = ["--try", "--url-file", path.to_str().unwrap(), "k", "--", "true"];

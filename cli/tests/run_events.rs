@@ -145,7 +145,10 @@ fn failures_are_events() {
                 (&last["kind"], &last["server"]),
                 (&"unreachable".into(), &"127.0.0.1:1".into())
             );
-            assert!(last["text"].as_str().unwrap().contains("not locked at 127.0.0.1:1"), "{err}");
+            assert!(
+                last["text"].as_str().unwrap().contains("cannot reach Redis at 127.0.0.1:1"),
+                "{err}"
+            );
         }
     }
 }

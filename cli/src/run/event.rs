@@ -137,8 +137,12 @@ impl Event {
             Self::Held { reason, .. } | Self::TimedOut { reason, .. } => {
                 format!("{reason}; not run")
             }
-            Self::Unavailable { server, reason, .. } => {
+            // Most reasons have the address.
+            Self::Unavailable { server, reason, .. } if !reason.contains(server) => {
                 format!("{key:?} was not locked at {server}: {reason}; not run")
+            }
+            Self::Unavailable { reason, .. } => {
+                format!("{key:?} was not locked: {reason}; not run")
             }
             Self::NotExecuted { program, reason } => {
                 format!("{program} cannot be executed: {reason}")
