@@ -18,7 +18,10 @@ pub(crate) enum ConnectionError {
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
     #[error("the server at {address} is no Redis: its reply does not parse")]
     NotRedis { address: String },
-    #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
+    #[error(
+        "Redis at {address} requires a password: write :PASSWORD@ before the host, as in \
+         redis://:PASSWORD@host"
+    )]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
     WrongPassword { address: String },
@@ -26,7 +29,7 @@ pub(crate) enum ConnectionError {
     TooOld { address: String, found: String, oldest: u32 },
     #[error(
         "Redis at {address} may evict locks: set its maxmemory-policy, {policy}, to noeviction, or \
-         accept lost locks by allow_eviction=true"
+         accept lost locks by allow_eviction=true in the URL"
     )]
     Evicts { address: String, policy: String },
     #[error("Redis at {address} is a node of a Cluster: write {scheme}+cluster://{address}")]
