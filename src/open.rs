@@ -90,7 +90,7 @@ use crate::Locker;
 /// With `outside_max`, which is the same at each member, a new group grants nothing for that long.
 /// Durations are whole `ms` or `s`. The Redis of a channel is reached in plain text.
 ///
-/// A member forms or joins its cluster in the background; locks wait for it within their
+/// A member forms or joins its group in the background; locks wait for it within their
 /// `max_wait`, and [`Locker::ready`] completes when it votes.
 ///
 /// # Runtime
@@ -117,9 +117,9 @@ use crate::Locker;
 ///
 /// # Errors
 ///
-/// [`OpenError`]: why the URL is invalid, with a valid example and without any text of the URL
-/// but paths of files, because it may be a part of a password; or why the strategy did not open, as
-/// with [`Error::Unavailable`] outside a tokio runtime.
+/// [`OpenError`] says why the URL is invalid, with a valid example. It has no text of the URL but
+/// paths of files, because other text may be a part of a password. Or it says why the strategy did
+/// not open, as [`Error::Unavailable`] outside a tokio runtime.
 ///
 /// # Panics
 ///

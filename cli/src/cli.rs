@@ -83,7 +83,7 @@ enum Command {
     /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
     /// any other failure.
     Bench(bench::Args),
-    /// Run whole clusters of this very code in virtual time, under faults that a seed decides.
+    /// Run whole groups of this very code in virtual time, under faults that a seed decides.
     ///
     /// Exit code: 1 if an invariant broke in any seed, or if a search of the history was not
     /// decided. The command that replays the run is printed. 1 also if a fault or a rare event
@@ -92,7 +92,7 @@ enum Command {
     /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
     #[cfg(feature = "simulator")]
     Simulate(simulate::Args),
-    /// Make the certificates of a cluster whose members speak TLS: an authority, then its members.
+    /// Make the certificates of a group whose members speak TLS: an authority, then its members.
     ///
     /// Every file is readable by this user alone, and none is overwritten.
     Cert(cert::Args),

@@ -21,7 +21,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most entries that a page of a listing may be asked for.
 pub const PAGE_MAX: usize = 1_000;
 
-/// The most members of a cluster. More make no lock safer and every lock slower.
+/// The most members of a group. More make no lock safer and every lock slower.
 pub const MEMBERS_MAX: usize = 31;
 /// The longest name of a cluster, in bytes: it travels in every frame.
 #[cfg(feature = "raft")]

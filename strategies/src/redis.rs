@@ -102,9 +102,9 @@ use crate::{
 ///   refuses new locks ([`Error::Unavailable`]).
 /// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
 ///   forward ends leases early.
-/// - **A lost publication** costs the waiter at most the time to its next check: after the expected
-///   end of the holder's lease, a third of its own lease, a third of `waiter_ttl`, or 1 s,
-///   whichever comes first.
+/// - **A lost publication** costs the waiter at most the time to its next check. That is the
+///   earliest of these: the expected end of the holder's lease, a third of its own lease, a third
+///   of `waiter_ttl`, and 1 s.
 /// - **A silent process.** Its waiters are skipped after `waiter_ttl`, or up to a sixteenth later.
 ///   If it lives, they queue again at the tail. If all processes that wait for a key were silent
 ///   at once, Redis may have been stopped: their waiters are kept until half of `waiter_ttl` after

@@ -90,7 +90,7 @@ async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stre
     };
     // Best effort: without it frames arrive later.
     let _ = stream.set_nodelay(true);
-    let reason = match timeout(HELLO_TIMEOUT, greet(shared, peer, stream)).await {
+    let reason = match timeout(HELLO_TIMEOUT, handshake(shared, peer, stream)).await {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(reason)) => reason,
         Err(_) => "no hello in time".into(),
@@ -103,7 +103,7 @@ async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stre
 }
 
 /// The dialling side: says hello first.
-async fn greet(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Result<Stream, String> {
+async fn handshake(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Result<Stream, String> {
     let mut stream = shared.security.connect(stream, peer).await?;
     let reply = async {
         say_hello(stream.io(), &shared.name).await?;

@@ -29,7 +29,7 @@ const INVITATION_BYTES_MAX: usize = 160 + 100;
 /// Its bytes for a member besides the name: the name's length, the incarnation.
 const INVITED_BYTES_MAX: usize = 2 + 10;
 
-/// The members of a cluster.
+/// The members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Members {
     /// Exactly these names; each runs once at a time, and a restarted one replaces its old
@@ -38,9 +38,8 @@ pub(crate) enum Members {
     /// Any this many processes that find each other over the channel, as in the original. The first
     /// group that forms fixes the names: a lost member is replaced only by a process of its name.
     ///
-    /// A demonstration feature: sets of processes that do not see each other form several groups,
-    /// and with a generated name a restarted process is a stranger, so that the group loses a
-    /// member for good.
+    /// For demonstrations: sets of processes that do not see each other form several groups. With
+    /// a generated name a restarted process is a stranger, so the group loses a member for good.
     Sized(u32),
 }
 
@@ -50,7 +49,7 @@ pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> Strin
 }
 
 impl Members {
-    /// How many members the cluster has.
+    /// How many members the group has.
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -92,13 +91,13 @@ pub struct MemberOptions {
 }
 
 impl MemberOptions {
-    /// A member of the cluster of exactly these names. The channel's own name is one of them.
+    /// A member of the group of exactly these names. The channel's own name is one of them.
     #[must_use]
     pub fn named(cluster: impl Into<String>, names: impl IntoIterator<Item = NodeName>) -> Self {
         Self::new(cluster.into(), Members::Named(names.into_iter().collect()))
     }
 
-    /// A member of a cluster of any `size` processes.
+    /// A member of a group of any `size` processes.
     #[must_use]
     pub fn sized(cluster: impl Into<String>, size: u32) -> Self {
         Self::new(cluster.into(), Members::Sized(size))

@@ -126,11 +126,11 @@ local function hand_off(head)
     if not nonce then
       return false
     end
-    local wait, duration, memory, enqueued, flag, asker, owner = string.match(
+    local wait, duration, memory, enqueued, flag, requester, owner = string.match(
       call('HGET', asked, nonce) or '', '^(%S+) (%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
-    local waits = asker and (wait == '-1' or enqueued + wait * 1000 > now)
+    local waits = requester and (wait == '-1' or enqueued + wait * 1000 > now)
     if waits then
-      local alive = tonumber(call('HGET', asked, '@' .. asker)) or 0
+      local alive = tonumber(call('HGET', asked, '@' .. requester)) or 0
       if alive < now_ms then
         -- include times
         local record = call('HGET', asked, '#r')
@@ -158,12 +158,12 @@ local function hand_off(head)
         call('DEL', KEYS[6])
       end
       local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
-      if asker == process then
+      if requester == process then
         return value, '\n' .. words
       end
       -- Where this user may not publish, the waiter finds its grant by a POLL.
       local topics = string.match(ARGV[2], '^%d+ %d+ %d+ %d+ (.*)$')
-      redis.pcall('PUBLISH', topics .. asker, '1 ' .. words)
+      redis.pcall('PUBLISH', topics .. requester, '1 ' .. words)
       return value
     end
   end

@@ -21,7 +21,7 @@ fn challenge_verifies_an_incarnation() {
     let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true, |_| false);
     assert!(!late.unwrap().verified, "an old echo proves nothing");
     let other = peers.presence(now, &name(), 7, &presence(2, 1, challenge), false, |_| false);
-    assert!(!other.unwrap().verified, "a reply to a former self proves nothing");
+    assert!(!other.unwrap().verified, "a reply to an old incarnation proves nothing");
     let replied = peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
     assert!(replied.unwrap().verified);
 }
@@ -78,7 +78,7 @@ fn frames_keep_a_known_peer_fresh() {
     let fresh = |peers: &Peers, s| peers.get(&name()).unwrap().is_fresh(at(s), second);
     assert!(fresh(&peers, 11) && !fresh(&peers, 12));
     peers.record_frame(at(12), &name(), 6);
-    assert!(!fresh(&peers, 12), "a late frame of a former self");
+    assert!(!fresh(&peers, 12), "a late frame of an old incarnation");
     peers.record_frame(at(12), &name(), 7);
     assert!(fresh(&peers, 13));
     // The group admits what it has admitted: no change.

@@ -32,8 +32,8 @@ fn commands_of_a_turn_share_entries_in_order() {
 fn commit_names_its_requesters() {
     let mut trio = Trio::led_by_the_first();
     let now = trio.now;
-    for (asker, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {
-        trio.group(1).submit(asker, Command::Lock(lock(nonce)));
+    for (member, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {
+        trio.group(1).submit(member, Command::Lock(lock(nonce)));
     }
     assert!(trio.group(1).flush(now));
     let appended = trio.group(1).drain(now).unwrap();
