@@ -210,14 +210,14 @@ impl Client {
             }
         }
         // A client transfers no lock that it knows to be lost; it may read that late.
-        let hands_on = self.random.chance(self.work.hand_on);
-        let hands_on = hands_on && !lost && !own.is_lost();
-        if hands_on || self.random.chance(self.work.abandon) {
+        let transfers = self.random.chance(self.work.transfer_lock);
+        let transfers = transfers && !lost && !own.is_lost();
+        if transfers || self.random.chance(self.work.abandon) {
             // Leaves without an unlock: the lease frees the key, unless another client adopts the
             // lock.
             self.note(Observation::LetsGo { client: self.id, nonce });
             self.called(op, lock.key(), Call::Unlock);
-            if hands_on {
+            if transfers {
                 self.handed.put(op, &lock);
                 return self.completed(Completion::Unknown);
             }

@@ -138,8 +138,9 @@ pub(super) struct WorkPlan {
     pub(super) abandon: u64,
     pub(super) release: u64,
     pub(super) overstay: u64,
-    /// How often a lock is handed to another client, wherever that runs.
-    pub(super) hand_on: u64,
+    /// How often a lock is transferred to another client, wherever that runs.
+    #[serde(rename = "hand_on")]
+    pub(super) transfer_lock: u64,
     /// How often a caller does not look at its reply for a while, and for how long at most.
     pub(super) late: u64,
     pub(super) late_max: u64,
@@ -183,7 +184,7 @@ impl Plan {
             abandon: random.between(0, 120_000),
             release: random.between(0, 400_000),
             overstay: random.between(0, 200_000),
-            hand_on: random.between(0, 300_000),
+            transfer_lock: random.between(0, 300_000),
             late: random.between(0, 200_000),
             late_max: random.between(0, 2 * lease_high) * MS,
         };
