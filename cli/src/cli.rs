@@ -168,7 +168,7 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
 }
 
 fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
-    // Its key is optional for the parser, which takes one that begins with `-` for the command.
+    // Its key is optional for the parser, which takes a key that begins with `-` for the command.
     let require_key = |it: clap::Arg| if it.get_id() == "key" { it.required(true) } else { it };
     let mut all = command().mut_subcommand("run", |run| run.mut_args(require_key));
     all.build();

@@ -37,7 +37,7 @@ pub(crate) struct ListArgs {
     prefix: String,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many keys, of those that the filters leave.
+    /// At most this many keys, after the filters.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     limit: usize,
     /// Print JSON, one object a line.

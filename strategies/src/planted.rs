@@ -2,7 +2,7 @@
 //!
 //! Only test runs enable the feature `planted-bugs`; without it `planted!` is `false`.
 //! The environment variable `GAGGLE_BUG` names the bug of the process, and `GAGGLE_SCRIPTS` a
-//! folder whose scripts for Redis take the place of those that ship.
+//! folder whose scripts for Redis replace the shipped ones.
 
 macro_rules! bugs {
     ($($(#[doc = $what:literal])+ $bug:ident = $name:literal,)+) => {

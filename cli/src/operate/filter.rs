@@ -6,7 +6,7 @@ use gaggle::Inspection;
 
 use crate::run::any_span;
 
-/// Which holders are listed: those that meet every filter.
+/// Which holders are listed: a holder is shown if every filter matches.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
     /// Only keys with a holder: none whose stored value is no lock.

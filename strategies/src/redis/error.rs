@@ -219,7 +219,7 @@ pub(super) fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// Whether it is of another kind than one that knows the command.
+/// Whether the server is of a kind that does not know the command.
 pub(super) fn is_unknown_command(error: &ServerError) -> bool {
     error.details().is_some_and(|text| text.starts_with("unknown command"))
 }
