@@ -24,7 +24,7 @@ const RARE_SHARE: usize = 50;
 
 /// Where durations are shown, but for the function that shows them and a test of options; and what
 /// stands in a line with one as options take it.
-const SHOWN: [&str; 4] = ["src/", "channels/src/", "strategies/src/", "cli/src/"];
+const SHOWN: [&str; 5] = ["src/", "channels/src/", "strategies/src/", "workloads/src/", "cli/src/"];
 const NOT_SHOWN: [&str; 2] = ["strategies/src/prose.rs", "src/open/effects.rs"];
 const TAKEN: [&str; 3] = ["default_value", "such as", "with its unit"];
 /// Names of durations; `in_prose` shows them.

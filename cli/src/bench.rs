@@ -1,4 +1,4 @@
-//! `gaggle bench`: runs the workloads of [`gaggle_cli::workloads`] on the selected locks.
+//! `gaggle bench`: runs the workloads of [`gaggle_workloads`] on the selected locks.
 
 mod args;
 mod child;
@@ -13,7 +13,7 @@ mod workload_name;
 
 use std::process::ExitCode;
 
-use gaggle_cli::workloads::{Figures, NoLock};
+use gaggle_workloads::{Figures, NoLock};
 
 pub(crate) use self::args::Args;
 use self::{
@@ -96,7 +96,7 @@ async fn measure(
     for round in 0..args.rounds() {
         if let Some(workload) = &plan.baseline {
             let run = async {
-                let run = gaggle_cli::workloads::run(&[NoLock.into()], workload, "").await;
+                let run = gaggle_workloads::run(&[NoLock.into()], workload, "").await;
                 run.map_err(|error| Failure::of(&*error))
             };
             let figures = progress.during("sequential", workload.expected(), run).await?;
@@ -160,7 +160,7 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser as _;
-    use gaggle_cli::workloads::{Broken, Spread};
+    use gaggle_workloads::{Broken, Spread};
 
     use super::*;
 

@@ -20,7 +20,7 @@ use crate::{bench, cert, failure::Failure, increment, operate, output, run};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
-#[command(name = "gaggle", version = gaggle_cli::VERSION)]
+#[command(name = "gaggle", version = crate::VERSION)]
 #[command(propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
@@ -177,7 +177,7 @@ fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     let of = of.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?;
     let mut page = Vec::new();
     // The footer, in place of the name of the command and its version.
-    let source = format!("gaggle {}", gaggle_cli::VERSION);
+    let source = format!("gaggle {}", crate::VERSION);
     let rendered = clap_mangen::Man::new(of).source(source).render(&mut page);
     output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
     Ok(ExitCode::SUCCESS)

@@ -20,6 +20,9 @@ use std::{
     process::ExitCode,
 };
 
+/// The version of this package, with its commit where that is known.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("GAGGLE_COMMIT"));
+
 fn main() -> ExitCode {
     cli::run().unwrap_or_else(|failure| {
         // One that is closed or full keeps the exit code.

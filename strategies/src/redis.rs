@@ -40,10 +40,12 @@ mod server;
 mod waiters;
 mod way;
 
+use std::sync::Arc;
+
 use self::backend::Backend;
 pub use self::options::{Queue, RedisOptions};
 use crate::{
-    Error, Owner,
+    Clock, Error, Owner,
     client::{
         delegate::delegate_keyed_mutex,
         handle::{Client, check_runtime},
@@ -172,9 +174,14 @@ impl Redis {
         let clock = options.clock.clone();
         let mut backend = Backend::new(options, None, rand::random(), clock.now())?;
         backend.connect(&*clock).await.map_err(|error| error.cause().to_error())?;
+        Ok(Self::start(backend, clock))
+    }
+
+    /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
+    fn start(backend: Backend, clock: Arc<dyn Clock>) -> Self {
         let (client, driver) = Client::new(backend, clock, Owner::this_process(None), None);
         client.run(driver);
-        Ok(Self { client })
+        Self { client }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use gaggle_cli::workloads::{Contender, Span, Workload, now, record, replay};
+use gaggle_workloads::{Contender, Span, Workload, now, record, replay};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_cli::workloads::Latency;
+use gaggle_workloads::Latency;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -11,7 +11,7 @@ use gaggle::{
     channels::{Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions},
     strategies::{Gaggle, MemberOptions, Raft},
 };
-use gaggle_cli::workloads::Bare;
+use gaggle_workloads::Bare;
 
 /// Over what members speak.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gaggle_channels::testing::RedisServer;
-use gaggle_cli::workloads::{Contender, Workload, run};
+use gaggle_workloads::{Contender, Workload, run};
 use redis::aio::MultiplexedConnection;
 
 use crate::{

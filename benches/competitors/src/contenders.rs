@@ -11,8 +11,8 @@ use std::{
 
 use dashmap::DashMap;
 use etcd_client::{Client, ConnectOptions, LockOptions};
-pub(crate) use gaggle_cli::workloads::Failed;
-use gaggle_cli::workloads::{Contender, Figures};
+pub(crate) use gaggle_workloads::Failed;
+use gaggle_workloads::{Contender, Figures};
 use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_postgres::{NoTls, Statement};

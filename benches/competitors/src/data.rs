@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaggle_cli::workloads::Figures;
+use gaggle_workloads::Figures;
 use serde::{Deserialize, Serialize};
 
 use crate::{machine, settings::Settings};

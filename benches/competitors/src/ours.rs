@@ -1,6 +1,6 @@
 //! Members in separate processes, by the command line that users have: with guards.
 
-use gaggle_cli::workloads::Figures;
+use gaggle_workloads::Figures;
 use serde_json::Value;
 use tokio::process::Command;
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use gaggle_cli::workloads::{Bar, BarChart, Figures, Series};
+use gaggle_workloads::{Bar, BarChart, Figures, Series};
 
 use crate::{
     contenders::Failed,

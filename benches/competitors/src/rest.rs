@@ -15,7 +15,7 @@ use std::{
 
 use gaggle::{KeyedMutex, Lock, LockOptions, strategies::Local};
 use gaggle_channels::testing::free_port;
-use gaggle_cli::workloads::{Bare, Contender, Latency, Workload, run};
+use gaggle_workloads::{Bare, Contender, Latency, Workload, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use gaggle_cli::workloads::Workload;
+use gaggle_workloads::Workload;
 
 use crate::contenders::Failed;
 

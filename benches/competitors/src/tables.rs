@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use gaggle_cli::workloads::Figures;
+use gaggle_workloads::Figures;
 
 use crate::{contenders::Failed, data::Data, targets::number};
 

@@ -1,6 +1,6 @@
 //! The targets, each as a ratio or a bound within this run, and whether it was met.
 
-use gaggle_cli::workloads::Figures;
+use gaggle_workloads::Figures;
 use serde::Serialize;
 
 use crate::{apart, data::Data};

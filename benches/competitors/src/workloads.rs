@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gaggle::{Locker, strategies::Local};
 use gaggle_channels::testing::RedisServer;
-use gaggle_cli::workloads::{self, Bare, Contender, NoLock, Workload};
+use gaggle_workloads::{self as workloads, Bare, Contender, NoLock, Workload};
 
 use crate::{
     apart, bounds,

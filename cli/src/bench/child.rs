@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use gaggle::Locker;
-use gaggle_cli::workloads::{self, Span, Workload};
+use gaggle_workloads::{self as workloads, Span, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::open;
@@ -119,6 +119,6 @@ async fn work(
     prefix: &str,
 ) -> Result<Reply, Failure> {
     let member = member.ok_or_else(|| Failure::new("no member is open"))?;
-    let spans = workloads::record(member, workload, tasks, begin, prefix).await;
+    let spans = workloads::record_locker(member, workload, tasks, begin, prefix).await;
     spans.map(Reply::Worked).map_err(|error| Failure::of(&*error))
 }

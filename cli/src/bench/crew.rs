@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
 use gaggle::{Locker, Nonce};
-use gaggle_cli::workloads::{self, Figures, Workload};
+use gaggle_workloads::{self as workloads, Figures, Workload};
 
 use super::{args::Args, child::Child, open};
 use crate::{
@@ -67,7 +67,7 @@ impl Crew {
             Members::Here(lockers) => {
                 let mut lockers = lockers.clone();
                 lockers.rotate_left(first);
-                let run = workloads::run(&lockers, workload, prefix).await;
+                let run = workloads::run_lockers(&lockers, workload, prefix).await;
                 run.map_err(|error| Failure::of(&*error))
             }
             Members::Processes(children, _) => {

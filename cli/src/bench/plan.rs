@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use gaggle::Nonce;
-use gaggle_cli::workloads::{Until, Workload};
+use gaggle_workloads::{Until, Workload};
 
 use super::{args::Args, row::Row, workload_name::WorkloadName};
 use crate::{cluster::Setup, output::count};

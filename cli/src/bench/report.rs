@@ -6,7 +6,7 @@ mod tests;
 use std::path::Path;
 
 use gaggle::strategies::clock::{BootClock, Clock as _};
-use gaggle_cli::workloads::{Bar, BarChart, Figures, Series, Spread};
+use gaggle_workloads::{Bar, BarChart, Figures, Series, Spread};
 use serde_json::json;
 
 use super::{
@@ -109,7 +109,7 @@ impl Report<'_> {
             true => format!(", {:.0} % used by other programs", self.busy_share * 100.0),
             false => String::new(),
         };
-        [format!("gaggle {}, {cores}{busy}", gaggle_cli::VERSION), format!("{who}, {rounds}")]
+        [format!("gaggle {}, {cores}{busy}", crate::VERSION), format!("{who}, {rounds}")]
     }
 
     /// Writes the files of `--json` and `--chart`.

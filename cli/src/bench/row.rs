@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use gaggle_cli::workloads::Figures;
+use gaggle_workloads::Figures;
 use serde_json::{Value, json};
 
 use crate::cluster::{ChannelName, Setup, StrategyName};

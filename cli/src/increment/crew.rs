@@ -1,7 +1,7 @@
 //! The members of one run.
 
 use gaggle::Locker;
-use gaggle_cli::workloads::Span;
+use gaggle_workloads::Span;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

@@ -1,6 +1,6 @@
 //! The figures of one run.
 
-use gaggle_cli::workloads::{self, Keys, Span, Workload};
+use gaggle_workloads::{self as workloads, Keys, Span, Workload};
 
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use gaggle::Nonce;
-use gaggle_cli::workloads::{self, Workload};
+use gaggle_workloads::{self as workloads, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaggle::{LockOptions, Locker};
-use gaggle_cli::workloads::{Span, now};
+use gaggle_workloads::{Span, now};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 

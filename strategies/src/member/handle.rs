@@ -38,9 +38,14 @@ impl Member {
         options.validate(channel.name(), channel.frame_limit())?;
         check_runtime()?;
         channel.connect().await.map_err(unavailable)?;
+        Ok(Self::start(channel, options, policy))
+    }
+
+    /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
+    fn start(channel: Arc<dyn Channel>, options: MemberOptions, policy: Policy) -> Self {
         let (member, driver) = Self::assemble(channel, options, policy);
         member.run(driver);
-        Ok(member)
+        member
     }
 
     /// A member, and the driver that its caller must run.

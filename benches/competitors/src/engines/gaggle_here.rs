@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaggle_cli::workloads::{Workload, run};
+use gaggle_workloads::{Workload, run};
 
 use super::Outcome;
 use crate::{

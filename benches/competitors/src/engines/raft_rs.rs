@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_cli::workloads::Latency;
+use gaggle_workloads::Latency;
 use protobuf::Message as _;
 use raft::{
     Config, RawNode,

@@ -1,7 +1,7 @@
 //! What a report shows, and how wide it is.
 
 use clap::Parser as _;
-use gaggle_cli::workloads::Broken;
+use gaggle_workloads::Broken;
 
 use super::*;
 use crate::cluster::{Setup, StrategyName};

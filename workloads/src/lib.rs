@@ -18,7 +18,7 @@
 //! processes [`record`] their [`Span`]s on the host's boot-time clock, and [`replay`] computes the
 //! same figures from all of them.
 //!
-//! Not part of the stable API.
+//! No stable API.
 
 mod chart;
 mod contender;
@@ -35,7 +35,7 @@ pub use self::{
     contender::{Bare, Contender, Failed, NoLock},
     figures::{Broken, Figures, Spread},
     recorder::SPANS_MAX,
-    run::{record, replay, run},
+    run::{record, record_locker, replay, run, run_lockers},
     span::Span,
     tally::Latency,
     workload::{Keys, Until, Window, Workload, now},

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
+use gaggle::Locker;
 use tokio::{sync::Barrier, task::JoinSet, time::sleep};
 
 use super::{
@@ -95,6 +97,35 @@ pub async fn record<C: Contender>(
         .into());
     }
     Ok(spans.into_iter().flat_map(|spans| spans.0).collect())
+}
+
+/// [`run()`] with guards, compiled in this package: a caller that is built without optimisation
+/// would measure itself.
+///
+/// # Errors, panics, cancel safety
+///
+/// As [`run()`].
+pub fn run_lockers<'a>(
+    lockers: &'a [Arc<Locker>],
+    workload: &'a Workload,
+    prefix: &'a str,
+) -> BoxFuture<'a, Result<Figures, Failed>> {
+    Box::pin(run(lockers, workload, prefix))
+}
+
+/// [`record()`] with guards, compiled in this package as [`run_lockers()`] is.
+///
+/// # Errors, cancel safety
+///
+/// As [`record()`].
+pub fn record_locker<'a>(
+    locker: &'a Arc<Locker>,
+    workload: &'a Workload,
+    tasks: &'a [u32],
+    begin: u64,
+    prefix: &'a str,
+) -> BoxFuture<'a, Result<Vec<Span>, Failed>> {
+    Box::pin(record(locker, workload, tasks, begin, prefix))
 }
 
 /// Computes the figures of a run from the spans of all its processes.

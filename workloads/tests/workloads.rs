@@ -6,7 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use gaggle::{Locker, strategies::Local};
-use gaggle_cli::workloads::{self, Bare, Contender, Failed, Figures, NoLock, Span, Workload};
+use gaggle_workloads::{
+    self as workloads, Bare, Contender, Failed, Figures, NoLock, Span, Workload,
+};
 
 async fn local(workload: &Workload) -> Figures {
     let locker = Arc::new(Locker::new(Local::new()));
