@@ -1,6 +1,7 @@
-//! Goal: modules that stand beside each other import in one direction. Method: reads the `use`
-//! lines of each package as text; an import deep inside two siblings is one of the siblings. A
-//! parent and its children may import each other; code for tests alone is left out.
+//! Goal: modules that stand beside each other import in one direction, and only the clock imports
+//! timers. Method: reads the `use` lines of each package as text; an import deep inside two siblings
+//! is one of the siblings. A parent and its children may import each other; code for tests alone is
+//! left out.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
@@ -175,6 +176,19 @@ fn sibling_modules_have_no_import_cycle() {
         for (parent, from, _) in &edges {
             let cycle = cycle(&edges, parent, from);
             assert_eq!(cycle, None, "in the package at {package}, module {}", parent.join("::"));
+        }
+    }
+}
+
+/// Other waits would not follow an injected clock.
+#[test]
+fn only_the_clock_has_timers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_timer = |import: &Names| import.len() > 1 && import[..2] == ["tokio", "time"];
+    for package in [".", "strategies"] {
+        for (module, text) in Package::read(&root.join(package).join("src")).0 {
+            let has_timers = text.contains("tokio::time::") || imports(&text).iter().any(is_timer);
+            assert_eq!(has_timers, module == ["clock"], "{package}: {}", module.join("::"));
         }
     }
 }

@@ -6,15 +6,27 @@
 
 mod redis_support;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[cfg(feature = "tls")]
 use gaggle_channels::testing::Certificates;
 use gaggle_channels::testing::free_port;
-use gaggle_strategies::{Error, KeyedMutex, Redis, RedisOptions, error::UnavailableKind};
+use gaggle_strategies::{
+    Error, KeyedMutex, Redis, RedisOptions,
+    clock::{Clock, Instant as ClockInstant},
+    error::UnavailableKind,
+};
 use redis::Value;
 use redis_support::{Server, at_once, ms, secs, take};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::watch,
+};
 
 /// The kind and the cause of a result that must be `Unavailable`.
 fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> (UnavailableKind, String) {
@@ -73,9 +85,55 @@ async fn host_that_is_down_is_named_within_a_second() {
     assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
 }
 
+/// A clock that shows the time that it is set to.
+#[derive(Debug, Default)]
+struct Hands(watch::Sender<ClockInstant>);
+
+impl Clock for Hands {
+    fn now(&self) -> ClockInstant {
+        *self.0.borrow()
+    }
+
+    fn sleep_until<'a>(
+        &'a self,
+        at: ClockInstant,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            self.0.subscribe().wait_for(|now| at <= *now).await.unwrap();
+        })
+    }
+}
+
+#[tokio::test]
+async fn only_the_clock_ends_a_silent_attempt() {
+    const HOUR: Duration = secs(3_600);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = RedisOptions::new(format!("redis://{address}"));
+    let cases = [
+        (options.clone().sentinels("main", [address.to_string()]), "the Sentinel"),
+        (options.cluster([""; 0]), "Redis"),
+    ];
+    for (options, server) in cases {
+        let clock = Arc::new(Hands::default());
+        let options = options.connect_timeout(HOUR).clock(clock.clone());
+        let opened = tokio::time::timeout(secs(10), async {
+            let silent = async {
+                let mut stream = listener.accept().await.unwrap().0;
+                stream.read_u8().await.unwrap();
+                clock.0.send_replace(clock.now().after(HOUR / 2));
+                stream
+            };
+            tokio::join!(Redis::open(options), silent).0
+        });
+        let (_, cause) = unavailable(opened.await.expect("the clock ends the attempt"));
+        assert_eq!(cause, format!("cannot reach {server} at {address}: no reply within 1800 s"));
+    }
+}
+
 #[tokio::test]
 async fn server_that_is_no_redis_is_named() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();

@@ -64,8 +64,8 @@ impl ClusterDial {
         let (namespace, seen, asking) =
             (self.namespace.clone(), self.seen.clone(), self.asking.clone());
         Box::pin(async move {
-            let asked = tokio::time::timeout(patience, masters(&node, &namespace, &asking));
-            let asked = asked.await.unwrap_or_else(|_| {
+            let asked = masters(&node, &namespace, &asking);
+            let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
                 let reason = format!("no reply within {}", in_prose(patience));
                 Err(ConnectionError::Unreachable { address: shown(&node), reason })
             });

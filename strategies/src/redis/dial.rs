@@ -1,6 +1,6 @@
 //! How a byte stream to the server is opened: over TCP or a Unix socket, with or without TLS.
 
-use std::{future::Future, io, net::SocketAddr, pin::Pin, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::{TlsClient, TlsStream};
@@ -8,10 +8,10 @@ use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    time::timeout,
 };
 
 use super::error::{ConnectionError, io_reason};
+use crate::Clock;
 
 /// TCP and TLS may take these parts of an attempt to connect, so that a host that does not reply is
 /// named sooner than a slow server.
@@ -72,6 +72,7 @@ pub(crate) trait Dial: Send + 'static {
 pub(super) struct Transport {
     /// How long one attempt to connect may take.
     pub(super) limit: Duration,
+    pub(super) clock: Arc<dyn Clock>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsWay>,
 }
@@ -96,13 +97,27 @@ impl Transport {
         true
     }
 
+    /// The output of a part of an attempt that may take this long; `None` if it takes longer.
+    pub(super) async fn within<T>(
+        &self,
+        limit: Duration,
+        part: impl Future<Output = T>,
+    ) -> Option<T> {
+        let until = self.clock.now().after(limit);
+        tokio::select! {
+            biased;
+            output = part => Some(output),
+            () = self.clock.sleep_until(until) => None,
+        }
+    }
+
     /// Opens a stream. A failure of TLS is a [`ConnectionError`].
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Box<dyn Stream>> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let patience = self.limit / TCP_PART;
-                let opened = timeout(patience, TcpStream::connect((host.as_str(), *port))).await;
-                let Ok(stream) = opened else {
+                let connecting = TcpStream::connect((host.as_str(), *port));
+                let Some(stream) = self.within(patience, connecting).await else {
                     let address = shown(address);
                     let error = ConnectionError::Timeout { address, timeout: patience };
                     return Err(io::Error::other(error));
@@ -112,16 +127,16 @@ impl Transport {
                 #[cfg(feature = "tls")]
                 if let Some(TlsWay { client, name }) = &self.tls {
                     let name = name.as_ref().unwrap_or(host);
-                    let shaken = timeout(self.limit / TLS_PART, client.connect(name, stream));
+                    let shaken = self.within(self.limit / TLS_PART, client.connect(name, stream));
                     return match shaken.await {
-                        Ok(Ok(stream)) => Ok(Box::new(stream)),
-                        Ok(Err(error)) => Err(tls_failed(address, &error)),
+                        Some(Ok(stream)) => Ok(Box::new(stream)),
+                        Some(Err(error)) => Err(tls_failed(address, &error)),
                         // A Redis may wait for the end of what it takes for a command.
-                        Err(_) => {
-                            let plain = timeout(self.limit / PLAIN_PART, is_plain(host, *port));
+                        None => {
+                            let plain = self.within(self.limit / PLAIN_PART, is_plain(host, *port));
                             let address = shown(address);
                             Err(io::Error::other(match plain.await {
-                                Ok(true) => ConnectionError::NoTls { address },
+                                Some(true) => ConnectionError::NoTls { address },
                                 _ => ConnectionError::TlsSilent { address },
                             }))
                         }

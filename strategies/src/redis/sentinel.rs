@@ -36,8 +36,8 @@ impl SentinelDial {
         let address = ask::address(&self.sentinels.addresses[at], PORT);
         let (master, asking) = (self.sentinels.master.clone(), self.asking.clone());
         Box::pin(async move {
-            let asked = tokio::time::timeout(patience, named(&address, &master, &asking));
-            let asked = asked.await.unwrap_or_else(|_| {
+            let asked = named(&address, &master, &asking);
+            let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
                 let reason = format!("no reply within {}", in_prose(patience));
                 Err(ConnectionError::NoSentinel { address: shown(&address), reason })
             });

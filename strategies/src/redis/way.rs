@@ -48,9 +48,9 @@ pub(super) fn dial(
 
 #[cfg(feature = "tls")]
 fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
-    let limit = options.connect_timeout;
+    let (limit, clock) = (options.connect_timeout, options.clock.clone());
     let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
-        return Ok(Transport { limit, tls: None });
+        return Ok(Transport { limit, clock, tls: None });
     };
     let client = TlsClient::new(&files).map_err(|error| match error {
         ChannelError::InvalidOptions { field, problem } => {
@@ -58,13 +58,16 @@ fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
         }
         error => invalid(error.to_string(), URL),
     })?;
-    Ok(Transport { limit, tls: Some(TlsWay { client, name }) })
+    Ok(Transport { limit, clock, tls: Some(TlsWay { client, name }) })
 }
 
 #[cfg(not(feature = "tls"))]
 fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
     match tls {
         true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
-        false => Ok(Transport { limit: options.connect_timeout }),
+        false => {
+            let (limit, clock) = (options.connect_timeout, options.clock.clone());
+            Ok(Transport { limit, clock })
+        }
     }
 }
