@@ -81,20 +81,54 @@ async fn waiter_of_a_silent_process_is_skipped() {
     assert_eq!(scripts.holder().await, Some(hex(3)));
 }
 
-/// A repeated LOCK may lengthen the wait: each of its callers counts on its own.
+/// Contract, rule 6: each copy counts its wait to the same end.
 #[tokio::test]
-async fn repeated_lock_does_not_shorten_the_wait() {
-    for (first, again, waits) in [(5_000, 20, true), (20, 5_000, true), (20, 21, false)] {
-        let mut scripts = Scripts::start().await;
-        scripts.lock(1, 60_000, 0, false).await;
-        scripts.lock(2, 60_000, first, false).await;
-        scripts.lock(2, 60_000, again, false).await;
-        tokio::time::sleep(ms(50)).await;
-        scripts.unlock(1, false).await;
-        let found = scripts.run(POLL, 1, &[&hex(2)]).await;
-        let granted = found.contains(&"granted".to_owned());
-        assert_eq!(granted, waits, "{first} ms, then {again} ms: {found:?}");
+async fn copy_of_a_waiting_lock_is_a_sign_of_life() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, 50_000, false).await;
+    scripts.lock_as(3, 3, 60_000, -1, false).await;
+    let record = ["HGET", WAITERS, &hex(2)];
+    let before: String = scripts.server.command(&record).await;
+    let silent = format!("@{:032x}", 2);
+    let _: Value = scripts.server.command(&["HSET", WAITERS, &silent, "1"]).await;
+    assert_eq!(scripts.lock_as(2, 2, 60_000, 40_000, true).await[1], "queued");
+    assert_eq!(scripts.server.command::<String>(&record).await, before);
+    scripts.unlock(1, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(2)));
+}
+
+/// A queue may be evicted alone.
+#[tokio::test]
+async fn waiter_without_its_queue_is_queued_again() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    for _ in 0..2 {
+        scripts.lock(2, 60_000, -1, false).await;
+        assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 1);
+        let _: Value = scripts.server.command(&["DEL", QUEUE]).await;
     }
+}
+
+/// Contract, rule 11: of processes that have waited once, while the queue is never empty.
+#[tokio::test]
+async fn expired_signs_of_life_are_dropped_in_parts() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock(2, 60_000, -1, false).await;
+    let mut cmd = redis::cmd("HSET");
+    cmd.arg(WAITERS);
+    for process in 10..3_000 {
+        cmd.arg(format!("@{process:032x}")).arg(1);
+    }
+    let _: Value = cmd.query_async(&mut scripts.connection).await.unwrap();
+    for _ in 0..640 {
+        scripts.lock(3, 60_000, -1, false).await;
+        scripts.unlock(3, false).await;
+    }
+    let left = scripts.number(&["HLEN", WAITERS]).await;
+    assert!(left < 300, "{left} fields");
+    assert_eq!(scripts.server.calls("hscan").await, 20, "one for 32 waiters");
 }
 
 /// They are dropped by a thousand a script: a try is to be sent again, until the key is granted.
@@ -133,43 +167,62 @@ async fn unlocks_remember_up_to_nonces_max() {
     assert!(latest.is_some(), "the first to be forgotten gave way");
 }
 
-/// Contract, rule 6: whichever process runs the script.
 #[tokio::test]
-async fn requesters_nonce_memory_applies() {
-    for copies in [false, true] {
+async fn forgotten_nonces_refuse_no_lock() {
+    let mut scripts = Scripts::start().await;
+    scripts.unlock(1, true).await;
+    for nonce in 2..=NONCES_MAX {
+        let nonce = format!("{nonce:032x}");
+        let _: Value = scripts.server.command(&["ZADD", MEMORY, "1", &nonce]).await;
+    }
+    assert_eq!(scripts.lock(2, 60_000, 0, false).await[1], "granted");
+}
+
+/// Contract, rule 6: a copy may still arrive.
+#[tokio::test]
+async fn copied_lock_is_remembered_after_its_lease() {
+    for first in [true, false] {
         let mut scripts = Scripts::start().await;
-        scripts.lock(1, 60_000, 0, false).await;
-        scripts.lock_as(2, 2, 50_000, -1, copies).await;
-        scripts.memory = 1_000;
-        scripts.unlock(1, false).await;
-        let kept = if copies { MEMORY } else { GRANT };
-        let left = scripts.number(&["PTTL", kept]).await;
-        assert!(left > 50_000 + NONCE_MEMORY - 1_000, "granted: {left} ms");
-        scripts.extend(1, 2, 80_000).await;
-        let left = scripts.number(&["PTTL", kept]).await;
-        assert!(left > 80_000 + NONCE_MEMORY - 1_000, "extended: {left} ms");
-        if copies {
-            scripts.unlock(2, false).await;
-        } else {
-            scripts.expire().await;
-            scripts.run(INSPECT, 1, &[]).await;
-        }
-        let left = scripts.remembered_for().await;
-        assert!(left > NONCE_MEMORY - 1_000, "ended: {left} ms");
+        scripts.lock(1, 60_000, 0, first).await;
+        assert_eq!(scripts.number(&["EXISTS", GRANT]).await, i64::from(first));
+        assert_eq!(scripts.lock(1, 60_000, 0, !first).await[1], "again");
+        let left = scripts.number(&["PTTL", GRANT]).await - 60_000;
+        assert!(is_nonce_memory(left), "{left} ms");
+        scripts.expire().await;
+        assert_eq!(scripts.lock(1, 60_000, 0, true).await[1], "spent");
     }
 }
 
-/// Contract, rule 6: a copy of the LOCK may still arrive, and the grant came from the queue.
+/// Milliseconds that the memory of a nonce may still last, if it began a moment ago.
+fn is_nonce_memory(left: i64) -> bool {
+    (NONCE_MEMORY - 1_000..=NONCE_MEMORY + 1).contains(&left)
+}
+
+/// Contract, rule 6: whichever process runs the script.
 #[tokio::test]
-async fn unlock_of_another_remembers_for_the_requester() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock_as(2, 2, 50_000, -1, false).await;
-    scripts.unlock(1, false).await;
-    scripts.memory = 1_000;
-    scripts.unlock(2, true).await;
-    let left = scripts.remembered_for().await;
-    assert!(left > NONCE_MEMORY - 1_000, "{left} ms");
+async fn requesters_nonce_memory_applies() {
+    for unlocks in [false, true] {
+        let mut scripts = Scripts::start().await;
+        scripts.lock(1, 60_000, 0, false).await;
+        scripts.lock_as(2, 2, 50_000, -1, false).await;
+        scripts.memory = 1_000;
+        scripts.unlock(1, false).await;
+        let left = scripts.number(&["PTTL", GRANT]).await - 50_000;
+        assert!(is_nonce_memory(left), "granted: {left} ms");
+        scripts.extend(1, 2, 80_000).await;
+        let left = scripts.number(&["PTTL", GRANT]).await - 80_000;
+        assert!(is_nonce_memory(left), "extended: {left} ms");
+        if unlocks {
+            scripts.unlock(2, true).await;
+            let left = scripts.remembered_for().await;
+            assert!(is_nonce_memory(left), "unlocked: {left} ms");
+        } else {
+            scripts.expire().await;
+            scripts.run(INSPECT, 1, &[]).await;
+            let left = scripts.remembered_for().await - 80_000;
+            assert!(is_nonce_memory(left), "expired: {left} ms");
+        }
+    }
 }
 
 /// Sets the last activity of the processes, in milliseconds ago; the latest is in "#r".

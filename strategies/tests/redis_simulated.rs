@@ -15,12 +15,11 @@ use redis::{
 };
 use redis_support::Server;
 
-/// One step on both servers. Nonces are of one process and one key each.
+/// One step on both servers. A nonce has one process, one key, one lease and one wait.
 #[derive(Clone, Debug)]
 enum Step {
     Lock {
         nonce: u8,
-        wait: &'static str,
         copies: bool,
     },
     Unlock {
@@ -45,9 +44,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let (nonce, copies) = (0..12_u8, any::<bool>());
-    let wait = prop::sample::select(vec!["0", "-1", "90000"]);
     prop_oneof![
-        6 => (nonce.clone(), wait, copies).prop_map(|(nonce, wait, copies)| Step::Lock { nonce, wait, copies }),
+        6 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Lock { nonce, copies }),
         4 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Unlock { nonce, copies }),
         1 => (nonce.clone(), 3..12_u32).prop_map(|(nonce, tens)| Step::Extend { nonce, ms: tens * 10_000 }),
         1 => nonce.clone().prop_map(|nonce| Step::Poll { nonce }),
@@ -70,7 +68,8 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
     let never = || "9000000000000000".to_owned();
     let owner = || "1 host -".to_owned();
     let (verb, nonce, arguments) = match *step {
-        Step::Lock { nonce, wait, copies } => {
+        Step::Lock { nonce, copies } => {
+            let wait = ["0", "-1", "90000"][usize::from(nonce / 4)];
             let lease = (60_000 + 10_000 * u32::from(nonce)).to_string();
             let arguments = [never(), hex(nonce), lease, wait.into(), flag(copies), owner()];
             ("lock", nonce, arguments.to_vec())

@@ -128,7 +128,7 @@ pub(crate) enum Event {
     Forgotten {
         nonce: Nonce,
     },
-    /// The reply to an UNLOCK; `held`: it freed the key, or took the nonce out of the queue.
+    /// The reply to an UNLOCK; `held`: it freed the key.
     Unlocked {
         nonce: Nonce,
         held: bool,

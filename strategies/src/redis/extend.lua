@@ -12,25 +12,16 @@ local call = redis.call
 -- include hand_off
 local own, value = '', call('GET', KEYS[3])
 -- include settle
--- include read
-local nonce = ARGV[3]
-if holder ~= nonce then
+local holder = value and string.sub(value, 1, 32)
+if holder ~= ARGV[3] then
   return stamp .. ' gone' .. own
 end
 -- include grant_of
 if token ~= ARGV[5] then
   return stamp .. ' gone' .. own
 end
--- include remaining
-local before = left
+-- The memory of its nonce, if it has one, is extended by as much.
+local memory = call('PTTL', KEYS[6]) - call('PTTL', KEYS[3])
 call('PEXPIRE', KEYS[3], ARGV[4], 'GT')
--- include remaining
--- The memory of its nonce is extended by as much.
-if flag == 'q' then
-  call('PEXPIRE', KEYS[6], call('PTTL', KEYS[6]) + left - before)
-elseif flag == 'c' then
-  local least = now_ms + 1 + before + string.match(ARGV[2], '^%d+')
-  local till = math.max(call('ZSCORE', KEYS[2], nonce) or 0, least) + left - before
-  -- include remember
-end
+call('PEXPIRE', KEYS[6], memory + call('PTTL', KEYS[3]))
 return stamp .. ' held' .. own

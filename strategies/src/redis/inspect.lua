@@ -11,7 +11,7 @@ local own, value = '', call('GET', KEYS[3])
 if not value then
   return stamp .. ' free' .. own
 end
--- include read
+local holder = value and string.sub(value, 1, 32)
 -- include grant_of
 if not token then
   return stamp .. ' foreign' .. own

@@ -26,41 +26,26 @@ local nonce, duration, wait, copies, owner = unpack(ARGV, 4, 8)
 local value = call('GET', KEYS[3])
 -- The fast path: a key that is free, with no waiters, and no nonces remembered.
 if not value and copies == '-' and call('EXISTS', KEYS[4], KEYS[6], KEYS[2]) == 0 then
-  local flag, enqueued = '-', stamp
+  local enqueued = stamp
   -- include grant
   return stamp .. ' granted ' .. token
 end
 
 -- include hand_off
+-- include settings
 
--- Enqueues the nonce, or keeps its position. A repeated LOCK may lengthen the wait, and counts its
--- wait from now, so that the latest sender's deadline is right. Of two requested leases the longer
--- is granted: each sender counts on its own. Returns whether there was capacity.
+-- Enqueues the nonce. If it waits already, this is a copy of its LOCK: a sign of life, with a wait
+-- that has the same end. Returns whether there was capacity.
 local function enqueue()
-  -- include times
   local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
-  local found = call('HMGET', asked, nonce, '@' .. process, '#', '#m')
-  local alive, position, flag = found[2], found[3], copies == 'c' and 'c' or 'q'
-  if found[1] and call('ZSCORE', queue, nonce) then
-    local waits, lease, enqueued, before = string.match(found[1], '^(%S+) (%d+) %d+ (%d+) (%S)')
-    if waits == '-1' then
-      wait = waits
-    elseif wait ~= '-1' then
-      wait = math.max(wait, math.ceil((enqueued + waits * 1000 - now) / 1000))
+  local found = call('HMGET', asked, nonce, '@' .. process, '#')
+  local alive = found[2]
+  if not (found[1] and call('ZSCORE', queue, nonce)) then
+    if call('ZCARD', queue) >= tonumber(waiters_max) then
+      return false
     end
-    duration = math.max(duration, lease)
-    flag = before == 'c' and before or flag
-  else
-    local number = (position or 0) + 1
-    if number >= (tonumber(found[4]) or 0) then
-      -- include limits
-      local capacity = waiters_max - call('ZCARD', queue)
-      if capacity <= 0 then
-        return false
-      end
-      call('HSET', asked, '#m', number + capacity)
-    end
-    position = string.format('%.0f', number)
+    local number = (found[3] or 0) + 1
+    local position = string.format('%.0f', number)
     call('ZADD', queue, position, nonce)
     if number % 32 == 0 then
       -- Drops the next part of the expired signs of life: a queue that is never empty would else
@@ -75,45 +60,39 @@ local function enqueue()
       end
       call('HSET', asked, '#c', part[1])
     end
+    local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
+    call('HSET', asked, '#', position, nonce, terms .. ' q ' .. process .. ' ' .. owner)
   end
-  local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
-  call('HSET', asked, '#', position, nonce,
-    terms .. ' ' .. flag .. ' ' .. process .. ' ' .. owner)
   -- include refresh
   return true
 end
 
 local own, reply = '', nil
 -- include settle
--- include read
+local holder = value and string.sub(value, 1, 32)
 if holder == nonce then
-  -- It holds already. Where copies are in flight its end must be remembered.
   -- include grant_of
   -- include remaining
   reply = 'again ' .. token .. ' ' .. left
-  if copies == 'c' and flag ~= 'c' then
-    local till = now_ms + 1 + left + string.match(ARGV[2], '^%d+')
-    -- include flag_copies
-    call('DEL', KEYS[6])
-    -- include remember
+  if copies == 'c' then
+    call('SET', KEYS[6], nonce, 'PX', left + memory)
   end
 elseif call('EXISTS', KEYS[2]) == 1 then
-  -- include limits
+  -- Of as many as the limit, the one to be forgotten first.
+  local first = call('ZRANGE', KEYS[2], -nonces_max, -nonces_max, 'WITHSCORES')[2]
   if tonumber(call('ZSCORE', KEYS[2], nonce) or 0) > now_ms then
     reply = 'spent'
-  elseif call('ZCARD', KEYS[2]) >= nonces_max and not call('ZSCORE', KEYS[4], nonce) then
-    call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
-    reply = call('ZCARD', KEYS[2]) >= nonces_max and 'nonces ' .. nonces_max
+  elseif tonumber(first or 0) > now_ms and not call('ZSCORE', KEYS[4], nonce) then
+    reply = 'nonces ' .. nonces_max
   end
 end
 if reply then
   -- Judged.
 elseif not value and not rest then
-  local flag, enqueued = copies, stamp
+  local enqueued = stamp
   -- include grant
   if copies == 'c' then
-    local till = now_ms + 1 + duration + string.match(ARGV[2], '^%d+')
-    -- include remember
+    call('SET', KEYS[6], nonce, 'PX', duration + memory)
   end
   reply = 'granted ' .. token
 elseif wait == '0' then
@@ -122,7 +101,6 @@ elseif enqueue() then
   -- include remaining
   reply = 'queued ' .. (rest or left)
 else
-  -- include limits
   reply = 'waiters ' .. waiters_max
 end
 return stamp .. ' ' .. reply .. own

@@ -13,13 +13,13 @@ local call = redis.call
 -- include hand_off
 
 if call('EXISTS', KEYS[4]) == 1 then
-  -- include times
+  -- include settings
   local alive = call('HGET', KEYS[5], '@' .. ARGV[1])
   -- include refresh
 end
 local own, value = '', call('GET', KEYS[3])
 -- include settle
--- include read
+local holder = value and string.sub(value, 1, 32)
 -- include remaining
 local reply = {stamp .. ' ' .. (rest or left) .. own}
 for number = 1, #ARGV - 2 do

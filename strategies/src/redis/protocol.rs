@@ -103,10 +103,10 @@ pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
     })
 }
 
-/// Reads the reply to an UNLOCK or EXTEND: whether the nonce held the key or waited for it.
+/// Reads the reply to an UNLOCK or EXTEND: whether the nonce held the key.
 pub(super) fn held(value: Value) -> Read<Reply<bool>> {
     read(Some(value), |words| match words.next() {
-        Some(b"held" | b"waited") => Ok(true),
+        Some(b"held") => Ok(true),
         Some(b"gone") => Ok(false),
         _ => Err("unknown reply"),
     })

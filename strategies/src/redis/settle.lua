@@ -5,24 +5,22 @@
 -- KEYS[1]  token counter of the bucket, the only key without an expiry
 -- KEYS[2]  nonces remembered in the bucket: sorted set, nonce -> forgotten at (ms)
 -- KEYS[3] to KEYS[6]  of the key of the request:
---   lock   "nonce flag token enqueued granted owner"; its expiry is the lease
+--   lock   "nonce q token enqueued granted owner"; its expiry is the lease
 --   queue  sorted set, nonce -> position
 --   asked  hash of the waiters:
---          nonce -> "wait duration memory enqueued flag process owner"
+--          nonce -> "wait duration memory enqueued q process owner"
 --          "@process" -> alive until (ms)
---          "#" -> last position, "#m" -> the position from which on waiters are counted,
---          "#c" -> cursor of the search for silent processes,
+--          "#" -> last position, "#c" -> cursor of the search for silent processes,
 --          "#r" -> "heard since grace", see the section heard
---   grant  the holder's nonce, if it came from the queue; outlives the lease by nonce_memory
+--   grant  the holder's nonce, if copies of its LOCK may be in flight; outlives the lease by
+--          nonce_memory, and is then moved to the nonces
 -- ARGV[1]  the calling process
 -- ARGV[2]  "memory waiter_ttl waiters nonces topics": nonce_memory (ms), waiter_ttl (ms), limits of
 --          the waiters of a key and the nonces in the bucket, and the prefix of the topics
 --
 -- Times are microseconds of this server's clock: `now` is the number, `stamp` its sixteen digits,
--- because formatting numbers is a script's greatest cost; `now_ms` is in milliseconds. A flag says
--- how a grant is remembered: "-" nothing, "q" that it came from the queue (its `grant`, and
--- among the nonces once its lease has expired), "c" the same among the nonces from the grant on,
--- because copies of its LOCK may be in flight.
+-- because formatting numbers is a script's greatest cost; `now_ms` is in milliseconds. The letter q
+-- is constant: the scripts of 0.2.0 expect a letter there.
 -- A reply is a text, or an array that begins with one: "now result", and for each grant to a waiter
 -- of the calling process a line "nonce token enqueued granted lease". Texts, because an array costs
 -- a tenth of a script.
@@ -36,28 +34,18 @@ local now = time[1] * 1000000 + time[2]
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = math.floor(now / 1000)
 
---- read: takes value, a lock's or false; sets holder, flag
-local holder, flag
-if value then
-  holder, flag = string.sub(value, 1, 32), string.sub(value, 34, 34)
-end
-
 --- grant_of: takes value; sets token, enqueued, granted, owner; nil if the value is no lock
 local token, enqueued, granted, owner =
   string.match(value, '^%x+ %S (%d+) (%d+) (%d+) (.*)$')
 
---- grant: takes nonce, flag, enqueued, duration, owner; sets token, value
+--- grant: takes nonce, enqueued, duration, owner; sets token, value
 local token, last = stamp, tonumber(call('SET', KEYS[1], stamp, 'GET')) or 0
 if last >= now then
   token = string.format('%.0f', last + 1)
   call('SET', KEYS[1], token)
 end
-local value =
-  nonce .. ' ' .. flag .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
+local value = nonce .. ' q ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. owner
 call('SET', KEYS[3], value, 'PX', duration)
-
---- flag_copies: takes value
-call('SET', KEYS[3], string.sub(value, 1, 33) .. 'c' .. string.sub(value, 35), 'KEEPTTL')
 
 --- remaining: sets left, how long the lease still lasts (ms)
 local left = call('PTTL', KEYS[3])
@@ -66,16 +54,16 @@ if left < 0 then
   left = left == -1 and 3600000 or 0
 end
 
---- limits: sets waiters_max, nonces_max
-local waiters_max, nonces_max = string.match(ARGV[2], '^%d+ %d+ (%d+) (%d+)')
-waiters_max, nonces_max = tonumber(waiters_max), tonumber(nonces_max)
+--- settings: sets memory, waiter_ttl, waiters_max, nonces_max, topics
+local memory, waiter_ttl, waiters_max, nonces_max, topics =
+  string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (.*)$')
 
 --- remember: takes nonce, till (ms)
 -- At the limit the one to be forgotten first gives way.
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now_ms)
 call('ZADD', KEYS[2], till, nonce)
--- include limits
-if call('ZCARD', KEYS[2]) > nonces_max then
+-- include settings
+if call('ZCARD', KEYS[2]) > tonumber(nonces_max) then
   call('ZPOPMIN', KEYS[2])
 end
 call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
@@ -90,9 +78,6 @@ if now_ms - heard > waiter_ttl / 2 then
   since = grace > heard and since or heard
   grace = now_ms + math.floor(waiter_ttl / 2)
 end
-
---- times: sets memory, waiter_ttl
-local memory, waiter_ttl = string.match(ARGV[2], '^(%d+) (%d+)')
 
 --- refresh: a sign of life of the calling process; takes waiter_ttl, alive, the last one
 -- It is renewed where it is older than a sixteenth of waiter_ttl: so much longer each one counts. A
@@ -126,13 +111,13 @@ local function hand_off(head)
     if not nonce then
       return false
     end
-    local wait, duration, memory, enqueued, flag, requester, owner = string.match(
-      call('HGET', asked, nonce) or '', '^(%S+) (%d+) (%d+) (%d+) (%S) (%S+) (.*)$')
+    local wait, duration, memory, enqueued, requester, owner = string.match(
+      call('HGET', asked, nonce) or '', '^(%S+) (%d+) (%d+) (%d+) %S (%S+) (.*)$')
     local waits = requester and (wait == '-1' or enqueued + wait * 1000 > now)
     if waits then
       local alive = tonumber(call('HGET', asked, '@' .. requester)) or 0
       if alive < now_ms then
-        -- include times
+        -- include settings
         local record = call('HGET', asked, '#r')
         -- include heard
         if alive >= since and grace > now_ms then
@@ -149,20 +134,13 @@ local function hand_off(head)
     end
     if waits then
       -- include grant
-      local kept = duration + memory
-      if flag == 'q' then
-        call('SET', KEYS[6], nonce, 'PX', kept)
-      else
-        local till = now_ms + 1 + kept
-        -- include remember
-        call('DEL', KEYS[6])
-      end
+      call('SET', KEYS[6], nonce, 'PX', duration + memory)
       local words = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
       if requester == process then
         return value, '\n' .. words
       end
       -- Where this user may not publish, the waiter finds its grant by a POLL.
-      local topics = string.match(ARGV[2], '^%d+ %d+ %d+ %d+ (.*)$')
+      -- include settings
       redis.pcall('PUBLISH', topics .. requester, '1 ' .. words)
       return value
     end
@@ -171,8 +149,8 @@ local function hand_off(head)
 end
 
 --- settle: takes value, own; sets value, own, rest
--- If the lease has expired, remembers a holder that came from the queue, and grants the key to the
--- next waiter.
+-- If the lease has expired, remembers the holder if copies of its LOCK may be in flight, and grants
+-- the key to the next waiter.
 local rest
 if not value and call('EXISTS', KEYS[4], KEYS[6]) > 0 then
   local nonce = call('GET', KEYS[6])

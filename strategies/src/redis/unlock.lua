@@ -6,14 +6,13 @@
 --          LOCK grants nothing when it arrives (else "-")
 -- ARGV[5]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[6]
 --
--- Replies held, waited or gone: what the nonce was. Where it reads no clock it replies 0 for now.
+-- Replies held or gone: whether the nonce held. Where it reads no clock it replies 0 for now.
 
 local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
--- include read
+local holder = value and string.sub(value, 1, 32)
 local holds = holder == nonce
-local remembers = copies == 'c' or holds and flag == 'c'
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
 
 if holds and ARGV[5] then
@@ -21,21 +20,18 @@ if holds and ARGV[5] then
 end
 
 -- The fast path without waiters: it holds, and nothing is remembered of it.
-if holds and not head[1] and not remembers then
+if holds and not head[1] and copies == '-' then
   call('DEL', KEYS[3], KEYS[6])
   return '0 held'
 end
 
 -- include clock
 -- include hand_off
-local own, was, longest = '', 'gone', 0
+local own, longest = '', 0
 if holds then
-  was = 'held'
-  if remembers then
+  if copies == 'c' then
     -- As long as the process of its LOCK asked for.
-    -- include remaining
-    longest = (flag == 'q' and call('PTTL', KEYS[6])
-      or (call('ZSCORE', KEYS[2], nonce) or 0) - now_ms - 1) - left
+    longest = call('PTTL', KEYS[6]) - call('PTTL', KEYS[3])
   end
   local next, grant = hand_off(head)
   if not next then
@@ -44,17 +40,15 @@ if holds then
     own = grant or ''
   end
 else
-  if call('ZREM', KEYS[4], nonce) == 1 then
-    was = 'waited'
-    call('HDEL', KEYS[5], nonce)
-    if call('EXISTS', KEYS[4]) == 0 then
-      call('DEL', KEYS[5])
-    end
+  call('ZREM', KEYS[4], nonce)
+  call('HDEL', KEYS[5], nonce)
+  if call('EXISTS', KEYS[4]) == 0 then
+    call('DEL', KEYS[5])
   end
   -- include settle
 end
-if remembers then
+if copies == 'c' then
   local till = now_ms + 1 + math.max(longest, string.match(ARGV[2], '^%d+'))
   -- include remember
 end
-return stamp .. ' ' .. was .. own
+return stamp .. (holds and ' held' or ' gone') .. own

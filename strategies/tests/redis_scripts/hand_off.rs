@@ -98,3 +98,19 @@ async fn unlock_needs_no_right_to_publish() {
     let found = scripts.run(POLL, 2, &[&hex(2)]).await;
     assert_eq!(found[3], "granted");
 }
+
+/// The holder is notified, and only if it holds.
+#[tokio::test]
+async fn force_unlock_is_published() {
+    let mut scripts = Scripts::start().await;
+    let client = redis::Client::open(scripts.server.url()).unwrap();
+    let mut published = client.get_async_pubsub().await.unwrap();
+    published.subscribe("topic").await.unwrap();
+    scripts.lock(1, 60_000, 0, false).await;
+    for (nonce, was) in [(9, "gone"), (1, "held")] {
+        let reply = scripts.run(UNLOCK, 2, &[&hex(nonce), "c", "topic", &hex(nonce)]).await;
+        assert_eq!(reply[1], was);
+    }
+    let message = tokio::time::timeout(ms(5_000), published.on_message().next()).await;
+    assert_eq!(message.unwrap().unwrap().get_payload::<String>().unwrap(), hex(1));
+}

@@ -119,8 +119,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             })
         }
         Effect::Unlocked { nonce, was, .. } => {
-            let held = matches!(was, Ended::Held | Ended::Waited);
-            Some(Event::Unlocked { nonce: *nonce, held })
+            Some(Event::Unlocked { nonce: *nonce, held: *was == Ended::Held })
         }
         Effect::Extended { process: of, request, held, .. } if *of == process => {
             Some(Event::Extended { id: *request, token: held.map(|(token, _)| token) })

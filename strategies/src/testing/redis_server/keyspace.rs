@@ -63,6 +63,11 @@ impl KeySpace {
         members.into_iter().map(|(_, m)| String::from_utf8_lossy(m).into_owned()).collect()
     }
 
+    /// The score of a member of a sorted set.
+    pub(crate) fn score(&mut self, key: &[u8], member: &str) -> Option<u64> {
+        self.sorted(key)?.get(member.as_bytes()).map(|score| *score as u64)
+    }
+
     /// The last millisecond in which a key lives, if it lives and has an end.
     pub(crate) fn end(&mut self, key: &[u8]) -> Option<u64> {
         self.live(key)?.1
@@ -136,6 +141,7 @@ impl KeySpace {
                     Some((_, Some(end))) => Reply::Int(signed(*end - now)),
                 }
             }
+            ("PEXPIRE", [key, ..]) if self.live(key).is_none() => Reply::Int(0),
             ("PEXPIRE", [key, ms]) => self.expire(key, self.now_ms() + number(ms), false),
             ("PEXPIRE", [key, ms, nx]) if nx == b"NX" => match self.live(key) {
                 Some((_, None)) => self.expire(key, self.now_ms() + number(ms), false),
@@ -167,7 +173,6 @@ impl KeySpace {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], options: Args<'_>) -> Reply {
-        let present = self.live(key).map(|(_, end)| *end);
         let before = self.get(key);
         let mut reply = Reply::Done;
         let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
@@ -177,7 +182,6 @@ impl KeySpace {
                 reply = before;
                 None
             }
-            [b"KEEPTTL"] => present.flatten(),
             [b"PX", ms] => Some(self.now_ms() + number(ms)),
             _ => panic!("no script used SET with {options:?}"),
         };
@@ -256,10 +260,13 @@ impl KeySpace {
                 let found = found.into_iter().take(2);
                 Reply::List(found.map(|(member, _)| Reply::Text(member.clone())).collect())
             }
-            ("ZRANGE", [from, to, scores])
-                if from == b"-1" && to == b"-1" && scores == b"WITHSCORES" =>
+            ("ZRANGE", [at, to, scores])
+                if at.starts_with(b"-") && at == to && scores == b"WITHSCORES" =>
             {
-                set.iter().max_by(by_score).map_or(Reply::List(vec![]), pair)
+                let mut found: Vec<_> = set.iter().collect();
+                found.sort_by(|a, b| by_score(b, a));
+                let found = found.into_iter().nth(number(&at[1..]) as usize - 1);
+                found.map_or(Reply::List(vec![]), pair)
             }
             _ => panic!("no script used {command} with {} arguments", args.len()),
         }

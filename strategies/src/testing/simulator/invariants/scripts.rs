@@ -1,10 +1,14 @@
 //! The effects of the scripts, read from the server's data after each run.
 
+mod memory;
+mod view;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use self::view::{Holder, KeyView};
 use super::{Invariants, Ledger};
 use crate::{
     Lock, Nonce, Owner,
@@ -35,30 +39,11 @@ pub(super) struct Scripts {
     orphans: BTreeSet<(Nonce, u64)>,
 }
 
-/// A key after the last script that named it.
-#[derive(Clone, Debug, Default)]
-struct KeyView {
-    holder: Option<Holder>,
-    queue: Vec<Nonce>,
-    /// The last millisecond in which the queue lives without a sign of life.
-    queue_end: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Holder {
-    nonce: Nonce,
-    token: u64,
-    /// The first millisecond in which the lease is over.
-    expires_at: u64,
-    /// Whether Redis remembers the nonce after the lease.
-    is_remembered: bool,
-}
-
 /// A LOCK that may wait.
 struct Waiter {
     process: String,
-    /// When its wait is over (ms).
-    until: Option<u64>,
+    /// When the wait of one of its copies is over (ms): the first, and the last.
+    until: Option<(u64, u64)>,
 }
 
 impl Default for Scripts {
@@ -71,24 +56,6 @@ impl Default for Scripts {
             expired: BTreeMap::new(),
             orphans: BTreeSet::new(),
         }
-    }
-}
-
-impl KeyView {
-    fn read(server: &Server, now_us: u64, names: &[Vec<u8>]) -> Self {
-        server.look(now_us, |keys| {
-            let holder = keys.text(&names[0]).map(|(value, end)| {
-                let words: Vec<&str> = value.split(' ').collect();
-                Holder {
-                    nonce: nonce(words[0]),
-                    token: number(words[2]),
-                    expires_at: end.expect("a lease has an end") + 1,
-                    is_remembered: words[1] != "-",
-                }
-            });
-            let queue = keys.members(&names[1]).iter().map(|text| nonce(text)).collect();
-            Self { holder, queue, queue_end: keys.end(&names[1]) }
-        })
     }
 }
 
@@ -120,16 +87,18 @@ impl Invariants {
         }
         let head = before.queue.first().copied();
         self.ledger(now, &command, &effects, |_| head);
+        memory::check(server, now, run, &before, &after);
     }
 
     /// Leases end by the server's clock, whether a script sees it or not.
     fn expire(&mut self, now: ClusterTime) {
         let (mut effects, mut heads) = (Vec::new(), BTreeMap::new());
         for (key, view) in &mut self.scripts.keys {
+            let is_remembered = view.remembers();
             if let Some(held) = view.holder.take_if(|held| held.expires_at <= now.0) {
                 effects.push(expired(key, held.nonce, held.token));
                 heads.extend(view.queue.first().map(|head| (key.clone(), *head)));
-                let end = if held.is_remembered { held.expires_at } else { 0 };
+                let end = if is_remembered { held.expires_at } else { 0 };
                 self.scripts.expired.insert(held.nonce, end);
             }
         }
@@ -200,13 +169,16 @@ impl Scripts {
         self.last_alive_at.insert((key.clone(), process), now.0);
     }
 
-    /// A LOCK waits. A repeated LOCK may lengthen its wait, and never shortens it.
+    /// A LOCK waits. A copy of one that waits already may end its wait earlier or later.
     fn enqueued(&mut self, now: ClusterTime, run: &Run, before: &KeyView) {
         let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
         let (nonce, process) = (nonce(&arg(3)), arg(0).into_owned());
-        let mut until = (arg(5) != "-1").then(|| now.0 + number(&arg(5)));
+        let mut until = (arg(5) != "-1").then(|| now.0 + number(&arg(5))).map(|end| (end, end));
         if let Some(waiter) = self.waiters.get(&nonce).filter(|_| before.queue.contains(&nonce)) {
-            until = waiter.until.zip(until).map(|(one, other)| one.max(other));
+            until = waiter
+                .until
+                .zip(until)
+                .map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
         }
         self.waiters.insert(nonce, Waiter { process, until });
     }
@@ -275,7 +247,7 @@ impl Scripts {
         if let Some(nonce) = unlocked {
             let was = match &*word {
                 "held" => Ended::Held,
-                "waited" => Ended::Waited,
+                _ if before.queue.contains(&nonce) => Ended::Waited,
                 _ => Ended::Unknown,
             };
             effects.push(Effect::Unlocked { key: key.clone(), nonce, request, was });
@@ -300,7 +272,8 @@ impl Scripts {
                 let place = before.queue.iter().position(|waiter| *waiter == nonce);
                 if let Some(waiter) = self.waiters.get(&nonce).filter(|_| place.is_some()) {
                     // A LOCK that arrives again after its first wait brings a wait of its own.
-                    let waits = word == "granted" || waiter.until.is_none_or(|end| now.0 <= end);
+                    let waits =
+                        word == "granted" || waiter.until.is_none_or(|(_, last)| now.0 <= last);
                     assert!(waits, "{nonce} was granted {key} after its wait");
                 }
                 let ahead = place.map_or(&*after.queue, |place| &before.queue[..place]);
@@ -358,7 +331,7 @@ impl Scripts {
         let Some(waiter) = self.waiters.get(&nonce) else { return };
         let settings = String::from_utf8_lossy(&run.args[1]);
         let waiter_ttl = number(settings.split(' ').nth(1).expect("waiter_ttl"));
-        let over = waiter.until.is_some_and(|until| until <= now.0);
+        let over = waiter.until.is_some_and(|(first, _)| first <= now.0);
         let last_alive_at = self.last_alive_at.get(&(key.clone(), waiter.process.clone()));
         let silent = last_alive_at.is_none_or(|at| now.0 >= at + waiter_ttl);
         assert!(over || silent, "a waiter for {key} was dropped before its time: {nonce}");
