@@ -27,15 +27,38 @@ pub use self::{
 };
 use crate::ChannelError;
 
-/// Paths of PEM files. The key must not be readable by other users of the machine.
+/// The PEM files of a client: by default it trusts the authorities of the system, and has no
+/// certificate of its own.
+///
+/// ```
+/// use gaggle_channels::tls::TlsFiles;
+///
+/// let files = TlsFiles::default().ca("ca.pem").cert("client.pem", "client-key.pem");
+/// # let _ = files;
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The authorities that sign the certificates of the other side; those of the system if `None`.
-    pub ca: Option<PathBuf>,
-    /// The certificate of this side, followed by those of its intermediate authorities.
-    pub cert: Option<PathBuf>,
-    /// The private key of that certificate.
-    pub key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    /// The certificate and its key.
+    cert: Option<(PathBuf, PathBuf)>,
+}
+
+impl TlsFiles {
+    /// Sets the file of the authorities that sign the certificates of the other side.
+    #[must_use]
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// Sets the file of the certificate of this side, followed by those of its intermediate
+    /// authorities, and the file of its private key. Other users of the machine must not be able
+    /// to read the key.
+    #[must_use]
+    pub fn cert(mut self, path: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.cert = Some((path.into(), key.into()));
+        self
+    }
 }
 
 /// The client's side of TLS 1.2 and 1.3. Cloning is cheap.
@@ -47,7 +70,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Reads the files. `cert` and `key` are given together, or neither.
+    /// Reads the files.
     ///
     /// # Errors
     ///
@@ -62,11 +85,9 @@ impl TlsClient {
             .with_safe_default_protocol_versions()
             .expect("the provider has suites of both versions")
             .with_root_certificates(roots);
-        let config = match (&files.cert, &files.key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(_), None) => return Err(files::invalid(files::KEY, "tls_cert needs it")),
-            (None, Some(_)) => return Err(files::invalid(files::CERT, "tls_key needs it")),
-            (Some(cert), Some(key)) => {
+        let config = match &files.cert {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => {
                 let chain = files::chain(&files::read(files::CERT, cert)?)?;
                 let key = files::read_private(files::KEY, key)?;
                 builder

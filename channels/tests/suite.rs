@@ -178,7 +178,7 @@ impl Fixture for OverTls {
         files.issue_members("c", names);
         let secret = files.write("secret", &gaggle_channels::tls::generate_secret());
         let keys = |each: &str| match self.secret {
-            true => TlsKeys::Secret(secret.clone()),
+            true => TlsKeys::secret(&secret),
             false => files.keys(each),
         };
         let nodes = tcp_nodes_with(names, &|options, each| options.tls("c", keys(each))).await;

@@ -356,7 +356,7 @@ async fn recorded(to: SocketAddr) -> (SocketAddr, Arc<Record>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_capture_contains_neither_secret_nor_frame() {
     let (certificates, secret) = (Certificates::new(), generate_secret());
-    let keys = || TlsKeys::Secret(certificates.write("secret", &secret));
+    let keys = || TlsKeys::secret(certificates.write("secret", &secret));
     let at = free_address();
     let (through, record) = recorded(at).await;
     let Pair { a, b, .. } = pair([keys(), keys()], Some(through), at).await;
@@ -391,7 +391,7 @@ fn openssl_base64(text: &str) -> Vec<u8> {
 async fn members_of_two_secrets_do_not_meet() {
     let certificates = Certificates::new();
     let keys =
-        ["one", "two"].map(|file| TlsKeys::Secret(certificates.write(file, &generate_secret())));
+        ["one", "two"].map(|file| TlsKeys::secret(certificates.write(file, &generate_secret())));
     let Pair { a, b, .. } = pair(keys, None, free_address()).await;
     event("cannot connect to a peer").await;
     event("the other side does not trust our certificate: its authorities, or the secret,").await;

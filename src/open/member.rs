@@ -185,12 +185,12 @@ fn keys(options: &Options) -> Result<Option<channels::tls::TlsKeys>, OpenError> 
         (true, Some(_)) => {
             Err(options.scheme.invalid("secret_file", "give either files of certificates or this"))
         }
-        (false, Some(_)) => Ok(Some(TlsKeys::Secret(options.required("secret_file")?.into()))),
-        (true, None) => Ok(Some(TlsKeys::Files {
-            ca: options.required("tls_ca")?.into(),
-            cert: options.required("tls_cert")?.into(),
-            key: options.required("tls_key")?.into(),
-        })),
+        (false, Some(_)) => Ok(Some(TlsKeys::secret(options.required("secret_file")?))),
+        (true, None) => Ok(Some(TlsKeys::files(
+            options.required("tls_ca")?,
+            options.required("tls_cert")?,
+            options.required("tls_key")?,
+        ))),
     }
 }
 

@@ -47,9 +47,18 @@ pub(super) fn parse(
     }
     #[cfg(feature = "tls")]
     if tls {
-        let path = |option| options.text(option).map(Into::into);
-        let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
-        redis = redis.tls(gaggle_channels::tls::TlsFiles { ca, cert, key });
+        let mut files = gaggle_channels::tls::TlsFiles::default();
+        if let Some(ca) = options.text("tls_ca") {
+            files = files.ca(ca);
+        }
+        let needed = |option, by| options.scheme.invalid(option, format!("{by} needs it"));
+        match (options.text("tls_cert"), options.text("tls_key")) {
+            (Some(cert), Some(key)) => files = files.cert(cert, key),
+            (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
+            (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
+            (None, None) => {}
+        }
+        redis = redis.tls(files);
         if options.text("tls_name").is_some() {
             redis = redis.tls_name(options.required("tls_name")?);
         }

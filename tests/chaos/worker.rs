@@ -176,7 +176,7 @@ fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
 fn keys(directory: &Path, name: &NodeName) -> TlsKeys {
     let file = |name: &str| directory.join(format!("{name}.pem"));
     let key = file(&format!("{name}-key"));
-    TlsKeys::Files { ca: file("ca"), cert: file(name.as_str()), key }
+    TlsKeys::files(file("ca"), file(name.as_str()), key)
 }
 
 /// One loop of a process.

@@ -72,7 +72,7 @@ impl Certificates {
     #[must_use]
     pub fn keys(&self, file: &str) -> TlsKeys {
         let [ca, cert, key] = self.paths(file);
-        TlsKeys::Files { ca, cert, key }
+        TlsKeys::files(ca, cert, key)
     }
 
     /// The same as options of a URL.

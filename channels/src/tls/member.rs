@@ -24,20 +24,44 @@ const SECRET_BYTES_MIN: usize = 32;
 const LABEL_BYTES_MAX: usize = 63;
 
 /// The credentials that prove the name of a member to its peers.
+///
+/// ```
+/// use gaggle_channels::tls::TlsKeys;
+///
+/// let of_files = TlsKeys::files("ca.pem", "a.pem", "a-key.pem");
+/// let of_a_secret = TlsKeys::secret("secret");
+/// # let _ = (of_files, of_a_secret);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TlsKeys {
-    /// PEM files. The certificate is for the DNS name `NAME.member.CLUSTER.gaggle`.
-    Files {
-        /// The authorities that sign the certificates of all members.
-        ca: PathBuf,
-        /// The certificate of this member, followed by those of its intermediate authorities.
-        cert: PathBuf,
-        /// The private key of that certificate, not readable by other users of the machine.
-        key: PathBuf,
-    },
-    /// A file with a secret of at least 32 bytes, the same at each member. Each derives one private
-    /// authority from it and makes its own certificate at start.
+pub struct TlsKeys(Source);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Files { ca: PathBuf, cert: PathBuf, key: PathBuf },
     Secret(PathBuf),
+}
+
+impl TlsKeys {
+    /// PEM files: the authorities that sign the certificates of all members; the certificate of
+    /// this member, for the DNS name `NAME.member.CLUSTER.gaggle`, followed by those of its
+    /// intermediate authorities; and its private key. Other users of the machine must not be able
+    /// to read the key.
+    #[must_use]
+    pub fn files(
+        ca: impl Into<PathBuf>,
+        cert: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        Self(Source::Files { ca: ca.into(), cert: cert.into(), key: key.into() })
+    }
+
+    /// A file with a secret of at least 32 bytes, the same at each member. Each derives one private
+    /// authority from it and makes its own certificate at start. Other users of the machine must
+    /// not be able to read the file.
+    #[must_use]
+    pub fn secret(path: impl Into<PathBuf>) -> Self {
+        Self(Source::Secret(path.into()))
+    }
 }
 
 /// The keys of one member and the name that they are for.
@@ -78,13 +102,13 @@ impl Member {
     ///
     /// [`ChannelError::InvalidOptions`] with the option, the file and the remedy.
     pub(crate) fn read(&self) -> Result<Content, ChannelError> {
-        let files = match &self.keys {
-            TlsKeys::Files { ca, cert, key } => vec![
+        let files = match &self.keys.0 {
+            Source::Files { ca, cert, key } => vec![
                 files::read(files::CA, ca)?,
                 files::read(files::CERT, cert)?,
                 files::read_private(files::KEY, key)?,
             ],
-            TlsKeys::Secret(path) => vec![files::read_private(SECRET, path)?],
+            Source::Secret(path) => vec![files::read_private(SECRET, path)?],
         };
         Ok(Content(files))
     }

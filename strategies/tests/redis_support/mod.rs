@@ -196,7 +196,7 @@ pub(crate) fn by_sentinels<'a>(
 /// Trust in the authority of these certificates alone.
 #[cfg(feature = "tls")]
 pub(crate) fn trust(certificates: &Certificates) -> TlsFiles {
-    TlsFiles { ca: Some(certificates.path("ca.pem")), ..TlsFiles::default() }
+    TlsFiles::default().ca(certificates.path("ca.pem"))
 }
 
 pub(crate) const fn ms(ms: u64) -> Duration {
