@@ -40,7 +40,7 @@ pub(crate) struct ListArgs {
     /// At most this many keys, after the filters.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     limit: usize,
-    /// Print JSON, one object a line.
+    /// Print JSON: one object a line, and nothing if no key is held.
     #[arg(long)]
     json: bool,
 }
