@@ -1,7 +1,7 @@
 //! Goal: modules that stand beside each other import in one direction, and only the clock imports
-//! timers. Method: reads the `use` lines of each package as text; an import deep inside two siblings
-//! is one of the siblings. A parent and its children may import each other; code for tests alone is
-//! left out.
+//! timers. Method: reads the `use` lines of each package as text; an import deep inside two
+//! siblings is one of the siblings. A parent and its children may import each other; code for tests
+//! alone is left out.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
