@@ -75,8 +75,8 @@ pub(crate) fn run_secret(_: &SecretArgs) -> Result<ExitCode, Failure> {
 #[cfg(feature = "tls")]
 mod with_tls {
     use std::{
-        fs::OpenOptions,
-        io::{self, Write as _},
+        fs::{self, OpenOptions},
+        io::{self, ErrorKind, Write as _},
         os::unix::fs::OpenOptionsExt as _,
         path::Path,
         process::ExitCode,
@@ -94,34 +94,33 @@ mod with_tls {
         match &args.what {
             What::Ca { dir, days } => {
                 // The key is the one of the certificate: both are new.
-                check_new(dir, &["ca-key.pem".into(), "ca.pem".into()])?;
-                write_pair(dir, "ca", &Authority::generate(Validity::days(*days)))?;
+                let names = ["ca".to_owned()];
+                check_new(dir, &names)?;
+                write_pairs(dir, &names, &[Authority::generate(Validity::days(*days))])?;
             }
             What::Member { names, cluster, dir, days } => {
                 // All are checked before the first is written.
                 let dns_names = names.iter().map(|name| member_dns_name(name, cluster));
                 let dns_names: Vec<String> =
                     dns_names.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
-                let files = names
-                    .iter()
-                    .flat_map(|name| [format!("{name}-key.pem"), format!("{name}.pem")]);
-                check_new(dir, &files.collect::<Vec<_>>())?;
+                check_new(dir, names)?;
                 let authority = authority(dir)?;
-                for (name, dns_name) in names.iter().zip(dns_names) {
-                    write_pair(dir, name, &authority.issue(&dns_name, Validity::days(*days)))?;
-                }
+                let issue = |name: &String| authority.issue(name, Validity::days(*days));
+                let issued: Vec<_> = dns_names.iter().map(issue).collect();
+                write_pairs(dir, names, &issued)?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
+    fn files_of(name: &str) -> [String; 2] {
+        [format!("{name}-key.pem"), format!("{name}.pem")]
+    }
+
     /// No file is overwritten.
-    fn check_new(dir: &Path, files: &[String]) -> Result<(), Failure> {
-        match files.iter().map(|file| dir.join(file)).find(|file| file.exists()) {
-            Some(file) => {
-                let problem = "it exists, and none is overwritten: move it away";
-                Err(Failure::new(format!("{}: {problem}", file.display())))
-            }
+    fn check_new(dir: &Path, names: &[String]) -> Result<(), Failure> {
+        match names.iter().flat_map(|name| files_of(name)).find(|file| dir.join(file).exists()) {
+            Some(file) => Err(not_written(&dir.join(file), &ErrorKind::AlreadyExists.into())),
             None => Ok(()),
         }
     }
@@ -141,7 +140,7 @@ mod with_tls {
     pub(crate) fn run_secret(args: &SecretArgs) -> Result<ExitCode, Failure> {
         let secret = format!("{}\n", generate_secret());
         match &args.file {
-            Some(file) => write_private(file, &secret)?,
+            Some(file) => write_new(file, &secret)?,
             None => output::written(io::stdout().write_all(secret.as_bytes()))?,
         }
         Ok(ExitCode::SUCCESS)
@@ -162,15 +161,43 @@ mod with_tls {
         }
     }
 
-    fn write_pair(dir: &Path, name: &str, issued: &Issued) -> Result<(), Failure> {
-        write_private(&dir.join(format!("{name}-key.pem")), &issued.key_pem())?;
-        write_private(&dir.join(format!("{name}.pem")), &issued.certificate_pem())
+    /// Writes the key and the certificate of each name, or no file.
+    fn write_pairs(dir: &Path, names: &[String], issued: &[Issued]) -> Result<(), Failure> {
+        let files = names.iter().flat_map(|name| files_of(name)).map(|file| dir.join(file));
+        let contents = issued.iter().flat_map(|it| [it.key_pem(), it.certificate_pem()]);
+        let mut written = Vec::new();
+        for (file, content) in files.zip(contents) {
+            if let Err(failure) = write_new(&file, &content) {
+                written.iter().for_each(remove);
+                return Err(failure);
+            }
+            written.push(file);
+        }
+        Ok(())
     }
 
-    /// Writes a file that is new, and readable by this user alone.
-    fn write_private(path: &Path, content: &str) -> Result<(), Failure> {
+    /// Writes a file that is new, and readable by this user alone. A part of it would be in the way
+    /// of the next attempt.
+    fn write_new(path: &Path, content: &str) -> Result<(), Failure> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        file.and_then(|mut file| file.write_all(content.as_bytes()))
-            .map_err(|error| Failure::new(path.display().to_string()).because(&error))
+        let mut file = file.map_err(|error| not_written(path, &error))?;
+        file.write_all(content.as_bytes()).map_err(|error| {
+            remove(path);
+            not_written(path, &error)
+        })
+    }
+
+    /// Removes a file of this command. One that stays is named by the next attempt.
+    fn remove(path: impl AsRef<Path>) {
+        let _ = fs::remove_file(path);
+    }
+
+    fn not_written(path: &Path, error: &io::Error) -> Failure {
+        let path = path.display();
+        if error.kind() == ErrorKind::AlreadyExists {
+            let problem = "it exists, and none is overwritten: move it away";
+            return Failure::new(format!("{path}: {problem}"));
+        }
+        Failure::new(path.to_string()).because(error)
     }
 }

@@ -104,3 +104,34 @@ async fn two_commands_make_the_files_of_a_cluster() {
     assert_eq!(printed.len(), 45, "32 bytes in base64, and a line's end");
     fs::remove_dir_all(dir).unwrap();
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn failed_write_leaves_no_file() {
+    use std::fs;
+
+    let dir = std::env::temp_dir().join(format!("gaggle-cert-full-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    // The limit of a file in bytes: a key has 119, and a certificate more than 200.
+    let limited = |bytes: u32, arguments: &str| {
+        let program = env!("CARGO_BIN_EXE_gaggle");
+        let line = format!("trap '' XFSZ; prlimit --fsize={bytes} '{program}' {arguments}");
+        Command::new("sh").args(["-c", &line]).current_dir(&dir).output().unwrap()
+    };
+    let files = || {
+        let files = fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name());
+        files.collect::<std::collections::BTreeSet<_>>()
+    };
+    let fails = |bytes, arguments: &str, part: &str| {
+        let (before, failed) = (files(), limited(bytes, arguments));
+        let text = String::from_utf8_lossy(&failed.stderr);
+        assert!(failed.status.code() == Some(2) && text.contains(part), "{arguments}: {text}");
+        assert_eq!(files(), before, "{arguments}");
+    };
+    fails(0, "secret s", "s: File too large");
+    fails(200, "cert ca", "ca.pem: File too large");
+    assert!(limited(2_000, "cert ca").status.success());
+    fails(200, "cert member a b --cluster o", "a.pem: File too large");
+    assert!(limited(2_000, "cert member a b --cluster o").status.success());
+    fs::remove_dir_all(dir).unwrap();
+}
