@@ -75,6 +75,7 @@ pub(crate) fn run_secret(_: &SecretArgs) -> Result<ExitCode, Failure> {
 #[cfg(feature = "tls")]
 mod with_tls {
     use std::{
+        collections::BTreeSet,
         fs::{self, OpenOptions},
         io::{self, ErrorKind, Write as _},
         os::unix::fs::OpenOptionsExt as _,
@@ -119,10 +120,17 @@ mod with_tls {
 
     /// No file is overwritten.
     fn check_new(dir: &Path, names: &[String]) -> Result<(), Failure> {
-        match names.iter().flat_map(|name| files_of(name)).find(|file| dir.join(file).exists()) {
-            Some(file) => Err(not_written(&dir.join(file), &ErrorKind::AlreadyExists.into())),
-            None => Ok(()),
+        let mut files = BTreeSet::new();
+        for file in names.iter().flat_map(|name| files_of(name)) {
+            if dir.join(&file).exists() {
+                return Err(not_written(&dir.join(file), &ErrorKind::AlreadyExists.into()));
+            }
+            // Also of the names a and a-key.
+            if let Some(file) = files.replace(file) {
+                return Err(Failure::new(format!("two of the NAMEs make {file}: omit one")));
+            }
         }
+        Ok(())
     }
 
     fn authority(dir: &Path) -> Result<Authority, Failure> {
@@ -140,6 +148,10 @@ mod with_tls {
     pub(crate) fn run_secret(args: &SecretArgs) -> Result<ExitCode, Failure> {
         let secret = format!("{}\n", generate_secret());
         match &args.file {
+            Some(file) if file.as_os_str() == "-" => {
+                let cure = "omit FILE to print the secret, or write ./- for this file";
+                return Err(Failure::new(format!("FILE is -: {cure}")));
+            }
             Some(file) => write_new(file, &secret)?,
             None => output::written(io::stdout().write_all(secret.as_bytes()))?,
         }

@@ -44,11 +44,16 @@ async fn two_commands_make_the_files_of_a_cluster() {
             "move it away",
         ),
         (&["cert", "ca", "--days", "0", "--dir", shown], "1..=36500"),
+        (&["cert", "member", "d", "d", "--cluster", "c", "--dir", shown], "two of the NAMEs"),
+        (&["cert", "member", "d", "d-key", "--cluster", "c", "--dir", shown], "make d-key.pem"),
+        (&["secret", &file("secret")], "secret: it exists, and none is overwritten: move it away"),
+        (&["secret", "-"], "omit FILE to print the secret"),
     ] {
         let refused = gaggle(arguments);
         assert_eq!(refused.status.code(), Some(2));
         assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
     }
+    assert!(!fs::exists("-").unwrap(), "a file in this directory");
     assert!(!fs::exists(file("d-key.pem")).unwrap(), "all are checked before the first is written");
     for name in ["ca.pem", "ca-key.pem", "a.pem", "a-key.pem", "b.pem", "b-key.pem", "secret"] {
         let mode = fs::metadata(file(name)).unwrap().permissions().mode();
