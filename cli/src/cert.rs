@@ -45,9 +45,9 @@ enum What {
         /// The directory of the files.
         #[arg(long, value_name = "DIRECTORY", default_value = ".")]
         dir: PathBuf,
-        /// How long they are valid.
-        #[arg(long, default_value_t = 365, value_parser = days())]
-        days: u32,
+        /// How long they are valid [default: 365, and no longer than the authority].
+        #[arg(long, value_parser = days())]
+        days: Option<u32>,
     },
 }
 
@@ -106,7 +106,8 @@ mod with_tls {
                     dns_names.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
                 check_new(dir, names)?;
                 let authority = authority(dir)?;
-                let issue = |name: &String| authority.issue(name, Validity::days(*days));
+                let validity = authority.validity(*days).map_err(|error| refused(&error))?;
+                let issue = |name: &String| authority.issue(name, validity);
                 let issued: Vec<_> = dns_names.iter().map(issue).collect();
                 write_pairs(dir, names, &issued)?;
             }
@@ -166,6 +167,9 @@ mod with_tls {
             }
             ChannelError::InvalidOptions { field: "name", problem } => {
                 Failure::new(format!("NAME: {problem}"))
+            }
+            ChannelError::InvalidOptions { field: "days", problem } => {
+                Failure::new(format!("--days: {problem}"))
             }
             // With the path of the file.
             ChannelError::InvalidOptions { problem, .. } => Failure::new(problem),

@@ -140,3 +140,34 @@ fn failed_write_leaves_no_file() {
     assert!(limited(2_000, "cert member a b --cluster o").status.success());
     fs::remove_dir_all(dir).unwrap();
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn certificate_ends_with_its_authority() {
+    use std::fs;
+
+    let dir = std::env::temp_dir().join(format!("gaggle-cert-end-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let shown = dir.to_str().unwrap();
+    let member = |name, options: &[&str]| {
+        let arguments = ["cert", "member", name, "--cluster", "o", "--dir", shown];
+        gaggle(&[&arguments[..], options].concat())
+    };
+    let text_of = |name: &str, options: &[&str]| {
+        let mut command = Command::new("openssl");
+        command.args(["x509", "-noout", "-in"]).arg(dir.join(name)).args(options);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(gaggle(&["cert", "ca", "--days", "2", "--dir", shown]).status.success());
+    let refused = member("a", &["--days", "3"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), text.matches("Z").count()), (Some(2), 2), "{text}");
+    assert!(text.contains("--days: 3 is until 2") && text.contains("valid until 2"), "{text}");
+    assert!(!dir.join("a-key.pem").exists());
+    assert!(member("a", &["--days", "1"]).status.success());
+    assert!(member("b", &[]).status.success());
+    let end = |name| text_of(name, &["-enddate"]);
+    assert_eq!(end("b.pem"), end("ca.pem"));
+    assert_ne!(end("a.pem"), end("ca.pem"));
+    fs::remove_dir_all(dir).unwrap();
+}

@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Trust
 use super::{
     der::{self, pem},
     files::{self, File},
+    reason::date,
 };
 use crate::ChannelError;
 
@@ -33,6 +34,10 @@ impl Validity {
     pub fn days(days: u32) -> Self {
         let now = UnixTime::now().as_secs();
         Self { from: now.saturating_sub(3_600), until: now + u64::from(days) * 86_400 }
+    }
+
+    fn end(self) -> String {
+        date(UnixTime::since_unix_epoch(Duration::from_secs(self.until)))
     }
 
     /// Whatever the clocks show: until the end of the year 9999.
@@ -70,6 +75,8 @@ pub struct Authority {
     key: Ed25519KeyPair,
     /// Of its own: OpenSSL finds an issuer by its name, and takes the first of two that share one.
     name: String,
+    /// Of its certificate.
+    validity: Validity,
 }
 
 impl Authority {
@@ -77,8 +84,8 @@ impl Authority {
     #[must_use]
     pub fn generate(validity: Validity) -> Issued {
         let seed = random();
-        let authority = Self::from_seed(&seed);
-        Issued { certificate: authority.certificate(validity), seed }
+        let authority = Self { validity, ..Self::from_seed(&seed) };
+        Issued { certificate: authority.certificate(), seed }
     }
 
     /// The authority of its two files in PEM form, made by [`generate`](Self::generate). The first
@@ -89,7 +96,8 @@ impl Authority {
     /// [`ChannelError::InvalidOptions`] of the field `tls_ca` or `tls_key` if they are no such
     /// files, or do not fit together.
     pub fn from_files(ca: &Path, key: &Path) -> Result<Self, ChannelError> {
-        let roots = files::roots(&files::read(files::CA, ca)?)?;
+        let ca_file = files::read(files::CA, ca)?;
+        let roots = files::roots(&ca_file)?;
         let file = files::read_private(files::KEY, key)?;
         let PrivateKeyDer::Pkcs8(key) = files::key(&file)? else { return Err(no_key(&file)) };
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der())
@@ -99,9 +107,36 @@ impl Authority {
             root.subject_public_key_info.ends_with(authority.key.public_key().as_ref())
                 && root.subject.ends_with(authority.name.as_bytes())
         };
-        match roots.roots.iter().any(is_its_own) {
-            true => Ok(authority),
-            false => Err(file.invalid(&format!("it is not the key of {}", ca.display()))),
+        let Some(its_own) = roots.roots.iter().position(is_its_own) else {
+            return Err(file.invalid(&format!("it is not the key of {}", ca.display())));
+        };
+        let until = files::last_second(&ca_file, its_own)?;
+        Ok(Self { validity: Validity { from: 0, until }, ..authority })
+    }
+
+    /// The validity of a new certificate for `days`. By default it is 365 days, or until the end of
+    /// this authority.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::InvalidOptions`] of the field `days` if the certificate would be valid longer
+    /// than this authority, or if the authority has expired.
+    pub fn validity(&self, days: Option<u32>) -> Result<Validity, ChannelError> {
+        let (wanted, end) = (Validity::days(days.unwrap_or(365)), self.validity.end());
+        if self.validity.until < UnixTime::now().as_secs() {
+            let problem = format!("the authority expired at {end}: make another");
+            return Err(files::invalid("days", problem));
+        }
+        match days {
+            Some(days) if wanted.until > self.validity.until => {
+                let until = wanted.end();
+                let problem = format!(
+                    "{days} is until {until}, and the authority is valid until {end}: omit it for \
+                     this end, or make another authority"
+                );
+                Err(files::invalid("days", problem))
+            }
+            _ => Ok(Validity { until: wanted.until.min(self.validity.until), ..wanted }),
         }
     }
 
@@ -125,17 +160,17 @@ impl Authority {
         let digest = digest::digest(&digest::SHA256, key.public_key().as_ref());
         let digits = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}"));
         let name = format!("Gaggle CA {}", digits.collect::<String>());
-        Self { key, name }
+        Self { key, name, validity: Validity::ALWAYS }
     }
 
     /// The certificate of this authority, valid at any time.
     pub(super) fn root(&self) -> CertificateDer<'static> {
-        self.certificate(Validity::ALWAYS).into()
+        self.certificate().into()
     }
 
-    fn certificate(&self, validity: Validity) -> Vec<u8> {
+    fn certificate(&self) -> Vec<u8> {
         let (key, extensions) = (self.key.public_key(), der::authority_extensions());
-        self.sign(&self.name, key.as_ref(), validity, &extensions)
+        self.sign(&self.name, key.as_ref(), self.validity, &extensions)
     }
 
     /// A certificate for a DNS name, with a new key.

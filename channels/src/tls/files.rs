@@ -4,6 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rustls::{
@@ -85,14 +86,10 @@ pub(super) fn roots(file: &File) -> Result<Arc<RootCertStore>, ChannelError> {
 
 /// Whether a certificate is refused as that of a server because it is one of an authority.
 fn is_authority(roots: &Arc<RootCertStore>, certificate: &CertificateDer<'_>) -> bool {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
-        .build()
-        .expect("there are roots");
-    let name = ServerName::try_from("authority").expect("a DNS name");
     // Valid at its own time: an expired authority is one.
     let mut now = UnixTime::now();
     loop {
-        match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
+        match verify_at(roots, certificate, now) {
             Err(Error::InvalidCertificate(CertificateError::ExpiredContext {
                 not_after, ..
             })) if not_after < now => now = not_after,
@@ -107,6 +104,29 @@ fn is_authority(roots: &Arc<RootCertStore>, certificate: &CertificateDer<'_>) ->
             _ => return false,
         }
     }
+}
+
+/// The last second of a certificate in a file of authorities, in seconds since 1970.
+pub(super) fn last_second(file: &File, index: usize) -> Result<u64, ChannelError> {
+    let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    match verify_at(&roots(file)?, &certificates(file)?[index], end_of_time) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Ok(not_after.as_secs())
+        }
+        _ => Err(file.invalid("it has a certificate without an end")),
+    }
+}
+
+fn verify_at(
+    roots: &Arc<RootCertStore>,
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+) -> Result<(), Error> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
+        .build()
+        .expect("there are roots");
+    let name = ServerName::try_from("authority").expect("a DNS name");
+    verifier.verify_server_cert(certificate, &[], &name, &[], now).map(|_| ())
 }
 
 /// The authorities of the system.

@@ -85,7 +85,7 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
 }
 
 /// `2031-05-06T07:08:09Z`.
-fn date(time: UnixTime) -> String {
+pub(super) fn date(time: UnixTime) -> String {
     let [year, month, day, hour, minute, second] = calendar(time);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
