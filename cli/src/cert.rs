@@ -101,9 +101,10 @@ mod with_tls {
             }
             What::Member { names, cluster, dir, days } => {
                 // All are checked before the first is written.
-                let dns_names = names.iter().map(|name| member_dns_name(name, cluster));
-                let dns_names: Vec<String> =
-                    dns_names.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
+                let dns_name = |name| {
+                    member_dns_name(name, cluster).map_err(|error| refused_name(name, &error))
+                };
+                let dns_names = names.iter().map(dns_name).collect::<Result<Vec<_>, _>>()?;
                 check_new(dir, names)?;
                 let authority = authority(dir)?;
                 let validity = authority.validity(*days).map_err(|error| refused(&error))?;
@@ -159,14 +160,20 @@ mod with_tls {
         Ok(ExitCode::SUCCESS)
     }
 
+    fn refused_name(name: &String, error: &ChannelError) -> Failure {
+        match error {
+            ChannelError::InvalidOptions { field: "name", problem } => {
+                Failure::new(format!("NAME {name:?}: {problem}"))
+            }
+            error => refused(error),
+        }
+    }
+
     /// Without the options of URLs, which are not of this command.
     fn refused(error: &ChannelError) -> Failure {
         match error {
             ChannelError::InvalidOptions { field: "cluster", problem } => {
                 Failure::new(format!("--cluster: {problem}"))
-            }
-            ChannelError::InvalidOptions { field: "name", problem } => {
-                Failure::new(format!("NAME: {problem}"))
             }
             ChannelError::InvalidOptions { field: "days", problem } => {
                 Failure::new(format!("--days: {problem}"))

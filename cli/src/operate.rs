@@ -17,6 +17,7 @@ use self::{
     text::{Table, details},
 };
 use crate::{
+    cli::utf8,
     failure::Failure,
     output::{count, json, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
@@ -33,7 +34,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     server: UrlArgs,
     /// Only keys that begin with this text.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", value_parser = utf8())]
     prefix: String,
     #[command(flatten)]
     filter: Filter,
@@ -69,7 +70,7 @@ pub(crate) struct UnlockArgs {
     #[arg(long, value_name = "T")]
     token: Option<u64>,
     /// Why, for the logs.
-    #[arg(long, value_name = "TEXT", default_value = "no reason given")]
+    #[arg(long, value_name = "TEXT", default_value = "no reason given", value_parser = utf8())]
     reason: String,
     /// Print JSON.
     #[arg(long)]

@@ -83,7 +83,10 @@ async fn two_commands_make_the_files_of_a_cluster() {
     // None is overwritten, and no name becomes a path.
     for (arguments, problem) in [
         (&["cert", "ca", "--dir", shown][..], "ca-key.pem: it exists"),
-        (&["cert", "member", "../a", "--cluster", "c", "--dir", shown], "NAME: under TLS it is"),
+        (
+            &["cert", "member", "n", "../a", "--cluster", "c", "--dir", shown],
+            "NAME \"../a\": under TLS it is",
+        ),
         (&["cert", "member", "n", "--cluster", "C", "--dir", shown], "--cluster: under TLS it is"),
         (&["cert", "member", "n", "--cluster", "c", "--dir", "/nowhere"], "gaggle cert ca makes"),
     ] {

@@ -53,6 +53,20 @@ fn end(mut job: Child) {
 }
 
 #[test]
+fn wrong_options_are_named() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+    let bad = OsStr::from_bytes(b"\xff");
+    for (command, option) in [("list", "--prefix"), ("list", "--owner"), ("unlock", "--reason")] {
+        let mut command = gaggle("redis://127.0.0.1:1", &[command, option]);
+        let Output { status, stderr, .. } = command.arg(bad).output().unwrap();
+        let part = format!("for '{option} <TEXT>': it is not UTF-8");
+        let text = String::from_utf8(stderr).unwrap();
+        assert!(status.code() == Some(2) && text.contains(&part), "{text}");
+    }
+}
+
+#[test]
 fn list_and_inspect_show_the_holder() {
     let redis = RedisServer::start();
     let url = redis.url();

@@ -29,11 +29,13 @@ fn exit_code_is_that_of_the_command() {
         (&["sh", "-c", "kill -TERM $$"], 143),
         (&["sh", "-c", "kill -KILL $$"], 137),
         (&["/not/there"], 127),
+        (&[""], 127),
         (&[not_executable], 126),
     ] {
         let (exit, out, err) = finish(gaggle(&redis.url(), &[&["k", "--"], command].concat()));
         assert_eq!((exit, out.as_str()), (Some(code), ""), "{command:?}: {err}");
-        assert_eq!(err.contains("cannot be executed"), matches!(code, 126 | 127), "{err}");
+        let is_named = err.contains(&format!("{:?} cannot be executed", command[0]));
+        assert_eq!(is_named, matches!(code, 126 | 127), "{err}");
     }
     fs::remove_file(script).unwrap();
 }
@@ -57,7 +59,7 @@ fn missing_interpreter_is_named() {
                 command.env("PATH", &path);
                 command
             });
-            let expected = format!("gaggle: {name} cannot be executed: {part}");
+            let expected = format!("gaggle: {name:?} cannot be executed: {part}");
             assert!(code == Some(127) && err.starts_with(&expected), "{name}: {err}");
         }
     }
@@ -218,6 +220,10 @@ fn bad_input_is_refused_before_any_request() {
     command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["--", "true"]);
     let (code, _, err) = finish(command);
     assert!(code == Some(125) && err.contains("not UTF-8"), "{err}");
+    let mut command = gaggle("redis://127.0.0.1:1", &["--label"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["k", "--", "true"]);
+    let (code, _, err) = finish(command);
+    assert!(code == Some(125) && err.contains("for '--label <LABEL>': it is not UTF-8"), "{err}");
     let (code, _, err) = finish(gaggle("", &["k", "--", "true"]));
     assert!(code == Some(125) && err.contains("set GAGGLE_URL, or give --url"), "{err}");
 }

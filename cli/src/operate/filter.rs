@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaggle::Inspection;
 
-use crate::run::any_span;
+use crate::{cli::utf8, run::any_span};
 
 /// Which holders are listed: a holder is shown if every filter matches.
 #[derive(Debug, Default, clap::Args)]
@@ -16,7 +16,7 @@ pub(super) struct Filter {
     #[arg(long)]
     waiting: bool,
     /// Only keys of this holder: its host, HOST:PID, or its label.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = utf8())]
     owner: Option<String>,
     /// Only keys that were granted longer ago than this, as 90s, 5m or 2h.
     #[arg(long, value_name = "DURATION", value_parser = any_span)]

@@ -6,7 +6,7 @@ use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
 use super::{WRONG_USE, event::Reporter, span, token_file::TokenFile};
-use crate::failure::Failure;
+use crate::{cli::utf8, failure::Failure};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = span::at_least)]
     at_least: Option<Duration>,
     /// A name that others see as the holder, beside host and process id.
-    #[arg(long)]
+    #[arg(long, value_parser = utf8())]
     label: Option<String>,
     /// Write the fencing token to this file, or to this open descriptor, as 3, before the command
     /// starts.

@@ -145,7 +145,7 @@ impl Event {
                 format!("{key:?} was not locked: {reason}; not run")
             }
             Self::NotExecuted { program, reason } => {
-                format!("{program} cannot be executed: {reason}")
+                format!("{program:?} cannot be executed: {reason}")
             }
             Self::NotPermitted => NOT_PERMITTED.into(),
             Self::Unwatched => UNWATCHED.into(),
