@@ -13,10 +13,11 @@ use clap::{
     builder::{OsStringValueParser, Resettable, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use tokio::runtime::Builder;
 
 #[cfg(feature = "simulator")]
 use crate::simulate;
-use crate::{bench, cert, failure::Failure, increment, operate, output, run};
+use crate::{bench, cert, failure::Failure, increment, operate, output, run, runtime};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Debug, Parser)]
@@ -208,7 +209,7 @@ fn command() -> clap::Command {
 }
 
 fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime::build(&mut Builder::new_multi_thread());
     runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
 }
 
@@ -216,6 +217,6 @@ fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<
 fn block_on_one_thread(
     command: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime::build(&mut Builder::new_current_thread());
     runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
 }

@@ -9,6 +9,7 @@ mod increment;
 mod operate;
 mod output;
 mod run;
+mod runtime;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod stop;

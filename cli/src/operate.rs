@@ -12,6 +12,7 @@ use gaggle::{
 use gaggle_strategies::limits::{LABEL_BYTES_MAX, PAGE_MAX};
 use serde_json::{Value, json};
 
+use tokio::runtime::Builder;
 use self::{
     filter::Filter,
     text::{Table, details},
@@ -22,6 +23,7 @@ use crate::{
     output::{count, json, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
     verbosity::Verbosity,
+    runtime,
 };
 
 /// The exit code if nothing holds the key.
@@ -235,7 +237,7 @@ fn run(
     let address = Address::find(server);
     let address = address.map_err(|failure| failure.with_exit_code(WRONG_USE))?;
     address.warning().into_iter().for_each(notice);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime::build(&mut Builder::new_current_thread());
     let runtime = runtime.map_err(|error| Failure::new("no runtime").because(&error))?;
     runtime.block_on(async {
         let locker = gaggle::open(address.url())

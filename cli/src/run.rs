@@ -16,6 +16,7 @@ mod watchdog;
 use std::{io, process::ExitCode};
 
 use gaggle::{BootClock, Clock as _, Guard, LossCause};
+use tokio::runtime::Builder;
 
 use self::{
     args::Settings,
@@ -25,7 +26,7 @@ use self::{
     signals::Signals,
     watchdog::Verdict,
 };
-use crate::{failure::Failure, verbosity::Verbosity};
+use crate::{failure::Failure, runtime, verbosity::Verbosity};
 
 pub(crate) use self::{
     address::Address,
@@ -58,7 +59,7 @@ fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     }
     let address = Address::find(&server)?;
     address.warning().into_iter().for_each(|problem| warn(problem.into()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime::build(&mut Builder::new_current_thread());
     let runtime = runtime.map_err(|error| failed("no runtime", &error))?;
     runtime.block_on(run_locked(&settings, &address)).map(ExitCode::from)
 }

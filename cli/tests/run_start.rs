@@ -8,7 +8,7 @@ mod run_support;
 
 use std::{
     io::Read as _,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -60,4 +60,21 @@ fn environment_of_the_parent_stops_nothing() {
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert_eq!(status.code(), Some(0), "{err}");
     assert!(err.contains("RUST_LOG") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn missing_descriptors_are_wrong_use() {
+    let redis = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_gaggle");
+    for limit in 4..32 {
+        for (arguments, code) in [("run k -- true", 125), ("list", 2)] {
+            let line = format!("ulimit -n {limit}; exec '{program}' {arguments}");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]).env("GAGGLE_URL", redis.url());
+            let (exit, _, err) = finish(shell);
+            let is_named = err.contains("Too many open files");
+            assert!(exit == Some(0) || exit == Some(code) && is_named, "{limit}: {exit:?} {err}");
+            assert!(exit == Some(0) || limit < 24, "{limit}: {err}");
+        }
+    }
 }
