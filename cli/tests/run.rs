@@ -41,6 +41,34 @@ fn exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn exit_code_reaches_make() {
+    let redis = RedisServer::start();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-make");
+    fs::create_dir_all(&folder).unwrap();
+    let program = env!("CARGO_BIN_EXE_gaggle");
+    let rule = |name: &str, job: &str| format!("{name}:\n\t@'{program}' run --try k -- {job}\n");
+    let rules =
+        [("pass", "echo ran"), ("fail", "sh -c 'exit 7'")].map(|(name, job)| rule(name, job));
+    fs::write(folder.join("Makefile"), rules.concat()).unwrap();
+    let make = |target: &str| {
+        let mut command = Command::new("make");
+        command.args(["-C", folder.to_str().unwrap(), "-s", target]).env_remove("MAKEFLAGS");
+        command.env("GAGGLE_URL", redis.url()).stdin(Stdio::null());
+        finish(command)
+    };
+    let (code, out, err) = make("pass");
+    assert_eq!((code, &*out), (Some(0), "ran\n"), "{err}");
+    let (code, _, err) = make("fail");
+    assert!(code == Some(2) && err.contains("Error 7"), "{code:?}: {err}");
+    let holder = Running::start(gaggle(&redis.url(), &["k", "--", "sh", "-c", "echo; sleep 60"]));
+    let (code, out, err) = make("pass");
+    assert!(code == Some(2) && out.is_empty() && err.contains("Error 124"), "{code:?}: {err}");
+    holder.signal(Signal::TERM);
+    holder.finish();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn missing_interpreter_is_named() {
     let redis = RedisServer::start();
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-interpreter");
