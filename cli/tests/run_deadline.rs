@@ -73,6 +73,26 @@ fn next_grant(url: &str) -> Duration {
     })
 }
 
+/// Stops the Redis, and returns the latest deadline that the lock can have then.
+fn stop(redis: &RedisServer) -> Duration {
+    // The next extension is sent when two thirds remain.
+    let (extended_at, pause) = (LEASE * 2 / 3, Duration::from_millis(20));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locker = runtime.block_on(gaggle::open(&redis.url())).unwrap();
+    loop {
+        let asked_at = now();
+        let remaining = runtime.block_on(locker.inspect("k")).unwrap().unwrap().remaining;
+        let deadline = now() + remaining;
+        if remaining < extended_at + pause {
+            continue;
+        }
+        send(redis.pid().unwrap(), Signal::STOP);
+        let is_late = now() - asked_at > pause / 2;
+        // An extension may have come before the stop.
+        return if is_late { now() + LEASE } else { deadline };
+    }
+}
+
 /// The latest stamp. A killed process may have written a part of its last line.
 fn last_stamp(log: &PathBuf) -> Duration {
     let text = fs::read_to_string(log).unwrap();
@@ -95,13 +115,19 @@ fn run(fault: Fault, number: u32) -> (Duration, Duration) {
     let url = redis.url();
     let next = thread::spawn(move || next_grant(&url));
     thread::sleep(LEASE / 2 + Duration::from_millis((number % 10 * 13).into()));
-    match fault {
-        Fault::Killed => send(job.id(), Signal::KILL),
-        Fault::Stopped => send(job.id(), Signal::STOP),
-        Fault::Silent => send(redis.pid().unwrap(), Signal::STOP),
-    }
-    // No extension was sent later than this.
-    let deadline = now() + LEASE - LEASE / 100 - Duration::from_millis(1);
+    // No later extension has an effect.
+    let granted_until = match fault {
+        Fault::Killed => {
+            send(job.id(), Signal::KILL);
+            now() + LEASE
+        }
+        Fault::Stopped => {
+            send(job.id(), Signal::STOP);
+            now() + LEASE
+        }
+        Fault::Silent => stop(&redis),
+    };
+    let deadline = granted_until - LEASE / 100 - Duration::from_millis(1);
     if fault == Fault::Silent {
         assert_eq!(job.wait().unwrap().code(), Some(123));
         send(redis.pid().unwrap(), Signal::CONT);
