@@ -101,7 +101,7 @@ mod with_tls {
             }
             What::Member { names, cluster, dir, days } => {
                 // All are checked before the first is written.
-                let dns_name = |name| {
+                let dns_name = |name: &String| {
                     member_dns_name(name, cluster).map_err(|error| refused_name(name, &error))
                 };
                 let dns_names = names.iter().map(dns_name).collect::<Result<Vec<_>, _>>()?;

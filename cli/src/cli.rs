@@ -131,13 +131,11 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
             if is_run {
                 // "to pass '-x' as a value, use '-- -x'", which is the command here.
                 error.remove(ContextKind::Suggested);
-                if error.kind() == ErrorKind::UnknownArgument {
-                    let tips = [
-                        "write `--` before the command: gaggle run KEY -- COMMAND",
-                        "write another before a key that begins with `-`: gaggle run -- KEY -- \
-                         COMMAND",
-                    ];
-                    let tips = ContextValue::StyledStrs(tips.map(Into::into).into());
+                if let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
+                    && error.kind() == ErrorKind::UnknownArgument
+                    && let Some(tip) = tip(unknown)
+                {
+                    let tips = ContextValue::StyledStrs(vec![tip.into()]);
                     error.insert(ContextKind::Suggested, tips);
                 }
             }
@@ -160,6 +158,16 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         #[cfg(feature = "simulator")]
         Command::Simulate(args) => simulate::run(&args),
     }
+}
+
+/// What to write if `gaggle run` has taken a part of its key or command for an option.
+fn tip(unknown: &str) -> Option<&'static str> {
+    let arguments: Vec<_> = env::args_os().skip(2).collect();
+    if !arguments.iter().any(|it| it == "--") {
+        return Some("write `--` before the command: gaggle run KEY -- COMMAND");
+    }
+    let is_key = arguments.windows(2).any(|it| it[0] == unknown && it[1] == "--");
+    is_key.then_some("write `--` before a key that begins with `-`: gaggle run -- KEY -- COMMAND")
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {

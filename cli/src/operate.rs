@@ -5,14 +5,15 @@ mod text;
 
 use std::{collections::BTreeSet, env, ffi::OsString, process::ExitCode};
 
+use clap::builder::RangedU64ValueParser;
 use gaggle::{
     Error, Inspection, Locker, Owner,
     operator::{ForcedUnlock, ListOptions, Operator, Page},
 };
 use gaggle_strategies::limits::{LABEL_BYTES_MAX, PAGE_MAX};
 use serde_json::{Value, json};
-
 use tokio::runtime::Builder;
+
 use self::{
     filter::Filter,
     text::{Table, details},
@@ -22,8 +23,8 @@ use crate::{
     failure::Failure,
     output::{count, json, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
-    verbosity::Verbosity,
     runtime,
+    verbosity::Verbosity,
 };
 
 /// The exit code if nothing holds the key.
@@ -41,11 +42,15 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
     /// At most this many keys, after the filters.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = limit())]
     limit: usize,
     /// Print JSON: one object a line, and nothing if no key is held.
     #[arg(long)]
     json: bool,
+}
+
+fn limit() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// The options of `gaggle inspect`.
@@ -108,10 +113,8 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
                 say(table.page(&page.entries, &page.unreadable))?;
             }
             if seen.len() > args.limit || seen.len() == args.limit && page.next.is_some() {
-                notice(&format!(
-                    "there may be more than {} keys: give a greater --limit",
-                    args.limit
-                ));
+                let keys = count(args.limit as u64, "key");
+                notice(&format!("there may be more than {keys}: give a greater --limit"));
                 break;
             }
             let Some(next) = page.next else { break };

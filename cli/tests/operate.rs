@@ -64,6 +64,8 @@ fn wrong_options_are_named() {
         let text = String::from_utf8(stderr).unwrap();
         assert!(status.code() == Some(2) && text.contains(&part), "{text}");
     }
+    let (code, _, err) = finish("redis://127.0.0.1:1", &["list", "--limit", "0"]);
+    assert!(code == Some(2) && err.contains("--limit <N>"), "{err}");
 }
 
 #[test]
