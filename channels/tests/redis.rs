@@ -110,7 +110,8 @@ async fn connect_errors_name_address_and_cause() {
     assert_eq!(refused(login("unknown:secret@")).await, (password.clone(), true));
     command(&server, &["CONFIG", "SET", "requirepass", "right"]).await;
     assert_eq!(refused(login(":secret@")).await, (password, true));
-    let text = format!("Redis at 127.0.0.1:{port} requires a password: redis://:PASSWORD@host");
+    let text =
+        format!("Redis at 127.0.0.1:{port} requires a password: write :PASSWORD@ before the host");
     assert_eq!(refused(login("")).await, (text, true));
     server.stop();
     let text = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");

@@ -275,7 +275,7 @@ async fn missing_password_is_named_with_its_place() {
     let _: Value = server.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
     let (kind, cause) = unavailable(Redis::open(server.options()).await);
     assert_eq!(kind, UnavailableKind::Misconfigured);
-    assert!(cause.ends_with("as in redis://:PASSWORD@host"), "{cause}");
+    assert!(cause.ends_with("write :PASSWORD@ before the host"), "{cause}");
 }
 
 #[tokio::test]

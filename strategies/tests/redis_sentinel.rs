@@ -1,6 +1,7 @@
 //! Goal: a handle finds the master through Sentinels, follows a failover, and loses what the new
 //! master does not know; and TLS is what it says.
-//! Method: a master, two replicas and three Sentinels of the test's own; the master is killed.
+//! Method: a master, two replicas and three Sentinels of the test's own; the master is killed, or
+//! does not reply any more.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test that meets an error has failed
 
 mod redis_support;
@@ -36,6 +37,15 @@ async fn knows_all(sentinel: &RedisSentinel) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_is_followed_and_loss_notified() {
+    follow_failover(Server::down).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failover_of_a_silent_master_is_followed() {
+    follow_failover(|server| server.signal("STOP")).await;
+}
+
+async fn follow_failover(fail: fn(&Server)) {
     let (server, replicas, sentinels) = watched().await;
     let redis = Redis::open(by_sentinels(&sentinels)).await.unwrap();
     let kept = take(&redis, "kept", secs(60)).await;
@@ -47,7 +57,7 @@ async fn failover_is_followed_and_loss_notified() {
     let lost = take(&redis, "lost", secs(60)).await;
     let (watch_kept, watch_lost) = (redis.watch(&kept), redis.watch(&lost));
     let former = server.port();
-    server.down();
+    fail(&server);
     replicas.iter().for_each(|replica| replica.signal("CONT"));
     let granted = tokio::spawn(async move {
         let next = redis.lock("lost", LockOptions::default().max_wait(secs(30))).await;
@@ -75,6 +85,21 @@ async fn failover_is_followed_and_loss_notified() {
 }
 
 #[tokio::test]
+async fn a_silent_sentinel_is_passed_over() {
+    let master = Server::start().await;
+    let sentinel = RedisSentinel::start(master.port());
+    // Accepted by the system alone.
+    let silent = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let silent = silent.iter().map(|it| it.local_addr().unwrap().to_string());
+    let addresses = silent.chain([sentinel.address()]);
+    let options = RedisOptions::new("redis://master").sentinels("main", addresses);
+    let began = Instant::now();
+    let redis = Redis::open(options).await.unwrap();
+    assert!(began.elapsed() < ms(900), "opened after {:?}", began.elapsed());
+    redis.close().await;
+}
+
+#[tokio::test]
 async fn a_wrong_sentinel_is_passed_over() {
     let (master, decoy) = (Server::start().await, Server::start().await);
     let port = master.port().to_string();
@@ -93,7 +118,16 @@ async fn a_wrong_sentinel_is_passed_over() {
     let error = fails(options(&[&down, &wrong])).await;
     assert!(error.contains("is a replica"), "{error}");
     let error = fails(options(&[&decoy])).await;
-    assert_eq!(error, format!("the server at {decoy} is no Sentinel: write redis://{decoy}"));
+    assert_eq!(
+        error,
+        format!(
+            "the server at {decoy} is no Sentinel: give the address of one, or for that \
+             server alone write redis://{decoy}"
+        )
+    );
+    let login = options(&[&right, &down]).sentinel_login(Some("she"), "wrong");
+    let error = fails(login).await;
+    assert!(error.contains(": it refused the user name or the password; sentinel_user"), "{error}");
     let nodes = RedisOptions::new(format!("redis://{down}")).cluster([right.clone()]);
     let error = fails(nodes).await;
     assert!(error.ends_with(&format!("keys: write redis+sentinel://{right}/MASTER")), "{error}");

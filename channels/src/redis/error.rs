@@ -97,7 +97,10 @@ impl fmt::Display for ConnectionError {
                 write!(f, "the server at {address} is no Redis: its reply does not parse")
             }
             Problem::NoPassword => {
-                write!(f, "Redis at {address} requires a password: redis://:PASSWORD@host")
+                write!(
+                    f,
+                    "Redis at {address} requires a password: write :PASSWORD@ before the host"
+                )
             }
             Problem::WrongPassword => {
                 write!(f, "Redis at {address} refused the user name or the password")

@@ -68,8 +68,11 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
             date(*time)
         ),
         CertificateError::NotValidForNameContext { expected, presented } => {
-            // `DnsName("a.b")`.
-            let plain = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
+            // `DnsName("a.b")` and `IpAddress(127.0.0.1)`.
+            let plain = |name: &String| {
+                let inner = name.split_once('(').map_or(name.as_str(), |(_, inner)| inner);
+                inner.trim_matches(['"', ')']).to_owned()
+            };
             let presented: Vec<String> = presented.iter().map(plain).collect();
             let presented = match &presented[..] {
                 [] => "no name".into(),

@@ -87,9 +87,9 @@ impl Store {
 /// The sentences of the library.
 fn failed(address: &str, error: &RedisError) -> Failure {
     match (error.code(), error.kind()) {
-        (Some("NOAUTH"), _) => {
-            Failure::new(format!("Redis at {address} requires a password: redis://:PASSWORD@host"))
-        }
+        (Some("NOAUTH"), _) => Failure::new(format!(
+            "Redis at {address} requires a password: write :PASSWORD@ before the host"
+        )),
         (Some("WRONGPASS"), _) | (None, ErrorKind::AuthenticationFailed) => {
             Failure::new(format!("Redis at {address} refused the user name or the password"))
         }

@@ -95,13 +95,19 @@ impl Backend {
 
     /// Completes with the first attempt to connect.
     pub(crate) async fn connect(&mut self, clock: &dyn Clock) -> Result<(), ConnectionError> {
-        let limit = self.connection.next_wake().unwrap_or_default();
-        tokio::select! {
-            biased;
-            () = ClientBackend::arrived(self) => {}
-            () = clock.sleep_until(limit) => {}
+        loop {
+            let wake = self.connection.next_wake().unwrap_or_default();
+            tokio::select! {
+                biased;
+                () = ClientBackend::arrived(self) => {}
+                () = clock.sleep_until(wake) => {}
+            }
+            let now = clock.now();
+            if let Some(outcome) = self.connection.outcome(now) {
+                return outcome;
+            }
+            self.connection.start_due(now);
         }
-        self.connection.outcome().unwrap_or_else(|| Err(self.connection.timeout()))
     }
 
     fn send(&mut self, now: Instant, request: Request) {

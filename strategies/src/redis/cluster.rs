@@ -91,6 +91,10 @@ impl Dial for ClusterDial {
         nodes.into_iter().map(|node| self.way(node, patience)).collect()
     }
 
+    fn may_move(&self) -> bool {
+        true
+    }
+
     fn scheme(&self) -> &'static str {
         self.asking.transport.scheme()
     }
@@ -116,6 +120,7 @@ async fn masters(
             let permanent = Refusal::of(error.code()) == Refusal::Permanent;
             return Err(match error.details() {
                 Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
+                _ if error.code() == "NOAUTH" => ConnectionError::NoPassword { address: address() },
                 _ if is_unknown_command(error) => {
                     ConnectionError::Sentinel { address: address(), scheme }
                 }

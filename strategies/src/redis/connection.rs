@@ -4,6 +4,7 @@
 //! bytes, and [`take`](Connection::take) decides by its argument `now`.
 
 use std::{
+    collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -11,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
@@ -34,6 +36,8 @@ use crate::{
 /// The first attempt to connect again takes this part of the time of one at most, and each further
 /// one twice as long.
 const FIRST_PART: u32 = 5;
+/// How long the ways to a server wait for the one before (RFC 8305, 5).
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// The constant settings of a handle's connections.
 #[derive(Debug)]
@@ -65,7 +69,45 @@ pub(super) enum Change {
     Failed(ConnectionError),
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<Opened, ConnectionError>> + Send>>;
+type Outcome = Result<Opened, ConnectionError>;
+type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// The ways to a server, of which the first that leads to one wins. The next begins when one has
+/// failed, and a head start after the one before: one may lead to a host that does not reply.
+struct Race {
+    login: RedisConnectionInfo,
+    handshake: Handshake,
+    waiting: VecDeque<Dialing>,
+    running: FuturesUnordered<Attempt>,
+    failed: Option<ConnectionError>,
+    next_at: Instant,
+}
+
+impl Race {
+    fn start_next(&mut self) {
+        if let Some(way) = self.waiting.pop_front() {
+            let (login, handshake) = (self.login.clone(), self.handshake.clone());
+            self.running.push(Box::pin(async move { open(way, &login, &handshake).await }));
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        loop {
+            match self.running.poll_next_unpin(context) {
+                Poll::Ready(Some(Err(error))) => {
+                    self.failed = Some(error.or_worse(self.failed.take()));
+                    self.start_next();
+                }
+                Poll::Ready(Some(opened)) => return Poll::Ready(opened),
+                Poll::Ready(None) => {
+                    let failed = self.failed.take();
+                    return Poll::Ready(Err(failed.expect("a server has a way to it")));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
 
 /// A connection that is made again whenever it breaks.
 pub(super) struct Connection {
@@ -84,9 +126,9 @@ enum State {
         until: Instant,
     },
     Connecting {
-        attempt: Attempt,
+        race: Box<Race>,
         until: Instant,
-        outcome: Option<Result<Opened, ConnectionError>>,
+        outcome: Option<Outcome>,
     },
     Up {
         pipeline: Box<Pipeline>,
@@ -101,7 +143,7 @@ type Opened = (Box<Pipeline>, Found);
 impl Connection {
     pub(super) fn new(mut dial: Box<dyn Dial>, settings: Settings, ids: Ids, now: Instant) -> Self {
         let until = now.after(settings.options.connect_timeout);
-        let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), until);
+        let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), now, until);
         Self { dial, settings, ids, state, run: None, failures: 0 }
     }
 
@@ -113,10 +155,14 @@ impl Connection {
     }
 
     /// The outcome of the first attempt to connect, once there is one.
-    pub(super) fn outcome(&self) -> Option<Result<(), ConnectionError>> {
+    pub(super) fn outcome(&self, now: Instant) -> Option<Result<(), ConnectionError>> {
         match &self.state {
-            State::Connecting { outcome, .. } => {
-                outcome.as_ref().map(|outcome| outcome.as_ref().map(drop).map_err(Clone::clone))
+            State::Connecting { outcome: Some(outcome), .. } => {
+                Some(outcome.as_ref().map(drop).map_err(Clone::clone))
+            }
+            State::Connecting { until, race, .. } => {
+                let given_up = || self.timeout().or_worse(race.failed.clone());
+                (*until <= now).then(|| Err(given_up()))
             }
             State::Up { .. } => Some(Ok(())),
             State::Pausing { .. } => None,
@@ -132,14 +178,20 @@ impl Connection {
                     handshake.topic = None;
                 }
                 let until = now.after(self.limit());
-                self.state = connecting(self.dial.as_mut(), &self.settings, handshake, until);
+                self.state = connecting(self.dial.as_mut(), &self.settings, handshake, now, until);
                 None
             }
-            State::Connecting { outcome, until, .. } => {
+            State::Connecting { outcome, until, race } => {
                 let outcome = match outcome.take() {
                     Some(outcome) => outcome,
-                    None if *until <= now => Err(self.timeout()),
-                    None => return None,
+                    None if *until <= now => {
+                        let failed = race.failed.take();
+                        Err(self.timeout().or_worse(failed))
+                    }
+                    None => {
+                        self.start_due(now);
+                        return None;
+                    }
                 };
                 match outcome {
                     Ok((pipeline, Found { time, run })) => {
@@ -160,6 +212,18 @@ impl Connection {
                 }
             }
             State::Pausing { .. } | State::Up { .. } => None,
+        }
+    }
+
+    /// Begins the next way to the server, if that is due.
+    pub(super) fn start_due(&mut self, now: Instant) {
+        let State::Connecting { race, .. } = &mut self.state else { return };
+        if self.dial.may_move() && race.next_at <= now {
+            if race.waiting.is_empty() {
+                race.waiting.extend(self.dial.dial());
+            }
+            race.start_next();
+            race.next_at = now.after(HEAD_START);
         }
     }
 
@@ -220,7 +284,11 @@ impl Connection {
     /// When [`take`](Self::take) or [`broken`](Self::broken) must be called again.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         Some(match &self.state {
-            State::Pausing { until } | State::Connecting { until, .. } => *until,
+            State::Pausing { until } => *until,
+            State::Connecting { until, race, .. } => match self.dial.may_move() {
+                true => race.next_at.min(*until),
+                false => *until,
+            },
             State::Up { pipeline, silent_since } if pipeline.is_idle() => {
                 silent_since.after(self.settings.ping_after())
             }
@@ -264,20 +332,19 @@ fn connecting(
     dial: &mut dyn Dial,
     settings: &Settings,
     handshake: Handshake,
+    now: Instant,
     until: Instant,
 ) -> State {
-    let (ways, login) = (dial.dial(), settings.login.clone());
-    let attempt = Box::pin(async move {
-        let mut failed = None;
-        for way in ways {
-            match open(way, &login, &handshake).await {
-                Ok(opened) => return Ok(opened),
-                Err(error) => failed = Some(error.or_worse(failed)),
-            }
-        }
-        Err(failed.expect("a server has a way to it"))
-    });
-    State::Connecting { attempt, until, outcome: None }
+    let mut race = Race {
+        login: settings.login.clone(),
+        handshake,
+        waiting: dial.dial().into(),
+        running: FuturesUnordered::new(),
+        failed: None,
+        next_at: now.after(HEAD_START),
+    };
+    race.start_next();
+    State::Connecting { race: Box::new(race), until, outcome: None }
 }
 
 async fn open(
@@ -301,7 +368,7 @@ impl State {
         match self {
             Self::Pausing { .. } => false,
             Self::Connecting { outcome: Some(_), .. } => true,
-            Self::Connecting { attempt, outcome, .. } => match attempt.as_mut().poll(context) {
+            Self::Connecting { race, outcome, .. } => match race.poll(context) {
                 Poll::Ready(done) => {
                     *outcome = Some(done);
                     true

@@ -58,6 +58,11 @@ pub(crate) trait Dial: Send + 'static {
     /// may be a [`ConnectionError`].
     fn dial(&mut self) -> Vec<Dialing>;
 
+    /// Whether the ways of a later call may lead to another server.
+    fn may_move(&self) -> bool {
+        false
+    }
+
     /// How URLs to such a server begin.
     fn scheme(&self) -> &'static str {
         PLAIN

@@ -18,10 +18,7 @@ pub(crate) enum ConnectionError {
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
     #[error("the server at {address} is no Redis: its reply does not parse")]
     NotRedis { address: String },
-    #[error(
-        "Redis at {address} requires a password: write :PASSWORD@ before the host, as in \
-         redis://:PASSWORD@host"
-    )]
+    #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
     WrongPassword { address: String },
@@ -58,7 +55,7 @@ pub(crate) enum ConnectionError {
     )]
     TlsSilent { address: String },
     #[cfg(feature = "tls")]
-    #[error("TLS to Redis at {address} failed: {reason}; tls_ca, tls_cert and tls_name decide")]
+    #[error("TLS to Redis at {address} failed: {reason}{}", remedy_for_name(reason))]
     TlsRefused { address: String, reason: String },
     #[error("Redis at {address} is a replica, which grants nothing: its master is {master}")]
     Replica { address: String, master: String },
@@ -69,7 +66,10 @@ pub(crate) enum ConnectionError {
          sentinel_password log in there"
     )]
     SentinelRefused { address: String, reason: String },
-    #[error("the server at {address} is no Sentinel: write {scheme}://{address}")]
+    #[error(
+        "the server at {address} is no Sentinel: give the address of one, or \
+         for that server alone write {scheme}://{address}"
+    )]
     NotSentinel { address: String, scheme: &'static str },
     #[error("the Sentinel at {address} knows no master {name:?}: see its sentinel.conf")]
     UnknownMaster { address: String, name: String },
@@ -170,6 +170,9 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
             };
         }
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
+        None if error.kind() == ErrorKind::AuthenticationFailed => {
+            return ConnectionError::WrongPassword { address };
+        }
         _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
             return ConnectionError::Refused {
                 address,
@@ -184,6 +187,15 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     // Not the server's text, which may quote the command with its password.
     let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
     ConnectionError::Refused { address, command: "HELLO", reason, permanent }
+}
+
+#[cfg(feature = "tls")]
+fn remedy_for_name(reason: &str) -> &'static str {
+    if reason.starts_with("certificate is not for") {
+        "; tls_name is the name to expect in it"
+    } else {
+        ""
+    }
 }
 
 /// The condition in an operator's terms.

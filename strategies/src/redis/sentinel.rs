@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use redis::{ConnectionAddr, RedisConnectionInfo, Value};
+use redis::{ConnectionAddr, ErrorKind, RedisConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
@@ -59,6 +59,10 @@ impl Dial for SentinelDial {
         (first..first + count).map(|at| self.way(at % count, patience)).collect()
     }
 
+    fn may_move(&self) -> bool {
+        true
+    }
+
     fn scheme(&self) -> &'static str {
         self.asking.transport.scheme()
     }
@@ -104,6 +108,10 @@ async fn named(
         Err(error) => match error.code() {
             Some(code) => {
                 Err(ConnectionError::SentinelRefused { address: shown(), reason: code.to_owned() })
+            }
+            None if error.kind() == ErrorKind::AuthenticationFailed => {
+                let reason = "it refused the user name or the password".into();
+                Err(ConnectionError::SentinelRefused { address: shown(), reason })
             }
             None => Err(unreachable(reason(&error))),
         },
