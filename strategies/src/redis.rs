@@ -130,7 +130,7 @@ use crate::{
 /// | `gaggle:{b7}:l:<key>` | the holder | with the lease |
 /// | `gaggle:{b7}:f:<key>` | the queue | with its last waiter, or after four `waiter_ttl` |
 /// | `gaggle:{b7}:a:<key>` | the requests of the waiters | with the queue |
-/// | `gaggle:{b7}:g:<key>` | a holder whose LOCK may arrive again | at its unlock, or `nonce_memory` later |
+/// | `gaggle:{b7}:g:<key>` | a holder to be remembered | at its unlock, or `nonce_memory` later |
 /// | `gaggle:{b0}:w` | nothing: written before each `WAIT` of `replicas` | after 1 s |
 ///
 /// In a Cluster they begin with `{gaggle}:b7:`, so that one node has all of them.
