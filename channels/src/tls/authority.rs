@@ -119,8 +119,8 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`ChannelError::InvalidOptions`] of the field `days` if the certificate would be valid longer
-    /// than this authority, or if the authority has expired.
+    /// [`ChannelError::InvalidOptions`] of the field `days` if the certificate would outlive this
+    /// authority, or if the authority has expired.
     pub fn validity(&self, days: Option<u32>) -> Result<Validity, ChannelError> {
         let (wanted, end) = (Validity::days(days.unwrap_or(365)), self.validity.end());
         if self.validity.until < UnixTime::now().as_secs() {
