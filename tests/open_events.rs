@@ -4,79 +4,28 @@
 //! request in the refusal.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
-use std::{
-    fmt::{self, Write as _},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
-use gaggle::{LockOptions, Locker, OpenError, Owner, channels::testing::free_port, open};
+use gaggle::{
+    LockOptions, Locker, OpenError, Owner,
+    channels::testing::{Events, RedisServer, free_port},
+    open,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
+    sync::{Mutex, MutexGuard},
 };
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
+use tracing::subscriber::DefaultGuard;
 
 /// Which events are of interest is state of the process.
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// Every event of the thread that set it, as text.
-#[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<String>>>);
-
-impl Events {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    /// The first event with this text, within 20 s.
-    async fn wait_for(&self, text: &str) -> String {
-        let found = tokio::time::timeout(Duration::from_secs(20), async {
-            loop {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                if let Some(event) = self.take().into_iter().find(|event| event.contains(text)) {
-                    return event;
-                }
-            }
-        });
-        found.await.unwrap()
-    }
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Events {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("gaggle")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
+/// The events of this thread, while no other test records any.
+async fn recorded() -> (MutexGuard<'static, ()>, Events, DefaultGuard) {
+    let alone = ONE_AT_A_TIME.lock().await;
+    let (events, recording) = Events::of_thread();
+    (alone, events, recording)
 }
 
 /// All that a program may print of it; no error of the chain repeats the text of its cause.
@@ -125,10 +74,8 @@ async fn quoting_server() -> u16 {
 
 #[tokio::test]
 async fn errors_and_events_hide_passwords() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
-    let server = gaggle::channels::testing::RedisServer::start();
+    let (_alone, events, _recording) = recorded().await;
+    let server = RedisServer::start();
     let quoting = quoting_server().await;
     for port in [free_port(), server.port(), quoting] {
         for url in [
@@ -148,9 +95,7 @@ async fn errors_and_events_hide_passwords() {
 
 #[tokio::test]
 async fn differing_own_entry_is_a_warning() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
+    let (_alone, events, _recording) = recorded().await;
     let (port, other) = (free_port(), free_port());
     let opened_with = |listen: &str, entry: String| {
         let rest = "insecure=true&cluster=c&name=a";
@@ -182,9 +127,7 @@ async fn differing_own_entry_is_a_warning() {
 /// Of one name over TCP: the second process listens elsewhere, and `b` hears both.
 #[tokio::test]
 async fn name_that_runs_twice_is_warned_of_by_addresses() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
+    let (_alone, events, _recording) = recorded().await;
     let (a, b, c) = (free_port(), free_port(), free_port());
     let opened = |name: &str, port: u16, of_a: u16| {
         let peers = format!("peers=a@127.0.0.1:{of_a},b@127.0.0.1:{b}");
@@ -206,10 +149,8 @@ async fn name_that_runs_twice_is_warned_of_by_addresses() {
 /// Over Redis no process has an address.
 #[tokio::test]
 async fn name_that_runs_twice_is_warned_of_by_host_and_pid() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
-    let server = gaggle::channels::testing::RedisServer::start();
+    let (_alone, events, _recording) = recorded().await;
+    let server = RedisServer::start();
     let opened = |name| format!("gaggle+{}?cluster=twice&name={name}&members=a,b", server.url());
     let first = open(&opened("a")).await.unwrap();
     let other = open(&opened("b")).await.unwrap();
@@ -228,9 +169,7 @@ async fn name_that_runs_twice_is_warned_of_by_host_and_pid() {
 
 #[tokio::test]
 async fn groupless_member_names_the_missing() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
+    let (_alone, events, _recording) = recorded().await;
     let (a, b, c) = (free_port(), free_port(), free_port());
     let peers = format!("peers=a@127.0.0.1:{a},b@127.0.0.1:{b},c@127.0.0.1:{c}");
     let url = format!("gaggle+tcp://127.0.0.1:{a}?cluster=orders&name=a&{peers}");
@@ -251,14 +190,7 @@ async fn groupless_member_names_the_missing() {
     }
     let url = format!("gaggle+tcp://127.0.0.1:{b}?cluster=order&name=b&{peers}");
     let other = open(&url).await.unwrap();
-    let warned = tokio::time::timeout(Duration::from_secs(5), async {
-        let mut seen = String::new();
-        while !seen.contains("WARN message=a process of another cluster connects here peer=b") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            seen += &events.take().join("\n");
-        }
-    });
-    warned.await.unwrap();
+    events.wait_for("WARN message=a process of another cluster connects here peer=b").await;
     let named = tokio::time::timeout(Duration::from_secs(5), async {
         let foreign = "its option cluster is \"order\", ours is \"orders\": make them equal";
         let expected = format!("no group yet: waiting for b ({foreign}), {}", refused_by("c", c));
@@ -273,9 +205,7 @@ async fn groupless_member_names_the_missing() {
 /// Of a group that runs: `b` dials `c`, which does not list it.
 #[tokio::test]
 async fn connection_of_an_unlisted_name_is_explained() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
+    let (_alone, events, _recording) = recorded().await;
     let ports = ["a", "b", "c"].map(|name| (name, free_port()));
     let opened = |name: &str, listed: &[&str]| {
         let of = |name: &str| ports.iter().find(|(other, _)| *other == name).unwrap().1;
@@ -285,20 +215,13 @@ async fn connection_of_an_unlisted_name_is_explained() {
     };
     let b = open(&opened("b", &["a", "b", "c"])).await.unwrap();
     let c = open(&opened("c", &["a", "c"])).await.unwrap();
-    let logged = tokio::time::timeout(Duration::from_secs(10), async {
-        let mut seen = String::new();
-        for part in [
-            "reason=\"\\\"b\\\" is not in the option peers of this node\"",
-            "reason=\"it refused: \\\"b\\\" is not in its option peers\"",
-            ": it refused: \"b\" is not in its option peers)",
-        ] {
-            while !seen.contains(part) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                seen += &events.take().join("\n");
-            }
-        }
-    });
-    logged.await.unwrap();
+    for part in [
+        "reason=\"\\\"b\\\" is not in the option peers of this node\"",
+        "reason=\"it refused: \\\"b\\\" is not in its option peers\"",
+        ": it refused: \"b\" is not in its option peers)",
+    ] {
+        events.wait_for(part).await;
+    }
     b.close().await;
     c.close().await;
 }
@@ -324,10 +247,8 @@ async fn leaderless_member_names_the_missing() {
 
 #[tokio::test]
 async fn loss_that_an_extension_finds_is_logged_once() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
-    let server = gaggle::channels::testing::RedisServer::start();
+    let (_alone, events, _recording) = recorded().await;
+    let server = RedisServer::start();
     let locker = open(&server.url()).await.unwrap();
     let guard = locker.lock("k").await.unwrap();
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
@@ -341,9 +262,7 @@ async fn loss_that_an_extension_finds_is_logged_once() {
 
 #[tokio::test]
 async fn force_unlock_is_reported_where_it_is_called() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let events = Events::default();
-    let _recording = tracing::subscriber::set_default(events.clone());
+    let (_alone, events, _recording) = recorded().await;
     let locker = open("local:").await.unwrap();
     let options = LockOptions::default().label("nightly");
     let guard = locker.lock_with("jobs/1", options).await.unwrap();

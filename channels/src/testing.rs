@@ -32,6 +32,7 @@
 mod certificates;
 #[doc(hidden)]
 pub mod decoders;
+mod events;
 mod free_port;
 mod proxy;
 mod redis_sentinel;
@@ -48,6 +49,7 @@ use tokio::time::timeout;
 #[cfg(feature = "tls")]
 pub use self::{certificates::Certificates, redis_server::tls_arguments};
 pub use self::{
+    events::Events,
     free_port::free_port,
     proxy::Proxy,
     redis_sentinel::RedisSentinel,

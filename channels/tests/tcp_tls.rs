@@ -5,11 +5,10 @@
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
-    fmt::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     process::{Command, Stdio},
     sync::{
-        Arc, Mutex, Once, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -18,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use gaggle_channels::{
     Channel, NodeName, Received, Tcp, TcpOptions,
-    testing::{Certificates, Strangers, free_port},
+    testing::{Certificates, Events, Strangers, free_port},
     tls::{TlsKeys, Validity, generate_secret},
 };
 use tokio::{
@@ -26,64 +25,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{Instant, sleep, timeout},
 };
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
-/// All events of the process, as text.
-static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-static RECORDING: Once = Once::new();
-
-struct Events;
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Events {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-fn record_events() {
-    RECORDING.call_once(|| tracing::subscriber::set_global_default(Events).unwrap());
-}
-
-/// Waits for an event that contains the text.
 async fn event(text: &str) -> String {
-    for _ in 0..600 {
-        let found = EVENTS.lock().unwrap().iter().find(|event| event.contains(text)).cloned();
-        if let Some(event) = found {
-            return event;
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
-    panic!("no event contains {text:?}: {:#?}", EVENTS.lock().unwrap());
+    Events::of_process().wait_for(text).await
 }
 
 fn name(name: &str) -> NodeName {
@@ -99,7 +43,7 @@ struct Pair {
 
 /// `a` dials `b` at the address of `through`, if there is one.
 async fn pair(keys: [TlsKeys; 2], through: Option<SocketAddr>, at: SocketAddr) -> Pair {
-    record_events();
+    Events::of_process();
     let [a, b] = keys;
     let options = TcpOptions::new(name("b"), at).peer(name("a"), "127.0.0.1:1");
     let b = Arc::new(Tcp::new(options.tls("c", b)).unwrap());
@@ -200,7 +144,7 @@ async fn openssl_clients_are_refused_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hello_of_another_name_than_the_certificate_is_refused() {
-    record_events();
+    Events::of_process();
     let certificates = Certificates::new();
     certificates.issue_members("c", &["a", "b", "c"]);
     let at = free_address();
@@ -289,8 +233,7 @@ async fn flooded_node_restarts_and_is_soon_reached() {
     let more = memory().saturating_sub(before);
     assert!(more <= 16 << 10, "{more} KiB more");
     // Each reason once in 10 s.
-    let logged = EVENTS.lock().unwrap();
-    let logged = logged.iter().filter(|event| event.contains("refused a connection")).count();
+    let logged = Events::of_process().with("refused a connection").len();
     assert!(logged <= 10, "{logged} events for {refused} refusals");
 }
 
@@ -403,11 +346,11 @@ async fn members_of_two_secrets_do_not_meet() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_on_one_side_is_named_on_both() {
-    record_events();
+    Events::of_process();
     let certificates = Certificates::new();
     certificates.issue_members("c", &["a", "b"]);
     for dialling_has_it in [false, true] {
-        EVENTS.lock().unwrap().clear();
+        _ = Events::of_process().take();
         let at = free_address();
         let b = TcpOptions::new(name("b"), at).peer(name("a"), "127.0.0.1:1");
         let a = TcpOptions::new(name("a"), (Ipv4Addr::LOCALHOST, 0).into());
