@@ -86,7 +86,8 @@ async fn redis_is_reached_over_a_unix_socket() {
 
 /// The error of connecting, and whether an operator has to change something.
 async fn refused(url: impl Into<String>) -> (String, bool) {
-    match channel(url, "a").connect().await.unwrap_err() {
+    let channel = channel(url, "a");
+    match timeout(Duration::from_secs(5), channel.connect()).await.unwrap().unwrap_err() {
         ChannelError::Misconfigured { source } => (source.to_string(), true),
         error @ ChannelError::Unavailable { .. } => (error.to_string(), false),
         other => panic!("{other:?}"),

@@ -8,6 +8,7 @@
 mod redis_support;
 
 use std::{
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -23,7 +24,7 @@ use redis::Value;
 use redis_support::{
     Server, at_once,
     cluster::{Cluster, eventually, node, node_with},
-    ms, patient, secs, take,
+    cut_off, ms, patient, secs, take,
 };
 use tokio::task::JoinSet;
 
@@ -122,9 +123,7 @@ async fn killed_master_loses_what_its_replica_lacks() {
     let kept = take(&redis, "kept", secs(60)).await;
     let _: u64 = master.command(&["WAIT", "1", "5000"]).await;
     // A lease that the replica does not know.
-    replica.signal("STOP");
-    // Otherwise its socket keeps what the master sends, and it reads that later.
-    let _: u64 = master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    cut_off(master, slice::from_ref(replica)).await;
     let lost = take(&redis, "lost", secs(60)).await;
     let (watch_kept, watch_lost) = (redis.watch(&kept), redis.watch(&lost));
     master.down();

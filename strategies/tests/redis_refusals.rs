@@ -40,9 +40,11 @@ async fn set_policy(server: &Server, policy: &str) {
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory-policy", policy]).await;
 }
 
-/// Ends the connections of handles, which are subscribed.
-async fn cut(server: &Server) {
-    server.kill("pubsub").await;
+/// The cause of a refusal that only a change of settings ends.
+async fn misconfigured(options: RedisOptions) -> String {
+    let (kind, cause) = unavailable(Redis::open(options).await);
+    assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+    cause
 }
 
 #[tokio::test]
@@ -142,10 +144,8 @@ async fn server_that_is_no_redis_is_named() {
         // Kept open: the reply decides, not the end of the connection.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
-    let (kind, cause) =
-        unavailable(Redis::open(RedisOptions::new(format!("redis://{address}"))).await);
-    let expected = format!("the server at {address} is no Redis: its reply does not parse");
-    assert_eq!((kind, cause), (UnavailableKind::Misconfigured, expected));
+    let cause = misconfigured(RedisOptions::new(format!("redis://{address}"))).await;
+    assert_eq!(cause, format!("the server at {address} is no Redis: its reply does not parse"));
 }
 
 /// The cause that a server with these arguments is refused with.
@@ -165,22 +165,10 @@ async fn cluster_and_replica_are_named() {
     assert!(cause.ends_with(&format!("its master is 127.0.0.1:{}", master.port())), "{cause}");
 }
 
+/// A server, a Sentinel, the master that a plain Sentinel names, and a node of a Cluster.
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_port_is_named() {
-    let (certificates, port) = (Certificates::new(), free_port());
-    let _server = Server::start_tls(&certificates, port);
-    let opened = Redis::open(RedisOptions::new(format!("redis://u:p@127.0.0.1:{port}"))).await;
-    let (kind, cause) = unavailable(opened);
-    assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
-    let expected = format!("the server at 127.0.0.1:{port} speaks TLS: ");
-    assert!(cause.starts_with(&expected), "{cause}");
-}
-
-/// A Sentinel, the master that a plain Sentinel names, and a node of a Cluster.
-#[cfg(feature = "tls")]
-#[tokio::test]
-async fn tls_port_on_the_way_is_named() {
     use gaggle_channels::testing::RedisSentinel;
     let (certificates, port, down) = (Certificates::new(), free_port(), free_port());
     let server = Server::start_tls(&certificates, port);
@@ -194,12 +182,12 @@ async fn tls_port_on_the_way_is_named() {
     let cluster = RedisOptions::new(format!("redis://127.0.0.1:{down}"));
     let node = format!("127.0.0.1:{port}");
     for (options, at) in [
+        (RedisOptions::new(format!("redis://u:p@{node}")), node.clone()),
         (by(secure), secure.address()),
         (by(plain), node.clone()),
         (cluster.cluster([node.clone()]), node),
     ] {
-        let (kind, cause) = unavailable(Redis::open(options).await);
-        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        let cause = misconfigured(options).await;
         assert_eq!(cause, format!("the server at {at} speaks TLS: write rediss in place of redis"));
     }
 }
@@ -226,8 +214,7 @@ async fn other_kind_of_server_is_named_with_its_scheme() {
         (at("m").sentinels("main", [server.clone()]), format!("write rediss://{server}")),
     ] {
         let options = options.tls(redis_support::trust(&certificates)).tls_name("localhost");
-        let (kind, cause) = unavailable(Redis::open(options).await);
-        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        let cause = misconfigured(options).await;
         assert!(cause.ends_with(&remedy), "{remedy}: {cause}");
     }
 }
@@ -244,37 +231,24 @@ async fn required_certificate_is_named_with_its_options() {
         arguments.extend(["--tls-protocols", version]);
         let _server = Server::start_with(&arguments);
         let options = RedisOptions::new(format!("rediss://localhost:{port}"));
-        let opened = Redis::open(options.tls(redis_support::trust(&certificates))).await;
-        let (kind, cause) = unavailable(opened);
-        assert_eq!(kind, UnavailableKind::Misconfigured, "{cause}");
+        let cause = misconfigured(options.tls(redis_support::trust(&certificates))).await;
         assert!(cause.contains("requires a certificate: give tls_cert and tls_key"), "{cause}");
     }
 }
 
 #[tokio::test]
-async fn missing_database_is_named() {
+async fn wrong_part_of_the_url_is_named() {
     let server = Server::start().await;
-    let url = format!("redis://127.0.0.1:{}/9999", server.port());
-    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
-    assert_eq!(kind, UnavailableKind::Misconfigured);
-    assert!(cause.ends_with("refused SELECT: DB index is out of range"), "{cause}");
-}
-
-#[tokio::test]
-async fn wrong_password_is_permanent() {
-    let server = Server::start().await;
-    let url = format!("redis://someone:wrong@127.0.0.1:{}", server.port());
-    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
-    assert_eq!(kind, UnavailableKind::Misconfigured);
-    assert!(cause.ends_with("refused the user name or the password"), "{cause}");
-}
-
-#[tokio::test]
-async fn missing_password_is_named_with_its_place() {
-    let server = Server::start().await;
+    let at = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port());
+    for (url, end) in [
+        (at("") + "/9999", "refused SELECT: DB index is out of range"),
+        (at("someone:wrong@"), "refused the user name or the password"),
+    ] {
+        let cause = misconfigured(RedisOptions::new(url)).await;
+        assert!(cause.ends_with(end), "{cause}");
+    }
     let _: Value = server.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
-    let (kind, cause) = unavailable(Redis::open(server.options()).await);
-    assert_eq!(kind, UnavailableKind::Misconfigured);
+    let cause = misconfigured(server.options()).await;
     assert!(cause.ends_with("write :PASSWORD@ before the host"), "{cause}");
 }
 
@@ -284,8 +258,7 @@ async fn open_needs_the_right_to_publish() {
     let user = ["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&*", "+@all", "-publish"];
     let _: Value = server.command(&user).await;
     let url = format!("redis://mute:pw@127.0.0.1:{}", server.port());
-    let (kind, cause) = unavailable(Redis::open(RedisOptions::new(url)).await);
-    assert_eq!(kind, UnavailableKind::Misconfigured);
+    let cause = misconfigured(RedisOptions::new(url)).await;
     assert!(cause.contains("PUBLISH") && cause.contains("NOPERM"), "{cause}");
 }
 
@@ -296,7 +269,8 @@ async fn reconnect_refuses_eviction_too() {
     set_policy(&server, "allkeys-lru").await;
     // On the connection that there is, nothing has changed.
     let held = take(&redis, "k", secs(10)).await;
-    cut(&server).await;
+    // The connections of handles are subscribed.
+    server.kill("pubsub").await;
     let limit = Instant::now() + secs(5);
     let (kind, cause) = loop {
         match redis.lock("other", at_once(secs(1))).await {

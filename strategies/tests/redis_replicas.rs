@@ -6,13 +6,13 @@
 
 mod redis_support;
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use gaggle_strategies::{
     Error, KeyedMutex, LockOptions, Redis, RedisOptions, error::UnavailableKind,
 };
 use redis::Value;
-use redis_support::{Server, at_once, cluster::eventually, ms, patient, secs, take};
+use redis_support::{Server, at_once, cluster::eventually, cut_off, ms, patient, secs, take};
 
 async fn pair() -> (Server, Server) {
     let master = Server::start().await;
@@ -21,12 +21,6 @@ async fn pair() -> (Server, Server) {
     let replica = Server::start_with(&arguments);
     eventually(&replica, &["INFO", "replication"], "master_link_status:up").await;
     (master, replica)
-}
-
-/// Stops the replica, and cuts its connection, whose buffers keep what the master sends.
-async fn cut_off(master: &Server, replica: &Server) {
-    replica.signal("STOP");
-    let _: u64 = master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await;
 }
 
 fn options(master: &Server) -> RedisOptions {
@@ -47,7 +41,7 @@ async fn no_grant_is_reported_that_the_replica_lacks() {
     let redis = Redis::open(options(&master)).await.unwrap();
     let held = take(&redis, "k", secs(60)).await;
     let extended = redis.extend(&held, secs(70)).await.unwrap();
-    cut_off(&master, &replica).await;
+    cut_off(&master, slice::from_ref(&replica)).await;
     assert_unconfirmed(redis.lock("free", at_once(secs(10))).await);
     let options = LockOptions::default().max_wait(secs(1));
     assert_unconfirmed(redis.lock("free", options).await);
@@ -70,7 +64,7 @@ async fn published_grant_waits_for_the_replica() {
     let waiter = waiting.clone();
     let waiter = tokio::spawn(async move { waiter.lock("k", patient()).await });
     master.queued("k", 1).await;
-    cut_off(&master, &replica).await;
+    cut_off(&master, slice::from_ref(&replica)).await;
     holder.unlock(&held).await.unwrap();
     tokio::time::sleep(ms(600)).await;
     assert!(!waiter.is_finished());

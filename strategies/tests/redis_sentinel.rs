@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use gaggle_channels::testing::{RedisSentinel, free_port};
 use gaggle_strategies::{KeyedMutex, LockOptions, Redis, RedisOptions};
-use redis_support::{Server, ask, by_sentinels, master, ms, replied, secs, take};
+use redis_support::{Server, ask, by_sentinels, cut_off, master, ms, replied, secs, take};
 
 /// A master with two replicas, and three Sentinels that know all of them.
 async fn watched() -> (Server, [Server; 2], [RedisSentinel; 3]) {
@@ -51,9 +51,7 @@ async fn follow_failover(fail: fn(&Server)) {
     let kept = take(&redis, "kept", secs(60)).await;
     let _: u64 = server.command(&["WAIT", "2", "5000"]).await;
     // A lease that no replica knows: it is granted while none can be reached.
-    replicas.iter().for_each(|replica| replica.signal("STOP"));
-    // Otherwise their sockets keep what the master sends, and they read it later.
-    let _: u64 = server.command(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    cut_off(&server, &replicas).await;
     let lost = take(&redis, "lost", secs(60)).await;
     let (watch_kept, watch_lost) = (redis.watch(&kept), redis.watch(&lost));
     let former = server.port();

@@ -148,6 +148,12 @@ impl Server {
     }
 }
 
+/// Stops these replicas, and cuts their connections, whose buffers keep what the master sends.
+pub(crate) async fn cut_off(master: &Server, replicas: &[Server]) {
+    replicas.iter().for_each(|replica| replica.signal("STOP"));
+    master.command::<Value>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+}
+
 /// Whether a key is no token counter and remembers no nonce.
 pub(crate) fn is_residue(key: &str) -> bool {
     let part = key.split_once("}:").unwrap().1;
