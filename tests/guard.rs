@@ -180,15 +180,6 @@ async fn failed_adopt_has_no_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_marks_guards_lost() {
-    let locker = Locker::new(Stub::new());
-    let guard = locker.lock("k").await.unwrap();
-    locker.close().await;
-    timeout(ms(0), guard.lost()).await.expect("at once");
-    assert!(!guard.is_valid());
-}
-
-#[tokio::test(start_paused = true)]
 async fn request_is_owned_and_can_be_spawned() {
     let locker = Locker::new(Stub::new());
     let request = locker.lock_with(format!("orders/{}", 42), lease(ms(1000)));
