@@ -23,14 +23,12 @@ enum Out {
     Full,
 }
 
-/// The forms of output, and the exit code of a command that ends with 1.
-const OUTS_OF_1: [(Out, i32); 3] = [(Out::Pipe, 1), (Out::Closed, 1), (Out::Full, 2)];
-
-fn start(arguments: &[&str], out: Out) -> Child {
-    start_with(None, arguments, out)
+/// The forms of output, each with the exit code of a command that ends with `code`.
+fn outs(code: i32) -> [(Out, i32); 3] {
+    [(Out::Pipe, code), (Out::Closed, code), (Out::Full, 2)]
 }
 
-fn start_with(bug: Option<&str>, arguments: &[&str], out: Out) -> Child {
+fn start(bug: Option<&str>, arguments: &[&str], out: Out) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
     match bug {
@@ -57,10 +55,15 @@ fn assert_code(child: Child, code: i32, what: &str) {
 
 /// Runs these arguments in each of these forms of output.
 fn ends_with(code: i32, arguments: &[&str], forms: &[&[&str]]) {
+    ends_with_bug(None, code, arguments, forms);
+}
+
+/// As [`ends_with`], with a planted bug.
+fn ends_with_bug(bug: Option<&str>, code: i32, arguments: &[&str], forms: &[&[&str]]) {
     for form in forms {
         let arguments = [arguments, *form].concat();
-        for (out, code) in [(Out::Pipe, code), (Out::Closed, code), (Out::Full, 2)] {
-            assert_code(start(&arguments, out), code, &format!("{arguments:?} into {out:?}"));
+        for (out, code) in outs(code) {
+            assert_code(start(bug, &arguments, out), code, &format!("{arguments:?} into {out:?}"));
         }
     }
 }
@@ -79,9 +82,9 @@ fn increment_that_loses_updates_ends_with_1() {
     let mut runs = Vec::new();
     let table: &[&str] = &[];
     for form in [table, &["--details"], &["--json"]] {
-        for (out, code) in OUTS_OF_1 {
+        for (out, code) in outs(1) {
             let arguments = [&small[..], form, &["--redis", &url]].concat();
-            runs.push((format!("{arguments:?} into {out:?}"), code, start(&arguments, out)));
+            runs.push((format!("{arguments:?} into {out:?}"), code, start(None, &arguments, out)));
         }
     }
     // Sets the counters back, which loses updates as a lock without mutual exclusion does.
@@ -147,11 +150,11 @@ fn key_with_a_holder_ends_with_0() {
     // Each ends a hold of its own, also where it cannot say so.
     let text: &[&str] = &[];
     for form in [text, &["--json"]] {
-        for (out, code) in [(Out::Pipe, 0), (Out::Closed, 0), (Out::Full, 2)] {
+        for (out, code) in outs(0) {
             let key = format!("{form:?} {out:?}");
             let held = hold(&key);
             let arguments = [&["unlock", "--force", &key][..], &url, form].concat();
-            assert_code(start(&arguments, out), code, &format!("{arguments:?} into {out:?}"));
+            assert_code(start(None, &arguments, out), code, &format!("{arguments:?} into {out:?}"));
             assert!(runtime.block_on(held.unlock()).is_err(), "{arguments:?}: still held");
         }
     }
@@ -162,7 +165,7 @@ fn bench_writes_files_without_a_table() {
     let file = std::env::temp_dir().join(format!("gaggle-full-{}.json", std::process::id()));
     let arguments =
         ["bench", "--strategy", "local", "--duration", "200ms", "--json", file.to_str().unwrap()];
-    assert_code(start(&arguments, Out::Full), 2, "a full device");
+    assert_code(start(None, &arguments, Out::Full), 2, "a full device");
     let document: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(1));
@@ -174,14 +177,7 @@ fn bench_writes_files_without_a_table() {
 fn falling_tokens_end_bench_with_1() {
     let small = ["bench", "--strategy", "local", "--workload", "uncontended"];
     let small = [&small[..], &["--duration", "200ms"]].concat();
-    let table: &[&str] = &[];
-    for form in [table, &["--details"], &["--json", "-"]] {
-        let arguments = [&small[..], form].concat();
-        for (out, code) in OUTS_OF_1 {
-            let what = format!("{arguments:?} into {out:?}");
-            assert_code(start_with(Some("token-reset"), &arguments, out), code, &what);
-        }
-    }
+    ends_with_bug(Some("token-reset"), 1, &small, &[&[], &["--details"], &["--json", "-"]]);
 }
 
 #[test]
@@ -189,14 +185,7 @@ fn falling_tokens_end_bench_with_1() {
 fn simulated_violation_ends_with_1() {
     let batch = ["simulate", "--from", "0", "--seeds", "40"];
     let batch = [&batch[..], &["--save", env!("CARGO_TARGET_TMPDIR")]].concat();
-    let text: &[&str] = &[];
-    for form in [text, &["--json"]] {
-        let arguments = [&batch[..], form].concat();
-        for (out, code) in OUTS_OF_1 {
-            let what = format!("{arguments:?} into {out:?}");
-            assert_code(start_with(Some("reply-before-commit"), &arguments, out), code, &what);
-        }
-    }
+    ends_with_bug(Some("reply-before-commit"), 1, &batch, &[&[], &["--json"]]);
 }
 
 #[test]

@@ -3,13 +3,13 @@
 //! Method: the built binary, a `redis-server` of the test's own, and small runs in real time.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::{
-    io::Read,
-    process::{Child, Command, Output, Stdio},
-    time::Duration,
-};
+mod run_support;
+
+use std::process::{Command, Output, Stdio};
 
 use gaggle_channels::testing::RedisServer;
+use run_support::{Running, has_ended, pid, wait_until};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const FIELDS: [&str; 11] = [
@@ -191,76 +191,47 @@ fn invalid_options_exit_2_and_say_why() {
 
 #[test]
 fn signal_ends_the_run_and_its_workers() {
-    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let (mut run, workers) = long_run();
-        kill(signal, run.id());
-        assert_eq!(run.wait().unwrap().code(), Some(code));
-        wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+    for signal in [Signal::INT, Signal::TERM] {
+        let (run, workers) = long_run();
+        run.signal(signal);
+        assert_eq!(run.finish().0, Some(128 + signal.as_raw()));
+        wait_until(|| workers.iter().all(|worker| has_ended(worker)));
     }
 }
 
 /// A run with its five worker processes.
-fn long_run() -> (Child, Vec<u32>) {
+fn long_run() -> (Running, Vec<String>) {
     let mut command = gaggle();
     command.args(["--processes", "--increments", "100000", "--json"]);
-    let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let workers = wait_for(|| Some(children(run.id())).filter(|workers| workers.len() == 5));
+    let (run, mut workers) = (Running::start_waiting(command), Vec::new());
+    wait_until(|| {
+        workers = children(run.process.id());
+        workers.len() == 5
+    });
     (run, workers)
 }
 
 #[test]
 fn workers_end_with_their_parent() {
-    let (mut run, workers) = long_run();
-    run.kill().unwrap();
-    run.wait().unwrap();
-    wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+    let (run, workers) = long_run();
+    run.signal(Signal::KILL);
+    run.finish();
+    wait_until(|| workers.iter().all(|worker| has_ended(worker)));
 }
 
 #[test]
 fn worker_that_dies_fails_the_run() {
-    let (mut run, workers) = long_run();
-    kill("-KILL", workers[2]);
-    assert_eq!(run.wait().unwrap().code(), Some(2));
-    let mut err = String::new();
-    run.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert!(err.contains("ended early"), "{err}");
-    wait_for(|| workers.iter().all(|worker| !is_alive(*worker)).then_some(()));
+    let (run, workers) = long_run();
+    kill_process(pid(&workers[2]), Signal::KILL).unwrap();
+    let (code, _, err) = run.finish();
+    assert!(code == Some(2) && err.contains("ended early"), "{code:?}: {err}");
+    wait_until(|| workers.iter().all(|worker| has_ended(worker)));
 }
 
-/// Polls for up to 20 s.
-fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1000 {
-        if let Some(found) = poll() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("not within 20 s");
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let listed = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-    let by_main = listed.unwrap_or_default();
-    let mut children: Vec<u32> = by_main.split_whitespace().flat_map(str::parse).collect();
-    // Threads of the runtime start some of them.
-    if let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) {
-        for thread in threads.flatten() {
-            let listed = std::fs::read_to_string(thread.path().join("children"));
-            children
-                .extend(listed.unwrap_or_default().split_whitespace().flat_map(str::parse::<u32>));
-        }
-    }
-    children.sort_unstable();
-    children.dedup();
-    children
-}
-
-fn is_alive(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // A zombie has ended.
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
-}
-
-fn kill(signal: &str, process: u32) {
-    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+/// The processes that any thread of this process has started.
+fn children(parent: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
+    let children = threads.map(|it| std::fs::read_to_string(it.unwrap().path().join("children")));
+    let children: Vec<String> = children.filter_map(Result::ok).collect();
+    children.iter().flat_map(|ids| ids.split_whitespace()).map(str::to_owned).collect()
 }

@@ -6,12 +6,14 @@
 mod run_support;
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    process::{Child, ChildStdout, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use gaggle_channels::testing::RedisServer;
+use run_support::Running;
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn gaggle(url: &str, arguments: &[&str]) -> Command {
@@ -23,33 +25,26 @@ fn gaggle(url: &str, arguments: &[&str]) -> Command {
 
 /// The exit code, the standard output and the standard error.
 fn finish(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = gaggle(url, arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
+    run_support::finish(gaggle(url, arguments))
 }
 
 /// A job that holds its key; its first line is its fencing token.
-fn hold(url: &str, key: &str) -> (Child, BufReader<ChildStdout>, u64) {
+fn hold(url: &str, key: &str) -> Running {
     hold_as(url, key, "nightly")
 }
 
-fn hold_as(url: &str, key: &str, label: &str) -> (Child, BufReader<ChildStdout>, u64) {
+fn hold_as(url: &str, key: &str, label: &str) -> Running {
     let job = ["--label", label, key, "--", "sh", "-c", "echo $GAGGLE_FENCING_TOKEN; sleep 60"];
-    let mut command = gaggle(url, &[&["run"], &job[..]].concat());
-    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(process.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    (process, output, line.trim().parse().unwrap())
+    Running::start(gaggle(url, &[&["run"], &job[..]].concat()))
 }
 
-fn end(mut job: Child) {
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&job),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
-    job.wait().unwrap();
+fn token(job: &Running) -> u64 {
+    job.first_line.parse().unwrap()
+}
+
+fn end(job: Running) {
+    job.signal(Signal::TERM);
+    job.finish();
 }
 
 #[test]
@@ -86,14 +81,14 @@ fn list_and_inspect_show_the_holder() {
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{out}");
     assert!(lines[0].starts_with("KEY ") && lines[1].starts_with("jobs/1 "), "{out}");
-    assert!(lines[1].ends_with(&jobs[0].2.to_string()), "{out}");
+    assert!(lines[1].ends_with(&jobs[0].first_line), "{out}");
 
     let (_, out, _) = finish(&url, &["list", "--json"]);
     let objects: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let keys: Vec<&str> = objects.iter().map(|it| it["key"].as_str().unwrap()).collect();
     assert_eq!(keys, ["jobs/1", &long, "other"]);
     assert_eq!(objects[0]["label"], "nightly");
-    assert_eq!(objects[0]["token"], jobs[0].2);
+    assert_eq!(objects[0]["token"], token(&jobs[0]));
     assert!(objects[0]["remaining_ms"].as_u64().unwrap() <= 10_000, "{out}");
     let (_, out, err) = finish(&url, &["list", "--limit", "2"]);
     assert!(out.lines().count() == 3 && err.contains("--limit"), "{out}{err}");
@@ -102,28 +97,31 @@ fn list_and_inspect_show_the_holder() {
     assert!(code == Some(0) && out.contains(&long) && out.contains("(nightly)"), "{out}");
     let (_, out, _) = finish(&url, &["inspect", "other", "--json"]);
     let object: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((object["token"].as_u64(), object["waiters"].as_u64()), (Some(jobs[2].2), Some(0)));
-    jobs.into_iter().for_each(|(job, ..)| end(job));
+    assert_eq!(
+        (object["token"].as_u64(), object["waiters"].as_u64()),
+        (Some(token(&jobs[2])), Some(0))
+    );
+    jobs.into_iter().for_each(end);
 }
 
 #[test]
 fn locks_of_a_cluster_are_listed_and_ended() {
     let (_master, url) = run_support::start_cluster();
-    let (holder, _output, token) = hold(&url, "k");
+    let holder = hold(&url, "k");
     let (code, out, err) = finish(&url, &["list"]);
-    assert!(code == Some(0) && out.contains(&token.to_string()), "{out}{err}");
+    assert!(code == Some(0) && out.contains(&holder.first_line), "{out}{err}");
     let (code, _, err) = finish(&url, &["unlock", "k", "--force", "--reason", "it hangs"]);
     assert!(code == Some(0) && err.contains("\"k\" was force-unlocked by"), "{err}");
-    let ended = holder.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.code() == Some(123) && err.contains("it hangs"), "{err}");
+    let (code, _, err) = holder.finish();
+    assert!(code == Some(123) && err.contains("it hangs"), "{err}");
 }
 
 #[test]
 fn forced_unlock_ends_the_job_of_the_holder() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let (holder, _output, token) = hold(&url, "k");
+    let holder = hold(&url, "k");
+    let token = token(&holder);
     let (code, _, err) = finish(&url, &["unlock", "k"]);
     assert!(code == Some(2) && err.contains("add --force"), "{err}");
     let wrong = (token + 1).to_string();
@@ -144,9 +142,8 @@ fn forced_unlock_ends_the_job_of_the_holder() {
         "{err}"
     );
     // The holder's command is ended by its loss, long before its lease could be.
-    let ended = holder.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(123), "{err}");
+    let (code, _, err) = holder.finish();
+    assert_eq!(code, Some(123), "{err}");
     assert!(err.contains("force-unlocked by") && err.contains("alice: it hangs"), "{err}");
     let next = waiter.wait_with_output().unwrap().stdout;
     let next: u64 = String::from_utf8(next).unwrap().trim().parse().unwrap();
@@ -175,11 +172,12 @@ fn forced_unlock_ends_the_job_of_the_holder() {
 fn filters_of_list_are_combined() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let (job, _output, _) = hold_as(&url, "z it's \"a\\b\"", "nightly");
+    let job = hold_as(&url, "z it's \"a\\b\"", "nightly");
     let others = ["a", "b", "c"].map(|key| hold_as(&url, key, "daily"));
-    let waiter = gaggle(&url, &["run", "--max-wait", "60s", "b", "--", "true"]).spawn().unwrap();
+    let waiter = gaggle(&url, &["run", "--max-wait", "60s", "b", "--", "true"]);
+    let waiter = Running::start_waiting(waiter);
     while !finish(&url, &["inspect", "b"]).1.contains("waiters  1") {}
-    let pid = job.id();
+    let pid = job.process.id();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let process = format!("{host}:{pid}");
     let quoted = "z it's \"a\\b\"";
@@ -213,7 +211,7 @@ fn filters_of_list_are_combined() {
     assert!(code == Some(2) && err.contains("ms, s, m or h"), "{err}");
     end(waiter);
     end(job);
-    others.into_iter().for_each(|(job, ..)| end(job));
+    others.into_iter().for_each(end);
 }
 
 /// As another process has chosen them: a terminal would obey, or show another order.
@@ -222,7 +220,7 @@ fn output_has_no_control_character_of_a_label() {
     let redis = RedisServer::start();
     let url = redis.url();
     let label = "x\u{1b}]0;pwned\u{7}\u{1b}[2J\nroot: ok\u{9b}2J\u{202e}";
-    let (holder, _output, _) = hold_as(&url, "k", label);
+    let holder = hold_as(&url, "k", label);
     for arguments in [
         &["list"] as &[&str],
         &["list", "--json"],
@@ -249,11 +247,11 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
         write!(client, "SET gaggle:{{b{bucket}}}:l:zz junk\r\n").unwrap();
         client.read_exact(&mut [0; b"+OK\r\n".len()]).unwrap();
     }
-    let (holder, _output, token) = hold(&url, "k");
+    let holder = hold(&url, "k");
     let (code, out, err) = finish(&url, &["list"]);
     assert!(code == Some(2) && err.contains("1 key unreadable"), "{err}");
     assert!(err.contains("gaggle inspect KEY"), "{err}");
-    assert!(out.contains(&token.to_string()), "{out}");
+    assert!(out.contains(&holder.first_line), "{out}");
     assert!(out.lines().any(|line| line.starts_with("zz ") && line.contains("(unreadable)")));
     let (_, out, _) = finish(&url, &["list", "--json"]);
     assert!(out.ends_with("{\"key\":\"zz\",\"unreadable\":true}\n"), "{out}");

@@ -14,7 +14,7 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, gaggle, has_ended, start_cluster};
+use run_support::{Running, finish, force_unlock, gaggle, has_ended, start_cluster};
 use rustix::process::Signal;
 
 #[test]
@@ -199,7 +199,7 @@ fn key_is_kept_for_at_least() {
         assert_eq!(run("k", command), Some(code));
         let (code, ..) = finish(gaggle(&redis.url(), &["--max-wait", "3s", "k", "--", "true"]));
         assert_eq!(code, Some(next), "{command:?}");
-        force_unlock(&redis);
+        force_unlock(&redis, "a test");
     }
 }
 
@@ -354,13 +354,6 @@ fn deadline_kills_if_sigterm_is_ignored() {
         assert!(code == Some(123) && err.contains(part), "{code:?}: {err}");
         assert!(has_ended(&command));
     }
-}
-
-/// Frees the key if it is held.
-fn force_unlock(redis: &RedisServer) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    command.args(["unlock", "k", "--force"]).env("GAGGLE_URL", redis.url());
-    command.output().unwrap();
 }
 
 /// What drift takes of a long wait is missing from the lease.

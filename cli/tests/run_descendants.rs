@@ -5,72 +5,53 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
 
+mod run_support;
+
 use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    process::{Child, Command, Stdio},
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
 use gaggle_channels::testing::RedisServer;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use run_support::{Running, force_unlock, gaggle, has_ended, pid};
+use rustix::process::{Signal, kill_process};
 
 /// Prints its process id and ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
 
-fn gaggle(redis: &RedisServer, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    command.args(arguments).env_remove("RUST_LOG").env("GAGGLE_URL", redis.url());
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
 /// Runs a job until it has printed the id of a process.
-fn start(redis: &RedisServer, options: &[&str], script: &str) -> (Child, Pid) {
-    let arguments = [&["run"], options, &["k", "--", "bash", "-c", script, STUBBORN]].concat();
-    let mut job = gaggle(redis, &arguments).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(job.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let process = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
-    (job, process)
+fn start(redis: &RedisServer, options: &[&str], script: &str) -> Running {
+    let arguments = [options, &["k", "--", "bash", "-c", script, STUBBORN]].concat();
+    Running::start(gaggle(&redis.url(), &arguments))
 }
 
-fn send(job: &Child, signal: Signal) {
-    kill_process(Pid::from_child(job), signal).unwrap();
+/// The exit code of a job.
+fn code(job: &mut Running) -> Option<i32> {
+    job.process.wait().unwrap().code()
 }
 
-fn force_unlock(redis: &RedisServer) {
-    assert!(gaggle(redis, &["unlock", "k", "--force"]).status().unwrap().success());
-}
-
-/// Whether the process has ended; a zombie has.
-fn has_ended(process: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.contains(") Z ") || test_kill_process(process).is_err()
-}
-
-fn assert_ends(process: Pid, what: &str) {
+fn assert_ends(process: &str, what: &str) {
     let until = Instant::now() + Duration::from_secs(5);
     while !has_ended(process) {
         if Instant::now() > until {
-            kill_process(process, Signal::KILL).unwrap();
+            kill_process(pid(process), Signal::KILL).unwrap();
             panic!("{what}: it runs on");
         }
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The watchdog of a job.
-fn watchdog(job: &Child) -> Pid {
-    let children = format!("/proc/{0}/task/{0}/children", job.id());
+/// The watchdog of a job, which this stops.
+fn stop_watchdog(job: &Running) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", job.process.id());
     let children = fs::read_to_string(children).unwrap();
-    let mut ids = children.split_whitespace();
     let is_watchdog = |id: &&str| {
         let line = fs::read_to_string(format!("/proc/{id}/cmdline"));
         line.is_ok_and(|line| line.contains("run-watchdog"))
     };
-    Pid::from_raw(ids.find(is_watchdog).unwrap().parse().unwrap()).unwrap()
+    let watchdog = children.split_whitespace().find(is_watchdog).unwrap();
+    kill_process(pid(watchdog), Signal::STOP).unwrap();
+    watchdog.to_owned()
 }
 
 #[test]
@@ -78,12 +59,12 @@ fn sigterm_ends_what_left_the_group() {
     let redis = RedisServer::start();
     for leave in ["timeout 60 bash -c \"$0\"", "setsid -w bash -c \"$0\"", "set -m; bash -c \"$0\""]
     {
-        let (mut job, process) = start(&redis, &["--kill-after", "200ms"], &format!("{leave}; :"));
-        send(&job, Signal::TERM);
-        assert_eq!(job.wait().unwrap().code(), Some(143), "{leave}");
+        let mut job = start(&redis, &["--kill-after", "200ms"], &format!("{leave}; :"));
+        job.signal(Signal::TERM);
+        assert_eq!(code(&mut job), Some(143), "{leave}");
         // The key is free only now.
-        let is_late = !has_ended(process);
-        assert_ends(process, leave);
+        let is_late = !has_ended(&job.first_line);
+        assert_ends(&job.first_line, leave);
         assert!(!is_late, "{leave}: ended after the unlock");
     }
 }
@@ -91,22 +72,22 @@ fn sigterm_ends_what_left_the_group() {
 #[test]
 fn others_end_with_a_killed_run() {
     let redis = RedisServer::start();
-    let (mut job, process) = start(&redis, &[], "setsid -w bash -c \"$0\"; :");
-    send(&job, Signal::KILL);
-    job.wait().unwrap();
-    assert_ends(process, "SIGKILL");
+    let mut job = start(&redis, &[], "setsid -w bash -c \"$0\"; :");
+    job.signal(Signal::KILL);
+    code(&mut job);
+    assert_ends(&job.first_line, "SIGKILL");
 }
 
 #[test]
 fn grace_after_a_loss_is_a_second() {
     let redis = RedisServer::start();
     let options = ["--duration", "60s", "--kill-after", "30s"];
-    let (mut job, process) = start(&redis, &options, "setsid -w bash -c \"$0\"; :");
+    let mut job = start(&redis, &options, "setsid -w bash -c \"$0\"; :");
     let lost_at = Instant::now();
-    force_unlock(&redis);
-    assert_eq!(job.wait().unwrap().code(), Some(123));
+    assert!(force_unlock(&redis, "a test"));
+    assert_eq!(code(&mut job), Some(123));
     assert!(lost_at.elapsed() < Duration::from_secs(10), "{:?}", lost_at.elapsed());
-    assert_ends(process, "a loss");
+    assert_ends(&job.first_line, "a loss");
 }
 
 #[test]
@@ -116,36 +97,33 @@ fn daemon_outlives_a_command_that_ends() {
         ("setsid bash -c \"$0\" & sleep 0.5", false),
         ("setsid env -u GAGGLE_NONCE bash -c \"$0\" & sleep 60", true),
     ] {
-        let (mut job, process) = start(&redis, &[], leave);
+        let mut job = start(&redis, &[], leave);
         if is_asked {
-            send(&job, Signal::TERM);
+            job.signal(Signal::TERM);
         }
-        job.wait().unwrap();
-        let ended = has_ended(process);
-        assert!(!ended, "{leave}");
-        kill_process(process, Signal::KILL).unwrap();
+        code(&mut job);
+        assert!(!has_ended(&job.first_line), "{leave}");
+        kill_process(pid(&job.first_line), Signal::KILL).unwrap();
     }
 }
 
 #[test]
 fn loss_ends_a_command_without_its_watchdog() {
     let redis = RedisServer::start();
-    let (mut job, process) = start(&redis, &[], "eval \"$0\"");
-    let watchdog = watchdog(&job);
-    kill_process(watchdog, Signal::STOP).unwrap();
-    force_unlock(&redis);
-    assert_ends(process, "a loss");
-    assert_eq!(job.wait().unwrap().code(), Some(123));
-    assert_ends(watchdog, "the job's end");
+    let mut job = start(&redis, &[], "eval \"$0\"");
+    let watchdog = stop_watchdog(&job);
+    assert!(force_unlock(&redis, "a test"));
+    assert_ends(&job.first_line, "a loss");
+    assert_eq!(code(&mut job), Some(123));
+    assert_ends(&watchdog, "the job's end");
 }
 
 #[test]
 fn stopped_watchdog_leaves_the_code_of_the_command() {
     let redis = RedisServer::start();
-    let (mut job, process) = start(&redis, &[], "bash -c \"$0\" & sleep 0.5; exit 7");
-    let watchdog = watchdog(&job);
-    kill_process(watchdog, Signal::STOP).unwrap();
-    assert_eq!(job.wait().unwrap().code(), Some(7));
-    assert_ends(process, "the command's end");
-    assert_ends(watchdog, "the job's end");
+    let mut job = start(&redis, &[], "bash -c \"$0\" & sleep 0.5; exit 7");
+    let watchdog = stop_watchdog(&job);
+    assert_eq!(code(&mut job), Some(7));
+    assert_ends(&job.first_line, "the command's end");
+    assert_ends(&watchdog, "the job's end");
 }

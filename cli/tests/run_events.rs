@@ -4,10 +4,8 @@
 
 mod run_support;
 
-use std::process::Command;
-
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, gaggle};
+use run_support::{Running, finish, force_unlock, gaggle};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -91,9 +89,7 @@ fn loss_has_its_cause() {
     let job = "trap '' TERM; echo; sleep 60 & wait; sleep 60";
     let options = ["--json", "--kill-after", "100ms", "k", "--", "sh", "-c", job];
     let holder = Running::start(gaggle(&redis.url(), &options));
-    let mut unlock = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    unlock.args(["unlock", "k", "--force", "--reason", "it's stuck"]);
-    unlock.env("GAGGLE_URL", redis.url()).output().unwrap();
+    assert!(force_unlock(&redis, "it's stuck"));
     let (code, _, err) = holder.finish();
     let (names, last) = events(&err);
     assert_eq!((code, names), (Some(123), vec!["granted".to_owned(), "lost".to_owned()]), "{err}");

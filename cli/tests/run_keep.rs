@@ -5,10 +5,10 @@
 
 mod run_support;
 
-use std::{process::Command, thread::sleep, time::Duration};
+use std::{thread::sleep, time::Duration};
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, gaggle, pid};
+use run_support::{Running, finish, force_unlock, gaggle, pid};
 use rustix::process::{Signal, kill_process};
 
 /// The exit code of one attempt to run.
@@ -49,9 +49,7 @@ fn unlock_in_the_last_lease_is_named() {
     let options = ["--duration", "10s", "--max-hold", "10s", "k", "--"];
     let job = ["sh", "-c", "echo ready; sleep 60"];
     let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
-    let mut unlock = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    unlock.args(["unlock", "k", "--force", "--reason", "ticket 7", "--url", &redis.url()]);
-    assert!(unlock.output().unwrap().status.success());
+    assert!(force_unlock(&redis, "ticket 7"));
     let (code, _, err) = running.finish();
     assert!(code == Some(123) && err.contains("ticket 7"), "{code:?}: {err}");
 }

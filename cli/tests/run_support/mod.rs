@@ -83,6 +83,13 @@ pub(crate) fn is_stopped(process: &str) -> bool {
     stat.contains(") T ")
 }
 
+/// Ends the lock of the key `k` as an operator does. Returns whether it was held.
+pub(crate) fn force_unlock(redis: &RedisServer, reason: &str) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(["unlock", "k", "--force", "--reason", reason]).env("GAGGLE_URL", redis.url());
+    command.output().unwrap().status.success()
+}
+
 /// The one master of a Redis Cluster, and its URL.
 pub(crate) fn start_cluster() -> (RedisServer, String) {
     let bus = free_port().to_string();
