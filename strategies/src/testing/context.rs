@@ -26,6 +26,11 @@ pub(super) fn at_once(lease: Duration) -> LockOptions {
     LockOptions::default().duration(lease).max_wait(Duration::ZERO)
 }
 
+/// Holds for very long, and waits for very long.
+pub(super) fn patient() -> LockOptions {
+    LockOptions::default().duration(LONG).max_wait(LONG)
+}
+
 /// Timers of different clocks of one machine may disagree by this much.
 const ROUNDING: Duration = Duration::from_millis(5);
 

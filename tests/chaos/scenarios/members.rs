@@ -37,7 +37,7 @@ enum Fault {
     ReplaceCertificates,
 }
 
-/// Those of every member over TCP.
+/// Those of every member over TCP. The first six need no network.
 const ALL: [Fault; 9] = [
     Fault::KillLeader,
     Fault::KillFollower,
@@ -155,14 +155,7 @@ pub(crate) fn re_forms(policy: Policy, plan: &mut Plan) -> Tally {
 
 /// Process faults, for members on any channel.
 pub(super) fn kill_and_pause(crew: &mut Crew, random: &mut StdRng) {
-    let mut faults = vec![
-        Fault::KillLeader,
-        Fault::KillFollower,
-        Fault::KillHolder,
-        Fault::KillMajority,
-        Fault::PauseHolder,
-        Fault::PauseLeader,
-    ];
+    let mut faults = ALL[..6].to_vec();
     crate::shuffle(&mut faults, random);
     for fault in faults {
         settle(crew);

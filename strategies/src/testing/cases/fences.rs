@@ -5,7 +5,9 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Error, Lock, LockOptions,
     testing::{
-        context::{Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, unlocked},
+        context::{
+            Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, patient, unlocked,
+        },
         resource::FencedResource,
     },
 };
@@ -101,8 +103,7 @@ pub(in crate::testing) async fn a_resource_rejects_the_stale_write(cx: &Context<
     ensure!(resource.write(stale.fencing_token(), 1).is_ok(), "the first write was refused");
 
     // The first holder pauses past its lease, then writes as if nothing had happened.
-    let waiter = LockOptions::default().duration(LONG).max_wait(LONG);
-    let waiter = cx.start(&second, &key, waiter);
+    let waiter = cx.start(&second, &key, patient());
     let fresh = waiter.granted(cx.lease() + cx.slack(), "a waiter at the lease's end").await?;
     given_up(&first, &stale)?;
     let fresh_token = fresh.fencing_token();

@@ -1,8 +1,8 @@
 //! Cases 21 to 23: a nonce names one acquisition.
 
 use crate::{
-    Error, Lock, LockOptions, Nonce,
-    testing::context::{Context, LONG, Verdict, ensure, refused, unlocked},
+    Error, Lock, Nonce,
+    testing::context::{Context, LONG, Verdict, ensure, patient, refused, unlocked},
 };
 
 pub(in crate::testing) async fn an_unlock_by_another_nonce_is_refused(cx: &Context<'_>) -> Verdict {
@@ -23,8 +23,7 @@ pub(in crate::testing) async fn an_unlock_after_expiry_spares_the_new_holder(
 ) -> Verdict {
     let ((first, second), key) = (cx.open_two().await, cx.key("k"));
     let ended = cx.take(&first, &key, cx.lease()).await?;
-    let waiter = LockOptions::default().duration(LONG).max_wait(LONG);
-    let waiter = cx.start(&second, &key, waiter);
+    let waiter = cx.start(&second, &key, patient());
     let next = waiter.granted(cx.lease() + cx.slack(), "a waiter at the lease's end").await?;
     // The original's Redis strategy said success here.
     refused!(first.unlock(&ended).await, Error::Expired, "unlock of an expired lock");
@@ -36,8 +35,7 @@ pub(in crate::testing) async fn a_new_nonce_of_the_same_client_waits(cx: &Contex
     let (handle, key) = (cx.open().await, cx.key("k"));
     let held = cx.take(&handle, &key, LONG).await?;
     cx.must_be_held(&handle, &key, "by the holder's own client").await?;
-    let waiter = LockOptions::default().duration(LONG).max_wait(LONG);
-    let waiter = cx.start(&handle, &key, waiter);
+    let waiter = cx.start(&handle, &key, patient());
     cx.nap().await;
     ensure!(!waiter.is_finished(), "a client entered its own lock again");
     unlocked(handle.unlock(&held).await, "unlock by the holder")?;

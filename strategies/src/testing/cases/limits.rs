@@ -11,8 +11,8 @@ use tokio::{
 use crate::{
     Error, KEY_BYTES_MAX, Lock, LockOptions, REQUEST_TIMEOUT,
     testing::context::{
-        Context, Handle, LONG, Stop, Verdict, Waiter, at_once, ensure, give_back, granted, refused,
-        unlocked,
+        Context, Handle, LONG, Stop, Verdict, Waiter, at_once, ensure, give_back, granted, patient,
+        refused, unlocked,
     },
 };
 
@@ -228,8 +228,7 @@ pub(in crate::testing) async fn closing_wakes_every_waiter(cx: &Context<'_>) -> 
     let held = cx.take(&holder, &key, LONG).await?;
     let mine = cx.take(&closing, &own, LONG).await?;
     let watch = closing.watch(&mine);
-    let patient = LockOptions::default().duration(LONG).max_wait(LONG);
-    let waiters: Vec<_> = (0..10).map(|_| cx.start(&closing, &key, patient.clone())).collect();
+    let waiters: Vec<_> = (0..10).map(|_| cx.start(&closing, &key, patient())).collect();
     cx.nap().await;
     ensure!(!watch.is_lost(), "a lock was lost before the close");
     ensure!(

@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use crate::{
-    Error, ForcedUnlock, ListOptions, LockOptions, LossCause, Operator, Order,
-    testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, refused, unlocked},
+    Error, ForcedUnlock, ListOptions, LossCause, Operator, Order,
+    testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, patient, refused, unlocked},
 };
 
 const REASON: &str = "conformance suite";
 
 fn operator(handle: &Handle) -> Result<&dyn Operator, Stop> {
     handle.operator().ok_or(Stop::NotApplicable("the strategy has no operator"))
-}
-
-fn patient() -> LockOptions {
-    LockOptions::default().duration(LONG).max_wait(LONG)
 }
 
 async fn force(

@@ -15,16 +15,11 @@ use tokio::{
 };
 
 use crate::{
-    LockOptions, Order,
+    Order,
     testing::context::{
-        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, unlocked,
+        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, patient, unlocked,
     },
 };
-
-/// A waiter that would hold for very long if it were granted by mistake.
-fn patient() -> LockOptions {
-    LockOptions::default().duration(LONG).max_wait(LONG)
-}
 
 pub(in crate::testing) async fn waiters_are_served_in_order_or_at_least_all(
     cx: &Context<'_>,
