@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gaggle::{
     LockOptions, Locker,
-    channels::testing::{Proxy, RedisServer},
+    channels::testing::{Proxy, RedisServer, free_port},
     open,
 };
 use gaggle_strategies::{Local, clock::TokioClock};
@@ -164,6 +164,35 @@ fn reconnect_and_retransmission_are_counted() {
     assert_eq!(value(&figures, "gaggle_connections_total", "redis"), 2.0);
     // Not the LOCK, whose reply came.
     assert_eq!(value(&figures, "gaggle_requests_retransmitted_total", ""), 1.0);
+}
+
+#[test]
+fn connections_of_peers_are_counted_at_both_ends() {
+    let figures = figures_of(async {
+        let (a, b) = (free_port(), free_port());
+        let peers = format!("peers=a@127.0.0.1:{a},b@127.0.0.1:{b}");
+        let url =
+            |name, port| format!("gaggle+tcp://127.0.0.1:{port}?cluster=c&name={name}&{peers}");
+        let lockers = [open(&url("a", a)).await.unwrap(), open(&url("b", b)).await.unwrap()];
+        for locker in &lockers {
+            locker.ready().await.unwrap();
+        }
+        for locker in lockers {
+            locker.close().await;
+        }
+    });
+    assert_eq!(value(&figures, "gaggle_connections_total", "peer"), 2.0);
+}
+
+#[test]
+fn frame_to_an_absent_peer_is_counted() {
+    let figures = figures_of(async {
+        let locker = open("gaggle+memory://absent?name=a&members=a,b").await.unwrap();
+        let wait = LockOptions::default().max_wait(Duration::from_millis(500));
+        assert!(locker.lock_with("k", wait).await.is_err());
+        locker.close().await;
+    });
+    assert!(value(&figures, "gaggle_frames_dropped_total", "outgoing") >= 1.0, "{figures:?}");
 }
 
 #[test]
