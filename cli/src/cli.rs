@@ -10,7 +10,7 @@ use std::{
 
 use clap::{
     CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    builder::{OsStringValueParser, Resettable, TypedValueParser},
+    builder::Resettable,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use tokio::runtime::Builder;
@@ -198,11 +198,6 @@ fn named<'a>(all: &'a clap::Command, name: &str) -> Option<&'a clap::Command> {
     let name = name.strip_prefix("gaggle").unwrap_or(name);
     let mut words = name.split('-').filter(|word| !word.is_empty());
     words.try_fold(all, |command, word| command.find_subcommand(word))
-}
-
-/// The parser of a text. That of clap names no option if the text is not UTF-8.
-pub(crate) fn utf8() -> impl TypedValueParser<Value = String> {
-    OsStringValueParser::new().try_map(|text| text.into_string().map_err(|_| "it is not UTF-8"))
 }
 
 /// The parser. An empty `GAGGLE_REDIS` counts as unset.

@@ -13,6 +13,7 @@ mod runtime;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod stop;
+mod utf8;
 mod verbosity;
 mod worker;
 

@@ -19,11 +19,11 @@ use self::{
     text::{Table, details},
 };
 use crate::{
-    cli::utf8,
     failure::Failure,
     output::{count, json, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
     runtime,
+    utf8::utf8,
     verbosity::Verbosity,
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaggle::Inspection;
 
-use crate::{cli::utf8, run::any_span};
+use crate::{run::any_span, utf8::utf8};
 
 /// Which holders are listed: a holder is shown if every filter matches.
 #[derive(Debug, Default, clap::Args)]

@@ -6,7 +6,7 @@ use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
 use super::{WRONG_USE, event::Reporter, span, token_file::TokenFile};
-use crate::{cli::utf8, failure::Failure};
+use crate::{failure::Failure, utf8::utf8};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
