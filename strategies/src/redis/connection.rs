@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::task::unconstrained;
 
@@ -78,7 +77,7 @@ struct Race {
     login: RedisConnectionInfo,
     handshake: Handshake,
     waiting: VecDeque<Dialing>,
-    running: FuturesUnordered<Attempt>,
+    running: Vec<Attempt>,
     failed: Option<ConnectionError>,
     next_at: Instant,
 }
@@ -92,19 +91,21 @@ impl Race {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        loop {
-            match self.running.poll_next_unpin(context) {
-                Poll::Ready(Some(Err(error))) => {
+        let mut at = 0;
+        while at < self.running.len() {
+            match self.running[at].as_mut().poll(context) {
+                Poll::Ready(Ok(opened)) => return Poll::Ready(Ok(opened)),
+                Poll::Ready(Err(error)) => {
                     self.failed = Some(error.or_worse(self.failed.take()));
+                    drop(self.running.swap_remove(at));
                     self.start_next();
                 }
-                Poll::Ready(Some(opened)) => return Poll::Ready(opened),
-                Poll::Ready(None) => {
-                    let failed = self.failed.take();
-                    return Poll::Ready(Err(failed.expect("a server has a way to it")));
-                }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => at += 1,
             }
+        }
+        match self.running.is_empty() {
+            true => Poll::Ready(Err(self.failed.take().expect("a server has a way to it"))),
+            false => Poll::Pending,
         }
     }
 }
@@ -339,7 +340,7 @@ fn connecting(
         login: settings.login.clone(),
         handshake,
         waiting: dial.dial().into(),
-        running: FuturesUnordered::new(),
+        running: Vec::new(),
         failed: None,
         next_at: now.after(HEAD_START),
     };
