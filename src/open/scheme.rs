@@ -252,7 +252,15 @@ impl Scheme {
         match self.kind {
             Kind::Member(Policy::Gaggle, Transport::Tcp) => concat!("gaggle", tcp_with_tls!()),
             Kind::Member(Policy::Raft, Transport::Tcp) => concat!("raft", tcp_with_tls!()),
-            _ => self.example,
+            _ => {
+                // `rediss+cluster` for `redis+cluster`.
+                let with_tls = |it: &&Self| {
+                    it.name
+                        .strip_prefix("rediss")
+                        .is_some_and(|rest| self.name.strip_prefix("redis") == Some(rest))
+                };
+                SCHEMES.iter().find(with_tls).unwrap_or(self).example
+            }
         }
     }
 
@@ -264,7 +272,7 @@ impl Scheme {
             option: known
                 .map_or_else(|| format!("number {number} of the URL"), |known| (*known).to_owned()),
             allowed: self.options,
-            example: self.example,
+            example: self.example_with(name),
         }
     }
 }
