@@ -95,6 +95,14 @@ fn replies(core: &mut Core) -> Vec<(CallId, Reply)> {
     replies.collect()
 }
 
+/// Why call 1, which has failed, could not be served.
+fn unserved(core: &mut Core) -> UnavailableKind {
+    match replies(core).as_slice() {
+        [(1, Reply::Failed(Error::Unavailable { kind, .. }))] => *kind,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A lock that call 1 was granted and has read.
 fn take(core: &mut Core, now: u64) -> Lock {
     core.call(at(now), waits(1, now + 5_000));
@@ -309,11 +317,7 @@ fn wait_without_a_connection_names_the_connection() {
         let mut core = Core::new(profile, 7);
         core.call(at(0), waits(1, 5_000));
         core.expire(at(5_000));
-        let replies = replies(&mut core);
-        let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
-            panic!("{replies:?}")
-        };
-        assert_eq!(*kind, expected);
+        assert_eq!(unserved(&mut core), expected);
     }
 }
 
@@ -325,9 +329,5 @@ fn unsent_try_of_a_connected_process_names_no_leader() {
     core.handle(at(0), Event::Up { memory: Memory::Kept });
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     core.expire(at(1_000));
-    let replies = replies(&mut core);
-    let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
-        panic!("{replies:?}")
-    };
-    assert_eq!(*kind, UnavailableKind::Unreachable);
+    assert_eq!(unserved(&mut core), UnavailableKind::Unreachable);
 }

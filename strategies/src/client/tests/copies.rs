@@ -205,11 +205,7 @@ fn unconfirmed_wait_names_what_is_missing() {
             sent(&mut core, now * 1_000 + 500);
         }
         core.expire(at(5_000));
-        let replies = replies(&mut core);
-        let [(1, Reply::Failed(Error::Unavailable { kind, .. }))] = &replies[..] else {
-            panic!("{replies:?}")
-        };
-        assert_eq!(*kind, expected);
+        assert_eq!(unserved(&mut core), expected);
         assert!(is_unlock(&sent(&mut core, 5_000)[0], 1), "it may hold the key");
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::{
+    FIVE,
     original::{ALL, Trio},
+    ready,
     world::World,
 };
 use crate::member::{
@@ -16,14 +18,6 @@ use crate::member::{
     group::Invalid,
     wire::{Body, RaftMessage},
 };
-
-const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
-
-fn ready(names: &[&str]) -> World {
-    let mut world = World::new(names);
-    world.run_until_ready();
-    world
-}
 
 /// How many milliseconds a lock of `at` and its unlock take, where a frame takes ten.
 fn takes(world: &mut World, at: &str) -> (u64, u64) {

@@ -4,11 +4,14 @@
 
 use raft::eraftpb::{Message, MessageType};
 
-use super::world::{World, name_of};
+use super::{
+    THREE, frame, header, ready,
+    world::{World, name_of},
+};
 use crate::{
     MemberOptions, Nonce,
     lock_table::{Command, TableConfig},
-    member::wire::{self, Body, Chunk, Forming, Header, Presence, RaftMessage, Standing, VERSION},
+    member::wire::{self, Body, Chunk, Forming, Header, Presence, RaftMessage, Standing},
 };
 
 /// Frames from a leader to a follower, made by hand.
@@ -21,13 +24,12 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        let mut world = World::new(&["a", "b", "c"]);
-        world.run_until_ready();
+        let mut world = ready(&THREE);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
         let (from, group) = world.node(&leader).inside();
         let group = group.unwrap().0;
         let to = world.node(&follower).inside().0;
-        let header = Header { version: VERSION, cluster: "test".into(), from, to, group };
+        let header = header(from, to, group);
         Self { world, leader, follower, header }
     }
 
@@ -128,8 +130,7 @@ fn only_leaders_snapshot_pieces_count() {
     let incarnation = reader.header.from;
     for (from, acknowledged) in [(incarnation, true), (incarnation + 1, false)] {
         let header = Header { from, ..reader.header.clone() };
-        let mut frame = wire::encode_header(&header);
-        frame.extend(wire::encode_body(&piece));
+        let frame = frame(&header, &piece);
         let replies = reader.world.replies_to(&reader.follower, &leader, &frame);
         let acknowledges = replies.iter().any(|body| matches!(body, Body::ChunkAck { .. }));
         assert_eq!(acknowledges, acknowledged, "{replies:?}");
@@ -150,9 +151,8 @@ fn surplus_presence_counts_once() {
             echo: 0,
             process: wire::Process::default(),
         };
-        let header = Header { version: VERSION, cluster: "test".into(), from: 7, to: 0, group: 0 };
-        let mut frame = wire::encode_header(&header);
-        frame.extend(wire::encode_body(&Body::Presence(presence)));
+        let header = header(7, 0, 0);
+        let frame = frame(&header, &Body::Presence(presence));
         let now = world.now;
         let node = world.node("p");
         let before = node.sizes(0).frames_dropped;
@@ -181,10 +181,8 @@ impl Outsider {
 
     /// What it replies to this body from a member of `group`.
     fn gets(&mut self, group: u128, body: &Body) -> Vec<Body> {
-        let header =
-            Header { version: VERSION, cluster: "test".into(), from: 5, to: self.me(), group };
-        let mut frame = wire::encode_header(&header);
-        frame.extend(wire::encode_body(body));
+        let header = header(5, self.me(), group);
+        let frame = frame(&header, body);
         self.0.replies_to("b", "a", &frame)
     }
 

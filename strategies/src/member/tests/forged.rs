@@ -6,7 +6,7 @@
 use gaggle_channels::NodeName;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
-use super::world::World;
+use super::{THREE, frame, ready, world::World};
 use crate::{
     lock_table::{LockTable, TableConfig},
     member::{
@@ -14,8 +14,6 @@ use crate::{
         wire::{self, Body, Header, RaftMessage, VERSION},
     },
 };
-
-const THREE: [&str; 3] = ["a", "b", "c"];
 
 struct Forger {
     world: World,
@@ -27,8 +25,7 @@ struct Forger {
 impl Forger {
     /// A cluster, and the header of a frame from its leader to a follower.
     fn new() -> Self {
-        let mut world = World::new(&THREE);
-        world.run_until_ready();
+        let mut world = ready(&THREE);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
         world.lock(&leader, "k", 1, 1_000);
         let mut sent = Vec::new();
@@ -51,8 +48,7 @@ impl Forger {
         let (from, to) = (self.header.from, self.header.to);
         let mut message = Message { to, from, term, ..Message::default() };
         change(&mut message);
-        let mut frame = wire::encode_header(&self.header);
-        frame.extend(wire::encode_body(&Body::Raft(RaftMessage::of(message).unwrap())));
+        let frame = frame(&self.header, &Body::Raft(RaftMessage::of(message).unwrap()));
         let (now, from) = (self.world.now, NodeName::new(&self.leader).unwrap());
         self.world.node(&self.follower).receive(now, &from, &frame);
         self.world.turn(&self.follower);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::world::{World, name_of};
+use super::{
+    FIVE, THREE, ready,
+    world::{World, name_of},
+};
 use crate::{Error, MemberOptions, client::call::Reply, lock_table::TableConfig};
-
-const THREE: [&str; 3] = ["a", "b", "c"];
-const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[test]
 fn named_processes_form_one_group() {
@@ -59,8 +59,7 @@ fn nameless_group_keeps_its_names() {
 #[test]
 fn majority_elects_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
-        let mut world = World::new(names);
-        world.run_until_ready();
+        let mut world = ready(names);
         for _ in 0..losses {
             let leader = world.leader().expect("there is a leader");
             world.kill(&leader);
@@ -75,8 +74,7 @@ fn majority_elects_a_leader() {
 #[test]
 fn restart_replaces_old_incarnation() {
     for victim_leads in [true, false] {
-        let mut world = World::new(&THREE);
-        world.run_until_ready();
+        let mut world = ready(&THREE);
         let held = world.must_lock("a", "kept", 1);
         let leader = world.leader().expect("there is a leader");
         let victim = if victim_leads { leader } else { world.follower() };
@@ -98,8 +96,7 @@ fn restart_replaces_old_incarnation() {
 
 #[test]
 fn members_may_restart_one_after_another() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     world.must_lock("a", "k", 1);
     world.must_unlock("a", "k", 1);
     let group = world.status("a").group;
@@ -119,8 +116,7 @@ fn members_may_restart_one_after_another() {
 
 #[test]
 fn survivor_forms_with_greater_tokens() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let before = world.must_lock("a", "k", 1);
     let (group, incarnation) = (world.status("a").group, world.node("a").inside().0);
     world.kill("b");
@@ -166,8 +162,7 @@ fn new_groups_tokens_exceed_the_old() {
 
 #[test]
 fn minority_grants_nothing() {
-    let mut world = World::new(&FIVE);
-    world.run_until_ready();
+    let mut world = ready(&FIVE);
     let leader = world.leader().expect("there is a leader");
     world.cut_off(&leader);
     let caller = world.lock(&leader, "k", 1, 5_000);

@@ -5,8 +5,10 @@
 use raft::eraftpb::MessageType;
 
 use super::{
+    THREE,
     original::{ALL, Trio},
-    world::{World, name_of},
+    ready,
+    world::name_of,
 };
 use crate::member::{entry::MemberChange, wire::Body};
 
@@ -132,10 +134,9 @@ fn quiet_ticks_end_before_the_heartbeat() {
 /// A closed connection is reported by the channel, under the name of its peer.
 #[test]
 fn leader_streams_to_reachable_peers() {
-    let mut world = World::new(&["a", "b", "c"]);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
-    let other = ["a", "b", "c"].into_iter().find(|name| *name != leader && *name != follower);
+    let other = THREE.into_iter().find(|name| *name != leader && *name != follower);
     world.cut_one_way(&follower, &leader);
     world.run(20);
     world.node(&leader).unreachable(&name_of(&follower));

@@ -2,16 +2,13 @@
 //! without a proof.
 //! Method: whole clusters; frames that are repeated, members that are cut off or start over.
 
-use super::world::World;
-use crate::member::wire::{self, Body, Header, VERSION};
-
-const THREE: [&str; 3] = ["a", "b", "c"];
+use super::{THREE, frame, header, ready, world::World};
+use crate::member::wire::Body;
 
 /// Silence never proves a loss, however long.
 #[test]
 fn isolated_voter_stays_in_its_group() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let (group, follower) = (world.status("a").group, world.follower());
     world.must_lock(&follower, "k", 1);
     world.cut_off(&follower);
@@ -25,8 +22,7 @@ fn isolated_voter_stays_in_its_group() {
 
 #[test]
 fn isolated_learner_starts_over_in_5_s() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let victim = world.follower();
     world.kill(&victim);
     world.run(50);
@@ -45,8 +41,7 @@ fn isolated_learner_starts_over_in_5_s() {
 /// A channel may repeat a frame; founding the group again would forget its promises.
 #[test]
 fn repeated_start_or_pledge_changes_nothing() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     world.must_lock("b", "k", 1);
     world.run(100);
     let group = world.status("a").group.unwrap();
@@ -54,10 +49,8 @@ fn repeated_start_or_pledge_changes_nothing() {
     for (to, from) in [(0, 1), (1, 0), (2, 0)] {
         for body in [Body::Start { forming: group }, Body::Pledge { forming: group }] {
             let before = world.group(THREE[to]).view();
-            let (from_id, to_id, cluster) = (incarnations[from], incarnations[to], "test".into());
-            let header = Header { version: VERSION, cluster, from: from_id, to: to_id, group: 0 };
-            let mut frame = wire::encode_header(&header);
-            frame.extend(wire::encode_body(&body));
+            let header = header(incarnations[from], incarnations[to], 0);
+            let frame = frame(&header, &body);
             world.replies_to(THREE[to], THREE[from], &frame);
             assert_eq!(world.group(THREE[to]).view(), before, "{} {body:?}", THREE[to]);
         }
@@ -77,8 +70,7 @@ fn coordinator_sends_start_to_all_pledged() {
 
 #[test]
 fn learner_that_restarts_is_forgotten() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.kill(&victim);
     world.start(&victim);
@@ -102,8 +94,7 @@ fn stopped(world: &World) -> Vec<&str> {
 #[test]
 fn second_process_of_a_members_name_stops() {
     for twin in ["a'", "b'", "c'"] {
-        let mut world = World::new(&THREE);
-        world.run_until_ready();
+        let mut world = ready(&THREE);
         world.must_lock("b", "k", 1);
         let before = THREE.map(|name| (world.status(name).leader, world.status(name).term));
         world.start(twin);
@@ -136,8 +127,7 @@ fn set_started_twice_forms_one_group() {
 /// A member is cut off, and its name started elsewhere; then the network heals.
 #[test]
 fn replaced_cut_off_member_stops() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     let lost = world.follower();
     world.cut_off(&lost);
     let twin = format!("{lost}'");

@@ -19,12 +19,11 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::FutureExt;
-use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
+use gaggle_channels::NodeName;
 use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 
+use super::silent::Silent;
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
     client::driver::Driver,
@@ -51,43 +50,6 @@ impl Clock for Moments {
     }
 }
 
-/// A channel without other senders.
-struct Silent(NodeName);
-
-#[async_trait]
-impl Channel for Silent {
-    fn name(&self) -> &NodeName {
-        &self.0
-    }
-
-    async fn connect(&self) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    async fn disconnect(&self) {}
-
-    fn send(&self, _: &NodeName, _: Bytes) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    fn broadcast(&self, _: Bytes) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    async fn receive(&self) -> Option<Received> {
-        pending().await
-    }
-
-    fn try_receive(&self) -> Option<Received> {
-        switch();
-        None
-    }
-
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-}
-
 /// A member that leads alone, and the thread that drives it.
 struct Alone {
     member: Arc<Member>,
@@ -109,7 +71,12 @@ impl Alone {
         let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Moments::default()));
         let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone()).seed(1);
         let options = options.mailbox(mailbox);
-        let (member, mut driver) = Member::assemble(Arc::new(Silent(name)), options, Policy::Queue);
+        let arrived = || {
+            switch();
+            None
+        };
+        let channel = Arc::new(Silent { name, arrived });
+        let (member, mut driver) = Member::assemble(channel, options, Policy::Queue);
         while !driver.backend().node().status().leads {
             clock.0.fetch_add(10, Ordering::SeqCst);
             let _ = driver.step(None);

@@ -2,79 +2,28 @@
 //! the log names a leader only once its name is known.
 //! Method: worlds whose processes start with other options; all events of the thread are recorded.
 
-use std::{
-    fmt::{self, Write as _},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-    subscriber::DefaultGuard,
-};
+use gaggle_channels::testing::Events;
 
-use super::world::{LEASE, World, name_of};
+use super::{
+    THREE, ready,
+    world::{LEASE, World, name_of},
+};
 use crate::{
     MemberOptions, Nonce,
     client::call::{Call, LockCall, Reply, Until},
 };
 
-const THREE: [&str; 3] = ["a", "b", "c"];
 const DIFFER: &str = "members differ in their set of names";
 
-/// Every event of the thread, as text.
-#[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Events {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-impl Events {
-    fn recorded() -> (Self, DefaultGuard) {
-        let events = Self::default();
-        (events.clone(), tracing::subscriber::set_default(events))
-    }
-
-    /// The events with this text since the last time, sorted, from their first field on.
-    fn take(&self, text: &str) -> Vec<String> {
-        let events = std::mem::take(&mut *self.0.lock().unwrap());
-        let of_text = events.iter().filter(|event| event.contains(text));
-        let fields = |event: &String| Some(event.split_once(" peer=")?.1.to_owned());
-        let mut fields: Vec<_> = of_text.filter_map(fields).collect();
-        fields.sort();
-        fields
-    }
+/// The events of differing lists since the last time, sorted, from their first field on.
+fn take_differences(events: &Events) -> Vec<String> {
+    let events = events.take().into_iter().filter(|event| event.contains(DIFFER));
+    let fields = |event: String| Some(event.split_once(" peer=")?.1.to_owned());
+    let mut fields: Vec<_> = events.filter_map(fields).collect();
+    fields.sort();
+    fields
 }
 
 fn list(world: &mut World, names: &[&str]) {
@@ -84,8 +33,7 @@ fn list(world: &mut World, names: &[&str]) {
 
 /// A ready group, and `c` again with this list.
 fn restarted(listed: &[&str]) -> World {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     world.kill("c");
     list(&mut world, listed);
     world.start("c");
@@ -94,7 +42,7 @@ fn restarted(listed: &[&str]) -> World {
 
 #[test]
 fn differing_list_takes_part_and_is_warned_of() {
-    let (events, _recording) = Events::recorded();
+    let (events, _recording) = Events::of_thread();
     let mut world = restarted(&["a", "b", "c", "d"]);
     world.run_until_ready();
     world.must_lock("c", "k", 1);
@@ -105,34 +53,33 @@ fn differing_list_takes_part_and_is_warned_of() {
         "c missing_there=\"\" missing_here=\"d\"",
         "c missing_there=\"\" missing_here=\"d\"",
     ];
-    assert_eq!(events.take(DIFFER), expected);
+    assert_eq!(take_differences(&events), expected);
     world.run(60_000);
-    assert_eq!(events.take(DIFFER), expected, "it lasts");
+    assert_eq!(take_differences(&events), expected, "it lasts");
     world.kill("c");
     list(&mut world, &THREE);
     world.start("c");
     world.run_until_ready();
     world.run(61_000);
-    assert!(events.take(DIFFER).is_empty(), "the lists are equal");
+    assert!(take_differences(&events).is_empty(), "the lists are equal");
 }
 
 #[test]
 fn list_without_a_member_is_warned_of() {
-    let (events, _recording) = Events::recorded();
+    let (events, _recording) = Events::of_thread();
     let mut world = restarted(&["a", "c"]);
     world.run(2_000);
     let expected =
         ["a missing_there=\"\" missing_here=\"b\"", "c missing_there=\"b\" missing_here=\"\""];
-    assert_eq!(events.take(DIFFER), expected);
+    assert_eq!(take_differences(&events), expected);
 }
 
 #[test]
 fn equal_lists_are_not_warned_of() {
-    let (events, _recording) = Events::recorded();
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let (events, _recording) = Events::of_thread();
+    let mut world = ready(&THREE);
     world.run(2_000);
-    assert!(events.take(DIFFER).is_empty());
+    assert!(take_differences(&events).is_empty());
 }
 
 /// Why a call of this process was refused.
@@ -179,16 +126,14 @@ fn missing_group_is_explained_by_the_lists() {
 
 #[test]
 fn joining_member_logs_no_unknown_leader() {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
+    let mut world = ready(&THREE);
     world.kill("c");
     world.run(1_000);
     let leader = world.leader().expect("there is a leader");
-    let (events, _recording) = Events::recorded();
+    let (events, _recording) = Events::of_thread();
     world.start("c");
     world.run_until_ready();
-    let events = events.0.lock().unwrap();
-    let changes: Vec<_> = events.iter().filter(|e| e.contains("leader changed")).collect();
-    let named = |event: &&String| event.contains(&format!(" leader={leader} "));
+    let changes = events.with("leader changed");
+    let named = |event: &String| event.contains(&format!(" leader={leader} "));
     assert!(changes.len() == 1 && changes.iter().all(named), "{changes:?}");
 }

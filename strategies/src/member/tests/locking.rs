@@ -1,15 +1,7 @@
 //! Locks, waiters and leases on whole clusters of nodes.
 
-use super::world::World;
+use super::{FIVE, THREE, ready, world::World};
 use crate::lock_table::Command;
-
-const THREE: [&str; 3] = ["a", "b", "c"];
-
-fn ready() -> World {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    world
-}
 
 #[test]
 fn call_waits_for_a_leader() {
@@ -20,7 +12,7 @@ fn call_waits_for_a_leader() {
 
 #[test]
 fn queue_order_survives_leader_change() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let leader = world.leader().unwrap();
     let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
     world.must_lock(others[0], "k", 1);
@@ -45,7 +37,7 @@ fn queue_order_survives_leader_change() {
 
 #[test]
 fn process_presumed_dead_enqueues_again() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 60_000);
@@ -61,7 +53,7 @@ fn process_presumed_dead_enqueues_again() {
 
 #[test]
 fn locks_of_the_leader_leave_no_nonce() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let leader = world.leader().unwrap();
     for nonce in 1..200 {
         world.must_lock(&leader, "k", nonce);
@@ -72,7 +64,7 @@ fn locks_of_the_leader_leave_no_nonce() {
 
 #[test]
 fn many_nonces_are_forgotten_in_time() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     for nonce in 0..5_000 {
         world.unlock(&follower, "k", nonce);
@@ -89,7 +81,7 @@ fn many_nonces_are_forgotten_in_time() {
 /// Contract, rule 7: after `waiter_ttl`, and not before.
 #[test]
 fn silence_of_3_s_is_presumed_death() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     world.lock(&victim, "k", 2, 60_000);
@@ -107,7 +99,7 @@ fn silence_of_3_s_is_presumed_death() {
 /// A new leader has heard no process yet: all have time from the beginning of its leadership.
 #[test]
 fn new_leader_gives_silent_processes_time() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let leader = world.leader().unwrap();
     let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
     world.must_lock(others[0], "k", 1);
@@ -126,8 +118,7 @@ fn new_leader_gives_silent_processes_time() {
 
 #[test]
 fn single_member_replies_within_the_turn() {
-    let mut world = World::new(&["a"]);
-    world.run_until_ready();
+    let mut world = ready(&["a"]);
     world.run(100);
     let caller = world.lock("a", "k", 1, 0);
     world.run(1);
@@ -139,9 +130,7 @@ fn single_member_replies_within_the_turn() {
 
 #[test]
 fn each_dead_process_is_dropped_once_in_time() {
-    const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
-    let mut world = World::new(&FIVE);
-    world.run_until_ready();
+    let mut world = ready(&FIVE);
     let leader = world.leader().unwrap();
     let mut victims = FIVE.into_iter().filter(|name| *name != leader);
     let (first, second) = (victims.next().unwrap(), victims.next().unwrap());

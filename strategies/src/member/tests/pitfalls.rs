@@ -1,17 +1,17 @@
 //! The pitfalls of the engine, one by one.
 
-use super::world::World;
+use super::{THREE, ready, world::World};
 
-const THREE: [&str; 3] = ["a", "b", "c"];
-
+/// Three members, all ready, that compact a log of 50 entries to ten.
 fn small_log() -> World {
-    World::with(&THREE, |options| options.compaction(50, 10))
+    let mut world = World::with(&THREE, |options| options.compaction(50, 10));
+    world.run_until_ready();
+    world
 }
 
 #[test]
 fn log_is_compacted_and_table_shrinks() {
     let mut world = small_log();
-    world.run_until_ready();
     let leader = world.leader().unwrap();
     let began = world.group(&leader).view().start.0;
     for nonce in 1..300 {
@@ -32,7 +32,6 @@ fn log_is_compacted_and_table_shrinks() {
 #[test]
 fn waiters_behind_a_snapshot_are_granted() {
     let mut world = small_log();
-    world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 60_000);
@@ -54,7 +53,6 @@ fn waiters_behind_a_snapshot_are_granted() {
 #[test]
 fn lock_ended_by_a_snapshot_is_lost() {
     let mut world = small_log();
-    world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&follower, "freed", 1);
     world.must_lock(&follower, "kept", 2);
@@ -77,7 +75,6 @@ fn lock_ended_by_a_snapshot_is_lost() {
 fn lost_snapshot_does_not_block_a_follower() {
     for lose in 2..7 {
         let mut world = small_log();
-        world.run_until_ready();
         let (leader, follower) = (world.leader().unwrap(), world.follower());
         world.cut_off(&follower);
         for nonce in 1..100 {
@@ -119,15 +116,13 @@ fn missed_entries_may_exceed_a_frame() {
 
 #[test]
 fn sole_leader_cannot_transfer_leadership() {
-    let mut world = World::new(&["a"]);
-    world.run_until_ready();
+    let mut world = ready(&["a"]);
     assert!(!world.node("a").transfer_leadership());
 }
 
 #[test]
 fn long_snapshot_arrives_in_pieces() {
     let mut world = small_log();
-    world.run_until_ready();
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     let name = "x".repeat(900);
     for nonce in 1..400 {

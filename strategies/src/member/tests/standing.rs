@@ -3,19 +3,11 @@
 //! Method: whole clusters, of which the frames are read; and presences made by hand, from processes
 //! that reply to every challenge.
 
-use super::world::World;
+use super::{THREE, frame, header, ready, world::World};
 use crate::{
     MemberOptions,
-    member::wire::{self, Body, Header, Presence, Standing, VERSION},
+    member::wire::{self, Body, Presence, Standing},
 };
-
-const THREE: [&str; 3] = ["a", "b", "c"];
-
-fn ready() -> World {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    world
-}
 
 fn nameless() -> World {
     let mut world = World::empty(MemberOptions::sized("test", 3));
@@ -52,7 +44,7 @@ fn groupless_process_sends_presence_every_50_ms() {
 
 #[test]
 fn leaders_loss_brings_presence_in_500_ms() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
     for _ in 0..1_000 {
@@ -75,7 +67,7 @@ fn leaders_loss_brings_presence_in_500_ms() {
 
 #[test]
 fn learner_is_joining_and_not_ready() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, victim) = (world.leader().unwrap(), world.follower());
     world.kill(&victim);
     world.run(50);
@@ -122,9 +114,8 @@ impl Visitor {
         let presence = Presence { seq, standing, last_token: 0, challenge: seq, echo, process };
         let to = world.node(member).inside().0;
         let from = self.incarnation;
-        let header = Header { version: VERSION, cluster: "test".into(), from, to, group: 0 };
-        let mut frame = wire::encode_header(&header);
-        frame.extend(wire::encode_body(&Body::Presence(presence)));
+        let header = header(from, to, 0);
+        let frame = frame(&header, &Body::Presence(presence));
         let mut others = Vec::new();
         for body in world.replies_to(member, self.name, &frame) {
             match body {
@@ -143,7 +134,7 @@ impl Visitor {
 /// A Start may be lost; and one for a forming that is not complete would split the cluster.
 #[test]
 fn pledged_process_gets_only_its_start() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let group = world.status("a").group.unwrap();
     let incarnation = world.node("c").inside().0;
     let mut peer = Visitor::known_to(&mut world, "a", "c", incarnation);
@@ -154,7 +145,7 @@ fn pledged_process_gets_only_its_start() {
 
 #[test]
 fn strangers_of_the_group_get_removed() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
     let name = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
@@ -188,16 +179,15 @@ fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let leader = world.leader().unwrap();
     let from = if leader == member { 77 } else { world.node(&leader).inside().0 };
     let to = world.node(member).inside().0;
-    let header = Header { version: VERSION, cluster: "test".into(), from, to, group };
-    let mut frame = wire::encode_header(&header);
-    frame.extend(wire::encode_body(body));
+    let header = header(from, to, group);
+    let frame = frame(&header, body);
     let sender = if leader == member { "other" } else { &leader };
     world.replies_to(member, sender, &frame);
 }
 
 #[test]
 fn removed_follower_leaves() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
     send(&mut world, &leader, group, &Body::Removed);
@@ -210,7 +200,7 @@ fn removed_follower_leaves() {
 
 #[test]
 fn member_ignores_full() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 5_000);
@@ -223,7 +213,7 @@ fn member_ignores_full() {
 
 #[test]
 fn newcomer_pledged_elsewhere_is_refused() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let name = THREE.into_iter().find(|name| **name == follower).unwrap();
     world.kill(&follower);

@@ -4,16 +4,11 @@
 
 use std::time::Duration;
 
-use super::world::{LATENCY, LEASE, World};
+use super::{
+    FIVE, THREE, ready,
+    world::{LATENCY, LEASE, World},
+};
 use crate::{Drift, Instant, Lock, Nonce, client::call::Reply, granted_deadline};
-
-const THREE: [&str; 3] = ["a", "b", "c"];
-
-fn ready() -> World {
-    let mut world = World::new(&THREE);
-    world.run_until_ready();
-    world
-}
 
 /// The local deadline of a grant.
 fn deadline(world: &World, call: u64) -> Instant {
@@ -33,7 +28,7 @@ fn stamps(world: &World, name: &str) -> Vec<u64> {
 
 #[test]
 fn grant_counts_from_before_the_first_send() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     world.latency = Duration::from_millis(40);
     let names = [world.leader().unwrap(), world.follower()];
     for (nonce, name) in (1..).zip(names) {
@@ -49,7 +44,7 @@ fn grant_counts_from_before_the_first_send() {
 
 #[test]
 fn extend_counts_from_before_the_first_send() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let follower = world.follower();
     let grant = world.must_lock(&follower, "k", 1);
     world.latency = Duration::from_millis(40);
@@ -67,7 +62,7 @@ fn extend_counts_from_before_the_first_send() {
 /// A change of leader lengthens a lease by no more than this and the time without a leader.
 #[test]
 fn lease_commits_a_stamp_every_500_ms() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let leader = world.leader().unwrap();
     world.must_lock(&leader, "k", 1);
     let before = THREE.map(|name| stamps(&world, name).len());
@@ -87,9 +82,7 @@ fn lease_commits_a_stamp_every_500_ms() {
 #[test]
 fn stamps_never_fall_across_a_leader_change() {
     // Of three, a follower that gets an entry commits it.
-    const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
-    let mut world = World::new(&FIVE);
-    world.run_until_ready();
+    let mut world = ready(&FIVE);
     let leader = world.leader().unwrap();
     let others: Vec<&str> = FIVE.into_iter().filter(|name| *name != leader).collect();
     world.must_lock(&leader, "k", 1);
@@ -123,7 +116,7 @@ fn stamps_never_fall_across_a_leader_change() {
 /// Contract, rule 3: leases due are ended at once where a waiter exists.
 #[test]
 fn leader_alone_wakes_for_a_lease_end() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let first = world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 60_000);
@@ -141,7 +134,7 @@ fn leader_alone_wakes_for_a_lease_end() {
 #[test]
 fn elections_spread_over_150_to_300_ms() {
     let elections = || {
-        let mut world = ready();
+        let mut world = ready(&THREE);
         let mut took = Vec::new();
         for _ in 0..24 {
             let leader = world.leader().unwrap();
@@ -167,7 +160,7 @@ fn elections_spread_over_150_to_300_ms() {
 /// passed; a former leader's own clock went on.
 #[test]
 fn reelected_leader_continues_from_the_log() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     let first = world.leader().unwrap();
     world.must_lock(&first, "warm", 1);
     THREE.iter().for_each(|name| world.cut_off(name));
@@ -198,7 +191,7 @@ fn reelected_leader_continues_from_the_log() {
 #[test]
 fn only_settled_groups_skip_ticks() {
     let quiet = |world: &mut World, name: &str| world.node(name).quiet_ticks() > 0;
-    let mut world = ready();
+    let mut world = ready(&THREE);
     world.run(100);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let other = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
@@ -229,7 +222,7 @@ fn only_settled_groups_skip_ticks() {
 
 #[test]
 fn quiet_ticks_delay_no_retransmission() {
-    let mut world = ready();
+    let mut world = ready(&THREE);
     world.run(100);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.cut_one_way(&follower, &leader);

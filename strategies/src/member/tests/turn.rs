@@ -8,65 +8,19 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
+use gaggle_channels::{NodeName, Received};
 
-use super::hand::Hand;
+use super::{frame, hand::Hand, header, silent::Silent};
 use crate::{
     MemberOptions, Nonce,
     client::driver::Driver,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
-    member::{
-        Member, Policy,
-        backend::Backend,
-        node::Node,
-        wire::{self, Body, Header, VERSION},
-    },
+    member::{Member, Policy, backend::Backend, node::Node, wire::Body},
 };
 
-/// A channel without other senders: frames are put in, each with a pause of the process that
-/// goes before its arrival.
-pub(super) struct Silent {
-    name: NodeName,
-    clock: Arc<Hand>,
-    frames: Mutex<VecDeque<(u64, Bytes)>>,
-}
-
-#[async_trait]
-impl Channel for Silent {
-    fn name(&self) -> &NodeName {
-        &self.name
-    }
-
-    async fn connect(&self) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    async fn disconnect(&self) {}
-
-    fn send(&self, _: &NodeName, _: Bytes) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    fn broadcast(&self, _: Bytes) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
-    async fn receive(&self) -> Option<Received> {
-        unreachable!("a driver that is turned by hand does not wait")
-    }
-
-    fn try_receive(&self) -> Option<Received> {
-        let (pause, frame) = self.frames.lock().unwrap().pop_front()?;
-        self.clock.pass(pause);
-        Some(Received::Frame { from: NodeName::new("other").unwrap(), frame })
-    }
-
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-}
+/// Frames that arrive, each with a pause of the process that goes before its arrival.
+type Arrivals = Arc<Mutex<VecDeque<(u64, Bytes)>>>;
 
 /// Who sends the requests.
 const SENDER: u64 = 77;
@@ -74,7 +28,7 @@ const SENDER: u64 = 77;
 /// A member that no other speaks to.
 pub(super) struct Alone {
     pub(super) driver: Driver<Backend>,
-    channel: Arc<Silent>,
+    arrivals: Arrivals,
     pub(super) clock: Arc<Hand>,
     _member: Member,
 }
@@ -96,11 +50,17 @@ impl Alone {
     pub(super) fn among(names: &[&str]) -> Self {
         let names: Vec<NodeName> = names.iter().map(|name| NodeName::new(name).unwrap()).collect();
         let (name, clock) = (names[0].clone(), Arc::new(Hand::default()));
-        let frames = Mutex::default();
-        let channel = Arc::new(Silent { name, clock: clock.clone(), frames });
+        let arrivals = Arrivals::default();
+        let (pausing, arriving) = (clock.clone(), arrivals.clone());
+        let arrived = move || {
+            let (pause, frame) = arriving.lock().unwrap().pop_front()?;
+            pausing.pass(pause);
+            Some(Received::Frame { from: NodeName::new("other").unwrap(), frame })
+        };
+        let channel = Arc::new(Silent { name, arrived });
         let options = MemberOptions::named("test", names).clock(clock.clone()).seed(1);
-        let (_member, driver) = Member::assemble(channel.clone(), options, Policy::Queue);
-        Self { driver, channel, clock, _member }
+        let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
+        Self { driver, arrivals, clock, _member }
     }
 
     pub(super) fn node(&self) -> &Node {
@@ -121,8 +81,7 @@ impl Alone {
     fn takes_from(&mut self, process: u64, pause: u64, key: &str, nonce: u128) {
         let (to, group) = self.node().inside();
         let (group, _) = group.unwrap();
-        let cluster = "test".into();
-        let header = Header { version: VERSION, cluster, from: SENDER, to, group };
+        let header = header(SENDER, to, group);
         let request = LockRequest {
             key: key.into(),
             nonce: Nonce::from_u128(nonce),
@@ -133,9 +92,8 @@ impl Alone {
             seen: Seen::Now,
             owner: Arc::default(),
         };
-        let mut frame = wire::encode_header(&header);
-        frame.extend(wire::encode_body(&Body::Request(Command::Lock(request))));
-        self.channel.frames.lock().unwrap().push_back((pause, frame.into()));
+        let frame = frame(&header, &Body::Request(Command::Lock(request)));
+        self.arrivals.lock().unwrap().push_back((pause, frame.into()));
     }
 
     fn granted_at(&self, key: &str) -> u64 {
