@@ -20,7 +20,7 @@ use tokio::{sync::Mutex as AsyncMutex, task::JoinHandle, time::timeout};
 pub use self::options::RedisOptions;
 use self::{
     connection::{Outgoing, Server},
-    error::Problem,
+    error::ConnectionError,
     topics::Topics,
 };
 use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
@@ -109,10 +109,10 @@ impl Shared {
     }
 
     /// The connection to Redis is closed.
-    fn down(&self, problem: &Problem) {
+    fn down(&self, error: &ConnectionError) {
         *self.lock() = None;
         // Only publications are refused.
-        if matches!(problem, Problem::Refused { .. }) {
+        if matches!(error, ConnectionError::Refused { .. }) {
             self.inbox.count_sent(false);
         }
     }

@@ -20,12 +20,11 @@ use tokio::{
 
 use super::{
     Shared, Topics,
-    error::{ConnectionError, Problem, SILENCE_MAX},
+    error::{CONNECT_TIMEOUT, ConnectionError, SILENCE_MAX},
     topics,
 };
 use crate::{QUEUE_BYTES, Received};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const OUTGOING_FRAMES_MAX: usize = 16_384;
 /// How many frames one batch publishes at most.
 const BATCH: usize = 256;
@@ -75,8 +74,8 @@ impl Server {
         shared: &Arc<Shared>,
     ) -> Result<(Outgoing, Connection), ConnectionError> {
         let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
-        let connected = connected.unwrap_or(Err(Problem::Timeout(CONNECT_TIMEOUT)));
-        let (redis, closed) = connected.map_err(|problem| self.error(problem))?;
+        let (redis, closed) = connected
+            .unwrap_or_else(|_| Err(ConnectionError::Timeout { address: self.address.clone() }))?;
         count!("gaggle_connections_total", "to" => "redis");
         let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
         let queued_bytes = Arc::<AtomicUsize>::default();
@@ -87,7 +86,7 @@ impl Server {
     async fn try_connect(
         &self,
         shared: &Arc<Shared>,
-    ) -> Result<(MultiplexedConnection, Arc<Notify>), Problem> {
+    ) -> Result<(MultiplexedConnection, Arc<Notify>), ConnectionError> {
         let closed = Arc::new(Notify::new());
         let (shared, mine, ended) = (shared.clone(), self.topics.mine.clone(), closed.clone());
         let config = AsyncConnectionConfig::new()
@@ -100,15 +99,15 @@ impl Server {
                 take(&shared, &mine, &push);
                 Ok::<(), ()>(())
             });
-        let client =
-            Client::open(self.info.clone()).map_err(|error| Problem::of_attempt(&error))?;
+        let failed = |error| ConnectionError::of_attempt(self.address.clone(), &error);
+        let client = Client::open(self.info.clone()).map_err(failed)?;
         let connected = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut redis = connected.map_err(|error| Problem::of_attempt(&error))?;
+        let mut redis = connected.map_err(failed)?;
         let mut subscribe = redis::cmd("SUBSCRIBE");
         subscribe.arg(&self.topics.mine).arg(&self.topics.all);
         for cmd in [subscribe, self.topics.sign_of_life()] {
             let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
-            reply.map_err(|error| Problem::of_command(&error))?;
+            reply.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
         }
         Ok((redis, closed))
     }
@@ -118,9 +117,8 @@ impl Server {
         let mut pause = RECONNECT.0;
         loop {
             let up = Instant::now();
-            let Err(problem) = self.publish(&mut connection).await else { return };
-            shared.down(&problem);
-            let error = self.error(problem);
+            let Err(error) = self.publish(&mut connection).await else { return };
+            shared.down(&error);
             tracing::warn!(%error, topic = %self.topics.mine, "connection to redis lost");
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= HELD {
@@ -143,12 +141,14 @@ impl Server {
 
     /// Publishes frames, one batch after the other, until the queue is dropped or the connection
     /// breaks.
-    async fn publish(&self, connection: &mut Connection) -> Result<(), Problem> {
+    async fn publish(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
         let Connection { redis, frames, queued_bytes, closed } = connection;
         loop {
             let next = tokio::select! {
                 biased;
-                () = closed.notified() => return Err(Problem::Closed),
+                () = closed.notified() => {
+                    return Err(ConnectionError::Closed { address: self.address.clone() });
+                }
                 next = timeout(ALIVE_EVERY, frames.recv()) => next,
             };
             let mut batch = redis::pipe();
@@ -167,12 +167,9 @@ impl Server {
                 }
                 Err(_) => _ = batch.add_command(self.topics.sign_of_life()).ignore(),
             }
-            batch.exec_async(redis).await.map_err(|error| Problem::of_command(&error))?;
+            let published = batch.exec_async(redis).await;
+            published.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
         }
-    }
-
-    fn error(&self, problem: Problem) -> ConnectionError {
-        ConnectionError { address: self.address.clone(), problem }
     }
 }
 
