@@ -26,7 +26,7 @@ use super::{
     Shared,
     hello::{Hello, Refusal, TLS_AT_OTHER, hear_hello, refuse, say_hello},
     outgoing::Outgoing,
-    stream::{Reader, Stream},
+    stream::{Reader, Stream, halves},
 };
 use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
 
@@ -106,8 +106,8 @@ async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stre
 async fn handshake(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Result<Stream, String> {
     let mut stream = shared.security.connect(stream, peer).await?;
     let reply = async {
-        say_hello(stream.io(), &shared.name).await?;
-        hear_hello(stream.io()).await
+        say_hello(&mut stream, &shared.name).await?;
+        hear_hello(&mut stream).await
     };
     match reply.await.map_err(|error| explained(&error))? {
         Hello::Name(reply) if reply == *peer => Ok(stream),
@@ -191,7 +191,7 @@ async fn authenticate(shared: &Shared, stream: TcpStream) -> Result<(NodeName, S
     match identify(shared, &mut stream).await {
         Ok(peer) => Ok((peer, stream)),
         Err((refusal, reason)) => {
-            refuse(stream.io(), refusal).await;
+            refuse(&mut stream, refusal).await;
             Err(reason)
         }
     }
@@ -204,11 +204,11 @@ async fn identify(shared: &Shared, stream: &mut Stream) -> Result<NodeName, (Ref
     let dialling: Vec<NodeName> = peers.iter().filter(|p| **p < shared.name).cloned().collect();
     // Before the hello: a certificate for another purpose is refused at once.
     shared.security.check_any(stream, &dialling).map_err(other)?;
-    let hello = hear_hello(stream.io()).await.map_err(|error| other(explained(&error)))?;
+    let hello = hear_hello(stream).await.map_err(|error| other(explained(&error)))?;
     let refused = match hello {
         Hello::Name(peer) if dialling.contains(&peer) => {
             shared.security.check_any(stream, std::slice::from_ref(&peer)).map_err(other)?;
-            let said = say_hello(stream.io(), &shared.name).await;
+            let said = say_hello(stream, &shared.name).await;
             return said.map(|()| peer).map_err(|error| other(explained(&error)));
         }
         Hello::Name(peer) if peer == shared.name => other(format!(
@@ -252,7 +252,7 @@ pub(crate) fn codec() -> LengthDelimitedCodec {
 
 /// Carries frames both ways until one side ends.
 async fn run(shared: &Shared, peer: &NodeName, stream: Stream) {
-    let ((reader, writer), alive) = (stream.into_halves(), &head(ALIVE, 0));
+    let ((reader, writer), alive) = (halves(stream), &head(ALIVE, 0));
     let alive = Bytes::copy_from_slice(alive);
     let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
     let Some(generation) = shared.up(peer, outgoing.clone()) else { return };

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::stream::Io;
+use super::stream::Stream;
 use crate::{NODE_NAME_BYTES_MAX, NodeName};
 
 /// Begins every hello: the protocol and the version of its framing.
@@ -50,18 +50,18 @@ pub(super) fn parse_hello(frame: &[u8]) -> Option<NodeName> {
     NodeName::new(std::str::from_utf8(name).ok()?).ok()
 }
 
-pub(super) async fn say_hello(stream: &mut dyn Io, name: &NodeName) -> io::Result<()> {
+pub(super) async fn say_hello(stream: &mut Stream, name: &NodeName) -> io::Result<()> {
     send_framed(stream, &hello(name)).await
 }
 
-async fn send_framed(stream: &mut dyn Io, bytes: &[u8]) -> io::Result<()> {
+async fn send_framed(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).expect("a name is short").to_be_bytes();
     stream.write_all(&[&length, bytes].concat()).await?;
     stream.flush().await
 }
 
 /// Reads a hello or a refusal, and allocates no more than one takes.
-pub(super) async fn hear_hello(stream: &mut dyn Io) -> io::Result<Hello> {
+pub(super) async fn hear_hello(stream: &mut Stream) -> io::Result<Hello> {
     let length = stream.read_u32().await?;
     // A record of TLS: its type (alert or handshake), and the version.
     if let [21 | 22, 3, ..] = length.to_be_bytes() {
@@ -83,7 +83,7 @@ pub(super) async fn hear_hello(stream: &mut dyn Io) -> io::Result<Hello> {
 
 /// Names the refusal to the other side, which reads it only if nothing that it sent stays unread:
 /// that would reset the connection.
-pub(super) async fn refuse(stream: &mut dyn Io, refusal: Refusal) {
+pub(super) async fn refuse(stream: &mut Stream, refusal: Refusal) {
     let refused = async {
         send_framed(stream, &[REFUSED, &[refusal as u8]].concat()).await?;
         stream.shutdown().await?;

@@ -1,6 +1,7 @@
 //! Whether connections are plain or under TLS, with the keys in force.
 
 use tokio::net::TcpStream;
+use tokio_util::either::Either;
 
 use super::stream::Stream;
 use crate::NodeName;
@@ -29,7 +30,7 @@ impl Security {
         #[cfg_attr(not(feature = "tls"), expect(unused_variables))] peer: &NodeName,
     ) -> Result<Stream, String> {
         match self {
-            Self::Plain => Ok(Stream::Plain(stream)),
+            Self::Plain => Ok(Either::Left(stream)),
             #[cfg(feature = "tls")]
             Self::Tls(keys) => keys.connect(stream, peer).await,
         }
@@ -42,7 +43,7 @@ impl Security {
     /// The reason.
     pub(super) async fn accept(&self, stream: TcpStream) -> Result<Stream, String> {
         match self {
-            Self::Plain => Ok(Stream::Plain(stream)),
+            Self::Plain => Ok(Either::Left(stream)),
             #[cfg(feature = "tls")]
             Self::Tls(keys) => keys.accept(stream).await,
         }
@@ -56,7 +57,7 @@ impl Security {
     pub(super) fn check_any(&self, stream: &Stream, peers: &[NodeName]) -> Result<(), String> {
         match (self, stream) {
             #[cfg(feature = "tls")]
-            (Self::Tls(keys), Stream::Tls(stream)) => keys.check_any(stream, peers),
+            (Self::Tls(keys), Either::Right(stream)) => keys.check_any(stream, peers),
             _ => {
                 let _ = peers;
                 Ok(())
@@ -74,6 +75,7 @@ mod tls {
 
     use tokio::{net::TcpStream, time::sleep};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
+    use tokio_util::either::Either;
 
     use super::Security;
     use crate::{
@@ -124,14 +126,14 @@ mod tls {
             let connector = TlsConnector::from(self.lock().sides.client.clone());
             let stream = connector.connect(name, counted(stream, STRANGER_BYTES_MAX)).await;
             let stream = stream.map_err(|error| explained(&error))?;
-            Ok(Stream::Tls(Box::new(stream.into())))
+            Ok(Either::Right(Box::new(stream.into())))
         }
 
         pub(super) async fn accept(&self, stream: TcpStream) -> Result<Stream, String> {
             let acceptor = TlsAcceptor::from(self.lock().sides.server.clone());
             let stream = acceptor.accept(counted(stream, STRANGER_BYTES_MAX)).await;
             let stream = stream.map_err(|error| explained(&error))?;
-            Ok(Stream::Tls(Box::new(stream.into())))
+            Ok(Either::Right(Box::new(stream.into())))
         }
 
         pub(super) fn check_any(

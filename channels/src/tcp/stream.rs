@@ -1,44 +1,38 @@
 //! A connection, plain or under TLS, and its halves.
 
+use std::io::{self, IoSlice};
 #[cfg(feature = "tls")]
 use std::{
     future::poll_fn,
-    sync::{Mutex, MutexGuard, PoisonError},
-    task::Waker,
-};
-use std::{
-    io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
 };
 
 #[cfg(feature = "tls")]
-use tokio::io::{AsyncReadExt, Join, ReadHalf, Take, WriteHalf, join, split};
+use tokio::io::{AsyncReadExt, AsyncWrite, Join, Take, WriteHalf, join, split};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::ReadHalf,
     net::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
 };
+use tokio_util::either::Either;
 
 /// TCP whose bytes are counted until the peer is authenticated.
 #[cfg(feature = "tls")]
 pub(super) type Counted = Join<Take<OwnedReadHalf>, OwnedWriteHalf>;
 #[cfg(feature = "tls")]
 pub(super) type TlsStream = tokio_rustls::TlsStream<Counted>;
+/// Stands for TLS, and is never made.
+#[cfg(not(feature = "tls"))]
+type TlsStream = tokio::io::Empty;
 
-/// What carries a hello.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-/// A connection whose handshake is done.
-pub(super) enum Stream {
-    Plain(TcpStream),
-    #[cfg(feature = "tls")]
-    Tls(Box<TlsStream>),
-}
+/// A connection whose handshake is done: plain, or under TLS.
+pub(super) type Stream = Either<TcpStream, Box<TlsStream>>;
+/// The receiving half.
+pub(crate) type Reader = Either<OwnedReadHalf, ReadHalf<TlsStream>>;
 
 /// The bytes that a connection may bring before its peer is authenticated.
 #[cfg(feature = "tls")]
@@ -47,50 +41,21 @@ pub(super) fn counted(stream: TcpStream, bytes_max: u64) -> Counted {
     join(read.take(bytes_max), write)
 }
 
-impl Stream {
-    pub(super) fn io(&mut self) -> &mut dyn Io {
-        match self {
-            Self::Plain(stream) => stream,
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream,
+/// The halves of an authenticated connection, which may bring any number of bytes.
+pub(super) fn halves(stream: Stream) -> (Reader, Writer) {
+    match stream {
+        Either::Left(stream) => {
+            let (read, write) = stream.into_split();
+            (Either::Left(read), Writer::Plain(write))
         }
-    }
-
-    /// The halves of an authenticated connection, which may bring any number of bytes.
-    pub(super) fn into_halves(self) -> (Reader, Writer) {
-        match self {
-            Self::Plain(stream) => {
-                let (read, write) = stream.into_split();
-                (Reader::Plain(read), Writer::Plain(write))
-            }
-            #[cfg(feature = "tls")]
-            Self::Tls(mut stream) => {
-                stream.get_mut().0.reader_mut().set_limit(u64::MAX);
-                let (read, write) = split(*stream);
-                (Reader::Tls(read), Writer::Tls(Mutex::new(write)))
-            }
+        #[cfg(feature = "tls")]
+        Either::Right(mut stream) => {
+            stream.get_mut().0.reader_mut().set_limit(u64::MAX);
+            let (read, write) = split(*stream);
+            (Either::Right(read), Writer::Tls(Mutex::new(write)))
         }
-    }
-}
-
-/// The receiving half.
-pub(crate) enum Reader {
-    Plain(OwnedReadHalf),
-    #[cfg(feature = "tls")]
-    Tls(ReadHalf<TlsStream>),
-}
-
-impl AsyncRead for Reader {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(half) => Pin::new(half).poll_read(context, buffer),
-            #[cfg(feature = "tls")]
-            Self::Tls(half) => Pin::new(half).poll_read(context, buffer),
-        }
+        #[cfg(not(feature = "tls"))]
+        Either::Right(_) => unreachable!("TLS needs its feature"),
     }
 }
 
