@@ -229,8 +229,8 @@ pub trait Channel: Send + Sync + 'static {
     /// How much it has moved and dropped so far.
     fn counters(&self) -> Counters;
 
-    /// The address that this node listens on, once connected: for people, who find a node by it.
-    /// `None` where nodes have no addresses.
+    /// The address that this node listens on, once connected, with the port chosen for port 0: for
+    /// people, who find a node by it. `None` where nodes have no addresses.
     fn address(&self) -> Option<SocketAddr> {
         None
     }

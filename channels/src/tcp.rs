@@ -123,12 +123,6 @@ impl Tcp {
         Ok(Self { options, shared, running: AsyncMutex::new(None) })
     }
 
-    /// The address that this node listens on, once connected: with the port chosen for port 0.
-    #[must_use]
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.shared.lock().local
-    }
-
     /// Adds a peer, or moves it to another address, from the next attempt to connect on.
     pub async fn add_peer(&self, name: NodeName, address: impl Into<String>) {
         // Locked before the peer is known. Otherwise a concurrent `connect` dials it as well, and a
@@ -291,7 +285,7 @@ impl Channel for Tcp {
     }
 
     fn address(&self) -> Option<SocketAddr> {
-        self.local_addr()
+        self.shared.lock().local
     }
 
     fn failures(&self) -> BTreeMap<NodeName, String> {
@@ -337,7 +331,7 @@ mod tests {
     async fn no_connection_is_up_once_disconnected() {
         let (a, b) = (channel("a"), channel("b"));
         b.connect().await.unwrap();
-        let stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+        let stream = TcpStream::connect(b.address().unwrap()).await.unwrap();
         let (_, writer) = stream.into_split();
         let writer = stream::Writer::Plain(writer);
         let outgoing = Arc::new(Outgoing::new(writer, Bytes::new(), 1, 1));

@@ -88,7 +88,7 @@ impl TlsClient {
         let config = match &files.cert {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
-                let chain = files::chain(&files::read(files::CERT, cert)?)?;
+                let chain = files::certificates(&files::read(files::CERT, cert)?)?;
                 let key = files::read_private(files::KEY, key)?;
                 builder
                     .with_client_auth_cert(chain, files::key(&key)?)

@@ -90,7 +90,7 @@ async fn tcp_nodes_with(
     }
     for node in &nodes {
         for peer in nodes.iter().filter(|peer| peer.name() != node.name()) {
-            let address = peer.local_addr().unwrap().to_string();
+            let address = peer.address().unwrap().to_string();
             node.add_peer(peer.name().clone(), address).await;
         }
     }
@@ -270,12 +270,12 @@ async fn restarted_tcp_peer_is_soon_reached() {
     for restarted in [0, 1] {
         let nodes = tcp_nodes(&["a", "b"]).await;
         let (old, other) = (&nodes[restarted], &nodes[1 - restarted]);
-        let address = old.local_addr().unwrap();
+        let address = old.address().unwrap();
         old.disconnect().await;
         let down = timeout(Duration::from_secs(10), other.receive()).await.unwrap();
         assert!(matches!(down, Some(Received::Down { .. })), "{down:?}");
         let options = TcpOptions::new(old.name().clone(), address)
-            .peer(other.name().clone(), other.local_addr().unwrap().to_string());
+            .peer(other.name().clone(), other.address().unwrap().to_string());
         let fresh = Tcp::new(options).unwrap();
         fresh.connect().await.unwrap();
         let took = frames_flow(&**other, &fresh).await;
@@ -287,7 +287,7 @@ async fn restarted_tcp_peer_is_soon_reached() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_tcp_bytes_are_only_counted() {
     let nodes = tcp_nodes(&["a", "b"]).await;
-    let address = nodes[1].local_addr().unwrap();
+    let address = nodes[1].address().unwrap();
     let hello = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
     let rubbish = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),

@@ -37,7 +37,7 @@ async fn listening() -> Tcp {
 
 /// A connection of `a` to it, which is up.
 async fn dialled(b: &Tcp) -> TcpStream {
-    let mut stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(b.address().unwrap()).await.unwrap();
     stream.write_all(HELLO_A).await.unwrap();
     let mut reply = [0; HELLO_B.len()];
     stream.read_exact(&mut reply).await.unwrap();
@@ -69,7 +69,7 @@ async fn dialled_node_of_another_name_is_refused() {
 
 /// A connection that is refused has all that it was sent, and is closed in order.
 async fn refused(b: &Tcp, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(b.address().unwrap()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut reply = Vec::new();
     let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut reply)).await;
@@ -150,7 +150,7 @@ async fn disconnect_closes_accepted_sockets() {
     for _ in 0..20 {
         let b = listening().await;
         // Without a hello, and with one.
-        let stranger = TcpStream::connect(b.local_addr().unwrap()).await.unwrap();
+        let stranger = TcpStream::connect(b.address().unwrap()).await.unwrap();
         let peer = dialled(&b).await;
         b.disconnect().await;
         for stream in [stranger, peer] {

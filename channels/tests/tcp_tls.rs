@@ -178,7 +178,7 @@ async fn dialled_node_proves_its_name() {
     let y = TcpOptions::new(name("y"), free_address()).peer(name("a"), at.to_string());
     let y = Tcp::new(y.tls("c", keys("y"))).unwrap();
     y.connect().await.unwrap();
-    a.add_peer(name("b"), y.local_addr().unwrap().to_string()).await;
+    a.add_peer(name("b"), y.address().unwrap().to_string()).await;
     a.connect().await.unwrap();
     event("certificate is not for b.member.c.gaggle, but for y.member.c.gaggle").await;
 }

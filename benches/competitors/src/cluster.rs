@@ -137,7 +137,7 @@ async fn channels(count: usize, over: Over<'_>, hub: &Hub) -> Vec<Arc<dyn Channe
             }
             for channel in &channels {
                 for peer in channels.iter().filter(|peer| peer.name() != channel.name()) {
-                    let address = peer.local_addr().unwrap().to_string();
+                    let address = peer.address().unwrap().to_string();
                     channel.add_peer(peer.name().clone(), address).await;
                 }
             }

@@ -41,7 +41,7 @@ impl Validity {
     }
 
     /// Whatever the clocks show: until the end of the year 9999.
-    const ALWAYS: Self = Self { from: 0, until: 253_402_300_799 };
+    pub(super) const ALWAYS: Self = Self { from: 0, until: 253_402_300_799 };
 }
 
 /// A certificate and its private key.
@@ -163,12 +163,8 @@ impl Authority {
         Self { key, name, validity: Validity::ALWAYS }
     }
 
-    /// The certificate of this authority, valid at any time.
-    pub(super) fn root(&self) -> CertificateDer<'static> {
-        self.certificate().into()
-    }
-
-    fn certificate(&self) -> Vec<u8> {
+    /// The certificate of this authority.
+    pub(super) fn certificate(&self) -> Vec<u8> {
         let (key, extensions) = (self.key.public_key(), der::authority_extensions());
         self.sign(&self.name, key.as_ref(), self.validity, &extensions)
     }
@@ -182,11 +178,6 @@ impl Authority {
         let extensions = der::member_extensions(dns_name);
         let certificate = self.sign(subject, key.public_key().as_ref(), validity, &extensions);
         Issued { certificate, seed }
-    }
-
-    /// As [`issue`](Self::issue), valid at any time.
-    pub(super) fn issue_always(&self, dns_name: &str) -> Issued {
-        self.issue(dns_name, Validity::ALWAYS)
     }
 
     fn sign(&self, subject: &str, key: &[u8], validity: Validity, extensions: &[u8]) -> Vec<u8> {

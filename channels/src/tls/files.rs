@@ -142,12 +142,8 @@ pub(super) fn system_roots() -> Result<Arc<RootCertStore>, ChannelError> {
     Ok(Arc::new(roots))
 }
 
-/// A certificate and those of its intermediate authorities.
-pub(super) fn chain(file: &File) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
-    certificates(file)
-}
-
-fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
+/// The certificates of a file, in its order.
+pub(super) fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
     let certificates: Result<Vec<_>, pem::Error> =
         CertificateDer::pem_slice_iter(&file.bytes).collect();
     match certificates {

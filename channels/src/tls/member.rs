@@ -11,10 +11,9 @@ use rustls::{
 };
 
 use super::{
-    authority::Authority,
+    authority::{Authority, Validity},
     files::{self, File},
-    provider,
-    reason::of_certificate,
+    provider, reason,
 };
 use crate::{ChannelError, NodeName};
 
@@ -122,7 +121,7 @@ impl Member {
         let own = self.server_name(&self.name).expect("its labels are checked");
         match &content.0[..] {
             [ca, cert, key] => {
-                let (roots, chain) = (files::roots(ca)?, files::chain(cert)?);
+                let (roots, chain) = (files::roots(ca)?, files::certificates(cert)?);
                 let sides = sides(&roots, chain.clone(), files::key(key)?)
                     .map_err(|error| files::misfit(key, &error))?;
                 // As a peer will.
@@ -131,7 +130,7 @@ impl Member {
                     .build()
                     .expect("there are roots")
                     .verify_server_cert(&chain[0], &chain[1..], &own, &[], UnixTime::now())
-                    .map_err(|error| cert.invalid(&explained(&error)))?;
+                    .map_err(|error| cert.invalid(&reason::of(&error)))?;
                 Ok(sides)
             }
             [secret] => {
@@ -146,8 +145,9 @@ impl Member {
                 }
                 let authority = Authority::from_secret(bytes, &self.cluster);
                 let mut roots = RootCertStore::empty();
-                roots.add(authority.root()).expect("the certificate is well-formed");
-                let (certificate, key) = authority.issue_always(&own.to_str()).into_pair();
+                roots.add(authority.certificate().into()).expect("the certificate is well-formed");
+                let (certificate, key) =
+                    authority.issue(&own.to_str(), Validity::ALWAYS).into_pair();
                 sides(&Arc::new(roots), vec![certificate], key)
                     .map_err(|error| secret.invalid(&error.to_string()))
             }
@@ -175,7 +175,7 @@ impl Member {
         };
         ParsedCertificate::try_from(certificate)
             .and_then(|certificate| verify_server_name(&certificate, &name))
-            .map_err(|error| explained(&error))
+            .map_err(|error| reason::of(&error))
     }
 }
 
@@ -204,13 +204,6 @@ pub(crate) fn check_label(field: &'static str, label: &str) -> Result<(), Channe
         "under TLS it is a part of a DNS name: 1 to {LABEL_BYTES_MAX} of a to z, 0 to 9 and inner -"
     );
     Err(files::invalid(field, problem))
-}
-
-fn explained(error: &Error) -> String {
-    match error {
-        Error::InvalidCertificate(error) => of_certificate(error),
-        error => error.to_string(),
-    }
 }
 
 fn sides(

@@ -19,7 +19,7 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-fn of(error: &Error) -> String {
+pub(super) fn of(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::NoCertificatesPresented => "the other side has no certificate".into(),
