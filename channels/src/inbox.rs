@@ -61,9 +61,7 @@ impl Inbox {
         self.lock().open = true;
     }
 
-    /// # Errors
-    ///
-    /// [`ChannelError::Disconnected`] while it is closed.
+    /// Fails with [`ChannelError::Disconnected`] while it is closed.
     pub(crate) fn check_open(&self) -> Result<(), ChannelError> {
         if self.lock().open { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
@@ -120,11 +118,8 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// The head, or `None` if it is closed or was closed since.
-    ///
-    /// # Errors
-    ///
-    /// When the head arrives, if there is one: nothing has arrived so far.
+    /// The head, or `None` if it is closed or was closed since. If nothing has arrived so far, the
+    /// error is when the head arrives, if there is one.
     fn take(&self, closings: u64) -> Result<Option<Received>, Option<Instant>> {
         let mut queue = self.lock();
         if !queue.open || queue.closings != closings {

@@ -19,10 +19,6 @@ pub(super) enum Security {
 
 impl Security {
     /// Shakes hands as the dialling side; the other side must be `peer`.
-    ///
-    /// # Errors
-    ///
-    /// The reason.
     #[cfg_attr(not(feature = "tls"), expect(clippy::unused_async, reason = "TLS waits"))]
     pub(super) async fn connect(
         &self,
@@ -37,10 +33,6 @@ impl Security {
     }
 
     /// Shakes hands as the accepting side.
-    ///
-    /// # Errors
-    ///
-    /// The reason.
     pub(super) async fn accept(&self, stream: TcpStream) -> Result<Stream, String> {
         match self {
             Self::Plain => Ok(Either::Left(stream)),
@@ -50,10 +42,6 @@ impl Security {
     }
 
     /// Checks that the certificate of the other side is for one of these peers.
-    ///
-    /// # Errors
-    ///
-    /// The reason.
     pub(super) fn check_any(&self, stream: &Stream, peers: &[NodeName]) -> Result<(), String> {
         match (self, stream) {
             #[cfg(feature = "tls")]

@@ -82,10 +82,7 @@ pub(crate) struct Sides {
 pub(crate) struct Content(Vec<File>);
 
 impl Member {
-    /// # Errors
-    ///
-    /// [`ChannelError::InvalidOptions`] of the field `name` or `cluster`: they are labels of DNS
-    /// names in the certificate.
+    /// Refuses a name or a cluster that can be no label of the DNS name in the certificate.
     pub(crate) fn new(
         keys: TlsKeys,
         cluster: String,
@@ -96,10 +93,6 @@ impl Member {
     }
 
     /// Reads the files.
-    ///
-    /// # Errors
-    ///
-    /// [`ChannelError::InvalidOptions`] with the option, the file and the remedy.
     pub(crate) fn read(&self) -> Result<Content, ChannelError> {
         let files = match &self.keys.0 {
             Source::Files { ca, cert, key } => vec![
@@ -113,10 +106,6 @@ impl Member {
     }
 
     /// Makes both sides of the content. Key, certificate and the name of this member must match.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
     pub(crate) fn sides(&self, content: &Content) -> Result<Sides, ChannelError> {
         let own = self.server_name(&self.name).expect("its labels are checked");
         match &content.0[..] {
@@ -161,10 +150,6 @@ impl Member {
     }
 
     /// Checks that a verified certificate is for this peer.
-    ///
-    /// # Errors
-    ///
-    /// The reason.
     pub(crate) fn check_name(
         &self,
         certificate: &CertificateDer<'_>,
