@@ -58,20 +58,6 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         }
         Kind::Local => Ok(Target::Local),
         Kind::Noop => Ok(Target::Noop),
-        #[cfg(feature = "redis")]
-        Kind::Redis
-        | Kind::RedisTls
-        | Kind::RedisSocket
-        | Kind::Sentinel { .. }
-        | Kind::Cluster { .. } => {
-            redis::parse(&url, &hosts, &options).map(Box::new).map(Target::Redis)
-        }
-        #[cfg(not(feature = "redis"))]
-        Kind::Redis
-        | Kind::RedisTls
-        | Kind::RedisSocket
-        | Kind::Sentinel { .. }
-        | Kind::Cluster { .. } => Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" }),
         #[cfg(feature = "raft")]
         Kind::Member(policy, transport) => {
             Member::parse(&url, &options, policy, transport).map(Box::new).map(Target::Member)
@@ -84,6 +70,11 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
         Kind::Member(..) => {
             Err(OpenError::FeatureOff { scheme: "raft and gaggle", feature: "raft" })
         }
+        // The kinds of Redis.
+        #[cfg(feature = "redis")]
+        _ => redis::parse(&url, &hosts, &options).map(Box::new).map(Target::Redis),
+        #[cfg(not(feature = "redis"))]
+        _ => Err(OpenError::FeatureOff { scheme: "redis", feature: "redis" }),
     }
 }
 
