@@ -69,8 +69,7 @@ impl Issued {
     }
 }
 
-/// An authority that signs the certificates of members. `rcgen` would do the same with seven crates
-/// more, and the feature `tls` is bound to add few.
+/// An authority that signs the certificates of members.
 pub struct Authority {
     key: Ed25519KeyPair,
     /// Of its own: OpenSSL finds an issuer by its name, and takes the first of two that share one.

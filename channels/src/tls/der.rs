@@ -1,4 +1,6 @@
 //! X.509 certificates of Ed25519 keys as bytes (RFC 5280, RFC 8410): written, never read.
+//!
+//! `rcgen` would do the same with seven crates more, and the feature `tls` is bound to add few.
 
 use rustls::pki_types::UnixTime;
 
