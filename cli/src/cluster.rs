@@ -17,6 +17,17 @@ use url::Url;
 use self::secret::Secret;
 use crate::failure::Failure;
 
+/// What `gaggle::open` opens as a Redis.
+pub(super) const SCHEMES: [&str; 7] = [
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+unix",
+];
+
 /// A strategy, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StrategyName {
@@ -57,7 +68,7 @@ pub(super) struct Setup {
 /// with its password.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
-    /// Of a Redis that is reached over TCP, without TLS and Sentinels.
+    /// Of a Redis that is reached over TCP, without TLS, Sentinels and cluster.
     server: Option<String>,
     full: String,
     problem: Option<String>,
@@ -186,8 +197,8 @@ impl Selection<'_> {
         let problem = if over(ChannelName::Tls) && cfg!(not(feature = "tls")) {
             "built without TLS: enable the feature tls of the package gaggle-cli"
         } else if needs_plain && self.redis.is_some_and(|redis| !redis.is_plain()) {
-            "the channel redis and the counter of increment need a Redis without TLS and Sentinels: \
-             --redis redis://127.0.0.1:6379/0"
+            "the channel redis and the counter of increment need a Redis without TLS, Sentinels \
+             and cluster: --redis redis://127.0.0.1:6379/0"
         } else if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
         } else if self.names_channel && !has_group {
@@ -274,7 +285,7 @@ fn server_of(text: &str) -> Result<Option<String>, String> {
     check_login(text)?;
     match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {
         "redis" => {}
-        "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => return Ok(None),
+        scheme if SCHEMES.contains(&scheme) => return Ok(None),
         _ => return Err("its scheme is not redis".into()),
     }
     let mut url = Url::parse(text).map_err(|error| error.to_string())?;
@@ -330,6 +341,16 @@ mod tests {
     use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
 
     use super::*;
+
+    #[test]
+    fn redis_option_takes_every_url_of_a_redis() {
+        for scheme in SCHEMES {
+            let Ok(url) = RedisUrl::parse(&format!("{scheme}://127.0.0.1:1"));
+            assert_eq!((url.problem.as_deref(), url.is_plain()), (None, scheme == "redis"));
+        }
+        let Ok(other) = RedisUrl::parse("http://127.0.0.1:1");
+        assert_eq!(other.problem.as_deref(), Some("its scheme is not redis"));
+    }
 
     #[test]
     fn redis_option_shows_no_secret() {

@@ -306,7 +306,7 @@ fn tls_is_measured_beside_plain_text() {
 
 #[test]
 fn invalid_options_exit_2_and_say_why() {
-    let table: [(&[&str], &str); 17] = [
+    let table: [(&[&str], &str); 19] = [
         (&["--chart", "-"], "name a file that ends in .svg"),
         (&["--chart", "bars.png"], "--chart bars.png: a chart is SVG"),
         (&["--strategy", "redis"], "needs --redis"),
@@ -324,8 +324,13 @@ fn invalid_options_exit_2_and_say_why() {
         (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
         (
             &["--channel", "redis", "--redis", "rediss://me:hunter2@127.0.0.1:1/"],
-            "without TLS and Sentinels",
+            "without TLS, Sentinels and cluster",
         ),
+        (
+            &["--channel", "redis", "--redis", "redis+cluster://127.0.0.1:1"],
+            "without TLS, Sentinels and cluster",
+        ),
+        (&["--redis", "redis+cluster://127.0.0.1:1"], "cannot reach Redis"),
         (&["--redis", "redis+unix:///nowhere.sock?user=me&pass=hunter2"], "/nowhere.sock"),
         (&["--redis", "http://me:hunter2@127.0.0.1:1/"], "its scheme is not redis"),
         (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),

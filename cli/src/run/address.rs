@@ -11,20 +11,13 @@ use gaggle::channels::url::{check_login, split_hosts};
 use url::{Position, Url};
 
 use super::{WRONG_USE, args::UrlArgs, processes::NONCE};
-use crate::{cluster::redis_address, failure::Failure};
+use crate::{
+    cluster::{SCHEMES, redis_address},
+    failure::Failure,
+};
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
 const URL_FILE_BYTES_MAX: u64 = 64 * 1024;
-/// What `gaggle::open` opens as a Redis.
-const SCHEMES: [&str; 7] = [
-    "redis",
-    "rediss",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "redis+unix",
-];
 /// The permissions of other users.
 const MODE_OF_OTHERS: u32 = 0o007;
 
