@@ -116,8 +116,13 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let first = env::args_os().nth(1);
     // Not commands of the parser, which would suggest them after a typing error.
     match first.as_deref().and_then(OsStr::to_str) {
-        Some(bench::WORKER) => return block_on_one_thread(bench::run_worker()),
-        Some(increment::WORKER) => return block_on(increment::run_worker()),
+        // One of several: threads that wake each other would be measured too.
+        Some(bench::WORKER) => {
+            return block_on(Builder::new_current_thread(), bench::run_worker());
+        }
+        Some(increment::WORKER) => {
+            return block_on(Builder::new_multi_thread(), increment::run_worker());
+        }
         Some(run::STARTER) => return Ok(run::run_starter()),
         Some(run::WATCHDOG) => return run::run_watchdog(),
         _ => {}
@@ -145,14 +150,14 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         }
     };
     match cli.command {
-        Command::Increment(args) => block_on(increment::run(args)),
+        Command::Increment(args) => block_on(Builder::new_multi_thread(), increment::run(args)),
         Command::Run(args) => Ok(run::run(args)),
         Command::List(args) => operate::list(args),
         Command::Inspect(args) => operate::inspect(args),
         Command::Unlock(args) => operate::unlock(args),
         Command::Completions { shell } => completions(shell),
         Command::Man { command } => man(command.as_deref()),
-        Command::Bench(args) => block_on(bench::run(args)),
+        Command::Bench(args) => block_on(Builder::new_multi_thread(), bench::run(args)),
         Command::Cert(args) => cert::run(&args),
         Command::Secret(args) => cert::run_secret(&args),
         #[cfg(feature = "simulator")]
@@ -211,15 +216,9 @@ fn command() -> clap::Command {
     })
 }
 
-fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
-    let runtime = runtime::build(&mut Builder::new_multi_thread());
-    runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
-}
-
-/// For one of several processes of a benchmark: threads that wake each other would be measured too.
-fn block_on_one_thread(
+fn block_on(
+    mut builder: Builder,
     command: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {
-    let runtime = runtime::build(&mut Builder::new_current_thread());
-    runtime.map_err(|error| Failure::new("no runtime").because(&error))?.block_on(command)
+    runtime::build(&mut builder)?.block_on(command)
 }

@@ -29,7 +29,6 @@ use crate::{
 
 /// The exit code if nothing holds the key.
 const NOT_HELD: u8 = 1;
-const WRONG_USE: u8 = 2;
 
 /// The options of `gaggle list`.
 #[derive(Debug, clap::Args)]
@@ -147,7 +146,7 @@ async fn page(operator: &dyn Operator, options: &ListOptions) -> Result<Page, Fa
 
 /// `gaggle inspect`.
 pub(crate) fn inspect(args: InspectArgs) -> Result<ExitCode, Failure> {
-    let key = key(args.key)?;
+    let key = checked_key(args.key)?;
     run(&args.server, async |locker| {
         let found = locker.inspect(&key).await.map_err(|error| Failure::of(&error))?;
         let Some(holder) = found else {
@@ -175,7 +174,7 @@ pub(crate) fn unlock(args: UnlockArgs) -> Result<ExitCode, Failure> {
              --force, and --token T to end one grant only",
         ));
     }
-    let key = key(args.key)?;
+    let key = checked_key(args.key)?;
     let reason = reason(&args.reason)?;
     run(&args.server, async |locker| {
         let forced = operator(locker).force_unlock(&key, args.token, &reason).await;
@@ -223,10 +222,6 @@ fn reason(given: &str) -> Result<String, Failure> {
     Ok(reason)
 }
 
-fn key(argument: OsString) -> Result<String, Failure> {
-    checked_key(argument).map_err(|failure| failure.with_exit_code(WRONG_USE))
-}
-
 fn operator(locker: &Locker) -> &dyn Operator {
     locker.operator().expect("every URL that is not refused is of a Redis, which has one")
 }
@@ -237,11 +232,9 @@ fn run(
     command: impl AsyncFnOnce(&Locker) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
     Verbosity::default().start_if_chosen()?;
-    let address = Address::find(server);
-    let address = address.map_err(|failure| failure.with_exit_code(WRONG_USE))?;
+    let address = Address::find(server)?;
     address.warning().into_iter().for_each(notice);
-    let runtime = runtime::build(&mut Builder::new_current_thread());
-    let runtime = runtime.map_err(|error| Failure::new("no runtime").because(&error))?;
+    let runtime = runtime::build(&mut Builder::new_current_thread())?;
     runtime.block_on(async {
         let locker = gaggle::open(address.url())
             .await

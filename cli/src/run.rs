@@ -13,7 +13,7 @@ mod terminal;
 mod token_file;
 mod watchdog;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use gaggle::{BootClock, Clock as _, Guard, LossCause};
 use tokio::runtime::Builder;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let reporter = Reporter::new(args.json, args.quiet);
     run_checked(args).unwrap_or_else(|failure| {
         reporter.report(&Event::Failed { problem: failure.to_string() });
-        failure.exit_code()
+        ExitCode::from(WRONG_USE)
     })
 }
 
@@ -59,14 +59,13 @@ fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     }
     let address = Address::find(&server)?;
     address.warning().into_iter().for_each(|problem| warn(problem.into()));
-    let runtime = runtime::build(&mut Builder::new_current_thread());
-    let runtime = runtime.map_err(|error| failed("no runtime", &error))?;
+    let runtime = runtime::build(&mut Builder::new_current_thread())?;
     runtime.block_on(run_locked(&settings, &address)).map(ExitCode::from)
 }
 
 async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failure> {
     // Received from here on: none is lost between the steps.
-    let mut signals = Signals::new().map_err(|error| failed("no signals", &error))?;
+    let mut signals = Signals::new().map_err(|error| Failure::new("no signals").because(&error))?;
     let give_up_at = settings.max_wait.map(|max_wait| BootClock.now().after(max_wait));
     let locker = match lock::open(settings, address, &mut signals, give_up_at).await {
         Ok(locker) => locker,
@@ -87,15 +86,15 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
         waited_ms: event::ms(settings.waited()),
     });
     let written = settings.token_file.as_ref().map(|file| file.write(guard.fencing_token()));
-    if let Some(Err(error)) = written {
+    if let Some(Err(failure)) = written {
         let is_unlocked = lock::unlock(settings, address, &locker, guard).await;
         let key = if is_unlocked { "; the key is unlocked again" } else { "" };
-        settings.reporter.report(&Event::Failed { problem: format!("{error}; not run{key}") });
+        settings.reporter.report(&Event::Failed { problem: format!("{failure}; not run{key}") });
         return Ok(WRONG_USE);
     }
     let end = job::run(settings, address, &guard, &mut signals).await;
     // The exit code, and whether the command has run.
-    let (code, has_run) = match end.map_err(|error| failed("the command was not started", &error)) {
+    let (code, has_run) = match end {
         Ok(End::Lost(reason)) => {
             settings.reporter.report(&lost(settings, &guard, &reason));
             (settings.exit_lost, !matches!(reason, Reason::NotStarted))
@@ -116,8 +115,9 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
             lock::keep(settings, guard, at_least_until, &mut signals).await;
             return Ok(code.unwrap_or(settings.exit_lost));
         }
-        Err(failure) => {
-            settings.reporter.report(&Event::Failed { problem: failure.to_string() });
+        Err(error) => {
+            let problem = Failure::new("the command was not started").because(&error).to_string();
+            settings.reporter.report(&Event::Failed { problem });
             (WRONG_USE, false)
         }
     };
@@ -159,8 +159,4 @@ fn fate(verdict: Verdict) -> Fate {
         Verdict::Terminated => Fate::Terminated,
         Verdict::Killed => Fate::Killed,
     }
-}
-
-fn failed(what: &str, error: &io::Error) -> Failure {
-    Failure::new(what).because(error).with_exit_code(WRONG_USE)
 }

@@ -10,7 +10,7 @@ use std::{
 use gaggle::channels::url::{check_login, split_hosts};
 use url::{Position, Url};
 
-use super::{WRONG_USE, args::UrlArgs, processes::NONCE};
+use super::{args::UrlArgs, processes::NONCE};
 use crate::{
     cluster::{SCHEMES, redis_address},
     failure::Failure,
@@ -51,27 +51,26 @@ impl Address {
         if cfg!(not(feature = "tls")) && address.url.starts_with("rediss") {
             let cure = "install it by `cargo install --path cli --features tls`";
             let problem = format!("this gaggle was built without TLS: {cure}");
-            return Err(Failure::new(problem).with_exit_code(WRONG_USE));
+            return Err(Failure::new(problem));
         }
         Ok(address)
     }
 
     fn given(args: &UrlArgs) -> Result<Self, Failure> {
-        let wrong = |text: String| Failure::new(text).with_exit_code(WRONG_USE);
         if let Some(url) = &args.url {
             return Self::parse(&url.0, Source::Argument);
         }
         if let Some(path) = &args.url_file {
             let name = path.display();
             let in_file =
-                |problem: &dyn fmt::Display| wrong(format!("--url-file {name}: {problem}"));
+                |problem: &dyn fmt::Display| Failure::new(format!("--url-file {name}: {problem}"));
             let text = read(path).map_err(|error| in_file(&error))?;
             let address =
                 Self::parse(text.trim(), Source::File).map_err(|failure| in_file(&failure))?;
             if address.has_password() && is_open_to_others(path) {
                 let problem = "it contains a password and is open to every user";
                 let cure = format!("run `chmod 600 {name}`");
-                return Err(wrong(format!("--url-file {name}: {problem}; {cure}")));
+                return Err(in_file(&format!("{problem}; {cure}")));
             }
             return Ok(address);
         }
@@ -81,18 +80,17 @@ impl Address {
                 let source = if is_from_run { Source::Run } else { Source::Variable };
                 Self::parse(url.trim(), source)
             }
-            Err(env::VarError::NotUnicode(_)) => Err(wrong("GAGGLE_URL is not UTF-8".into())),
+            Err(env::VarError::NotUnicode(_)) => Err(Failure::new("GAGGLE_URL is not UTF-8")),
             _ => {
                 let sources = "set GAGGLE_URL, or give --url or --url-file";
-                Err(wrong(format!("no Redis is given: {sources}; {EXAMPLE}")))
+                Err(Failure::new(format!("no Redis is given: {sources}; {EXAMPLE}")))
             }
         }
     }
 
     /// Refuses URLs of members and of strategies of one process. No message shows the URL.
     fn parse(text: &str, source: Source) -> Result<Self, Failure> {
-        let wrong =
-            |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}")).with_exit_code(WRONG_USE);
+        let wrong = |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}"));
         if text.is_empty() {
             return Err(wrong("the URL is empty: give that of a Redis"));
         }

@@ -5,7 +5,7 @@ use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
-use super::{WRONG_USE, event::Reporter, span, token_file::TokenFile};
+use super::{event::Reporter, span, token_file::TokenFile};
 use crate::{failure::Failure, utf8::utf8};
 
 /// How long to wait without `--max-wait`.
@@ -136,13 +136,12 @@ impl Settings {
 
 /// The key of an argument.
 pub(crate) fn checked_key(key: OsString) -> Result<String, Failure> {
-    let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
     let Ok(key) = key.into_string() else {
-        return wrong("the key is not UTF-8: choose another".into());
+        return Err(Failure::new("the key is not UTF-8: choose another"));
     };
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         let bytes = key.len();
-        return wrong(format!("the key has {bytes} bytes: give 1 to {KEY_BYTES_MAX}"));
+        return Err(Failure::new(format!("the key has {bytes} bytes: give 1 to {KEY_BYTES_MAX}")));
     }
     Ok(key)
 }
@@ -160,14 +159,14 @@ fn key_and_command(
         let rest = command.split_off(2);
         return Ok((command.swap_remove(0), rest));
     }
-    Err(Failure::new(MISSING_KEY).with_exit_code(WRONG_USE))
+    Err(Failure::new(MISSING_KEY))
 }
 
 impl TryFrom<Args> for Settings {
     type Error = Failure;
 
     fn try_from(args: Args) -> Result<Self, Failure> {
-        let wrong = |problem: String| Err(Failure::new(problem).with_exit_code(WRONG_USE));
+        let wrong = |problem: String| Err(Failure::new(problem));
         let (key, command) = key_and_command(args.key, args.command)?;
         let key = checked_key(key)?;
         let label_bytes = args.label.as_ref().map_or(0, String::len);
@@ -205,9 +204,7 @@ impl TryFrom<Args> for Settings {
             lock = lock.label(label);
         }
         // The last check, because it creates a file for a moment.
-        let token_file = args.token_file.map(TokenFile::check).transpose();
-        let token_file =
-            token_file.map_err(|error| Failure::of(&error).with_exit_code(WRONG_USE))?;
+        let token_file = args.token_file.map(TokenFile::check).transpose()?;
         Ok(Self {
             started: BootClock.now(),
             reporter: Reporter::new(args.json, args.quiet).with_key(key.clone()),

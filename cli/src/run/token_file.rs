@@ -1,9 +1,8 @@
 //! `--token-file`: where the fencing token is written before the command starts.
 
 use std::{
-    error::Error,
     ffi::OsString,
-    fmt,
+    fmt::Display,
     fs::{self, File},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -12,6 +11,8 @@ use std::{
 
 use gaggle::Nonce;
 use nix::libc::{ENXIO, O_NONBLOCK};
+
+use crate::failure::Failure;
 
 /// The standard streams, which are the command's.
 const STREAMS: u32 = 3;
@@ -26,29 +27,9 @@ pub(super) enum TokenFile {
     Path(PathBuf),
 }
 
-/// Why a token is not written.
-#[derive(Debug)]
-pub(super) struct TokenFileError {
-    target: String,
-    problem: Problem,
-}
-
-#[derive(Debug)]
-enum Problem {
-    /// It is a standard stream.
-    Stream,
-    Closed,
-    ReadOnly,
-    /// It is a pipe without a reader, or a socket.
-    NotOpened,
-    NotRegular,
-    Folder(io::Error),
-    Io(io::Error),
-}
-
 impl TokenFile {
     /// Checks whether it can be written, before any request. A whole number is a descriptor.
-    pub(super) fn check(argument: OsString) -> Result<Self, TokenFileError> {
+    pub(super) fn check(argument: OsString) -> Result<Self, Failure> {
         let is_number =
             |text: &&str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         let target = argument.display().to_string();
@@ -60,60 +41,66 @@ impl TokenFile {
             }
             None => check_path(Path::new(&argument)).map(|()| Self::Path(argument.into())),
         };
-        checked.map_err(|problem| TokenFileError { target, problem })
+        checked.map_err(|problem| failure(&target, &problem))
     }
 
     /// Writes a line. A file at a path has either its former content or this line.
-    pub(super) fn write(&self, token: u64) -> Result<(), TokenFileError> {
+    pub(super) fn write(&self, token: u64) -> Result<(), Failure> {
         let line = format!("{token}\n");
-        let written = match self {
-            Self::Descriptor(_, file) => { file }.write_all(line.as_bytes()),
-            Self::Path(path) => write_whole(path, &line),
-        };
-        written.map_err(|error| TokenFileError {
-            target: match self {
-                Self::Descriptor(number, _) => number.to_string(),
-                Self::Path(path) => path.display().to_string(),
-            },
-            problem: Problem::Io(error),
-        })
+        match self {
+            Self::Descriptor(number, file) => {
+                { file }.write_all(line.as_bytes()).map_err(|error| failure(number, &error))
+            }
+            Self::Path(path) => {
+                write_whole(path, &line).map_err(|error| failure(&path.display(), &error))
+            }
+        }
     }
+}
+
+fn failure(target: &dyn Display, problem: &dyn Display) -> Failure {
+    Failure::new(format!("--token-file {target}: {problem}"))
 }
 
 /// Opens it again by its name, because no safe call uses a number. A file is appended to, and a
 /// pipe that is full is an error.
-fn open_descriptor(number: u32) -> Result<File, Problem> {
+fn open_descriptor(number: u32) -> Result<File, String> {
     if number < STREAMS {
-        return Err(Problem::Stream);
+        let problem = "0, 1 and 2 are the streams of the command: give 3 or more, or a path as ./1";
+        return Err(problem.into());
     }
     // Opened by its name, the other end of a pipe would be writable.
     if cfg!(target_os = "linux") {
+        let cure = format!("open it by `{number}>FILE`");
         let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else {
-            return Err(Problem::Closed);
+            return Err(format!("no such descriptor is open: {cure}, or give a path"));
         };
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
         let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
         if flags.is_none_or(|flags| flags & WRITABLE == 0) {
-            return Err(Problem::ReadOnly);
+            return Err(format!("the descriptor cannot be written: {cure}"));
         }
     }
     let mut options = File::options();
     let opened = options.append(true).custom_flags(O_NONBLOCK).open(format!("/dev/fd/{number}"));
     opened.map_err(|error| match error.raw_os_error() {
-        Some(ENXIO) => Problem::NotOpened,
-        _ => Problem::Io(error),
+        // A pipe without a reader, or a socket.
+        Some(ENXIO) => {
+            "nothing reads this pipe, or it is a socket: give a pipe, a file or a path".into()
+        }
+        _ => error.to_string(),
     })
 }
 
 /// Creates a file beside it, and removes it again.
-fn check_path(path: &Path) -> Result<(), Problem> {
+fn check_path(path: &Path) -> Result<(), String> {
     let is_other = fs::symlink_metadata(path).is_ok_and(|found| !found.is_file());
     if is_other || path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
     {
-        return Err(Problem::NotRegular);
+        return Err("it is no regular file, which would be replaced: give another path".into());
     }
-    let created = create_beside(path);
-    created.and_then(|(temporary, _)| fs::remove_file(temporary)).map_err(Problem::Folder)
+    let created = create_beside(path).and_then(|(temporary, _)| fs::remove_file(temporary));
+    created.map_err(|error| format!("no file can be created in its folder: {error}"))
 }
 
 fn write_whole(path: &Path, line: &str) -> io::Result<()> {
@@ -132,31 +119,3 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let file = File::create_new(&temporary)?;
     Ok((temporary, file))
 }
-
-impl fmt::Display for TokenFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, problem } = self;
-        write!(f, "--token-file {target}: ")?;
-        match problem {
-            Problem::Stream => f.write_str(
-                "0, 1 and 2 are the streams of the command: give 3 or more, or a path as ./1",
-            ),
-            Problem::Closed => {
-                write!(f, "no such descriptor is open: open it by `{target}>FILE`, or give a path")
-            }
-            Problem::ReadOnly => {
-                write!(f, "the descriptor cannot be written: open it by `{target}>FILE`")
-            }
-            Problem::NotOpened => f.write_str(
-                "nothing reads this pipe, or it is a socket: give a pipe, a file or a path",
-            ),
-            Problem::NotRegular => {
-                f.write_str("it is no regular file, which would be replaced: give another path")
-            }
-            Problem::Folder(error) => write!(f, "no file can be created in its folder: {error}"),
-            Problem::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for TokenFileError {}

@@ -19,6 +19,7 @@ use self::{
     plan::{Plan, SEARCH_EVERY, since_boot},
 };
 use super::{
+    WRONG_USE,
     command::this_program,
     processes::{NONCE, Processes},
     signals,
@@ -131,8 +132,8 @@ impl Watchdog {
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
     // Not the name of `gaggle run`, which `killall gaggle` then ends alone. At most 15 bytes.
     let _ = std::fs::write("/proc/self/comm", "gaggle-watchdog");
-    // No report of a command.
-    watch().map_err(|error| super::failed("the watchdog", &error))
+    // The exit code is no report of a command.
+    watch().map_err(|error| Failure::new("the watchdog").because(&error).with_exit_code(WRONG_USE))
 }
 
 fn watch() -> io::Result<ExitCode> {
