@@ -214,26 +214,6 @@ impl Selection<'_> {
     }
 }
 
-/// Parses `15ms`, `2s`, `500us` or `0`, at most `max`.
-pub(super) fn parse_duration(text: &str, max: Duration) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let invalid = || {
-        let max = max.as_secs();
-        format!("expected a number with its unit, as 15ms, 2s or 500us, at most {max}s")
-    };
-    let number: u64 = number.parse().map_err(|_| invalid())?;
-    let unit_us = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "" if number == 0 => 1,
-        _ => return Err(invalid()),
-    };
-    let duration = number.checked_mul(unit_us).map(Duration::from_micros).ok_or_else(invalid)?;
-    if duration > max { Err(invalid()) } else { Ok(duration) }
-}
-
 /// The members in a cluster of this run only.
 pub(super) fn members(
     setup: Setup,

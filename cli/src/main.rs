@@ -12,6 +12,7 @@ mod run;
 mod runtime;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod span;
 mod stop;
 mod utf8;
 mod verbosity;

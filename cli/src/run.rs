@@ -8,7 +8,6 @@ mod job;
 mod lock;
 mod processes;
 mod signals;
-mod span;
 mod terminal;
 mod token_file;
 mod watchdog;
@@ -32,7 +31,6 @@ pub(crate) use self::{
     address::Address,
     args::{Args, UrlArgs, checked_key},
     command::{STARTER, run_starter},
-    span::any as any_span,
     watchdog::{WATCHDOG, run_watchdog},
 };
 

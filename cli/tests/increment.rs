@@ -184,7 +184,7 @@ fn invalid_options_exit_2_and_say_why() {
     }
     let output = gaggle().args(["--work", "15"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("expected a number with its unit, as 15ms"));
+    assert!(text(&output.stderr).contains("give a whole number with us, ms, s, m or h, 0s to 60s"));
     let output = small(&["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"]);
     assert!(!text(&output.stderr).contains("hunter2"), "no password is printed");
 }

@@ -9,6 +9,7 @@ use super::workload_name::WorkloadName;
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Selection, Setup, StrategyName},
     failure::Failure,
+    span,
     verbosity::Verbosity,
 };
 
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     ///
     /// A warm-up of 500 ms precedes it (50 ms with --compare). The members share the time of
     /// uncontended. gaggle1-* make about as many increments as fit.
-    #[arg(long, value_parser = parse_duration)]
+    #[arg(long, value_parser = span::window)]
     pub(super) duration: Option<Duration>,
     /// Measure all strategies over all channels, in interleaved rounds, in less than a minute.
     #[arg(long)]
@@ -178,11 +179,4 @@ impl Args {
 
 fn is_svg(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"))
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    match cluster::parse_duration(text, Duration::from_secs(600))? {
-        Duration::ZERO => Err("expected more than 0".into()),
-        duration => Ok(duration),
-    }
 }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Selection, StrategyName},
     failure::Failure,
+    span,
     verbosity::Verbosity,
 };
 
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     ///
     /// The Gaggle 1.x benchmark works 4 steps of 15 ms: `gaggle bench --workload
     /// gaggle1-contended`.
-    #[arg(long, default_value = "15ms", value_parser = parse_work)]
+    #[arg(long, default_value = "15ms", value_parser = span::work)]
     pub(super) work: Duration,
     /// One key for all members (the contended case), or one for each (the uncontended case).
     #[arg(long, value_enum, default_value_t = Keys::Same)]
@@ -87,24 +88,5 @@ impl Args {
             processes: self.processes,
         };
         selection.check()
-    }
-}
-
-fn parse_work(text: &str) -> Result<Duration, String> {
-    cluster::parse_duration(text, Duration::from_secs(60))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_a_number_with_its_unit() {
-        for (text, us) in [("15ms", 15_000), ("60s", 60_000_000), ("500us", 500), ("0", 0)] {
-            assert_eq!(parse_work(text), Ok(Duration::from_micros(us)), "{text}");
-        }
-        for text in ["", "15", "ms", "-1ms", "1.5ms", "61s", "99999999999999999999s", "1 ms"] {
-            assert!(parse_work(text).is_err(), "{text}");
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
-use super::{event::Reporter, span, token_file::TokenFile};
-use crate::{failure::Failure, utf8::utf8};
+use super::{event::Reporter, token_file::TokenFile};
+use crate::{failure::Failure, span, utf8::utf8};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);

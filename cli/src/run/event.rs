@@ -8,8 +8,10 @@ use std::{
 use gaggle::Owner;
 use serde::Serialize;
 
-use super::span;
-use crate::output::{json, printable};
+use crate::{
+    output::{json, printable},
+    span,
+};
 
 /// An event of one run. Fields that are skipped are for the text alone.
 #[derive(Debug, Serialize)]

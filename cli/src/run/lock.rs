@@ -12,9 +12,8 @@ use super::{
     args::Settings,
     event::{Event, ms},
     signals::{self, Signals},
-    span,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, span};
 
 /// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
