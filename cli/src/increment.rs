@@ -6,7 +6,6 @@ mod figures;
 mod plan;
 mod process;
 mod report;
-mod server;
 mod store;
 mod work;
 
@@ -20,8 +19,7 @@ use self::{
     figures::Figures,
     plan::Plan,
     report::Row,
-    server::Server,
-    store::{Address, Memory, Store},
+    store::{Address, Folder, Memory, Store},
 };
 use crate::{cluster::StrategyName, failure::Failure, output::say, stop};
 
@@ -66,14 +64,12 @@ async fn run_all(args: &Args, rows: &mut Vec<Row>) -> Result<(), Failure> {
 
 async fn run_one(args: &Args, strategy: StrategyName) -> Result<Row, Failure> {
     let memory = Memory::default();
-    // Serves until the end of the run.
-    let server = match (&args.redis, args.processes) {
-        (None, true) => Some(Server::start(memory.clone()).await?),
-        _ => None,
-    };
-    let address = match (&args.redis, &server) {
+    let has_folder = args.processes && args.redis.is_none();
+    // Until the end of the run.
+    let folder = has_folder.then(Folder::new).transpose()?;
+    let address = match (&args.redis, &folder) {
         (Some(redis), _) => Address::Redis(redis.server().to_owned()),
-        (None, Some(server)) => Address::Redis(server.url()),
+        (None, Some(folder)) => Address::Folder(folder.path().to_owned()),
         (None, None) => Address::Memory,
     };
     let mut store = Store::open(&address, &memory).await?;

@@ -136,6 +136,21 @@ fn each_member_runs_in_its_own_process() {
 }
 
 #[test]
+fn counter_of_processes_is_a_file_that_is_removed() {
+    let id = std::process::id();
+    let directory = std::env::temp_dir().join(format!("gaggle-increment-test-{id}"));
+    std::fs::create_dir(&directory).unwrap();
+    let mut command = gaggle();
+    command.args(["--processes", "--members", "2", "--increments", "2"]);
+    let output = command.env("TMPDIR", &directory).output().unwrap();
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(out.contains("counter: a file in the temporary directory"), "{out}");
+    // Fails unless it is empty.
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+#[test]
 fn distinct_keys_need_no_handoff() {
     let runs = json(&["--keys", "distinct", "--strategy", "local"]);
     assert_eq!((&runs[0]["lost"], &runs[1]["lost"]), (&0.into(), &0.into()));

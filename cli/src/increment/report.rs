@@ -134,7 +134,7 @@ fn setting(args: &Args) -> String {
 fn counter(args: &Args) -> String {
     match (&args.redis, args.processes) {
         (Some(redis), _) => format!("counter: a key in the Redis at {}", redis.address()),
-        (None, true) => "counter: in the parent process, over loopback".into(),
+        (None, true) => "counter: a file in the temporary directory".into(),
         (None, false) => "counter: in the memory of this process".into(),
     }
 }

@@ -2,9 +2,16 @@
 
 use std::{
     collections::BTreeMap,
+    env,
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    process,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use gaggle::Nonce;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +21,12 @@ use crate::{cluster, failure::Failure};
 pub(super) enum Store {
     /// In this process.
     Memory(Memory),
-    /// A Redis, or a [`Server`](super::server::Server) with its protocol.
-    Redis { connection: MultiplexedConnection, address: String },
+    /// A file for each counter. Its few bytes need no thread of their own.
+    Folder(PathBuf),
+    Redis {
+        connection: MultiplexedConnection,
+        address: String,
+    },
 }
 
 /// Where a member finds the store.
@@ -23,6 +34,8 @@ pub(super) enum Store {
 pub(super) enum Address {
     /// In this process.
     Memory,
+    /// In this [`Folder`].
+    Folder(PathBuf),
     /// At a Redis URL.
     Redis(String),
 }
@@ -31,10 +44,33 @@ pub(super) enum Address {
 #[derive(Clone, Default)]
 pub(super) struct Memory(Arc<Mutex<BTreeMap<String, String>>>);
 
+/// A folder of this user for the workers of one run, removed at the end.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Self, Failure> {
+        let path = env::temp_dir().join(format!("gaggle-increment-{}", Nonce::random()));
+        let created = DirBuilder::new().mode(0o700).create(&path);
+        created.map_err(|error| in_folder(&path, &error))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 impl Store {
     pub(super) async fn open(address: &Address, memory: &Memory) -> Result<Self, Failure> {
         match address {
             Address::Memory => Ok(Self::Memory(memory.clone())),
+            Address::Folder(folder) => Ok(Self::Folder(folder.clone())),
             Address::Redis(url) => {
                 let connect = async {
                     let client = redis::Client::open(url.as_str())?;
@@ -51,6 +87,10 @@ impl Store {
     pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
             Self::Memory(memory) => memory.get(key),
+            Self::Folder(folder) => match fs::read_to_string(file(folder, key)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                read => Some(read.map_err(|error| in_folder(folder, &error))?),
+            },
             Self::Redis { connection, address } => {
                 let got = redis::cmd("GET").arg(key).query_async(connection).await;
                 got.map_err(|error| failed(address, &error))?
@@ -63,6 +103,13 @@ impl Store {
     pub(super) async fn set(&mut self, key: &str, value: u64) -> Result<(), Failure> {
         match self {
             Self::Memory(memory) => memory.set(key, &value.to_string()),
+            Self::Folder(folder) => {
+                // Replaced whole: no reader sees a part of it.
+                let new = file(folder, &format!("{key}.{}", process::id()));
+                let written = fs::write(&new, value.to_string());
+                let replaced = written.and_then(|()| fs::rename(new, file(folder, key)));
+                replaced.map_err(|error| in_folder(folder, &error))?;
+            }
             Self::Redis { connection, address } => {
                 let set = redis::cmd("SET").arg(key).arg(value).exec_async(connection).await;
                 set.map_err(|error| failed(address, &error))?;
@@ -75,6 +122,8 @@ impl Store {
     pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         match self {
             Self::Memory(memory) => memory.delete(key),
+            // The folder removes its files.
+            Self::Folder(_) => {}
             Self::Redis { connection, address } => {
                 let deleted = redis::cmd("DEL").arg(key).exec_async(connection).await;
                 deleted.map_err(|error| failed(address, &error))?;
@@ -82,6 +131,14 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn file(folder: &Path, key: &str) -> PathBuf {
+    folder.join(key.replace('/', "-"))
+}
+
+fn in_folder(folder: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("the counter in {}", folder.display())).because(error)
 }
 
 /// The sentences of the library.
@@ -118,5 +175,25 @@ impl Memory {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn member_reads_what_another_wrote() {
+        let (folder, memory) = (Folder::new().unwrap(), Memory::default());
+        let address = Address::Folder(folder.path().to_owned());
+        let mut one = Store::open(&address, &memory).await.unwrap();
+        let mut other = Store::open(&address, &memory).await.unwrap();
+        assert_eq!(other.get("a/n").await.unwrap(), 0);
+        one.set("a/n", 41).await.unwrap();
+        one.set("a/m", 7).await.unwrap();
+        assert_eq!((other.get("a/n").await.unwrap(), other.get("a/m").await.unwrap()), (41, 7));
+        let path = folder.path().to_owned();
+        drop(folder);
+        assert!(!path.exists());
     }
 }
