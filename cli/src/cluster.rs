@@ -87,27 +87,6 @@ impl StrategyName {
     pub(super) fn has_channel(self) -> bool {
         matches!(self, Self::Raft | Self::Gaggle)
     }
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Redis => "redis",
-            Self::Raft => "raft",
-            Self::Gaggle => "gaggle",
-            Self::Noop => "noop",
-        }
-    }
-}
-
-impl ChannelName {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-        }
-    }
 }
 
 impl RedisUrl {
@@ -149,9 +128,15 @@ impl Setup {
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.strategy.as_str())?;
-        self.channel.map_or(Ok(()), |channel| write!(f, "/{}", channel.as_str()))
+        f.write_str(&name(self.strategy))?;
+        self.channel.map_or(Ok(()), |channel| write!(f, "/{}", name(channel)))
     }
+}
+
+/// A strategy or a channel, as the command line names it.
+pub(super) fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
 }
 
 /// The strategy of a command that names none: the Redis that is given, else a group.
@@ -228,7 +213,7 @@ pub(super) fn members(
     let tcp_options = secret.as_ref().map(of_secret).unwrap_or_default();
     let names: Vec<_> = (0..members).map(|member| format!("m{member}")).collect();
     let members = names.join(",");
-    let family = setup.strategy.as_str();
+    let family = name(setup.strategy);
     let same = |url: String| vec![url; names.len()];
     let urls = match setup.strategy {
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use gaggle_workloads::Figures;
 use serde_json::{Value, json};
 
-use crate::cluster::{ChannelName, Setup, StrategyName};
+use crate::cluster::{self, Setup, StrategyName};
 
 /// All rounds of one workload on one setup.
 #[derive(Clone, Debug)]
@@ -73,8 +73,8 @@ impl Row {
     }
 
     pub(super) fn json(&self) -> Value {
-        let strategy = self.setup.map(|setup| setup.strategy.as_str());
-        let channel = self.setup.and_then(|setup| setup.channel).map(ChannelName::as_str);
+        let strategy = self.setup.map(|setup| cluster::name(setup.strategy));
+        let channel = self.setup.and_then(|setup| setup.channel).map(cluster::name);
         json!({
             "workload": self.workload,
             "strategy": strategy,

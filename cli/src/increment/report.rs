@@ -9,7 +9,7 @@ use super::{
     figures::Figures,
 };
 use crate::{
-    cluster::{ChannelName, Setup, StrategyName},
+    cluster::{self, Setup, StrategyName},
     output::{self, Column, NONE, count},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn bar(args: &Args, strategy: StrategyName) -> ProgressBar {
     let total = u64::from(args.members) * u64::from(args.increments);
     let is_shown = !args.json && args.verbosity.shows_bar();
     let bar = output::bar(is_shown, "{msg:8} {bar:40} {pos}/{len} {elapsed}", total);
-    bar.set_message(strategy.as_str());
+    bar.set_message(cluster::name(strategy));
     bar
 }
 
@@ -47,8 +47,8 @@ pub(super) fn bar(args: &Args, strategy: StrategyName) -> ProgressBar {
 pub(super) fn json(args: &Args, row: &Row) -> String {
     let figures = &row.figures;
     json!({
-        "strategy": row.setup.strategy.as_str(),
-        "channel": row.setup.channel.map(ChannelName::as_str),
+        "strategy": cluster::name(row.setup.strategy),
+        "channel": row.setup.channel.map(cluster::name),
         "members": args.members,
         "processes": args.processes,
         "expected": figures.increments,
@@ -145,6 +145,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::cluster::ChannelName;
 
     #[derive(Debug, clap::Parser)]
     struct Line {
