@@ -20,7 +20,7 @@ use self::{
 };
 use crate::{
     failure::Failure,
-    output::{count, json, notice, printable, say},
+    output::{count, json, ms, notice, printable, say},
     run::{Address, UrlArgs, checked_key},
     runtime,
     utf8::utf8,
@@ -247,7 +247,6 @@ fn run(
 
 /// A holder as JSON.
 fn object(key: &str, holder: &Inspection) -> Value {
-    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     json!({
         "key": key,
         "held": true,

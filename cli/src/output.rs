@@ -95,6 +95,11 @@ pub(crate) fn legend(lines: &str, tables: &str) -> String {
     lines.split_inclusive('\n').filter(is_shown).collect()
 }
 
+/// Whole milliseconds.
+pub(crate) fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// `1 member`, `5 members`.
 pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
     let number = number.into();

@@ -25,7 +25,7 @@ use self::{
     signals::Signals,
     watchdog::Verdict,
 };
-use crate::{failure::Failure, runtime, verbosity::Verbosity};
+use crate::{failure::Failure, output::ms, runtime, verbosity::Verbosity};
 
 pub(crate) use self::{
     address::Address,
@@ -80,8 +80,8 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     settings.reporter.report(&Event::Granted {
         token: guard.fencing_token(),
         nonce: guard.nonce().to_string(),
-        duration_ms: event::ms(settings.lease()),
-        waited_ms: event::ms(settings.waited()),
+        duration_ms: ms(settings.lease()),
+        waited_ms: ms(settings.waited()),
     });
     let written = settings.token_file.as_ref().map(|file| file.write(guard.fencing_token()));
     if let Some(Err(failure)) = written {

@@ -19,9 +19,12 @@ use gaggle_strategies::{
     implement::in_prose,
     testing::simulator::{Batch, Clocks, HistoryCheck, Plan, Run, STANDSTILL, Settings, simulate},
 };
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{failure::Failure, output::say, verbosity::Verbosity};
+use crate::{
+    failure::Failure,
+    output::{self, ms, say},
+    verbosity::Verbosity,
+};
 
 /// More threads than any machine has cores to run them on.
 const JOBS_MAX: u64 = 1_024;
@@ -167,9 +170,7 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
     for (what, count) in run.totals.coverage.iter() {
         say(format_args!("  {what:<44}{count:>8}"))?;
     }
-    if run.totals.undecided > 0 {
-        say(format_args!("{} searches were not decided, which is no pass", run.totals.undecided))?;
-    }
+    say_undecided(run.totals.undecided)?;
     if let Some(file) = &args.history {
         write_history(file, &run)?;
     }
@@ -178,6 +179,13 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
         say(format_args!("replay: {}", args.save(&plan)?))?;
     }
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn say_undecided(searches: u64) -> Result<(), Failure> {
+    match searches {
+        0 => Ok(()),
+        _ => say(format_args!("{searches} searches were not decided, which is no pass")),
+    }
 }
 
 /// Writes the history that was checked, and prints the command that checks it once more.
@@ -219,12 +227,8 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
         say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
     }
     let shows_bar = !args.json && args.verbosity.shows_bar();
-    let bar = if shows_bar { ProgressBar::new(args.seeds) } else { ProgressBar::hidden() };
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
-    bar.set_style(
-        ProgressStyle::with_template(style)
-            .map_err(|error| Failure::new("no progress bar").because(&error))?,
-    );
+    let bar = output::bar(shows_bar, style, args.seeds);
     let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
     let running = Mutex::new(BTreeMap::<u64, Duration>::new());
     let is_over = AtomicBool::new(false);
@@ -315,12 +319,7 @@ fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> 
     if batch.seeds < COMPLETE {
         say(format_args!("below {COMPLETE} seeds a missing fault or rare event is not reported"))?;
     }
-    if batch.totals.undecided > 0 {
-        say(format_args!(
-            "{} searches were not decided, which is no pass",
-            batch.totals.undecided
-        ))?;
-    }
+    say_undecided(batch.totals.undecided)?;
     for what in missing {
         say(format_args!("never happened: {what}"))?;
     }
@@ -345,7 +344,7 @@ fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_jso
         "undecided": batch.totals.undecided,
         "undecided_seeds": batch.undecided_seeds,
         "two_believed": batch.totals.two_believed,
-        "settled_after_max_ms": u64::try_from(batch.settled_after_max.as_millis()).unwrap_or(u64::MAX),
+        "settled_after_max_ms": ms(batch.settled_after_max),
         "violations_found": batch.violations_found,
         "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),
         "missing": missing,

@@ -1,5 +1,7 @@
 //! Ctrl-C and SIGTERM, which end a run early.
 
+use tokio::signal::unix::{self, SignalKind};
+
 use crate::failure::Failure;
 
 /// Waits for Ctrl-C or SIGTERM. Returns the failure with which the command then ends.
@@ -10,17 +12,10 @@ pub(crate) async fn signal() -> Failure {
     }
 }
 
-#[cfg(unix)]
 async fn terminated() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
+    match unix::signal(SignalKind::terminate()) {
         Ok(mut terminated) => _ = terminated.recv().await,
         // Without a handler, SIGTERM ends the process as it does by default.
         Err(_) => std::future::pending().await,
     }
-}
-
-#[cfg(not(unix))]
-async fn terminated() {
-    std::future::pending().await
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 
 use super::args::Args;
-use crate::{failure::Failure, output};
+use crate::{
+    failure::Failure,
+    output::{self, ms},
+};
 
 const TICK: Duration = Duration::from_millis(100);
 
@@ -19,7 +22,7 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(args: &Args, expected: Duration) -> Self {
         let shows_bar = args.verbosity.shows_bar();
-        let bar = output::bar(shows_bar, "{bar:25} {percent:>3}% {msg}", millis(expected));
+        let bar = output::bar(shows_bar, "{bar:25} {percent:>3}% {msg}", ms(expected));
         let shows_lines = !shows_bar && !args.verbosity.is_quiet() && args.rounds() > 1;
         Self { bar, rounds: args.rounds(), shows_lines }
     }
@@ -31,12 +34,12 @@ impl Progress {
         expected: Duration,
         run: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let end = self.bar.position() + millis(expected);
+        let end = self.bar.position() + ms(expected);
         let advance = async {
             loop {
                 self.bar.set_message(format!("{name}, {} s left", self.remaining_s()));
                 tokio::time::sleep(TICK).await;
-                self.bar.set_position((self.bar.position() + millis(TICK)).min(end));
+                self.bar.set_position((self.bar.position() + ms(TICK)).min(end));
             }
         };
         let outcome = tokio::select! {
@@ -62,8 +65,4 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

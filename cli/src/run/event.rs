@@ -252,11 +252,6 @@ impl Reporter {
     }
 }
 
-/// Whole milliseconds, for fields of JSON.
-pub(super) fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

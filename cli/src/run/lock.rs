@@ -10,10 +10,10 @@ use super::{
     WRONG_USE,
     address::Address,
     args::Settings,
-    event::{Event, ms},
+    event::Event,
     signals::{self, Signals},
 };
-use crate::{failure::Failure, span};
+use crate::{failure::Failure, output::ms, span};
 
 /// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
