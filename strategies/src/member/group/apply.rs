@@ -227,7 +227,6 @@ impl Group {
         if full || self.raw.store().bytes() >= LOG_BYTES_MAX {
             self.raw.mut_store().compact(applied.saturating_sub(self.timing.compact_keep));
         }
-        self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
     }
 }
 
