@@ -20,8 +20,6 @@ const LEADERLESS: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(super) struct Leadership {
     leader: Option<u64>,
-    /// The log names the leader.
-    is_announced: bool,
     /// When the leader last changed.
     since: Instant,
     /// The incarnations that wait for a commit of this turn, or lost a lock by it.
@@ -33,15 +31,6 @@ pub(super) struct Leadership {
 impl Leadership {
     pub(super) fn leader(&self) -> Option<u64> {
         self.leader
-    }
-
-    /// Whether the log names the leader.
-    pub(super) fn is_announced(&self) -> bool {
-        self.is_announced
-    }
-
-    pub(super) fn set_announced(&mut self) {
-        self.is_announced = true;
     }
 
     pub(super) fn since(&self) -> Instant {
@@ -59,7 +48,6 @@ impl Leadership {
             return false;
         }
         self.leader = leader;
-        self.is_announced = false;
         self.since = now;
         self.foreign_unlocks.clear();
         if leader.is_some() {
