@@ -192,10 +192,9 @@ impl Group {
     fn greatest_stamp(&self) -> ClusterTime {
         let store = self.raw.store();
         let last = store.last_index().unwrap_or(0);
-        let context = || raft::GetEntriesContext::empty(false);
         let entries = (self.raw.raft.raft_log.applied + 1..=last).rev();
         let stamp = entries
-            .filter_map(|index| store.entries(index, index + 1, None, context()).ok()?.pop())
+            .filter_map(|index| store.at(index))
             .filter(|entry| entry.entry_type == EntryType::EntryNormal)
             .find_map(|entry| Stamped::decode(&entry.data).ok())
             .map(|stamped| stamped.stamp);
