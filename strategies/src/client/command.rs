@@ -22,8 +22,6 @@ pub(crate) enum Command {
         nonce: Nonce,
         key: Arc<str>,
         copies: bool,
-        /// This process was granted the lock.
-        ours: bool,
         /// A force-unlock: the token that it ends, the process and the reason.
         forced: Option<(u64, Arc<str>)>,
     },

@@ -169,11 +169,10 @@ impl Core {
     /// Frees what the nonce holds or waits for. `copies` counts only where it is not held.
     pub(super) fn release(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
-        let ours = held.is_some_and(|held| !held.adopted);
         let copies = held.map_or(copies, |held| !held.sole);
         let held = held.is_some();
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {
-            Kind::Unlock(Release { lock, copies, ours, held, until, forced: None })
+            Kind::Unlock(Release { lock, copies, held, until, forced: None })
         });
         let release = request.release_mut();
         release.until = release.until.max(until);

@@ -56,8 +56,6 @@ pub(super) struct Release {
     pub(super) lock: Lock,
     /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
     pub(super) copies: bool,
-    /// This process was granted the lock.
-    pub(super) ours: bool,
     /// This process relied on the lock when the release began, and no granting side can have
     /// forgotten it since.
     pub(super) held: bool,
@@ -89,7 +87,6 @@ impl Request {
                 nonce: release.lock.nonce(),
                 key: release.lock.key().clone(),
                 copies: release.copies || self.attempts.sends() > 0,
-                ours: release.ours,
                 forced: release.forced.clone(),
             },
             (Kind::Query(Query::Extend { lock, lease }), Subject::Query(id)) => {

@@ -188,9 +188,7 @@ impl Node {
             if let Effect::Granted(grant) = &effect {
                 self.formation.observe_token(grant.token);
             }
-            if let Some(group) = &self.group {
-                self.leadership.note_effect(&effect, group);
-            }
+            self.leadership.note_effect(&effect, self.identity.incarnation());
             self.report(&effect);
         }
         let Some(group) = &self.group else { return };

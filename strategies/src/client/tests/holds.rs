@@ -60,18 +60,16 @@ fn forced_unlock_carries_its_note_and_loses() {
         let (lock, note) = (lock.clone(), "ops: it hangs".into());
         core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
         let sent = sent(core, 1);
-        let [Command::Unlock { forced: Some((41, note)), copies: true, ours, .. }] = &sent[..]
-        else {
+        let [Command::Unlock { forced: Some((41, note)), copies: true, .. }] = &sent[..] else {
             panic!("{sent:?}")
         };
         assert_eq!(&**note, "ops: it hangs");
-        let ours = *ours;
         core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
-        (ours, core.outputs().collect::<Vec<_>>())
+        core.outputs().collect::<Vec<_>>()
     };
     let foreign = Lock::new("k", nonce(1), 41, None);
-    let (ours, outputs) = force(&mut core(true), &foreign);
-    assert!(!ours && matches!(outputs[..], [Output::Reply { id: 9, reply: Reply::Unlocked }]));
+    let outputs = force(&mut core(true), &foreign);
+    assert!(matches!(outputs[..], [Output::Reply { id: 9, reply: Reply::Unlocked }]));
     // A handle that ends its own grant loses it as well.
     let mut core = core(true);
     let lock = take(&mut core, 0);
@@ -119,23 +117,6 @@ fn new_granting_side_refuses_extensions() {
     assert!(matches!(&outputs[0], Output::Lost { lock: lost, .. } if *lost == lock));
     assert!(matches!(outputs.last(), Some(Output::Reply { id: 2, reply: Reply::NotHeld })));
     assert!(core.held.get(nonce(1)).is_none());
-}
-
-#[test]
-fn unlock_says_whether_this_process_was_granted_it() {
-    let mut core = core(true);
-    let granted = take(&mut core, 0);
-    let (adopted, foreign) =
-        (Lock::new("k", nonce(2), 42, None), Lock::new("k", nonce(3), 43, None));
-    let query = Query::Extend { lock: adopted.clone(), lease: LEASE };
-    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
-    sent(&mut core, 1);
-    core.handle(at(2), Event::Extended { id: 2, token: Some(42) });
-    for (lock, expected) in [(granted, true), (adopted, false), (foreign, false)] {
-        core.call(at(3), Call::Unlock { caller: None, lock, until: at(9_000) });
-        let sent = sent(&mut core, 3);
-        assert!(matches!(sent[..], [Command::Unlock { ours, .. }] if ours == expected), "{sent:?}");
-    }
 }
 
 /// Of one nonce, a later grant has a greater token.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, mem, time::Duration};
 
 use crate::{
-    Instant, Nonce,
+    Instant,
     lock_table::{Effect, Ended, Grant},
     member::{
         group::Group,
@@ -24,8 +24,6 @@ pub(super) struct Leadership {
     since: Instant,
     /// The incarnations that wait for a commit of this turn, or lost a lock by it.
     commit_recipients: BTreeSet<u64>,
-    /// Locks that this member, as the leader, unlocks for another process.
-    foreign_unlocks: BTreeSet<Nonce>,
 }
 
 impl Leadership {
@@ -49,7 +47,6 @@ impl Leadership {
         }
         self.leader = leader;
         self.since = now;
-        self.foreign_unlocks.clear();
         if leader.is_some() {
             timers.stop(Timer::LeaderlessAsk);
             timers.stop(Timer::LeaderlessResign);
@@ -70,22 +67,18 @@ impl Leadership {
         *self = Self { since: self.since, ..Self::default() };
     }
 
-    /// This leader unlocks `nonce` for a process other than its holder.
-    pub(super) fn unlocks_foreign(&mut self, nonce: Nonce) {
-        self.foreign_unlocks.insert(nonce);
-    }
-
-    /// Notes which incarnations need to learn of an effect, besides its requesters.
-    pub(super) fn note_effect(&mut self, effect: &Effect, group: &Group) {
+    /// Notes which incarnations need to learn of an effect, besides its requesters. `me` is this
+    /// one.
+    pub(super) fn note_effect(&mut self, effect: &Effect, me: u64) {
         match effect {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
             | Effect::Dropped { process, .. } => _ = self.commit_recipients.insert(process.0),
-            // The holder may be any process.
-            Effect::Unlocked { nonce, was, .. }
-                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held =>
+            // Another process may have unlocked it. This one needs no advertisement.
+            Effect::Unlocked { process: Some(process), was: Ended::Held, .. }
+                if process.0 != me =>
             {
-                self.commit_recipients.extend(group.roster().keys());
+                self.commit_recipients.insert(process.0);
             }
             _ => {}
         }

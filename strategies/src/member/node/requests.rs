@@ -39,10 +39,7 @@ impl Node {
                     owner,
                 })
             }
-            Request::Unlock { nonce, key, copies, ours, .. } => {
-                if !ours && !over_channel {
-                    self.leadership.unlocks_foreign(nonce);
-                }
+            Request::Unlock { nonce, key, copies, .. } => {
                 Command::Unlock { key, nonce, forget: !copies && !over_channel }
             }
             Request::Extend { id, nonce, key, lease, .. } => {
