@@ -14,7 +14,7 @@ use redis::{ServerError, Value};
 
 use super::{
     connection::{Change, Connection, Settings},
-    dial::Dial,
+    dial::{Dial, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
     keys,
@@ -66,12 +66,13 @@ impl Backend {
     ) -> Result<Self, Error> {
         options.check()?;
         let (info, tls) = options.server.info()?;
-        let dial = dial.map_or_else(|| way::dial(&options, &info, tls), Ok)?;
+        let (dial, scheme) =
+            dial.map_or_else(|| way::dial(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
         let mut ids = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
         let handshake = Handshake {
             address: dial.address(),
-            scheme: dial.scheme(),
+            scheme,
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             forced: encoder.forced_topic(),
             allow_eviction: options.allow_eviction,
