@@ -17,7 +17,6 @@ use super::{
     dial::{Dial, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
-    keys,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
     replicas::Unreported,
@@ -74,7 +73,7 @@ impl Backend {
             address: dial.address(),
             scheme,
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
-            forced: encoder.forced_topic(),
+            forced: encoder.names.forced(),
             allow_eviction: options.allow_eviction,
             waits: options.replicas > 0,
             key: encoder.slot_key().map(str::to_owned),
@@ -145,7 +144,7 @@ impl Backend {
             let (address, of) = (self.connection.address(), request.for_key());
             let mut error = format!("malformed reply from Redis at {address}{of}: {what}");
             if let Request::Command(Command::Inspect { key, .. }) = &request {
-                error += &keys::remedy(&self.options, key);
+                error += &self.encoder.names.remedy(key);
             }
             tracing::warn!(error, "no script of ours sends this reply");
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
@@ -181,14 +180,15 @@ impl Backend {
             Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
                 if found.as_ref().is_some_and(|found| found.remaining == ENDLESS) {
-                    let remedy = keys::remedy(&self.options, key);
+                    let remedy = self.encoder.names.remedy(key);
                     tracing::warn!(%key, "lock in redis has no expiry{remedy}");
                 }
                 events.push(Event::Inspected { id: *id, found });
             }
             Request::Command(Command::Scan { id, .. }) => {
                 let (names, next) = protocol::scanned(value)?;
-                let keys = names.iter().filter_map(|name| Some(self.encoder.key_of(name)?.into()));
+                let keys =
+                    names.iter().filter_map(|name| Some(self.encoder.names.key_of(name)?.into()));
                 events.push(Event::Scanned { id: *id, keys: keys.collect(), next });
             }
             Request::Poll(poll) => {
@@ -224,7 +224,7 @@ impl Backend {
         if let (Request::Command(command), "WRONGTYPE") = (&request, error.code())
             && let Some(key) = command.key()
         {
-            reason += &keys::remedy(&self.options, key);
+            reason += &self.encoder.names.remedy(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
         let kind = if refusal == Refusal::Permanent {
