@@ -10,10 +10,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use redis::{ServerError, Value};
+use redis::{ProtocolVersion, ServerError, Value};
 
 use super::{
-    connection::{Change, Connection, Settings},
+    connection::{Change, Connection},
     dial::{Dial, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
@@ -69,17 +69,19 @@ impl Backend {
             dial.map_or_else(|| way::dial(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
         let mut ids = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
+        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let handshake = Handshake {
             address: dial.address(),
             scheme,
+            login: login.set_skip_set_lib_name(),
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
             forced: encoder.names.forced(),
             allow_eviction: options.allow_eviction,
             waits: options.replicas > 0,
             key: encoder.slot_key().map(str::to_owned),
         };
-        let settings = Settings::new(&info, handshake, options.clone());
-        let connection = Connection::new(dial, settings, Ids::new(ids.next()), now);
+        let jitter = Ids::new(ids.next());
+        let connection = Connection::new(dial, handshake, options.clone(), jitter, now);
         let waiters = Waiters::new(options.waiter_ttl, ids);
         Ok(Self {
             options,

@@ -12,8 +12,7 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
 
 use super::{
@@ -55,7 +54,6 @@ pub(super) struct Pipeline {
 impl Pipeline {
     /// Logs in and performs the handshake. Also returns what that has found.
     pub(super) async fn open(
-        login: &RedisConnectionInfo,
         handshake: &Handshake,
         stream: Box<dyn Stream>,
     ) -> Result<(Self, Found), ConnectionError> {
@@ -66,7 +64,8 @@ impl Pipeline {
             .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(keep_in(published.clone()));
-        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
+        let connected =
+            MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
