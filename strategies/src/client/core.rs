@@ -98,18 +98,13 @@ impl Core {
             Call::Query { id, limit, query } => {
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));
             }
-            Call::Force { id, limit, lock, note } => {
+            Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
+            Call::Unlock { caller, lock, until, forced } => {
                 let (of, token) = (Subject::Unlock(lock.nonce()), lock.fencing_token());
-                self.release(now, lock, limit, true);
-                if let Some(request) = self.requests.get(of) {
+                self.release(now, lock, until, true);
+                if let (Some(note), Some(request)) = (forced, self.requests.get(of)) {
                     request.release_mut().forced = Some((token, note));
                 }
-                self.requests.add_caller(of, id, Some(limit));
-            }
-            Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
-            Call::Unlock { caller, lock, until } => {
-                let of = Subject::Unlock(lock.nonce());
-                self.release(now, lock, until, true);
                 if let Some((id, limit)) = caller {
                     self.requests.add_caller(of, id, Some(limit));
                 }

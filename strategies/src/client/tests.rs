@@ -69,6 +69,12 @@ fn waits(id: CallId, ms: u64) -> Call {
     lock_call(id, Until::At(at(ms)), Some(at(ms)))
 }
 
+/// An unlock, and its caller with the time at which that stops waiting.
+fn unlocks(caller: Option<(CallId, u64)>, lock: Lock, until: u64) -> Call {
+    let caller = caller.map(|(id, limit)| (id, at(limit)));
+    Call::Unlock { caller, lock, until: at(until), forced: None }
+}
+
 fn sent(core: &mut Core, now: u64) -> Vec<Command> {
     let mut commands = Vec::new();
     core.send_due(at(now), |command| {
@@ -161,7 +167,7 @@ fn unsent_wait_is_dropped_without_a_message() {
 fn nonce_with_a_pending_unlock_is_refused() {
     let mut core = core(false);
     let lock = take(&mut core, 0);
-    core.call(at(1), Call::Unlock { caller: None, lock, until: at(9_000) });
+    core.call(at(1), unlocks(None, lock, 9_000));
     core.call(at(1), waits(1, 5_000));
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
 }
