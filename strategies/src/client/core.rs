@@ -258,8 +258,8 @@ impl Core {
         sent |= self.requests.send_checks(now, &mut submit);
         let checks = if self.hold_checks_at <= now { 0.. } else { self.hold_checks.len().. };
         for lock in self.hold_checks.drain(checks) {
-            let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
-            submit(Command::CheckHold { nonce, key, token });
+            let (nonce, key) = (lock.nonce(), lock.key().clone());
+            submit(Command::Check { nonce, key, holds: Some(lock.fencing_token()) });
             sent = true;
         }
         sent

@@ -129,7 +129,7 @@ impl Request {
     /// The command that checks a waiter.
     pub(super) fn check(&self) -> Command {
         let LockCall { nonce, ref key, .. } = self.lock().call;
-        Command::CheckWaiter { nonce, key: key.clone() }
+        Command::Check { nonce, key: key.clone(), holds: None }
     }
 
     /// The granting side is known to keep it in its queue.

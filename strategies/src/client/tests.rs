@@ -193,7 +193,7 @@ fn nonce_names_one_request() {
 /// For errors.
 #[test]
 fn command_names_its_key() {
-    let check = Command::CheckWaiter { nonce: nonce(1), key: "k".into() };
+    let check = Command::Check { nonce: nonce(1), key: "k".into(), holds: None };
     let scan = Command::Scan { id: 1, after: None, prefix: "k".into(), limit: 1 };
     assert_eq!([check.key().map(|key| &**key), scan.key().map(|key| &**key)], [Some("k"), None]);
 }

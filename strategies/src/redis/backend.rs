@@ -347,12 +347,8 @@ impl ClientBackend for Backend {
 
     fn submit(&mut self, now: Instant, command: Command) -> Copies {
         match command {
-            Command::CheckWaiter { nonce, key } => {
-                self.waiters.check(key, nonce, None);
-                return Copies::One;
-            }
-            Command::CheckHold { nonce, key, token } => {
-                self.waiters.check(key, nonce, Some(token));
+            Command::Check { nonce, key, holds } => {
+                self.waiters.check(key, nonce, holds);
                 return Copies::One;
             }
             Command::Lock { nonce, ref key, lease, until, .. } if until != Until::Now => {

@@ -165,9 +165,7 @@ impl Encoder {
                 cmd.arg("SCAN").arg(after.as_deref().unwrap_or("0"));
                 cmd.arg("MATCH").arg(self.names.pattern(prefix)).arg("COUNT").arg(*limit);
             }
-            Request::Command(Command::CheckWaiter { .. } | Command::CheckHold { .. }) => {
-                unreachable!("checks leave as polls")
-            }
+            Request::Command(Command::Check { .. }) => unreachable!("checks leave as polls"),
             Request::Poll(poll) => {
                 self.begin(&mut cmd, &script::POLL, &poll.key);
                 poll.checks.iter().for_each(|check| cmd.write_arg_fmt(check.nonce));

@@ -45,14 +45,14 @@ impl Node {
             Request::Extend { id, nonce, key, lease, .. } => {
                 Command::Extend { key, nonce, process, request: id, duration_ms: whole_ms(lease) }
             }
-            Request::CheckHold { nonce, key, token } => {
+            Request::Check { nonce, key, holds: Some(token) } => {
                 let holder = group.table().holder(&key).map(|grant| (grant.nonce, grant.token));
                 if holder != Some((nonce, token)) {
                     self.turn.events.push(Event::Lost { nonce, key, token, forced: None });
                 }
                 return Copies::One;
             }
-            Request::CheckWaiter { nonce, .. } => {
+            Request::Check { nonce, holds: None, .. } => {
                 // A repeated LOCK finds its position in the queue.
                 self.turn.events.push(Event::Forgotten { nonce });
                 return Copies::One;
