@@ -150,9 +150,9 @@ pub(crate) enum Event {
         nonce: Nonce,
         cause: Cause,
     },
-    /// A bound of the granting side is reached.
+    /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
     Limit {
-        of: Subject,
+        nonce: Option<Nonce>,
         what: &'static str,
         limit: u64,
     },
@@ -196,8 +196,6 @@ pub(crate) enum Subject {
     Lock(Nonce),
     /// A `Check` of a waiter: repeated with the next one.
     Check(Nonce),
-    /// Every LOCK that is not granted.
-    AllLocks,
 }
 
 /// The fate of a failed request.

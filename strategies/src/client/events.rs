@@ -8,7 +8,7 @@ use super::{
     core::{Core, Link},
     held::Held,
     pace::back_off,
-    request::Kind,
+    request::{Kind, Request},
 };
 use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 
@@ -53,13 +53,15 @@ impl Core {
                     request.attempts.delayed(cause);
                 }
             }
-            Event::Limit { of: Subject::AllLocks, what, limit } => {
-                for of in self.requests.subjects(|request| matches!(request.kind, Kind::Lock(_))) {
+            Event::Limit { nonce, what, limit } => {
+                let is_lock = |request: &Request| matches!(request.kind, Kind::Lock(_));
+                let refused = match nonce {
+                    Some(nonce) => vec![Subject::Lock(nonce)],
+                    None => self.requests.subjects(is_lock),
+                };
+                for of in refused {
                     self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
                 }
-            }
-            Event::Limit { of, what, limit } => {
-                self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
             Event::Unchecked { nonce, key, token, cause } => {

@@ -6,7 +6,7 @@ use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
     client::{
         call::Until,
-        command::{Command as Request, Copies, Subject},
+        command::{Command as Request, Copies},
     },
     lock_table::{Command, Effect, Ended, Grant, LockRequest, Refusal, Seen, Wait},
     wait::whole_ms,
@@ -111,7 +111,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
                 Refusal::Spent(_) => Event::Ended { nonce },
                 Refusal::Stale { .. } => Event::Stale { nonce },
                 Refusal::Limit { what, limit } => {
-                    Event::Limit { of: Subject::Lock(nonce), what: what.name(), limit }
+                    Event::Limit { nonce: Some(nonce), what: what.name(), limit }
                 }
             })
         }
