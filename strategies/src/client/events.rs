@@ -33,21 +33,9 @@ impl Core {
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
             Event::Extended { id, token } => self.extended(now, id, token),
-            Event::Inspected { id, found } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Inspected(found));
-                }
-            }
-            Event::Unreadable { id, cause } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Unreadable(cause.to_error()));
-                }
-            }
-            Event::Scanned { id, keys, next } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Scanned { keys, next });
-                }
-            }
+            Event::Inspected { id, found } => self.found(id, Reply::Inspected(found)),
+            Event::Unreadable { id, cause } => self.found(id, Reply::Unreadable(cause.to_error())),
+            Event::Scanned { id, keys, next } => self.found(id, Reply::Scanned { keys, next }),
             Event::Unconfirmed { nonce, cause } => {
                 if let Some(request) = self.requests.get(Subject::Lock(nonce)) {
                     request.attempts.delayed(cause);
@@ -177,6 +165,13 @@ impl Core {
             Reply::NotHeld
         };
         self.reply(id, reply);
+    }
+
+    /// An inspection or a scan has this reply.
+    fn found(&mut self, id: CallId, reply: Reply) {
+        if self.requests.take(Subject::Query(id)).is_some() {
+            self.reply(id, reply);
+        }
     }
 
     fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {
