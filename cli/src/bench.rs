@@ -199,7 +199,7 @@ mod tests {
             pairs_per_s: 1.0,
             ms_per_pair: 1.0,
             unlock_mean_us: None,
-            lock_us: Spread { mean: None, p50, p99: p50, p999: p50, max: p50 },
+            lock_us: Spread { mean: p50, p50, p99: p50, p999: p50, max: p50 },
             handoff_us: None,
             handoff_share: None,
             longest_streak: None,

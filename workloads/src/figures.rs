@@ -24,8 +24,8 @@ pub struct Figures {
     pub ms_per_pair: f64,
     /// From the call of `lock` until it returned.
     pub lock_us: Spread,
-    /// The mean time from the call of `unlock` until it returned, in microseconds. Old files have
-    /// none.
+    /// The mean time from the call of `unlock` until it returned, in microseconds; none without a
+    /// pair.
     pub unlock_mean_us: Option<f64>,
     /// From the call of `unlock` until `lock` returned to another task that waited; none if each
     /// task has its own key.
@@ -44,8 +44,8 @@ pub struct Figures {
 /// A distribution, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The mean. Old files have none.
-    pub mean: Option<f64>,
+    /// The mean.
+    pub mean: f64,
     /// The median.
     pub p50: f64,
     /// 99 % do not exceed it.
@@ -86,7 +86,7 @@ impl Spread {
     #[must_use]
     pub fn of(times: &Latency) -> Option<Self> {
         (times.count() > 0).then(|| Self {
-            mean: Some(times.mean_us()),
+            mean: times.mean_us(),
             p50: times.us(0.5),
             p99: times.us(0.99),
             p999: times.us(0.999),
@@ -98,8 +98,7 @@ impl Spread {
     fn median(all: &[Self]) -> Self {
         let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
         let max = all.iter().map(|spread| spread.max).fold(0.0, f64::max);
-        let means: Vec<f64> = all.iter().filter_map(|spread| spread.mean).collect();
-        let mean = (!means.is_empty()).then(|| median(means));
+        let mean = of(|spread| spread.mean);
         Self { mean, p50: of(|s| s.p50), p99: of(|s| s.p99), p999: of(|s| s.p999), max }
     }
 }
@@ -139,7 +138,7 @@ impl Figures {
             ms_per_pair: seconds * 1e3 / pairs as f64,
             unlock_mean_us: (pairs > 0).then(|| unlock_ns as f64 / pairs as f64 / 1e3),
             lock_us: Spread::of(&waits).unwrap_or(Spread {
-                mean: None,
+                mean: 0.0,
                 p50: 0.0,
                 p99: 0.0,
                 p999: 0.0,
@@ -241,7 +240,7 @@ mod tests {
     fn run(n: u32) -> Figures {
         let x = f64::from(n);
         let spread = |scale: f64| Spread {
-            mean: Some(scale * x),
+            mean: scale * x,
             p50: scale * x + 1.0,
             p99: scale * x + 2.0,
             p999: scale * x + 3.0,

@@ -128,12 +128,12 @@ fn every_figure_follows_from_the_spans() {
     near(figures.ms_per_pair, 5e-4, "ms a pair");
     near(figures.unlock_mean_us.unwrap(), 0.0175, "unlock: 10, 20, 30 and 10 ns");
     let lock = figures.lock_us;
-    near(lock.mean.unwrap(), 0.085, "lock: 100, 190, 110, 10 and 15 ns");
+    near(lock.mean, 0.085, "lock: 100, 190, 110, 10 and 15 ns");
     near(lock.p50, 0.1, "lock p50");
     near(lock.p99, 0.19, "lock p99");
     near(lock.max, 0.19, "worst lock");
     let handoff = figures.handoff_us.unwrap();
-    near(handoff.mean.unwrap(), 0.035, "hand-off: 40 and 30 ns");
+    near(handoff.mean, 0.035, "hand-off: 40 and 30 ns");
     near(handoff.p50, 0.03, "hand-off p50");
     near(handoff.max, 0.04, "worst hand-off");
     near(figures.handoff_share.unwrap(), 0.75, "three of the four grants after an unlock");

@@ -113,7 +113,7 @@ fn line(row: &Row) -> String {
     let lock = [lock_us.p50, lock_us.p99, lock_us.p999, lock_us.max].map(number).join(" / ");
     let handoff = handoff_us.map(|us| format!("{} / {}", number(us.p50), number(us.p99)));
     let figures = row.median();
-    let means = [lock_us.mean, figures.unlock_mean_us, handoff_us.and_then(|us| us.mean)];
+    let means = [Some(lock_us.mean), figures.unlock_mean_us, handoff_us.map(|us| us.mean)];
     let means = means.map(|mean| mean.map_or_else(|| "–".into(), number)).join(" / ");
     let share = figures.handoff_share.map(|share| format!("{:.1} %", share * 100.0));
     let streak = figures.longest_streak.map(|streak| streak.to_string());

@@ -8,7 +8,7 @@ use crate::cluster::{Setup, StrategyName};
 
 fn spread(scale: f64) -> Spread {
     let [mean, p50, p99, p999, max] = [1.0, 2.0, 3.0, 4.0, 5.0].map(|x| scale * x);
-    Spread { mean: Some(mean), p50, p99, p999, max }
+    Spread { mean, p50, p99, p999, max }
 }
 
 /// A row whose figures all differ.
