@@ -14,7 +14,7 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, force_unlock, gaggle, has_ended, start_cluster};
+use run_support::{Running, finish, force_unlock, gaggle, has_ended};
 use rustix::process::Signal;
 
 #[test]
@@ -126,7 +126,7 @@ fn command_runs_over_each_form_of_url() {
         sentinels.iter().map(RedisSentinel::address).collect::<Vec<_>>().join(",")
     };
     let trust = format!("tls_ca={}", certificates.path("ca.pem").display());
-    let (_master, cluster) = start_cluster();
+    let (_master, cluster) = run_support::start_cluster();
     for url in [
         format!("rediss://localhost:{port}?{trust}"),
         format!("redis+sentinel://{}/main", hosts(&plain)),
