@@ -24,8 +24,14 @@ pub(crate) enum Call {
         caller: Option<(CallId, Instant)>,
         lock: Lock,
         until: Instant,
-        /// A force-unlock: the process and the reason.
-        forced: Option<Arc<str>>,
+    },
+    /// Frees the acquisition of another process for an operator, until `limit`.
+    Force {
+        id: CallId,
+        limit: Instant,
+        lock: Lock,
+        /// The process and the reason.
+        note: Arc<str>,
     },
     /// Ends at `limit`, with a reply or without.
     Query {

@@ -22,6 +22,8 @@ pub(crate) enum Command {
         nonce: Nonce,
         key: Arc<str>,
         copies: bool,
+        /// This process was granted the lock.
+        ours: bool,
         /// A force-unlock: the token that it ends, the process and the reason.
         forced: Option<(u64, Arc<str>)>,
     },
@@ -32,12 +34,16 @@ pub(crate) enum Command {
         token: u64,
         lease: Duration,
     },
-    /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`. With a token in
-    /// `holds`, whether the acquisition still holds the key: the reply is `Lost`, or none.
-    Check {
+    /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`.
+    CheckWaiter {
         nonce: Nonce,
         key: Arc<str>,
-        holds: Option<u64>,
+    },
+    /// Whether this acquisition still holds the key: the reply is `Lost`, or none.
+    CheckHold {
+        nonce: Nonce,
+        key: Arc<str>,
+        token: u64,
     },
     Inspect {
         id: CallId,
@@ -59,7 +65,8 @@ impl Command {
             Self::Lock { key, .. }
             | Self::Unlock { key, .. }
             | Self::Extend { key, .. }
-            | Self::Check { key, .. }
+            | Self::CheckWaiter { key, .. }
+            | Self::CheckHold { key, .. }
             | Self::Inspect { key, .. } => Some(key),
             Self::Scan { .. } => None,
         }
@@ -72,7 +79,9 @@ impl Command {
             Self::Extend { id, .. } | Self::Inspect { id, .. } | Self::Scan { id, .. } => {
                 Subject::Query(*id)
             }
-            Self::Check { nonce, .. } => Subject::Check(*nonce),
+            Self::CheckWaiter { nonce, .. } | Self::CheckHold { nonce, .. } => {
+                Subject::Check(*nonce)
+            }
         }
     }
 }
@@ -98,7 +107,7 @@ pub(crate) enum Event {
         /// From the grant on; or its rest at a repeated request.
         lease: Duration,
     },
-    /// The nonce waits. With `check_in`, it asks for a `Check` after that time.
+    /// The nonce waits. With `check_in`, it asks for a `CheckWaiter` after that time.
     Queued {
         nonce: Nonce,
         check_in: Option<Duration>,
@@ -150,9 +159,9 @@ pub(crate) enum Event {
         nonce: Nonce,
         cause: Cause,
     },
-    /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
+    /// A bound of the granting side is reached.
     Limit {
-        nonce: Option<Nonce>,
+        of: Subject,
         what: &'static str,
         limit: u64,
     },
@@ -162,7 +171,7 @@ pub(crate) enum Event {
         fate: Fate,
         cause: Cause,
     },
-    /// A `Check` of a hold has no reply, or was refused.
+    /// A `CheckHold` has no reply, or was refused.
     Unchecked {
         nonce: Nonce,
         key: Arc<str>,
@@ -194,8 +203,10 @@ pub(crate) enum Subject {
     /// An EXTEND, INSPECT or scan.
     Query(CallId),
     Lock(Nonce),
-    /// A `Check` of a waiter: repeated with the next one.
+    /// A `CheckWaiter`: repeated with the next one.
     Check(Nonce),
+    /// Every LOCK that is not granted.
+    AllLocks,
 }
 
 /// The fate of a failed request.

@@ -131,8 +131,9 @@ pub enum Effect {
     Unlocked {
         key: Arc<str>,
         nonce: Nonce,
-        /// The sender of its latest LOCK or EXTEND; `None` if it neither held nor waited.
-        process: Option<ProcessId>,
+        /// Its latest LOCK, or the EXTEND by which the lock was transferred; 0 if it neither held
+        /// nor waited.
+        request: u64,
         /// The state of the nonce before.
         was: Ended,
     },

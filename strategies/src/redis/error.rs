@@ -158,22 +158,35 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
-    let (command, reason, permanent) = match error.code() {
+    match error.code() {
         Some("NOAUTH") => return ConnectionError::NoPassword { address },
         // Redis' own text, which has no part of the request.
-        _ if error.detail() == Some(NO_DATABASE) => ("SELECT", NO_DATABASE, true),
+        _ if error.detail() == Some(NO_DATABASE) => {
+            return ConnectionError::Refused {
+                address,
+                command: "SELECT",
+                reason: NO_DATABASE.into(),
+                permanent: true,
+            };
+        }
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
         None if error.kind() == ErrorKind::AuthenticationFailed => {
             return ConnectionError::WrongPassword { address };
         }
         _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
-            ("HELLO", "it has as many clients as its maxclients allows", false)
+            return ConnectionError::Refused {
+                address,
+                command: "HELLO",
+                reason: "it has as many clients as its maxclients allows".into(),
+                permanent: false,
+            };
         }
-        // Not the server's text, which may quote the command with its password.
-        Some(code) => ("HELLO", code, Refusal::of(code) == Refusal::Permanent),
-        None => ("HELLO", error.category(), true),
-    };
-    ConnectionError::Refused { address, command, reason: reason.to_owned(), permanent }
+        _ => {}
+    }
+    let permanent = error.code().is_none_or(|code| Refusal::of(code) == Refusal::Permanent);
+    // Not the server's text, which may quote the command with its password.
+    let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
+    ConnectionError::Refused { address, command: "HELLO", reason, permanent }
 }
 
 #[cfg(feature = "tls")]

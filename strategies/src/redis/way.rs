@@ -19,12 +19,12 @@ use super::{
 };
 use crate::Error;
 
-/// The way to the server of these options, and how its URLs begin.
+/// The way to the server of these options.
 pub(super) fn dial(
     options: &RedisOptions,
     info: &ConnectionInfo,
     tls: bool,
-) -> Result<(Box<dyn Dial>, &'static str), Error> {
+) -> Result<Box<dyn Dial>, Error> {
     let transport = transport(options, tls)?;
     if !transport.is_plain() && matches!(info.addr(), ConnectionAddr::Unix(_)) {
         return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
@@ -33,8 +33,7 @@ pub(super) fn dial(
         login: login.clone().set_skip_set_lib_name(),
         transport: transport.clone(),
     };
-    let scheme = transport.scheme();
-    let dial: Box<dyn Dial> = match &options.server.place {
+    Ok(match &options.server.place {
         Place::Direct => Box::new(Direct { address: info.addr().clone(), transport }),
         Place::Sentinels(sentinels) => {
             let asking = asking(&sentinels.login);
@@ -44,8 +43,7 @@ pub(super) fn dial(
             let asking = asking(info.redis_settings());
             Box::new(ClusterDial::new(info, nodes, options.namespace.clone(), asking)?)
         }
-    };
-    Ok((dial, scheme))
+    })
 }
 
 #[cfg(feature = "tls")]
