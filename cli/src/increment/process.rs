@@ -45,7 +45,8 @@ async fn attend(
     events: &mpsc::Sender<Event>,
 ) -> io::Result<()> {
     let mut worker = Worker::start(super::WORKER, verbosity)?;
-    worker.send(&Order::Job(job)).await?;
+    // The output of a process that has ended says so, here and below.
+    let _ = worker.send(&Order::Job(job)).await;
     let mut has_concluded = false;
     loop {
         tokio::select! {
@@ -58,7 +59,6 @@ async fn attend(
             }
             Ok(()) = phase.changed() => {
                 let phase = *phase.borrow_and_update();
-                // The output of a process that has ended says so.
                 let _ = worker.send(&Order::Enter(phase)).await;
             }
         }

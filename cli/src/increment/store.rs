@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use gaggle::Nonce;
@@ -62,7 +64,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        for _ in 0..100 {
+            match fs::remove_dir_all(&self.0) {
+                // A killed worker may create a file while its folder is emptied.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                _ => break,
+            }
+        }
     }
 }
 
