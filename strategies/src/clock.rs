@@ -113,10 +113,8 @@ impl Clock for BootClock {
         // Elsewhere (macOS) the monotonic clock itself counts suspension.
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let id = rustix::time::ClockId::Monotonic;
-        let read = rustix::time::clock_gettime(id);
-        let seconds = u64::try_from(read.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(read.tv_nsec).unwrap_or(0);
-        Instant(seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(nanos))
+        let read = Duration::try_from(rustix::time::clock_gettime(id));
+        Instant::from_origin(read.unwrap_or_default())
     }
 }
 

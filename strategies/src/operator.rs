@@ -96,36 +96,6 @@ const PAGE_DEFAULT: usize = 100;
 ///         Ok(ForcedUnlock::Unlocked(found))
 ///     }
 /// }
-/// #
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Error> {
-/// # let holder = |token| Inspection {
-/// #     fencing_token: token,
-/// #     nonce: gaggle_strategies::lock::Nonce::from_u128(token.into()),
-/// #     owner: Owner::default(),
-/// #     held_for: Default::default(),
-/// #     remaining: Default::default(),
-/// #     waiters: 0,
-/// # };
-/// # let rows = ["a/1", "b/1", "b/2", "b/3"].into_iter().zip(1..);
-/// # let rows = rows.map(|(key, token)| (key.into(), holder(token))).collect();
-/// # let table = Table { rows: Mutex::new(rows), holds: Holds::default() };
-/// # let options = ListOptions::default().prefix("b/").limit(2);
-/// # let page = table.list(options.clone()).await?;
-/// # assert_eq!(page.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["b/1", "b/2"]);
-/// # let page = table.list(options.after(page.next.expect("two of three"))).await?;
-/// # assert_eq!((&*page.entries[0].key, page.next), ("b/3", None));
-/// # assert!(table.list(ListOptions::default().limit(0)).await.is_err());
-/// # let forced = table.force_unlock("b/1", Some(7), "").await?;
-/// # assert_eq!(forced, ForcedUnlock::OtherToken(holder(2)));
-/// # let watched = gaggle_strategies::Lock::new("b/1", holder(2).nonce, 2, None);
-/// # let watch = table.holds.watch(&watched);
-/// # let forced = table.force_unlock("b/1", Some(2), "it hangs").await?;
-/// # assert_eq!(forced, ForcedUnlock::Unlocked(holder(2)));
-/// # assert!(watch.note().is_some_and(|note| note.ends_with(": it hangs")));
-/// # assert_eq!(table.force_unlock("b/1", None, "").await?, ForcedUnlock::NotHeld);
-/// # Ok(())
-/// # }
 /// ```
 #[async_trait]
 pub trait Operator: Send + Sync {

@@ -24,14 +24,8 @@ pub(crate) enum Call {
         caller: Option<(CallId, Instant)>,
         lock: Lock,
         until: Instant,
-    },
-    /// Frees the acquisition of another process for an operator, until `limit`.
-    Force {
-        id: CallId,
-        limit: Instant,
-        lock: Lock,
-        /// The process and the reason.
-        note: Arc<str>,
+        /// A force-unlock: the process and the reason.
+        forced: Option<Arc<str>>,
     },
     /// Ends at `limit`, with a reply or without.
     Query {

@@ -22,8 +22,6 @@ pub(crate) enum Command {
         nonce: Nonce,
         key: Arc<str>,
         copies: bool,
-        /// This process was granted the lock.
-        ours: bool,
         /// A force-unlock: the token that it ends, the process and the reason.
         forced: Option<(u64, Arc<str>)>,
     },
@@ -34,16 +32,12 @@ pub(crate) enum Command {
         token: u64,
         lease: Duration,
     },
-    /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`.
-    CheckWaiter {
+    /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`. With a token in
+    /// `holds`, whether the acquisition still holds the key: the reply is `Lost`, or none.
+    Check {
         nonce: Nonce,
         key: Arc<str>,
-    },
-    /// Whether this acquisition still holds the key: the reply is `Lost`, or none.
-    CheckHold {
-        nonce: Nonce,
-        key: Arc<str>,
-        token: u64,
+        holds: Option<u64>,
     },
     Inspect {
         id: CallId,
@@ -65,8 +59,7 @@ impl Command {
             Self::Lock { key, .. }
             | Self::Unlock { key, .. }
             | Self::Extend { key, .. }
-            | Self::CheckWaiter { key, .. }
-            | Self::CheckHold { key, .. }
+            | Self::Check { key, .. }
             | Self::Inspect { key, .. } => Some(key),
             Self::Scan { .. } => None,
         }
@@ -79,9 +72,7 @@ impl Command {
             Self::Extend { id, .. } | Self::Inspect { id, .. } | Self::Scan { id, .. } => {
                 Subject::Query(*id)
             }
-            Self::CheckWaiter { nonce, .. } | Self::CheckHold { nonce, .. } => {
-                Subject::Check(*nonce)
-            }
+            Self::Check { nonce, .. } => Subject::Check(*nonce),
         }
     }
 }
@@ -107,7 +98,7 @@ pub(crate) enum Event {
         /// From the grant on; or its rest at a repeated request.
         lease: Duration,
     },
-    /// The nonce waits. With `check_in`, it asks for a `CheckWaiter` after that time.
+    /// The nonce waits. With `check_in`, it asks for a `Check` after that time.
     Queued {
         nonce: Nonce,
         check_in: Option<Duration>,
@@ -159,9 +150,9 @@ pub(crate) enum Event {
         nonce: Nonce,
         cause: Cause,
     },
-    /// A bound of the granting side is reached.
+    /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
     Limit {
-        of: Subject,
+        nonce: Option<Nonce>,
         what: &'static str,
         limit: u64,
     },
@@ -171,7 +162,7 @@ pub(crate) enum Event {
         fate: Fate,
         cause: Cause,
     },
-    /// A `CheckHold` has no reply, or was refused.
+    /// A `Check` of a hold has no reply, or was refused.
     Unchecked {
         nonce: Nonce,
         key: Arc<str>,
@@ -203,10 +194,8 @@ pub(crate) enum Subject {
     /// An EXTEND, INSPECT or scan.
     Query(CallId),
     Lock(Nonce),
-    /// A `CheckWaiter`: repeated with the next one.
+    /// A `Check` of a waiter: repeated with the next one.
     Check(Nonce),
-    /// Every LOCK that is not granted.
-    AllLocks,
 }
 
 /// The fate of a failed request.

@@ -98,18 +98,13 @@ impl Core {
             Call::Query { id, limit, query } => {
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));
             }
-            Call::Force { id, limit, lock, note } => {
+            Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
+            Call::Unlock { caller, lock, until, forced } => {
                 let (of, token) = (Subject::Unlock(lock.nonce()), lock.fencing_token());
-                self.release(now, lock, limit, true);
-                if let Some(request) = self.requests.get(of) {
+                self.release(now, lock, until, true);
+                if let (Some(note), Some(request)) = (forced, self.requests.get(of)) {
                     request.release_mut().forced = Some((token, note));
                 }
-                self.requests.add_caller(of, id, Some(limit));
-            }
-            Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
-            Call::Unlock { caller, lock, until } => {
-                let of = Subject::Unlock(lock.nonce());
-                self.release(now, lock, until, true);
                 if let Some((id, limit)) = caller {
                     self.requests.add_caller(of, id, Some(limit));
                 }
@@ -169,11 +164,10 @@ impl Core {
     /// Frees what the nonce holds or waits for. `copies` counts only where it is not held.
     pub(super) fn release(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
-        let ours = held.is_some_and(|held| !held.adopted);
         let copies = held.map_or(copies, |held| !held.sole);
         let held = held.is_some();
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {
-            Kind::Unlock(Release { lock, copies, ours, held, until, forced: None })
+            Kind::Unlock(Release { lock, copies, held, until, forced: None })
         });
         let release = request.release_mut();
         release.until = release.until.max(until);
@@ -264,8 +258,8 @@ impl Core {
         sent |= self.requests.send_checks(now, &mut submit);
         let checks = if self.hold_checks_at <= now { 0.. } else { self.hold_checks.len().. };
         for lock in self.hold_checks.drain(checks) {
-            let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
-            submit(Command::CheckHold { nonce, key, token });
+            let (nonce, key) = (lock.nonce(), lock.key().clone());
+            submit(Command::Check { nonce, key, holds: Some(lock.fencing_token()) });
             sent = true;
         }
         sent

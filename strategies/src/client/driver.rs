@@ -360,7 +360,7 @@ fn send(replies: &mut BTreeMap<CallId, oneshot::Sender<Reply>>, id: CallId, repl
 fn id_of(call: &Call) -> Option<CallId> {
     match call {
         Call::Lock(lock) => Some(lock.id),
-        Call::Query { id, .. } | Call::Force { id, .. } => Some(*id),
+        Call::Query { id, .. } => Some(*id),
         Call::Unlock { caller, .. } => caller.map(|(id, _)| id),
         Call::Withdraw { .. } | Call::Check { .. } | Call::Abandon { .. } | Call::Close { .. } => {
             None

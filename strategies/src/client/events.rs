@@ -8,7 +8,7 @@ use super::{
     core::{Core, Link},
     held::Held,
     pace::back_off,
-    request::Kind,
+    request::{Kind, Request},
 };
 use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 
@@ -33,33 +33,23 @@ impl Core {
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
             Event::Extended { id, token } => self.extended(now, id, token),
-            Event::Inspected { id, found } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Inspected(found));
-                }
-            }
-            Event::Unreadable { id, cause } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Unreadable(cause.to_error()));
-                }
-            }
-            Event::Scanned { id, keys, next } => {
-                if self.requests.take(Subject::Query(id)).is_some() {
-                    self.reply(id, Reply::Scanned { keys, next });
-                }
-            }
+            Event::Inspected { id, found } => self.found(id, Reply::Inspected(found)),
+            Event::Unreadable { id, cause } => self.found(id, Reply::Unreadable(cause.to_error())),
+            Event::Scanned { id, keys, next } => self.found(id, Reply::Scanned { keys, next }),
             Event::Unconfirmed { nonce, cause } => {
                 if let Some(request) = self.requests.get(Subject::Lock(nonce)) {
                     request.attempts.delayed(cause);
                 }
             }
-            Event::Limit { of: Subject::AllLocks, what, limit } => {
-                for of in self.requests.subjects(|request| matches!(request.kind, Kind::Lock(_))) {
+            Event::Limit { nonce, what, limit } => {
+                let is_lock = |request: &Request| matches!(request.kind, Kind::Lock(_));
+                let refused = match nonce {
+                    Some(nonce) => vec![Subject::Lock(nonce)],
+                    None => self.requests.subjects(is_lock),
+                };
+                for of in refused {
                     self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
                 }
-            }
-            Event::Limit { of, what, limit } => {
-                self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
             Event::Unchecked { nonce, key, token, cause } => {
@@ -175,6 +165,13 @@ impl Core {
             Reply::NotHeld
         };
         self.reply(id, reply);
+    }
+
+    /// An inspection or a scan has this reply.
+    fn found(&mut self, id: CallId, reply: Reply) {
+        if self.requests.take(Subject::Query(id)).is_some() {
+            self.reply(id, reply);
+        }
     }
 
     fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {

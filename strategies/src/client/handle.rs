@@ -91,14 +91,26 @@ impl<B: Backend> Client<B> {
         self.check_open()?;
         let limit = self.clock.now().after(self.profile.request_timeout);
         let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
+        if !self.free(lock.clone(), until, limit, None).await? {
+            return Err(not_held(lock, self.clock.now()));
+        }
+        // Other guards of the same acquisition may be watched in this process.
+        self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        Ok(())
+    }
+
+    /// Frees an acquisition. Returns whether it held the key.
+    pub(super) async fn free(
+        &self,
+        lock: Lock,
+        until: Instant,
+        limit: Instant,
+        forced: Option<Arc<str>>,
+    ) -> Result<bool, Error> {
         let caller = Some((self.next_id(), limit));
-        match self.ask(Call::Unlock { caller, lock: lock.clone(), until }, None).await? {
-            Reply::Unlocked => {
-                // Other guards of the same acquisition may be watched in this process.
-                self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
-                Ok(())
-            }
-            Reply::NotHeld => Err(not_held(lock, self.clock.now())),
+        match self.ask(Call::Unlock { caller, lock, until, forced }, None).await? {
+            Reply::Unlocked => Ok(true),
+            Reply::NotHeld => Ok(false),
             Reply::Failed(error) => Err(error),
             other => unreachable!("an unlock has no reply {other:?}"),
         }
@@ -184,7 +196,7 @@ impl<B: Backend> Client<B> {
         }
         let now = self.clock.now();
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
-        let call = Call::Unlock { caller: None, lock: lock.clone(), until };
+        let call = Call::Unlock { caller: None, lock: lock.clone(), until, forced: None };
         if self.mail.release(Mail::Call { call, reply: None }).is_err() {
             tracing::warn!(nonce = %lock.nonce(), "mailbox full; the lease will expire");
         }

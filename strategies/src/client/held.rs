@@ -30,8 +30,6 @@ pub(super) struct Held {
     pub(super) deadline: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
     pub(super) sole: bool,
-    /// Another process was granted it, and this one extended it.
-    pub(super) adopted: bool,
     /// A caller has the lock: by a grant or extension that it read, or from another process.
     is_taken: bool,
     /// Of replies that may not have been read.
@@ -75,11 +73,11 @@ impl Delivery {
 }
 
 impl Held {
-    /// A lock that this process was granted, or has adopted.
-    fn new(lock: &Lock, lease: Duration, deadline: Instant, adopted: bool) -> Self {
+    /// A lock that this process was granted, or one that it has from another: then a caller has it.
+    fn new(lock: &Lock, lease: Duration, deadline: Instant, is_taken: bool) -> Self {
         let (key, token) = (lock.key().clone(), lock.fencing_token());
-        let (sole, is_taken, deliveries) = (false, adopted, Vec::with_capacity(1));
-        Self { key, token, lease, deadline, sole, adopted, is_taken, deliveries }
+        let (sole, deliveries) = (false, Vec::with_capacity(1));
+        Self { key, token, lease, deadline, sole, is_taken, deliveries }
     }
 
     /// The delivery of one more reply.

@@ -11,8 +11,8 @@ use super::{
     pending::Pending,
 };
 use crate::{
-    Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Inspection, Instant, ListOptions, Lock,
-    Operator, Page, check_key,
+    Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Instant, ListOptions, Lock, Operator, Page,
+    check_key,
     operator::{check_reason, log_forced, note},
 };
 
@@ -55,7 +55,8 @@ impl<B: Backend> Operator for Client<B> {
             if token.is_some_and(|token| token != found.fencing_token) {
                 return Ok(ForcedUnlock::OtherToken(found));
             }
-            if self.end_grant(key, &found, limit, reason).await? {
+            let lock = Lock::new(key, found.nonce, found.fencing_token, None);
+            if self.free(lock, limit, limit, Some(note(&self.owner, reason))).await? {
                 log_forced(key, &found, &self.owner, reason);
                 return Ok(ForcedUnlock::Unlocked(found));
             }
@@ -119,24 +120,6 @@ impl<B: Backend> Client<B> {
         match self.extend_by(&unknown, DURATION_MIN, limit).await {
             Err(Error::NotHolder) | Ok(_) => Ok(()),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Ends this grant. Returns whether it held the key.
-    async fn end_grant(
-        &self,
-        key: &str,
-        found: &Inspection,
-        limit: Instant,
-        reason: &str,
-    ) -> Result<bool, Error> {
-        let (id, note) = (self.next_id(), note(&self.owner, reason));
-        let lock = Lock::new(key, found.nonce, found.fencing_token, None);
-        match self.ask(Call::Force { id, limit, lock, note }, None).await? {
-            Reply::Unlocked => Ok(true),
-            Reply::NotHeld => Ok(false),
-            Reply::Failed(error) => Err(error),
-            other => unreachable!("an unlock has no reply {other:?}"),
         }
     }
 }

@@ -56,8 +56,6 @@ pub(super) struct Release {
     pub(super) lock: Lock,
     /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
     pub(super) copies: bool,
-    /// This process was granted the lock.
-    pub(super) ours: bool,
     /// This process relied on the lock when the release began, and no granting side can have
     /// forgotten it since.
     pub(super) held: bool,
@@ -89,7 +87,6 @@ impl Request {
                 nonce: release.lock.nonce(),
                 key: release.lock.key().clone(),
                 copies: release.copies || self.attempts.sends() > 0,
-                ours: release.ours,
                 forced: release.forced.clone(),
             },
             (Kind::Query(Query::Extend { lock, lease }), Subject::Query(id)) => {
@@ -132,7 +129,7 @@ impl Request {
     /// The command that checks a waiter.
     pub(super) fn check(&self) -> Command {
         let LockCall { nonce, ref key, .. } = self.lock().call;
-        Command::CheckWaiter { nonce, key: key.clone() }
+        Command::Check { nonce, key: key.clone(), holds: None }
     }
 
     /// The granting side is known to keep it in its queue.

@@ -69,6 +69,12 @@ fn waits(id: CallId, ms: u64) -> Call {
     lock_call(id, Until::At(at(ms)), Some(at(ms)))
 }
 
+/// An unlock, and its caller with the time at which that stops waiting.
+fn unlocks(caller: Option<(CallId, u64)>, lock: Lock, until: u64) -> Call {
+    let caller = caller.map(|(id, limit)| (id, at(limit)));
+    Call::Unlock { caller, lock, until: at(until), forced: None }
+}
+
 fn sent(core: &mut Core, now: u64) -> Vec<Command> {
     let mut commands = Vec::new();
     core.send_due(at(now), |command| {
@@ -161,7 +167,7 @@ fn unsent_wait_is_dropped_without_a_message() {
 fn nonce_with_a_pending_unlock_is_refused() {
     let mut core = core(false);
     let lock = take(&mut core, 0);
-    core.call(at(1), Call::Unlock { caller: None, lock, until: at(9_000) });
+    core.call(at(1), unlocks(None, lock, 9_000));
     core.call(at(1), waits(1, 5_000));
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
 }
@@ -187,7 +193,7 @@ fn nonce_names_one_request() {
 /// For errors.
 #[test]
 fn command_names_its_key() {
-    let check = Command::CheckWaiter { nonce: nonce(1), key: "k".into() };
+    let check = Command::Check { nonce: nonce(1), key: "k".into(), holds: None };
     let scan = Command::Scan { id: 1, after: None, prefix: "k".into(), limit: 1 };
     assert_eq!([check.key().map(|key| &**key), scan.key().map(|key| &**key)], [Some("k"), None]);
 }

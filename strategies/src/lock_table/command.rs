@@ -131,9 +131,8 @@ pub enum Effect {
     Unlocked {
         key: Arc<str>,
         nonce: Nonce,
-        /// Its latest LOCK, or the EXTEND by which the lock was transferred; 0 if it neither held
-        /// nor waited.
-        request: u64,
+        /// The sender of its latest LOCK or EXTEND; `None` if it neither held nor waited.
+        process: Option<ProcessId>,
         /// The state of the nonce before.
         was: Ended,
     },

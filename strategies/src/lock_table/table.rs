@@ -154,8 +154,8 @@ impl LockTable {
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, effects: &mut Vec<Effect>) {
         let key = Key::new(key);
         let (known, row) = (self.nonces.get(nonce), self.rows.get_mut(&key));
-        let mut unlocked = |was, request| {
-            effects.push(Effect::Unlocked { key: key.text.clone(), nonce, request, was });
+        let mut unlocked = |was, process| {
+            effects.push(Effect::Unlocked { key: key.text.clone(), nonce, process, was });
         };
         match (known, row) {
             (None, Some(row)) if planted!(UnlockByAnyone) => {
@@ -164,7 +164,7 @@ impl LockTable {
                 self.grant_next(&key, effects);
             }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
-                unlocked(Ended::Held, row.holder.acquisition.request);
+                unlocked(Ended::Held, Some(row.holder.acquisition.process));
                 if planted!(NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
                         let waiter = self.index.dequeue(&key, row, head);
@@ -176,12 +176,12 @@ impl LockTable {
             }
             (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
                 let waiter = self.index.dequeue(&key, row, position);
-                unlocked(Ended::Waited, waiter.acquisition.request);
+                unlocked(Ended::Waited, Some(waiter.acquisition.process));
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
             }
-            (Some(Known::Ended(how)), _) => unlocked(how, 0),
+            (Some(Known::Ended(how)), _) => unlocked(how, None),
             (known, _) => {
-                unlocked(Ended::Unknown, 0);
+                unlocked(Ended::Unknown, None);
                 if known.is_none() && !forget {
                     self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
                 }

@@ -47,10 +47,6 @@ pub(crate) struct Backend {
     ticks: Ticks,
     /// An arrival that was not taken yet; `Some(None)` once the channel was disconnected.
     arrived: Option<Option<Received>>,
-    /// The turn has had its first flush.
-    ticked: bool,
-    /// Ticks were slept through before this turn.
-    slept: bool,
     /// Until when this member tries to transfer leadership before it closes.
     leaving: Option<Instant>,
 }
@@ -75,8 +71,6 @@ impl Backend {
             profile: profile(options, policy),
             ticks: Ticks::new(now, options.timing(frame_limit).tick),
             arrived: None,
-            ticked: false,
-            slept: false,
             leaving: None,
             channel,
         }
@@ -109,12 +103,13 @@ impl Backend {
         if self.leaving.is_some() { 0 } else { self.node.quiet_ticks() }
     }
 
-    fn run_ticks(&mut self, now: Instant) {
+    /// `slept`: ticks were slept through before this turn.
+    fn run_ticks(&mut self, now: Instant, slept: bool) {
         if self.node.is_report_due(now) {
             self.node.set_failures(self.channel.failures());
         }
         let ticks = self.ticks.take(now);
-        if ticks == 0 && self.slept {
+        if ticks == 0 && slept {
             self.node.run_timers(now);
         }
         for _ in 0..ticks {
@@ -143,8 +138,7 @@ impl client::backend::Backend for Backend {
         // Before what arrived meanwhile: a frame of the leader must set back the count of the time
         // that passed before it.
         let quiet = self.ticks.take_quiet(now, self.quiet_ticks());
-        self.slept = quiet > 0;
-        if self.slept {
+        if quiet > 0 {
             self.node.count(now, quiet);
         }
         match self.arrived.take() {
@@ -156,6 +150,7 @@ impl client::backend::Backend for Backend {
             let Some(received) = self.channel.try_receive() else { break };
             self.take_frame(now, received);
         }
+        self.run_ticks(now, quiet > 0);
         Ok(())
     }
 
@@ -164,14 +159,10 @@ impl client::backend::Backend for Backend {
     }
 
     fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
-        if !std::mem::replace(&mut self.ticked, true) {
-            self.run_ticks(now);
-        }
         self.node.flush(now, events).map_err(|error| Failure::Backend(error.to_string()))
     }
 
     fn end_turn(&mut self, now: Instant) {
-        self.ticked = false;
         for frame in self.node.end_turn(now) {
             let sent = match frame.to {
                 Some(to) => self.channel.send(&to, frame.bytes),

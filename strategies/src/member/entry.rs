@@ -21,10 +21,11 @@ pub(super) struct Stamped {
     pub(super) commands: Vec<Command>,
 }
 
-/// An entry that is being written: what it holds, and its bytes.
+/// An entry that is being written.
 #[derive(Debug)]
 pub(super) struct Batch {
-    stamped: Stamped,
+    /// How many commands it holds.
+    count: usize,
     bytes: Vec<u8>,
 }
 
@@ -52,45 +53,44 @@ impl Stamped {
 
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut commands = self.commands.iter().cloned();
-        let first = commands.next().expect("it is never empty");
+        let (first, others) = self.commands.split_first().expect("it is never empty");
         let mut batch = Batch::new(self.stamp, first);
-        commands.for_each(|command| batch.add(command, usize::MAX).expect("it fits"));
+        others.iter().for_each(|command| assert!(batch.add(command, usize::MAX), "it fits"));
         batch.bytes
     }
 }
 
 impl Batch {
     /// An entry with its first command.
-    pub(super) fn new(stamp: ClusterTime, first: Command) -> Self {
+    pub(super) fn new(stamp: ClusterTime, first: &Command) -> Self {
         let mut bytes = Vec::with_capacity(BATCH_BYTES);
         bytes.push(VERSION);
         encode_onto(&mut bytes, &stamp);
-        encode_onto(&mut bytes, &first);
-        let mut commands = Vec::with_capacity(COMMANDS_MAX);
-        commands.push(first);
-        Self { stamped: Stamped { stamp, commands }, bytes }
+        encode_onto(&mut bytes, first);
+        Self { count: 1, bytes }
     }
 
-    /// Takes another command, or returns it if the entry would become longer than `bytes_max`.
-    pub(super) fn add(&mut self, command: Command, bytes_max: usize) -> Result<(), Command> {
+    /// Adds another command, unless the entry would become longer than `bytes_max`. Returns
+    /// whether it was added.
+    pub(super) fn add(&mut self, command: &Command, bytes_max: usize) -> bool {
         let end = self.bytes.len();
-        encode_onto(&mut self.bytes, &command);
-        if self.bytes.len() > bytes_max {
+        encode_onto(&mut self.bytes, command);
+        let fits = self.bytes.len() <= bytes_max;
+        if fits {
+            self.count += 1;
+        } else {
             self.bytes.truncate(end);
-            return Err(command);
         }
-        self.stamped.commands.push(command);
-        Ok(())
+        fits
     }
 
     pub(super) fn len(&self) -> usize {
-        self.stamped.commands.len()
+        self.count
     }
 
-    /// Its bytes, which the log keeps without spare capacity, and what it holds.
-    pub(super) fn into_parts(self) -> (Bytes, Stamped) {
-        (Bytes::copy_from_slice(&self.bytes), self.stamped)
+    /// Its bytes, which the log keeps without spare capacity.
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::copy_from_slice(&self.bytes)
     }
 }
 
@@ -173,13 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn command_beyond_an_entry_is_returned() {
-        let mut batch = Batch::new(ClusterTime(7), drop_waiters(0));
-        assert_eq!(batch.add(drop_waiters(1), of(2).len()), Ok(()));
-        assert_eq!(batch.add(drop_waiters(2), of(3).len() - 1), Err(drop_waiters(2)));
+    fn command_beyond_an_entry_is_refused() {
+        let mut batch = Batch::new(ClusterTime(7), &drop_waiters(0));
+        assert!(batch.add(&drop_waiters(1), of(2).len()));
+        assert!(!batch.add(&drop_waiters(2), of(3).len() - 1));
         assert_eq!(batch.len(), 2);
-        let (data, stamped) = batch.into_parts();
-        assert_eq!(data, of(2));
-        assert_eq!(Ok(stamped), Stamped::decode(&data));
+        assert_eq!(batch.into_bytes(), of(2));
     }
 }

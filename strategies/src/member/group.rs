@@ -6,7 +6,6 @@
 mod append;
 mod apply;
 mod commits;
-mod decoded;
 mod followers;
 mod leader_clock;
 mod validate;
@@ -26,7 +25,7 @@ pub(super) use self::apply::restore_state;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{commits::wants_no_reply, decoded::Decoded, leader_clock::LeaderClock};
+use self::{commits::wants_no_reply, leader_clock::LeaderClock};
 use super::{
     entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
@@ -55,7 +54,6 @@ pub(super) struct Group {
     commands: Vec<(u64, Command)>,
     /// The entries that this leader appended for others: index, and the incarnation that requested.
     requesters: VecDeque<(u64, u64)>,
-    decoded: Decoded,
     /// The highest commit index sent to each peer.
     advertised_commit: BTreeMap<u64, u64>,
     timing: Timing,
@@ -127,7 +125,6 @@ impl Group {
             clock: None,
             commands: Vec::new(),
             requesters: VecDeque::new(),
-            decoded: Decoded::default(),
             advertised_commit: BTreeMap::new(),
             timing: timing.clone(),
             seed,
@@ -218,7 +215,7 @@ impl Group {
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
         let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
-        self.check_payloads(&message)?;
+        apply::check_payloads(&message)?;
         self.commit_at_once(&mut message);
         let (no_reply, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
         let term = message.term;

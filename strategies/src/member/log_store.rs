@@ -118,14 +118,6 @@ impl VolatileLog {
         self.snapshot = Some(snapshot);
     }
 
-    /// Gives the memory of a snapshot back once it has fallen `keep` entries behind `applied`.
-    pub(super) fn drop_stale_snapshot(&mut self, keep: u64, applied: u64) {
-        let stale = |s: &Snapshot| s.get_metadata().index + keep < applied;
-        if self.snapshot.as_ref().is_some_and(stale) {
-            self.snapshot = None;
-        }
-    }
-
     pub(super) fn at(&self, index: u64) -> Option<&Entry> {
         let position = index.checked_sub(self.start.0 + 1)?;
         self.entries.get(usize::try_from(position).ok()?)
@@ -262,15 +254,6 @@ mod tests {
         let log = with_snapshot(10);
         assert_eq!(log.snapshot(10, 2).unwrap().get_metadata().index, 10);
         assert!(log.snapshot(11, 2).is_err());
-    }
-
-    #[test]
-    fn snapshot_too_far_behind_is_dropped() {
-        let mut log = with_snapshot(10);
-        log.drop_stale_snapshot(5, 15);
-        assert!(log.snapshot(0, 2).is_ok());
-        log.drop_stale_snapshot(5, 16);
-        assert!(log.snapshot(0, 2).is_err());
     }
 
     #[test]

@@ -188,9 +188,7 @@ impl Node {
             if let Effect::Granted(grant) = &effect {
                 self.formation.observe_token(grant.token);
             }
-            if let Some(group) = &self.group {
-                self.leadership.note_effect(&effect, group);
-            }
+            self.leadership.note_effect(&effect, self.identity.incarnation());
             self.report(&effect);
         }
         let Some(group) = &self.group else { return };
@@ -211,11 +209,19 @@ impl Node {
         if !group.roster().is_empty() {
             self.formation.fix_members(group.roster().values());
         }
-        self.outbox.forget(|id| group.roster().contains_key(&id));
+        // A leader may be a member that the log of this one does not name yet.
+        let leader = group.leader();
+        self.outbox.forget(|id| group.roster().contains_key(&id) || leader == Some(id));
         for (id, name) in self.roster.update(now, group, self.identity.name()) {
             self.peers.admitted(now, name, id);
             self.outbox.learn(id, name);
         }
+    }
+
+    /// The name of a member, or of the leader, which becomes known by a frame of its own.
+    fn name_of(&self, id: u64) -> Option<&NodeName> {
+        let me = id == self.identity.incarnation();
+        if me { Some(self.identity.name()) } else { self.outbox.name_of(id) }
     }
 
     fn send_raft(&mut self, now: Instant, message: RaftMessage) {
@@ -244,17 +250,12 @@ impl Node {
             self.formation.forget_report();
             self.timers.stop(Timer::MissingReport);
         }
-        if changed && leader.is_some() {
+        if changed && let Some(name) = leader.and_then(|id| self.name_of(id)) {
             count!("gaggle_leader_changes_total");
+            let term = self.group.as_ref().map(Group::term);
+            tracing::info!(leader = %name, term, "leader changed");
         } else if changed {
             self.turn.events.push(Event::Down { cause: None });
-        }
-        // A member that joins has the names only with its first snapshot.
-        if let Some(group) = self.group.as_ref().filter(|_| !self.leadership.is_announced())
-            && let Some(name) = leader.and_then(|id| group.name_of(id))
-        {
-            self.leadership.set_announced();
-            tracing::info!(leader = %name, term = group.term(), "leader changed");
         }
         if leader.is_some() && (changed || self.turn.is_installed) {
             let installed = mem::take(&mut self.turn.is_installed);

@@ -400,7 +400,7 @@ impl World {
     pub(super) fn unlock(&mut self, name: &str, key: &str, nonce: u128) -> CallId {
         let until = self.now.after(Duration::from_secs(10));
         let lock = Lock::new(key, Nonce::from_u128(nonce), 0, None);
-        self.call(name, |id| Call::Unlock { caller: Some((id, until)), lock, until })
+        self.call(name, |id| Call::Unlock { caller: Some((id, until)), lock, until, forced: None })
     }
 
     /// Asks for the lease of `nonce` to last `duration_ms` from now.

@@ -10,14 +10,13 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use redis::{ServerError, Value};
+use redis::{ProtocolVersion, ServerError, Value};
 
 use super::{
-    connection::{Change, Connection, Settings},
-    dial::Dial,
+    connection::{Change, Connection},
+    dial::{Dial, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
-    keys,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
     replicas::Unreported,
@@ -66,20 +65,23 @@ impl Backend {
     ) -> Result<Self, Error> {
         options.check()?;
         let (info, tls) = options.server.info()?;
-        let dial = dial.map_or_else(|| way::dial(&options, &info, tls), Ok)?;
+        let (dial, scheme) =
+            dial.map_or_else(|| way::dial(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
         let mut ids = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
+        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let handshake = Handshake {
             address: dial.address(),
-            scheme: dial.scheme(),
+            scheme,
+            login: login.set_skip_set_lib_name(),
             topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
-            forced: encoder.forced_topic(),
+            forced: encoder.names.forced(),
             allow_eviction: options.allow_eviction,
             waits: options.replicas > 0,
             key: encoder.slot_key().map(str::to_owned),
         };
-        let settings = Settings::new(&info, handshake, options.clone());
-        let connection = Connection::new(dial, settings, Ids::new(ids.next()), now);
+        let jitter = Ids::new(ids.next());
+        let connection = Connection::new(dial, handshake, options.clone(), jitter, now);
         let waiters = Waiters::new(options.waiter_ttl, ids);
         Ok(Self {
             options,
@@ -144,7 +146,7 @@ impl Backend {
             let (address, of) = (self.connection.address(), request.for_key());
             let mut error = format!("malformed reply from Redis at {address}{of}: {what}");
             if let Request::Command(Command::Inspect { key, .. }) = &request {
-                error += &keys::remedy(&self.options, key);
+                error += &self.encoder.names.remedy(key);
             }
             tracing::warn!(error, "no script of ours sends this reply");
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
@@ -180,14 +182,15 @@ impl Backend {
             Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
                 if found.as_ref().is_some_and(|found| found.remaining == ENDLESS) {
-                    let remedy = keys::remedy(&self.options, key);
+                    let remedy = self.encoder.names.remedy(key);
                     tracing::warn!(%key, "lock in redis has no expiry{remedy}");
                 }
                 events.push(Event::Inspected { id: *id, found });
             }
             Request::Command(Command::Scan { id, .. }) => {
                 let (names, next) = protocol::scanned(value)?;
-                let keys = names.iter().filter_map(|name| Some(self.encoder.key_of(name)?.into()));
+                let keys =
+                    names.iter().filter_map(|name| Some(self.encoder.names.key_of(name)?.into()));
                 events.push(Event::Scanned { id: *id, keys: keys.collect(), next });
             }
             Request::Poll(poll) => {
@@ -223,7 +226,7 @@ impl Backend {
         if let (Request::Command(command), "WRONGTYPE") = (&request, error.code())
             && let Some(key) = command.key()
         {
-            reason += &keys::remedy(&self.options, key);
+            reason += &self.encoder.names.remedy(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
         let kind = if refusal == Refusal::Permanent {
@@ -344,12 +347,8 @@ impl ClientBackend for Backend {
 
     fn submit(&mut self, now: Instant, command: Command) -> Copies {
         match command {
-            Command::CheckWaiter { nonce, key } => {
-                self.waiters.check(key, nonce, None);
-                return Copies::One;
-            }
-            Command::CheckHold { nonce, key, token } => {
-                self.waiters.check(key, nonce, Some(token));
+            Command::Check { nonce, key, holds } => {
+                self.waiters.check(key, nonce, holds);
                 return Copies::One;
             }
             Command::Lock { nonce, ref key, lease, until, .. } if until != Until::Now => {

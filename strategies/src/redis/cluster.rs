@@ -95,10 +95,6 @@ impl Dial for ClusterDial {
         true
     }
 
-    fn scheme(&self) -> &'static str {
-        self.asking.transport.scheme()
-    }
-
     fn address(&self) -> String {
         self.seeds.iter().map(shown).collect::<Vec<_>>().join(",")
     }

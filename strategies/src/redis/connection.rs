@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::Cmd;
 use tokio::task::unconstrained;
 
 use super::{
@@ -38,27 +38,6 @@ const FIRST_PART: u32 = 5;
 /// How long the ways to a server wait for the one before (RFC 8305, 5).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// The constant settings of a handle's connections.
-#[derive(Debug)]
-pub(super) struct Settings {
-    pub(super) login: RedisConnectionInfo,
-    pub(super) handshake: Handshake,
-    pub(super) options: RedisOptions,
-}
-
-impl Settings {
-    pub(super) fn new(info: &ConnectionInfo, handshake: Handshake, options: RedisOptions) -> Self {
-        let login = info.redis_settings().clone();
-        let login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Self { login, handshake, options }
-    }
-
-    /// After this long without a sign of life an idle connection is tested.
-    fn ping_after(&self) -> Duration {
-        self.options.waiter_ttl
-    }
-}
-
 /// A change of the connection.
 #[derive(Debug)]
 pub(super) enum Change {
@@ -74,7 +53,6 @@ type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 /// The ways to a server, of which the first that leads to one wins. The next begins when one has
 /// failed, and a head start after the one before: one may lead to a host that does not reply.
 struct Race {
-    login: RedisConnectionInfo,
     handshake: Handshake,
     waiting: VecDeque<Dialing>,
     running: Vec<Attempt>,
@@ -85,8 +63,7 @@ struct Race {
 impl Race {
     fn start_next(&mut self) {
         if let Some(way) = self.waiting.pop_front() {
-            let (login, handshake) = (self.login.clone(), self.handshake.clone());
-            self.running.push(Box::pin(async move { open(way, &login, &handshake).await }));
+            self.running.push(Box::pin(open(way, self.handshake.clone())));
         }
     }
 
@@ -113,7 +90,8 @@ impl Race {
 /// A connection that is made again whenever it breaks.
 pub(super) struct Connection {
     dial: Box<dyn Dial>,
-    settings: Settings,
+    handshake: Handshake,
+    options: RedisOptions,
     ids: Ids,
     state: State,
     /// The server's run at the last connection, if there was one.
@@ -142,10 +120,16 @@ enum State {
 type Opened = (Box<Pipeline>, Found);
 
 impl Connection {
-    pub(super) fn new(mut dial: Box<dyn Dial>, settings: Settings, ids: Ids, now: Instant) -> Self {
-        let until = now.after(settings.options.connect_timeout);
-        let state = connecting(dial.as_mut(), &settings, settings.handshake.clone(), now, until);
-        Self { dial, settings, ids, state, run: None, failures: 0 }
+    pub(super) fn new(
+        mut dial: Box<dyn Dial>,
+        handshake: Handshake,
+        options: RedisOptions,
+        ids: Ids,
+        now: Instant,
+    ) -> Self {
+        let until = now.after(options.connect_timeout);
+        let state = connecting(dial.as_mut(), handshake.clone(), now, until);
+        Self { dial, handshake, options, ids, state, run: None, failures: 0 }
     }
 
     /// Sends and receives. Returns whether there is something to take.
@@ -174,12 +158,12 @@ impl Connection {
     pub(super) fn take(&mut self, now: Instant) -> Option<Change> {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
-                let mut handshake = self.settings.handshake.clone();
+                let mut handshake = self.handshake.clone();
                 if self.run.is_some() && planted!(SubscriptionLost) {
                     handshake.topic = None;
                 }
                 let until = now.after(self.limit());
-                self.state = connecting(self.dial.as_mut(), &self.settings, handshake, now, until);
+                self.state = connecting(self.dial.as_mut(), handshake, now, until);
                 None
             }
             State::Connecting { outcome, until, race } => {
@@ -247,7 +231,7 @@ impl Connection {
         if let Some(reason) = pipeline.end() {
             return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
         }
-        let timeout = self.settings.options.request_timeout;
+        let timeout = self.options.request_timeout;
         let silent = !pipeline.is_idle() && silent_since.after(timeout) <= now;
         silent.then(|| ConnectionError::Silent { address: address(), timeout })
     }
@@ -279,7 +263,7 @@ impl Connection {
     /// Whether an idle connection is to be tested.
     pub(super) fn is_to_be_tested(&self, now: Instant) -> bool {
         let State::Up { pipeline, silent_since } = &self.state else { return false };
-        pipeline.is_idle() && silent_since.after(self.settings.ping_after()) <= now
+        pipeline.is_idle() && silent_since.after(self.options.waiter_ttl) <= now
     }
 
     /// When [`take`](Self::take) or [`broken`](Self::broken) must be called again.
@@ -291,11 +275,9 @@ impl Connection {
                 false => *until,
             },
             State::Up { pipeline, silent_since } if pipeline.is_idle() => {
-                silent_since.after(self.settings.ping_after())
+                silent_since.after(self.options.waiter_ttl)
             }
-            State::Up { silent_since, .. } => {
-                silent_since.after(self.settings.options.request_timeout)
-            }
+            State::Up { silent_since, .. } => silent_since.after(self.options.request_timeout),
         })
     }
 
@@ -304,7 +286,7 @@ impl Connection {
     }
 
     pub(super) fn address(&self) -> &str {
-        &self.settings.handshake.address
+        &self.handshake.address
     }
 
     pub(super) fn timeout(&self) -> ConnectionError {
@@ -314,7 +296,7 @@ impl Connection {
     /// How long this attempt to connect may take. The first ones after a connection are given up
     /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
     fn limit(&self) -> Duration {
-        let limit = self.settings.options.connect_timeout;
+        let limit = self.options.connect_timeout;
         match self.run.is_some() {
             true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
             false => limit,
@@ -329,15 +311,8 @@ impl Connection {
 }
 
 /// Begins an attempt to connect.
-fn connecting(
-    dial: &mut dyn Dial,
-    settings: &Settings,
-    handshake: Handshake,
-    now: Instant,
-    until: Instant,
-) -> State {
+fn connecting(dial: &mut dyn Dial, handshake: Handshake, now: Instant, until: Instant) -> State {
     let mut race = Race {
-        login: settings.login.clone(),
         handshake,
         waiting: dial.dial().into(),
         running: Vec::new(),
@@ -348,14 +323,10 @@ fn connecting(
     State::Connecting { race: Box::new(race), until, outcome: None }
 }
 
-async fn open(
-    way: Dialing,
-    login: &RedisConnectionInfo,
-    handshake: &Handshake,
-) -> Result<Opened, ConnectionError> {
+async fn open(way: Dialing, handshake: Handshake) -> Outcome {
     let stream = way.await.map_err(|error| unopened(handshake.address.clone(), error))?;
     let peer = stream.plain_peer();
-    match Pipeline::open(login, handshake, stream).await {
+    match Pipeline::open(&handshake, stream).await {
         Ok((pipeline, found)) => Ok((Box::new(pipeline), found)),
         Err(error @ (ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. })) => {
             Err(tls_at(peer).await.unwrap_or(error))

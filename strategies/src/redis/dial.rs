@@ -23,7 +23,7 @@ const TLS_PART: u32 = 3;
 const PLAIN_PART: u32 = 10;
 
 /// How a URL begins without TLS and with it.
-const PLAIN: &str = "redis";
+pub(super) const PLAIN: &str = "redis";
 const SECURE: &str = "rediss";
 
 /// A stream of bytes to and from a server.
@@ -63,11 +63,6 @@ pub(crate) trait Dial: Send + 'static {
         false
     }
 
-    /// How URLs to such a server begin.
-    fn scheme(&self) -> &'static str {
-        PLAIN
-    }
-
     /// The server's name in errors; never a password.
     fn address(&self) -> String;
 }
@@ -91,6 +86,7 @@ pub(super) struct TlsWay {
 }
 
 impl Transport {
+    /// How URLs to such a server begin.
     pub(super) fn scheme(&self) -> &'static str {
         if self.is_plain() { PLAIN } else { SECURE }
     }
@@ -185,10 +181,6 @@ impl Dial for Direct {
     fn dial(&mut self) -> Vec<Dialing> {
         let (address, transport) = (self.address.clone(), self.transport.clone());
         vec![Box::pin(async move { transport.open(&address).await })]
-    }
-
-    fn scheme(&self) -> &'static str {
-        self.transport.scheme()
     }
 
     fn address(&self) -> String {

@@ -158,35 +158,22 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     if !refused && error.kind() != ErrorKind::RESP3NotSupported {
         return ConnectionError::Unreachable { address, reason: reason(error) };
     }
-    match error.code() {
+    let (command, reason, permanent) = match error.code() {
         Some("NOAUTH") => return ConnectionError::NoPassword { address },
         // Redis' own text, which has no part of the request.
-        _ if error.detail() == Some(NO_DATABASE) => {
-            return ConnectionError::Refused {
-                address,
-                command: "SELECT",
-                reason: NO_DATABASE.into(),
-                permanent: true,
-            };
-        }
+        _ if error.detail() == Some(NO_DATABASE) => ("SELECT", NO_DATABASE, true),
         Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
         None if error.kind() == ErrorKind::AuthenticationFailed => {
             return ConnectionError::WrongPassword { address };
         }
         _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
-            return ConnectionError::Refused {
-                address,
-                command: "HELLO",
-                reason: "it has as many clients as its maxclients allows".into(),
-                permanent: false,
-            };
+            ("HELLO", "it has as many clients as its maxclients allows", false)
         }
-        _ => {}
-    }
-    let permanent = error.code().is_none_or(|code| Refusal::of(code) == Refusal::Permanent);
-    // Not the server's text, which may quote the command with its password.
-    let reason = error.code().unwrap_or_else(|| error.category()).to_owned();
-    ConnectionError::Refused { address, command: "HELLO", reason, permanent }
+        // Not the server's text, which may quote the command with its password.
+        Some(code) => ("HELLO", code, Refusal::of(code) == Refusal::Permanent),
+        None => ("HELLO", error.category(), true),
+    };
+    ConnectionError::Refused { address, command, reason: reason.to_owned(), permanent }
 }
 
 #[cfg(feature = "tls")]

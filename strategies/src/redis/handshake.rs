@@ -1,7 +1,7 @@
 //! The first commands on a connection: whether the server can hold locks, and what time it has.
 
 use futures_util::future::join_all;
-use redis::{Cmd, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
 use super::{
     error::{ConnectionError, Refusal, reason, server_reason},
@@ -18,6 +18,7 @@ pub(super) struct Handshake {
     pub(super) address: String,
     /// How URLs to such a server begin.
     pub(super) scheme: &'static str,
+    pub(super) login: RedisConnectionInfo,
     /// Where grants are published; `None` if no call of this handle queues.
     pub(super) topic: Option<String>,
     /// Where force-unlocks are published, read together with `topic`.
@@ -177,6 +178,7 @@ mod tests {
         let handshake = Handshake {
             address: "here".into(),
             scheme: "redis",
+            login: RedisConnectionInfo::default(),
             topic: None,
             forced: String::new(),
             allow_eviction: false,

@@ -2,8 +2,6 @@
 
 use redis::Cmd;
 
-use super::options::RedisOptions;
-
 /// How many buckets the keys are spread over. It is fixed: processes that counted differently
 /// would not see each other's locks. Each bucket has one token counter.
 pub(crate) const BUCKETS: usize = 16;
@@ -15,12 +13,6 @@ pub(super) fn bucket(key: &str) -> usize {
     });
     // The low bits of FNV depend on the low bits of the input alone; fold the high ones in.
     usize::try_from((hash ^ (hash >> 32)) % BUCKETS as u64).expect("less than BUCKETS")
-}
-
-/// The end of a message about a stored value that is no lock: what an operator can do.
-pub(super) fn remedy(options: &RedisOptions, key: &str) -> String {
-    let names = Names::new(&options.namespace, options.server.is_cluster());
-    format!("; another program wrote it: remove it by DEL {:?}", names.lock(key))
 }
 
 /// The names of one namespace.
@@ -60,6 +52,11 @@ impl Names {
     /// The name under which the holder of a key is stored.
     pub(super) fn lock(&self, key: &str) -> String {
         format!("{}l:{key}", self.buckets[bucket(key)].prefix)
+    }
+
+    /// The end of a message about a stored value that is no lock: what an operator can do.
+    pub(super) fn remedy(&self, key: &str) -> String {
+        format!("; another program wrote it: remove it by DEL {:?}", self.lock(key))
     }
 
     /// A key that only shows that it was written.

@@ -5,16 +5,15 @@
 use std::{
     collections::VecDeque,
     future::Future,
-    mem,
+    iter, mem,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
+use tokio::sync::mpsc;
 
 use super::{
     dial::Stream,
@@ -36,7 +35,6 @@ pub(super) type Replied = (Request, Value);
 
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
-type Payloads = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Requests in flight on one connection, their replies, and publications.
 pub(super) struct Pipeline {
@@ -47,7 +45,7 @@ pub(super) struct Pipeline {
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
     replies: Vec<Replied>,
-    published: Payloads,
+    published: mpsc::UnboundedReceiver<PushInfo>,
     /// Why it is unusable, if it is.
     end: Option<String>,
 }
@@ -55,18 +53,18 @@ pub(super) struct Pipeline {
 impl Pipeline {
     /// Logs in and performs the handshake. Also returns what that has found.
     pub(super) async fn open(
-        login: &RedisConnectionInfo,
         handshake: &Handshake,
         stream: Box<dyn Stream>,
     ) -> Result<(Self, Found), ConnectionError> {
-        let published = Payloads::default();
+        let (pushes, published) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
-            .set_push_sender(keep_in(published.clone()));
-        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
+            .set_push_sender(pushes);
+        let connected =
+            MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
@@ -99,8 +97,12 @@ impl Pipeline {
 
     /// Takes the publications to this process and the replies.
     pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<Replied>) {
-        let published = mem::take(&mut *lock(&self.published));
-        (published, mem::take(&mut self.replies))
+        let pushes = iter::from_fn(|| self.published.try_recv().ok());
+        let published = pushes.filter_map(|mut push| match (push.kind, push.data.pop()) {
+            (PushKind::Message, Some(Value::BulkString(payload))) => Some(payload),
+            _ => None,
+        });
+        (published.collect(), mem::take(&mut self.replies))
     }
 
     /// Takes the requests without a reply.
@@ -138,7 +140,7 @@ impl Pipeline {
                 break;
             }
         }
-        self.end.is_some() || !self.replies.is_empty() || !lock(&self.published).is_empty()
+        self.end.is_some() || !self.replies.is_empty() || !self.published.is_empty()
     }
 
     fn hand_in(&mut self, unwoken: &mut Context<'_>) {
@@ -179,19 +181,3 @@ impl Pipeline {
 }
 
 const CLOSED: &str = "closed by the server";
-
-/// Keeps the payloads of publications.
-fn keep_in(published: Payloads) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
-    move |mut push| {
-        if push.kind == PushKind::Message
-            && let Some(Value::BulkString(payload)) = push.data.pop()
-        {
-            lock(&published).push(payload);
-        }
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

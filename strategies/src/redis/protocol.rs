@@ -186,12 +186,7 @@ pub(super) fn scanned(value: Value) -> Read<Scanned> {
 
 /// Reads the reply to `TIME`, in microseconds.
 pub(super) fn time(value: &Value) -> Option<u64> {
-    let Value::Array(parts) = value else { return None };
-    let part = |part: Option<&Value>| match part {
-        Some(Value::BulkString(digits)) => parse_number(digits),
-        _ => None,
-    };
-    let (seconds, micros) = (part(parts.first())?, part(parts.get(1))?);
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(value).ok()?;
     seconds.checked_mul(1_000_000)?.checked_add(micros)
 }
 
@@ -206,9 +201,7 @@ pub(super) fn text(value: Value) -> String {
 
 /// Reads where a Sentinel says that a master is: host and port, which errors show.
 pub(super) fn master(value: Value) -> Option<(String, u16)> {
-    let mut parts = array(Some(value)).ok()?.into_iter();
-    let host = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
-    let port = String::from_utf8(bytes(parts.next()).ok()?).ok()?;
+    let (host, port): (String, String) = redis::from_redis_value(value).ok()?;
     (!host.contains(is_unsafe)).then_some((host, port.parse().ok()?))
 }
 

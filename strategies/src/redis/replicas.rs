@@ -78,7 +78,7 @@ impl Unreported {
         let withdrawal = |event: &Event| match event {
             Event::Granted { nonce, key, .. } => {
                 let (nonce, key) = (*nonce, key.clone());
-                Some(Command::Unlock { nonce, key, copies: false, ours: true, forced: None })
+                Some(Command::Unlock { nonce, key, copies: false, forced: None })
             }
             _ => None,
         };

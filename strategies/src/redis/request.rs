@@ -82,7 +82,7 @@ pub(super) struct Check {
 /// Encodes requests.
 #[derive(Debug)]
 pub(super) struct Encoder {
-    names: Names,
+    pub(super) names: Names,
     /// Names this handle among all processes: its waiters live and die together.
     process: String,
     /// The options that every script gets.
@@ -122,16 +122,6 @@ impl Encoder {
         format!("{}{}", self.names.topics(), self.process)
     }
 
-    /// The topic of force-unlocks, which every process reads.
-    pub(super) fn forced_topic(&self) -> String {
-        self.names.forced()
-    }
-
-    /// The key whose lock has this name in Redis.
-    pub(super) fn key_of<'a>(&self, name: &'a [u8]) -> Option<&'a str> {
-        self.names.key_of(name)
-    }
-
     /// `seen` is the latest time of the server that is known here, in microseconds.
     pub(super) fn encode(&self, request: &Request, now: Instant, seen: u64) -> Cmd {
         let mut cmd = Cmd::with_capacity(20, 512);
@@ -160,7 +150,7 @@ impl Encoder {
                 cmd.arg(flag(*copies));
                 if let Some((token, note)) = forced {
                     let payload = protocol::forced_payload(*nonce, *token, key, note);
-                    cmd.arg(self.forced_topic()).arg(payload);
+                    cmd.arg(self.names.forced()).arg(payload);
                 }
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
@@ -175,9 +165,7 @@ impl Encoder {
                 cmd.arg("SCAN").arg(after.as_deref().unwrap_or("0"));
                 cmd.arg("MATCH").arg(self.names.pattern(prefix)).arg("COUNT").arg(*limit);
             }
-            Request::Command(Command::CheckWaiter { .. } | Command::CheckHold { .. }) => {
-                unreachable!("checks leave as polls")
-            }
+            Request::Command(Command::Check { .. }) => unreachable!("checks leave as polls"),
             Request::Poll(poll) => {
                 self.begin(&mut cmd, &script::POLL, &poll.key);
                 poll.checks.iter().for_each(|check| cmd.write_arg_fmt(check.nonce));

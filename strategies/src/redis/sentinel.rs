@@ -63,10 +63,6 @@ impl Dial for SentinelDial {
         true
     }
 
-    fn scheme(&self) -> &'static str {
-        self.asking.transport.scheme()
-    }
-
     fn address(&self) -> String {
         format!("{} of the Sentinels {}", self.sentinels.master, self.sentinels.addresses.join(","))
     }

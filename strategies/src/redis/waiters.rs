@@ -6,11 +6,7 @@ use super::{
     protocol::{Found, Grant, Locked},
     request::{Check, Poll},
 };
-use crate::{
-    Nonce,
-    client::command::{Event, Subject},
-    random::Ids,
-};
+use crate::{Nonce, client::command::Event, random::Ids};
 
 /// How many nonces one POLL carries: it bounds for how long a script keeps the server.
 const NONCES_PER_POLL: usize = 512;
@@ -94,7 +90,7 @@ impl Waiters {
             Locked::Held => Event::Held { nonce },
             Locked::Ended => Event::Ended { nonce },
             Locked::Stale => Event::Stale { nonce },
-            Locked::Limit { what, limit } => Event::Limit { of: Subject::Lock(nonce), what, limit },
+            Locked::Limit { what, limit } => Event::Limit { nonce: Some(nonce), what, limit },
         };
         self.remove(nonce);
         Some(event)

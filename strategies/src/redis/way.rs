@@ -19,12 +19,12 @@ use super::{
 };
 use crate::Error;
 
-/// The way to the server of these options.
+/// The way to the server of these options, and how its URLs begin.
 pub(super) fn dial(
     options: &RedisOptions,
     info: &ConnectionInfo,
     tls: bool,
-) -> Result<Box<dyn Dial>, Error> {
+) -> Result<(Box<dyn Dial>, &'static str), Error> {
     let transport = transport(options, tls)?;
     if !transport.is_plain() && matches!(info.addr(), ConnectionAddr::Unix(_)) {
         return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
@@ -33,7 +33,8 @@ pub(super) fn dial(
         login: login.clone().set_skip_set_lib_name(),
         transport: transport.clone(),
     };
-    Ok(match &options.server.place {
+    let scheme = transport.scheme();
+    let dial: Box<dyn Dial> = match &options.server.place {
         Place::Direct => Box::new(Direct { address: info.addr().clone(), transport }),
         Place::Sentinels(sentinels) => {
             let asking = asking(&sentinels.login);
@@ -43,7 +44,8 @@ pub(super) fn dial(
             let asking = asking(info.redis_settings());
             Box::new(ClusterDial::new(info, nodes, options.namespace.clone(), asking)?)
         }
-    })
+    };
+    Ok((dial, scheme))
 }
 
 #[cfg(feature = "tls")]

@@ -267,13 +267,13 @@ impl ReferenceTable {
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, out: &mut Vec<Effect>) {
         let mine = self.acquisitions.iter().position(|a| a.request.nonce == nonce);
         let past = self.ended.iter().find(|(_, other, _)| *other == nonce).map(|ended| ended.2);
-        let unlocked = |was, request| Effect::Unlocked { key: key.clone(), nonce, request, was };
+        let unlocked = |was, process| Effect::Unlocked { key: key.clone(), nonce, process, was };
         match mine {
             Some(at) if self.acquisitions[at].request.key == *key => {
                 let ended = self.acquisitions.remove(at);
                 let held = ended.granted.is_some();
                 let was = if held { Ended::Held } else { Ended::Waited };
-                out.push(unlocked(was, ended.request.request));
+                out.push(unlocked(was, Some(ended.request.process)));
                 let how = if held { Ended::Unlocked } else { Ended::Withdrawn };
                 if !forget {
                     self.ended.push((self.now, nonce, how));
@@ -282,9 +282,9 @@ impl ReferenceTable {
                     self.promote(key, out);
                 }
             }
-            Some(_) => out.push(unlocked(Ended::Unknown, 0)),
+            Some(_) => out.push(unlocked(Ended::Unknown, None)),
             None => {
-                out.push(unlocked(past.unwrap_or(Ended::Unknown), 0));
+                out.push(unlocked(past.unwrap_or(Ended::Unknown), None));
                 if past.is_none() && !forget && self.full() {
                     self.floor = Some(self.now);
                 } else if past.is_none() && !forget {

@@ -196,7 +196,7 @@ async fn late_watch_of_a_lost_token_is_checked() {
     sleep(ms(1)).await;
     let sent = script.sent();
     assert!(
-        matches!(&sent[..], [Command::CheckHold { nonce: n, .. }] if *n == nonce(1)),
+        matches!(&sent[..], [Command::Check { nonce: n, holds: Some(_), .. }] if *n == nonce(1)),
         "{sent:?}"
     );
 }

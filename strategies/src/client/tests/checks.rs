@@ -11,7 +11,7 @@ fn unchecked(number: u128, token: u64, kind: UnavailableKind) -> Event {
 /// The nonces and tokens of checks of holds, which are all that was sent.
 fn checked(sent: &[Command]) -> Vec<(u128, u64)> {
     let check = |command: &Command| match command {
-        Command::CheckHold { nonce, token, .. } => (nonce.as_u128(), *token),
+        Command::Check { nonce, holds: Some(token), .. } => (nonce.as_u128(), *token),
         other => panic!("no check of a hold: {other:?}"),
     };
     sent.iter().map(check).collect()
@@ -29,7 +29,7 @@ fn holds_and_waits_are_checked_after_outage() {
     let checks = sent(&mut core, 3);
     assert!(matches!(
         checks[..],
-        [Command::CheckWaiter { .. }, Command::CheckHold { token: 41, .. }]
+        [Command::Check { holds: None, .. }, Command::Check { holds: Some(41), .. }]
     ));
     let (nonce1, key) = (nonce(1), lock.key().clone());
     core.handle(at(4), Event::Lost { nonce: nonce1, key, token: 41, forced: None });
@@ -73,7 +73,7 @@ fn failed_check_is_repeated() {
     core.handle(at(0), Event::Queued { nonce: nonce(1), check_in: Some(TIMEOUT) });
     assert_eq!(sent(&mut core, 1_000).len(), 1);
     core.handle(at(1_001), failed(Subject::Check(nonce(1)), Fate::NoReply));
-    assert!(matches!(sent(&mut core, 1_010)[..], [Command::CheckWaiter { .. }]));
+    assert!(matches!(sent(&mut core, 1_010)[..], [Command::Check { holds: None, .. }]));
     let mut now = at(1_010);
     for _ in 0..10 {
         core.handle(now, failed(Subject::Check(nonce(1)), Fate::Refused));
@@ -162,7 +162,7 @@ fn late_watch_is_checked_unless_it_is_held() {
     let later = Lock::new("k", nonce(1), 42, None);
     core.call(at(1), Call::Check { lock: lock.clone() });
     core.call(at(1), Call::Check { lock: later.clone() });
-    assert!(matches!(sent(&mut core, 1)[..], [Command::CheckHold { token: 42, .. }]));
+    assert!(matches!(sent(&mut core, 1)[..], [Command::Check { holds: Some(42), .. }]));
     core.handle(at(2), Event::Down { cause: None });
     core.call(at(3), Call::Check { lock });
     core.call(at(3), Call::Check { lock: later.clone() });

@@ -12,7 +12,7 @@ fn copies(core: &mut Core, now: u64) -> bool {
 }
 
 fn unlock(core: &mut Core, lock: Lock, until: u64) {
-    core.call(at(1), Call::Unlock { caller: None, lock, until: at(until) });
+    core.call(at(1), unlocks(None, lock, until));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn unlock_sent_again_is_unknown_after_a_restart() {
     for (memory, is_known) in [(Memory::Events, true), (Memory::Perhaps, false)] {
         let mut core = core(false);
         let lock = take(&mut core, 0);
-        core.call(at(1), Call::Unlock { caller: Some((7, at(1_000))), lock, until: at(1_000) });
+        core.call(at(1), unlocks(Some((7, 1_000)), lock, 1_000));
         assert_eq!(sent(&mut core, 1).len(), 1);
         core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
         core.handle(at(2), Event::Down { cause: None });

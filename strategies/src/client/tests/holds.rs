@@ -7,7 +7,7 @@ use super::*;
 fn unlock_outlasts_its_timeout() {
     let mut core = core(true);
     let lock = take(&mut core, 0);
-    core.call(at(1), Call::Unlock { caller: Some((2, at(1_001))), lock, until: at(9_000) });
+    core.call(at(1), unlocks(Some((2, 1_001)), lock, 9_000));
     assert_eq!(sent(&mut core, 1).len(), 1);
     core.expire(at(1_001));
     assert!(matches!(replies(&mut core)[..], [(2, Reply::Failed(Error::Unknown))]));
@@ -21,7 +21,7 @@ fn repeated_unlock_succeeds_or_is_unknown() {
     for (read_at, taken) in [(500, true), (9_899, false)] {
         let mut core = core(true);
         let lock = take(&mut core, 0);
-        core.call(at(1), Call::Unlock { caller: Some((2, at(20_000))), lock, until: at(20_000) });
+        core.call(at(1), unlocks(Some((2, 20_000)), lock, 20_000));
         sent(&mut core, 1);
         sent(&mut core, 101);
         core.handle(at(read_at), Event::Unlocked { nonce: nonce(1), held: false });
@@ -38,7 +38,7 @@ fn repeated_unlock_succeeds_or_is_unknown() {
 fn repeated_unlock_of_another_lock_is_unknown() {
     let mut core = core(true);
     let lock = Lock::new("k", nonce(1), 41, Some(at(9_000)));
-    core.call(at(1), Call::Unlock { caller: Some((2, at(20_000))), lock, until: at(20_000) });
+    core.call(at(1), unlocks(Some((2, 20_000)), lock, 20_000));
     sent(&mut core, 1);
     sent(&mut core, 101);
     core.handle(at(102), Event::Unlocked { nonce: nonce(1), held: false });
@@ -54,29 +54,31 @@ fn unlock_by_another_process_is_a_loss() {
     assert!(matches!(&lost[..], [Output::Lost { lock: l, forced: Some(_) }] if l == &lock));
 }
 
+/// A force-unlock by a caller that waits a second.
+fn forces(lock: Lock) -> Call {
+    let (end, forced) = (at(1_001), Some("ops: it hangs".into()));
+    Call::Unlock { caller: Some((9, end)), lock, until: end, forced }
+}
+
 #[test]
 fn forced_unlock_carries_its_note_and_loses() {
     let force = |core: &mut Core, lock: &Lock| {
-        let (lock, note) = (lock.clone(), "ops: it hangs".into());
-        core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+        core.call(at(1), forces(lock.clone()));
         let sent = sent(core, 1);
-        let [Command::Unlock { forced: Some((41, note)), copies: true, ours, .. }] = &sent[..]
-        else {
+        let [Command::Unlock { forced: Some((41, note)), copies: true, .. }] = &sent[..] else {
             panic!("{sent:?}")
         };
         assert_eq!(&**note, "ops: it hangs");
-        let ours = *ours;
         core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
-        (ours, core.outputs().collect::<Vec<_>>())
+        core.outputs().collect::<Vec<_>>()
     };
     let foreign = Lock::new("k", nonce(1), 41, None);
-    let (ours, outputs) = force(&mut core(true), &foreign);
-    assert!(!ours && matches!(outputs[..], [Output::Reply { id: 9, reply: Reply::Unlocked }]));
+    let outputs = force(&mut core(true), &foreign);
+    assert!(matches!(outputs[..], [Output::Reply { id: 9, reply: Reply::Unlocked }]));
     // A handle that ends its own grant loses it as well.
     let mut core = core(true);
     let lock = take(&mut core, 0);
-    let (lock, note) = (lock, "ops: it hangs".into());
-    core.call(at(1), Call::Force { id: 9, limit: at(1_001), lock, note });
+    core.call(at(1), forces(lock));
     sent(&mut core, 1);
     core.handle(at(2), Event::Unlocked { nonce: nonce(1), held: true });
     let outputs: Vec<Output> = core.outputs().collect();
@@ -94,7 +96,7 @@ fn new_granting_side_voids_holds_and_restarts_waits() {
     core.call(at(1), waits(2, 60_000));
     sent(&mut core, 1);
     core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
-    core.call(at(1), Call::Unlock { caller: Some((3, at(1_001))), lock, until: at(9_000) });
+    core.call(at(1), unlocks(Some((3, 1_001)), lock, 9_000));
     sent(&mut core, 1);
     core.handle(at(2), Event::Up { memory: Memory::Lost });
     let outputs: Vec<Output> = core.outputs().collect();
@@ -119,23 +121,6 @@ fn new_granting_side_refuses_extensions() {
     assert!(matches!(&outputs[0], Output::Lost { lock: lost, .. } if *lost == lock));
     assert!(matches!(outputs.last(), Some(Output::Reply { id: 2, reply: Reply::NotHeld })));
     assert!(core.held.get(nonce(1)).is_none());
-}
-
-#[test]
-fn unlock_says_whether_this_process_was_granted_it() {
-    let mut core = core(true);
-    let granted = take(&mut core, 0);
-    let (adopted, foreign) =
-        (Lock::new("k", nonce(2), 42, None), Lock::new("k", nonce(3), 43, None));
-    let query = Query::Extend { lock: adopted.clone(), lease: LEASE };
-    core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
-    sent(&mut core, 1);
-    core.handle(at(2), Event::Extended { id: 2, token: Some(42) });
-    for (lock, expected) in [(granted, true), (adopted, false), (foreign, false)] {
-        core.call(at(3), Call::Unlock { caller: None, lock, until: at(9_000) });
-        let sent = sent(&mut core, 3);
-        assert!(matches!(sent[..], [Command::Unlock { ours, .. }] if ours == expected), "{sent:?}");
-    }
 }
 
 /// Of one nonce, a later grant has a greater token.
@@ -239,7 +224,7 @@ fn full_core_takes_only_unlocks() {
         replies(&mut core)[..],
         [(66, Reply::Failed(Error::Limit { limit: 64, .. }))]
     ));
-    core.call(at(0), Call::Unlock { caller: None, lock, until: at(9_000) });
+    core.call(at(0), unlocks(None, lock, 9_000));
     assert!(is_unlock(&sent(&mut core, 0)[0], 1), "before the locks");
 }
 

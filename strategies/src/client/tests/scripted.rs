@@ -163,7 +163,7 @@ pub(super) fn obliging(command: &Command) -> Vec<Event> {
         Command::Extend { id, token, .. } => Event::Extended { id: *id, token: Some(*token) },
         Command::Inspect { id, .. } => Event::Inspected { id: *id, found: None },
         Command::Scan { id, .. } => Event::Scanned { id: *id, keys: vec![], next: None },
-        Command::CheckWaiter { .. } | Command::CheckHold { .. } => return vec![],
+        Command::Check { .. } => return vec![],
     }]
 }
 

@@ -56,7 +56,7 @@ impl Group {
 
     /// The entries of these commands, and the requesters other than this member, by index.
     fn write(
-        &mut self,
+        &self,
         stamp: ClusterTime,
         commands: Vec<(u64, Command)>,
     ) -> (Vec<Entry>, Vec<(u64, u64)>) {
@@ -64,31 +64,21 @@ impl Group {
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
         let (mut entries, mut requesters) = (Vec::new(), Vec::new());
         let mut batch: Option<Batch> = None;
+        let entry_of = |batch: Batch| Entry { data: batch.into_bytes(), ..Entry::default() };
         for (requester, command) in commands {
-            let left = match batch.as_mut().filter(|batch| batch.len() < COMMANDS_MAX) {
-                Some(batch) => batch.add(command, bytes_max).err(),
-                None => Some(command),
-            };
-            let mut index = next + entries.len() as u64;
-            if let Some(command) = left
-                && let Some(full) = batch.replace(Batch::new(stamp, command))
-            {
-                entries.push(self.entry_of(index, full));
-                index += 1;
+            let is_added = batch
+                .as_mut()
+                .is_some_and(|batch| batch.len() < COMMANDS_MAX && batch.add(&command, bytes_max));
+            if !is_added && let Some(full) = batch.replace(Batch::new(stamp, &command)) {
+                entries.push(entry_of(full));
             }
+            let index = next + entries.len() as u64;
             if requester != self.me && requesters.last() != Some(&(index, requester)) {
                 requesters.push((index, requester));
             }
         }
-        entries.extend(batch.map(|last| self.entry_of(next + entries.len() as u64, last)));
+        entries.extend(batch.map(entry_of));
         (entries, requesters)
-    }
-
-    /// The entry at `index`.
-    fn entry_of(&mut self, index: u64, batch: Batch) -> Entry {
-        let (data, stamped) = batch.into_parts();
-        self.decoded.note(index, &data, stamped);
-        Entry { data, ..Entry::default() }
     }
 
     /// The grants of the submitted commands before they are committed, for

@@ -102,29 +102,6 @@ impl Group {
         self.raw.has_ready()
     }
 
-    /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
-    /// member. Those of another version pass, to stop it with an error that says so.
-    pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
-        let malformed = |error| matches!(error, EntryError::Malformed);
-        let applied = self.raw.raft.raft_log.applied;
-        for entry in message.get_entries() {
-            let decoded = match entry.entry_type {
-                EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-                EntryType::EntryNormal => Stamped::decode(&entry.data).map(|stamped| {
-                    if entry.index > applied {
-                        self.decoded.note(entry.index, &entry.data, stamped);
-                    }
-                }),
-                _ if entry.context.is_empty() => Ok(()),
-                _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
-            };
-            if decoded.is_err_and(malformed) {
-                return Err(Invalid::Payload);
-            }
-        }
-        check_snapshot(message.get_snapshot())
-    }
-
     fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
         for entry in entries {
             while let Some((_, requester)) =
@@ -145,9 +122,7 @@ impl Group {
         if entry.data.is_empty() {
             return Ok(());
         }
-        let stamped = self.decoded.take(entry);
-        let Stamped { stamp, commands } =
-            stamped.map_or_else(|| Stamped::decode(&entry.data), Ok)?;
+        let Stamped { stamp, commands } = Stamped::decode(&entry.data)?;
         out.effects.reserve(commands.len());
         for command in &commands {
             self.table.apply(stamp, command, &mut out.effects);
@@ -186,7 +161,6 @@ impl Group {
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
         (self.table, self.roster) = State::read(&snapshot.data)?;
         self.raw.mut_store().install(snapshot);
-        self.decoded.clear();
         out.installed = true;
         out.reconfigured = true;
         Ok(())
@@ -218,10 +192,9 @@ impl Group {
     fn greatest_stamp(&self) -> ClusterTime {
         let store = self.raw.store();
         let last = store.last_index().unwrap_or(0);
-        let context = || raft::GetEntriesContext::empty(false);
         let entries = (self.raw.raft.raft_log.applied + 1..=last).rev();
         let stamp = entries
-            .filter_map(|index| store.entries(index, index + 1, None, context()).ok()?.pop())
+            .filter_map(|index| store.at(index))
             .filter(|entry| entry.entry_type == EntryType::EntryNormal)
             .find_map(|entry| Stamped::decode(&entry.data).ok())
             .map(|stamped| stamped.stamp);
@@ -253,8 +226,25 @@ impl Group {
         if full || self.raw.store().bytes() >= LOG_BYTES_MAX {
             self.raw.mut_store().compact(applied.saturating_sub(self.timing.compact_keep));
         }
-        self.raw.mut_store().drop_stale_snapshot(self.timing.compact_keep, applied);
     }
+}
+
+/// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
+/// member. Those of another version pass, to stop it with an error that says so.
+pub(super) fn check_payloads(message: &Message) -> Result<(), Invalid> {
+    let malformed = |error| matches!(error, EntryError::Malformed);
+    for entry in message.get_entries() {
+        let decoded = match entry.entry_type {
+            EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
+            EntryType::EntryNormal => Stamped::decode(&entry.data).map(|_| ()),
+            _ if entry.context.is_empty() => Ok(()),
+            _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
+        };
+        if decoded.is_err_and(malformed) {
+            return Err(Invalid::Payload);
+        }
+    }
+    check_snapshot(message.get_snapshot())
 }
 
 fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {

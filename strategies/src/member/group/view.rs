@@ -55,8 +55,7 @@ impl Group {
     }
 
     pub(in crate::member) fn entry(&self, index: u64) -> Option<EntryView> {
-        let context = raft::GetEntriesContext::empty(false);
-        let found = self.raw.store().entries(index, index + 1, None, context).ok()?.pop()?;
+        let found = self.raw.store().at(index)?;
         let normal = found.entry_type == EntryType::EntryNormal && !found.data.is_empty();
         let stamped: Option<Stamped> =
             normal.then(|| Stamped::decode(&found.data).expect("an entry of this build decodes"));

@@ -9,7 +9,7 @@ use super::{
     duties::RESIGN_GRACE, wire, wire::Header,
 };
 use crate::{
-    client::command::{Event, Subject},
+    client::command::Event,
     limits::{HOST_BYTES_MAX, MEMBERS_MAX},
     member::{
         formation::REPORT_EVERY,
@@ -265,8 +265,8 @@ impl Node {
     fn take_full(&mut self, limit: u32) {
         if self.group.is_none() {
             self.formation.refused(limit);
-            let (of, what) = (Subject::AllLocks, "members of this cluster");
-            self.turn.events.push(Event::Limit { of, what, limit: limit.into() });
+            let what = "members of this cluster";
+            self.turn.events.push(Event::Limit { nonce: None, what, limit: limit.into() });
         }
     }
 

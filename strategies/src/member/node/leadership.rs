@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, mem, time::Duration};
 
 use crate::{
-    Instant, Nonce,
+    Instant,
     lock_table::{Effect, Ended, Grant},
     member::{
         group::Group,
@@ -20,28 +20,15 @@ const LEADERLESS: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(super) struct Leadership {
     leader: Option<u64>,
-    /// The log names the leader.
-    is_announced: bool,
     /// When the leader last changed.
     since: Instant,
     /// The incarnations that wait for a commit of this turn, or lost a lock by it.
     commit_recipients: BTreeSet<u64>,
-    /// Locks that this member, as the leader, unlocks for another process.
-    foreign_unlocks: BTreeSet<Nonce>,
 }
 
 impl Leadership {
     pub(super) fn leader(&self) -> Option<u64> {
         self.leader
-    }
-
-    /// Whether the log names the leader.
-    pub(super) fn is_announced(&self) -> bool {
-        self.is_announced
-    }
-
-    pub(super) fn set_announced(&mut self) {
-        self.is_announced = true;
     }
 
     pub(super) fn since(&self) -> Instant {
@@ -59,9 +46,7 @@ impl Leadership {
             return false;
         }
         self.leader = leader;
-        self.is_announced = false;
         self.since = now;
-        self.foreign_unlocks.clear();
         if leader.is_some() {
             timers.stop(Timer::LeaderlessAsk);
             timers.stop(Timer::LeaderlessResign);
@@ -82,22 +67,18 @@ impl Leadership {
         *self = Self { since: self.since, ..Self::default() };
     }
 
-    /// This leader unlocks `nonce` for a process other than its holder.
-    pub(super) fn unlocks_foreign(&mut self, nonce: Nonce) {
-        self.foreign_unlocks.insert(nonce);
-    }
-
-    /// Notes which incarnations need to learn of an effect, besides its requesters.
-    pub(super) fn note_effect(&mut self, effect: &Effect, group: &Group) {
+    /// Notes which incarnations need to learn of an effect, besides its requesters. `me` is this
+    /// one.
+    pub(super) fn note_effect(&mut self, effect: &Effect, me: u64) {
         match effect {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
             | Effect::Dropped { process, .. } => _ = self.commit_recipients.insert(process.0),
-            // The holder may be any process.
-            Effect::Unlocked { nonce, was, .. }
-                if self.foreign_unlocks.remove(nonce) && *was == Ended::Held =>
+            // Another process may have unlocked it. This one needs no advertisement.
+            Effect::Unlocked { process: Some(process), was: Ended::Held, .. }
+                if process.0 != me =>
             {
-                self.commit_recipients.extend(group.roster().keys());
+                self.commit_recipients.insert(process.0);
             }
             _ => {}
         }

@@ -65,6 +65,10 @@ impl Outbox {
         self.names.entry(incarnation).or_insert_with(|| name.clone());
     }
 
+    pub(super) fn name_of(&self, incarnation: u64) -> Option<&NodeName> {
+        self.names.get(&incarnation)
+    }
+
     /// Forgets the names of incarnations that are no longer members.
     pub(super) fn forget(&mut self, is_member: impl Fn(u64) -> bool) {
         self.names.retain(|id, _| is_member(*id));
@@ -77,7 +81,7 @@ impl Outbox {
 
     /// Nothing is sent to an incarnation of unknown name: the engine will send again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
-        if let Some(name) = self.names.get(&incarnation).cloned() {
+        if let Some(name) = self.name_of(incarnation).cloned() {
             self.put(Some(name), incarnation, body);
         }
     }

@@ -6,7 +6,7 @@ use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
     client::{
         call::Until,
-        command::{Command as Request, Copies, Subject},
+        command::{Command as Request, Copies},
     },
     lock_table::{Command, Effect, Ended, Grant, LockRequest, Refusal, Seen, Wait},
     wait::whole_ms,
@@ -39,23 +39,20 @@ impl Node {
                     owner,
                 })
             }
-            Request::Unlock { nonce, key, copies, ours, .. } => {
-                if !ours && !over_channel {
-                    self.leadership.unlocks_foreign(nonce);
-                }
+            Request::Unlock { nonce, key, copies, .. } => {
                 Command::Unlock { key, nonce, forget: !copies && !over_channel }
             }
             Request::Extend { id, nonce, key, lease, .. } => {
                 Command::Extend { key, nonce, process, request: id, duration_ms: whole_ms(lease) }
             }
-            Request::CheckHold { nonce, key, token } => {
+            Request::Check { nonce, key, holds: Some(token) } => {
                 let holder = group.table().holder(&key).map(|grant| (grant.nonce, grant.token));
                 if holder != Some((nonce, token)) {
                     self.turn.events.push(Event::Lost { nonce, key, token, forced: None });
                 }
                 return Copies::One;
             }
-            Request::CheckWaiter { nonce, .. } => {
+            Request::Check { nonce, holds: None, .. } => {
                 // A repeated LOCK finds its position in the queue.
                 self.turn.events.push(Event::Forgotten { nonce });
                 return Copies::One;
@@ -114,7 +111,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
                 Refusal::Spent(_) => Event::Ended { nonce },
                 Refusal::Stale { .. } => Event::Stale { nonce },
                 Refusal::Limit { what, limit } => {
-                    Event::Limit { of: Subject::Lock(nonce), what: what.name(), limit }
+                    Event::Limit { nonce: Some(nonce), what: what.name(), limit }
                 }
             })
         }

@@ -13,10 +13,7 @@ const REMEMBER: Duration = Duration::from_secs(60);
 impl Node {
     pub(crate) fn status(&self) -> MemberStatus {
         let Some(group) = &self.group else { return MemberStatus::default() };
-        let leader = self.leadership.leader().and_then(|id| {
-            let me = id == self.identity.incarnation();
-            if me { Some(self.identity.name()) } else { group.name_of(id) }
-        });
+        let leader = self.leadership.leader().and_then(|id| self.name_of(id));
         MemberStatus {
             ready: group.votes() && group.is_settled() && leader.is_some(),
             leader: leader.cloned(),

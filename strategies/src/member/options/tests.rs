@@ -112,8 +112,6 @@ fn heartbeat_alone_is_named_if_it_is_too_long() {
 
 #[test]
 fn remaining_options_have_limits() {
-    assert_eq!(refused(&abc().compaction(10, 9)), None);
-    assert_eq!(refused(&abc().compaction(10, 10)), Some("compaction"));
     let outside = |lease| refused(&abc().outside_max(lease));
     assert_eq!((outside(ms(1)), outside(DURATION_MAX)), (None, None));
     assert_eq!(outside(Duration::from_micros(999)), Some("outside_max"));

@@ -183,5 +183,5 @@ fn stalled_leader_keeps_live_waiters() {
 fn unlock(nonce: u128) -> Call {
     let until = Instant::from_origin(Duration::from_secs(3600));
     let lock = Lock::new("k", Nonce::from_u128(nonce), 0, None);
-    Call::Unlock { caller: None, lock, until }
+    Call::Unlock { caller: None, lock, until, forced: None }
 }

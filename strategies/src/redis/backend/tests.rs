@@ -291,8 +291,8 @@ fn malformed_reply_is_of_unknown_fate() {
 #[test]
 fn failed_check_of_a_hold_names_its_token() {
     let mut lab = Lab::up();
-    lab.submit(Command::CheckWaiter { nonce: nonce(1), key: "k".into() });
-    lab.submit(Command::CheckHold { nonce: nonce(2), key: "k".into(), token: 7 });
+    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
+    lab.submit(Command::Check { nonce: nonce(2), key: "k".into(), holds: Some(7) });
     lab.turn();
     lab.say("-OOM command not allowed\r\n");
     let events = lab.turn();
@@ -442,7 +442,7 @@ fn checks_of_one_turn_leave_together() {
     let mut lab = Lab::up();
     for number in 1..=40 {
         let key = format!("k{}", number % 20);
-        lab.submit(Command::CheckWaiter { nonce: nonce(number), key: key.into() });
+        lab.submit(Command::Check { nonce: nonce(number), key: key.into(), holds: None });
     }
     lab.turn();
     // In the turn after which it sleeps, one script for each key.

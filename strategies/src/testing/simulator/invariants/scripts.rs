@@ -250,7 +250,7 @@ impl Scripts {
                 _ if before.queue.contains(&nonce) => Ended::Waited,
                 _ => Ended::Unknown,
             };
-            effects.push(Effect::Unlocked { key: key.clone(), nonce, request, was });
+            effects.push(Effect::Unlocked { key: key.clone(), nonce, process: None, was });
         }
         let acquisition = |view: &KeyView| view.holder.map(|held| (held.nonce, held.token));
         let (was, is) = (acquisition(before), acquisition(after));
