@@ -33,7 +33,7 @@ pub(crate) enum Command {
         lease: Duration,
     },
     /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`. With a token in
-    /// `holds`, whether the acquisition still holds the key: the reply is `Lost`, or none.
+    /// `holds`, checks that the acquisition still holds the key: the reply is `Lost`, or none.
     Check {
         nonce: Nonce,
         key: Arc<str>,

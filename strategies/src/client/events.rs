@@ -33,9 +33,13 @@ impl Core {
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
             Event::Extended { id, token } => self.extended(now, id, token),
-            Event::Inspected { id, found } => self.found(id, Reply::Inspected(found)),
-            Event::Unreadable { id, cause } => self.found(id, Reply::Unreadable(cause.to_error())),
-            Event::Scanned { id, keys, next } => self.found(id, Reply::Scanned { keys, next }),
+            Event::Inspected { id, found } => self.complete_query(id, Reply::Inspected(found)),
+            Event::Unreadable { id, cause } => {
+                self.complete_query(id, Reply::Unreadable(cause.to_error()));
+            }
+            Event::Scanned { id, keys, next } => {
+                self.complete_query(id, Reply::Scanned { keys, next });
+            }
             Event::Unconfirmed { nonce, cause } => {
                 if let Some(request) = self.requests.get(Subject::Lock(nonce)) {
                     request.attempts.delayed(cause);
@@ -80,7 +84,8 @@ impl Core {
         (waited, lease): (Duration, Duration),
     ) {
         let Some(request) = self.requests.take(Subject::Lock(nonce)) else {
-            if !self.knows(nonce) {
+            // A caller was given the smaller tokens, and may have extended or transferred its lock.
+            if !self.knows(nonce) && token > self.held.greatest_token() {
                 // A late copy of a LOCK that got another reply: frees the key.
                 let ghost = Lock::new(key, nonce, token, None);
                 self.release(now, ghost, now.after(lease), true);
@@ -168,7 +173,7 @@ impl Core {
     }
 
     /// An inspection or a scan has this reply.
-    fn found(&mut self, id: CallId, reply: Reply) {
+    fn complete_query(&mut self, id: CallId, reply: Reply) {
         if self.requests.take(Subject::Query(id)).is_some() {
             self.reply(id, reply);
         }

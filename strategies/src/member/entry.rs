@@ -10,8 +10,8 @@ use crate::lock_table::{ClusterTime, Command};
 /// and few enough to bound the size of a log by the number of its entries.
 pub(super) const COMMANDS_MAX: usize = 16;
 
-/// Enough for sixteen commands with short keys. Growing buffers and lists cost the `fan` workload
-/// more than a tenth of its pairs.
+/// Enough for sixteen commands with short keys. A buffer that grows costs the `fan` workload more
+/// than a tenth of its pairs.
 const BATCH_BYTES: usize = 1024;
 
 /// Commands that a leader took in one turn, in order, with its stamp. Never empty.

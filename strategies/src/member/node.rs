@@ -250,12 +250,18 @@ impl Node {
             self.formation.forget_report();
             self.timers.stop(Timer::MissingReport);
         }
-        if changed && let Some(name) = leader.and_then(|id| self.name_of(id)) {
-            count!("gaggle_leader_changes_total");
-            let term = self.group.as_ref().map(Group::term);
-            tracing::info!(leader = %name, term, "leader changed");
-        } else if changed {
-            self.turn.events.push(Event::Down { cause: None });
+        match leader {
+            _ if !changed => {}
+            None => self.turn.events.push(Event::Down { cause: None }),
+            Some(id) => {
+                count!("gaggle_leader_changes_total");
+                let term = self.group.as_ref().map(Group::term);
+                tracing::info!(
+                    leader = self.name_of(id).map(tracing::field::display),
+                    term,
+                    "leader changed"
+                );
+            }
         }
         if leader.is_some() && (changed || self.turn.is_installed) {
             let installed = mem::take(&mut self.turn.is_installed);

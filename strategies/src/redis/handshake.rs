@@ -12,7 +12,7 @@ use crate::printable::Printable;
 /// The oldest server whose `PEXPIRE` knows `GT`.
 const VERSION_MIN: u32 = 7;
 
-/// What the handshake needs of the options.
+/// What a new connection needs: the login, and what the handshake checks.
 #[derive(Clone, Debug)]
 pub(super) struct Handshake {
     pub(super) address: String,

@@ -45,7 +45,7 @@ pub(super) struct Pipeline {
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
     replies: Vec<Replied>,
-    published: mpsc::UnboundedReceiver<PushInfo>,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
     /// Why it is unusable, if it is.
     end: Option<String>,
 }
@@ -56,13 +56,13 @@ impl Pipeline {
         handshake: &Handshake,
         stream: Box<dyn Stream>,
     ) -> Result<(Self, Found), ConnectionError> {
-        let (pushes, published) = mpsc::unbounded_channel();
+        let (push, pushes) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
-            .set_push_sender(pushes);
+            .set_push_sender(push);
         let connected =
             MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
         let (connection, driver) =
@@ -82,7 +82,7 @@ impl Pipeline {
             requests: VecDeque::new(),
             handed: 0,
             replies: Vec::new(),
-            published,
+            pushes,
             end: None,
         };
         Ok((pipeline, found))
@@ -97,7 +97,7 @@ impl Pipeline {
 
     /// Takes the publications to this process and the replies.
     pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<Replied>) {
-        let pushes = iter::from_fn(|| self.published.try_recv().ok());
+        let pushes = iter::from_fn(|| self.pushes.try_recv().ok());
         let published = pushes.filter_map(|mut push| match (push.kind, push.data.pop()) {
             (PushKind::Message, Some(Value::BulkString(payload))) => Some(payload),
             _ => None,
@@ -140,7 +140,7 @@ impl Pipeline {
                 break;
             }
         }
-        self.end.is_some() || !self.replies.is_empty() || !self.published.is_empty()
+        self.end.is_some() || !self.replies.is_empty() || !self.pushes.is_empty()
     }
 
     fn hand_in(&mut self, unwoken: &mut Context<'_>) {

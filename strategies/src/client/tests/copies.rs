@@ -91,6 +91,23 @@ fn withdrawal_learns_whether_its_lock_may_arrive() {
     }
 }
 
+/// The copy finds the lock held: the caller may have extended it, or transferred it to another
+/// process.
+#[test]
+fn copy_of_a_granted_lock_frees_nothing() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.expire(at(20_000));
+    assert!(core.next_wake().is_none(), "the deadline is past: the hold is forgotten");
+    let extend = Query::Extend { lock, lease: LEASE };
+    core.call(at(20_000), Call::Query { id: 2, limit: at(20_500), query: extend });
+    assert_eq!(sent(&mut core, 20_000).len(), 1);
+    core.handle(at(20_001), granted(1));
+    assert!(sent(&mut core, 20_001).is_empty());
+    core.handle(at(20_002), Event::Extended { id: 2, token: Some(41) });
+    assert!(matches!(replies(&mut core)[..], [(2, Reply::Extended { .. })]));
+}
+
 #[test]
 fn replied_or_reset_lock_is_no_copy() {
     let mut core = core(true);

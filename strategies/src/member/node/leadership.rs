@@ -67,14 +67,14 @@ impl Leadership {
         *self = Self { since: self.since, ..Self::default() };
     }
 
-    /// Notes which incarnations need to learn of an effect, besides its requesters. `me` is this
-    /// one.
+    /// Notes which incarnations need to learn of an effect at once, besides its requesters and this
+    /// one, `me`.
     pub(super) fn note_effect(&mut self, effect: &Effect, me: u64) {
         match effect {
             Effect::Granted(Grant { process, .. })
             | Effect::Expired { process, .. }
             | Effect::Dropped { process, .. } => _ = self.commit_recipients.insert(process.0),
-            // Another process may have unlocked it. This one needs no advertisement.
+            // Another process may have unlocked it.
             Effect::Unlocked { process: Some(process), was: Ended::Held, .. }
                 if process.0 != me =>
             {

@@ -69,9 +69,9 @@ impl Outbox {
         self.names.get(&incarnation)
     }
 
-    /// Forgets the names of incarnations that are no longer members.
-    pub(super) fn forget(&mut self, is_member: impl Fn(u64) -> bool) {
-        self.names.retain(|id, _| is_member(*id));
+    /// Forgets the names of all incarnations but these.
+    pub(super) fn forget(&mut self, keeps: impl Fn(u64) -> bool) {
+        self.names.retain(|id, _| keeps(*id));
     }
 
     pub(super) fn clear(&mut self) {

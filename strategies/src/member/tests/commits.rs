@@ -150,16 +150,17 @@ fn grant_is_advertised_at_once() {
 /// A holder learns at once that its lock is lost, whichever process unlocked it.
 #[test]
 fn foreign_unlock_reaches_the_holder() {
-    let mut world = ready(&FIVE);
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&follower, "k", 1);
-    world.run(1_000);
-    world.latency = Duration::from_millis(2);
-    let unlocking = world.unlock(&leader, "k", 1);
-    world.run_until(10, "an unlock", |w| w.replies.contains_key(&unlocking));
-    assert!(world.lost.is_empty());
-    world.run(3);
-    assert_eq!(world.lost.len(), 1);
+    for (phase, by_leader) in (0..12).map(|n| (n / 2, n % 2 == 0)) {
+        let mut world = ready(&FIVE);
+        let (leader, holder) = (world.leader().unwrap(), world.follower());
+        let third = FIVE.into_iter().find(|name| ![&*leader, &*holder].contains(name)).unwrap();
+        world.must_lock(&holder, "k", 1);
+        world.run(200 + 8 * phase);
+        world.latency = Duration::from_millis(2);
+        world.unlock(if by_leader { &leader } else { third }, "k", 1);
+        let took = world.run_until(100, "the loss", |w| !w.lost.is_empty());
+        assert_eq!(took, if by_leader { 7 } else { 9 }, "{phase}");
+    }
 }
 
 #[test]
