@@ -312,9 +312,12 @@ impl ClientBackend for Backend {
             self.changed(change, events);
         }
         let (published, replies) = self.connection.received(now);
+        let before = events.len();
         for payload in published {
             self.published(&payload, events);
         }
+        let is_lost = |event: &&Event| matches!(event, Event::Lost { .. });
+        let lost: Vec<Event> = events[before..].iter().filter(is_lost).cloned().collect();
         let (mut broken, mut waited) = (None, None);
         for (request, value) in replies {
             if let Request::Wait = request {
@@ -323,6 +326,8 @@ impl ClientBackend for Backend {
             }
             broken = self.replied(request, value, events).or(broken);
         }
+        // Repeated: a reply of this turn may be of the time before the loss.
+        events.extend(lost);
         if self.options.replicas > 0 {
             self.hold_back(now, waited, events);
         }

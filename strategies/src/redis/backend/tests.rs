@@ -244,6 +244,35 @@ fn publication_grants_a_waiter_once() {
     assert_eq!((waited, lease), (Duration::from_micros(300), Duration::from_secs(3)));
 }
 
+/// Both in one turn: the grant or the extension must not outlive its loss.
+#[test]
+fn forced_loss_follows_the_replies_before_it() {
+    let extend = Command::Extend {
+        id: 2,
+        nonce: nonce(1),
+        key: "k".into(),
+        token: 9,
+        lease: Duration::from_secs(5),
+    };
+    for (command, reply) in [(lock(1, Until::Now), "5 granted 9"), (extend, "5 held")] {
+        let mut lab = Lab::up();
+        lab.submit(command);
+        lab.turn();
+        let payload = protocol::forced_payload(nonce(1), 9, "k", "operator: it hangs");
+        let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&payload));
+        lab.say(&(bulk(reply) + &push));
+        let events = lab.turn();
+        let [
+            Event::Lost { .. },
+            Event::Granted { token: 9, .. } | Event::Extended { token: Some(9), .. },
+            Event::Lost { token: 9, forced: Some(_), .. },
+        ] = &events[..]
+        else {
+            panic!("{events:?}")
+        };
+    }
+}
+
 #[test]
 fn unknown_script_ends_the_connection() {
     let mut lab = Lab::up();
