@@ -17,8 +17,8 @@ use url::Url;
 use self::secret::Secret;
 use crate::failure::Failure;
 
-/// What `gaggle::open` opens as a Redis.
-pub(super) const SCHEMES: [&str; 7] = [
+/// The schemes that `gaggle::open` opens as Redis.
+pub(super) const REDIS_SCHEMES: [&str; 7] = [
     "redis",
     "rediss",
     "redis+sentinel",
@@ -68,7 +68,7 @@ pub(super) struct Setup {
 /// with its password.
 #[derive(Clone)]
 pub(super) struct RedisUrl {
-    /// Of a Redis that is reached over TCP, without TLS, Sentinels and cluster.
+    /// Of one Redis that is reached over TCP, without TLS.
     server: Option<String>,
     full: String,
     problem: Option<String>,
@@ -182,8 +182,8 @@ impl Selection<'_> {
         let problem = if over(ChannelName::Tls) && cfg!(not(feature = "tls")) {
             "built without TLS: enable the feature tls of the package gaggle-cli"
         } else if needs_plain && self.redis.is_some_and(|redis| !redis.is_plain()) {
-            "the channel redis and the counter of increment need a Redis without TLS, Sentinels \
-             and cluster: --redis redis://127.0.0.1:6379/0"
+            "the channel redis and the counter of increment need one Redis over TCP, without TLS: \
+             --redis redis://127.0.0.1:6379/0"
         } else if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
         } else if self.names_channel && !has_group {
@@ -250,7 +250,7 @@ fn server_of(text: &str) -> Result<Option<String>, String> {
     check_login(text)?;
     match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {
         "redis" => {}
-        scheme if SCHEMES.contains(&scheme) => return Ok(None),
+        scheme if REDIS_SCHEMES.contains(&scheme) => return Ok(None),
         _ => return Err("its scheme is not redis".into()),
     }
     let mut url = Url::parse(text).map_err(|error| error.to_string())?;
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn redis_option_takes_every_url_of_a_redis() {
-        for scheme in SCHEMES {
+        for scheme in REDIS_SCHEMES {
             let Ok(url) = RedisUrl::parse(&format!("{scheme}://127.0.0.1:1"));
             assert_eq!((url.problem.as_deref(), url.is_plain()), (None, scheme == "redis"));
         }

@@ -324,11 +324,11 @@ fn invalid_options_exit_2_and_say_why() {
         (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
         (
             &["--channel", "redis", "--redis", "rediss://me:hunter2@127.0.0.1:1/"],
-            "without TLS, Sentinels and cluster",
+            "one Redis over TCP, without TLS",
         ),
         (
             &["--channel", "redis", "--redis", "redis+cluster://127.0.0.1:1"],
-            "without TLS, Sentinels and cluster",
+            "one Redis over TCP, without TLS",
         ),
         (&["--redis", "redis+cluster://127.0.0.1:1"], "cannot reach Redis"),
         (&["--redis", "redis+unix:///nowhere.sock?user=me&pass=hunter2"], "/nowhere.sock"),

@@ -12,7 +12,7 @@ use url::{Position, Url};
 
 use super::{args::UrlArgs, processes::NONCE};
 use crate::{
-    cluster::{SCHEMES, redis_address},
+    cluster::{REDIS_SCHEMES, redis_address},
     failure::Failure,
 };
 
@@ -48,7 +48,7 @@ impl Address {
     /// Finds the URL in the options or in `GAGGLE_URL`, before any request is sent.
     pub(crate) fn find(args: &UrlArgs) -> Result<Self, Failure> {
         let address = Self::given(args)?;
-        if cfg!(not(feature = "tls")) && address.url.starts_with("rediss") {
+        if cfg!(not(feature = "tls")) && address.url.to_ascii_lowercase().starts_with("rediss") {
             let cure = "install it by `cargo install --path cli --features tls`";
             let problem = format!("this gaggle was built without TLS: {cure}");
             return Err(Failure::new(problem));
@@ -115,8 +115,8 @@ impl Address {
             let problem = format!("{scheme}: excludes no other process: give the URL of a Redis");
             return Err(wrong(&problem));
         }
-        if !SCHEMES.contains(&&*scheme) {
-            let known = SCHEMES.join(", ");
+        if !REDIS_SCHEMES.contains(&&*scheme) {
+            let known = REDIS_SCHEMES.join(", ");
             return Err(wrong(&format!(
                 "the URL has an unknown scheme or none, known are {known}"
             )));
