@@ -3,7 +3,11 @@
 //! Method: whole clusters; frames that are repeated, members that are cut off or start over.
 
 use super::{THREE, frame, header, ready, world::World};
-use crate::member::wire::Body;
+use crate::{
+    Nonce,
+    lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
+    member::wire::Body,
+};
 
 /// Silence never proves a loss, however long.
 #[test]
@@ -66,6 +70,32 @@ fn coordinator_sends_start_to_all_pledged() {
     for name in ["b", "c"] {
         assert!(world.in_flight("a", name).contains(&Body::Start { forming }), "{name}");
     }
+}
+
+/// A late LOCK of a former incarnation would take over the waiter, which is then dropped with it.
+#[test]
+fn stranger_takes_over_no_waiter() {
+    let mut world = ready(&THREE);
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    world.must_lock(&leader, "k", 1);
+    let waiting = world.lock(&follower, "k", 2, 60_000);
+    world.run(100);
+    let (group, former) = (world.group(&leader).id(), 12_345);
+    let late = Command::Lock(LockRequest {
+        key: "k".into(),
+        nonce: Nonce::from_u128(2),
+        process: ProcessId(former),
+        request: 1,
+        duration_ms: 5_000,
+        wait: Wait::Forever,
+        seen: Seen::At { group, time: world.group(&leader).table().now() },
+        owner: std::sync::Arc::default(),
+    });
+    let header = header(former, world.node(&leader).inside().0, group);
+    world.replies_to(&leader, &follower, &frame(&header, &Body::Request(late)));
+    world.run(5_000);
+    world.unlock(&leader, "k", 1);
+    world.run_until(1_000, "its turn", |w| w.replies.contains_key(&waiting));
 }
 
 #[test]
