@@ -101,18 +101,42 @@ impl Unreported {
 /// Reports grants, whose fate is given, and extensions as failed.
 fn fail(unreported: Vec<Event>, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
     for event in unreported {
-        let (of, fate) = match event {
+        let failed = |of, fate| Event::Failed { of, fate, cause: cause.clone() };
+        match event {
             Event::Granted { nonce, .. } => {
                 // If it was in the queue, it is no longer.
                 events.push(Event::Forgotten { nonce });
-                (Subject::Lock(nonce), fate)
+                events.push(failed(Subject::Lock(nonce), fate));
+                if fate == Fate::Refused {
+                    // A wait goes on under a fresh nonce: a check on its way may still find that
+                    // this one holds.
+                    events.push(Event::Ended { nonce });
+                }
             }
-            Event::Extended { id, .. } => (Subject::Query(id), Fate::NoReply),
-            other => {
-                events.push(other);
-                continue;
-            }
-        };
-        events.push(Event::Failed { of, fate, cause: cause.clone() });
+            Event::Extended { id, .. } => events.push(failed(Subject::Query(id), Fate::NoReply)),
+            other => events.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Nonce;
+
+    /// Otherwise the reply to a check that was sent before the withdrawal would grant it.
+    #[test]
+    fn withdrawn_grant_ends_its_nonce() {
+        let nonce = Nonce::from_u128(1);
+        let (key, waited, lease) = ("k".into(), Duration::ZERO, Duration::from_secs(5));
+        let mut events = vec![Event::Granted { nonce, key, token: 7, waited, lease }];
+        let mut unreported = Unreported::default();
+        unreported.take_from(&mut events, 1, "here");
+        assert!(unreported.begins());
+        unreported.marked();
+        assert_eq!(unreported.waited(&Value::Int(0), 1, "here", &mut events).len(), 1);
+        assert!(matches!(events.last(), Some(Event::Ended { .. })), "{events:?}");
     }
 }
