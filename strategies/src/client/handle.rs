@@ -40,7 +40,7 @@ pub(crate) struct Client<B: Backend> {
     ids: AtomicU64,
     closed: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
 }
 
@@ -210,7 +210,10 @@ impl<B: Backend> Client<B> {
         } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
             // It may have been lost before this watch began.
             let call = Call::Check { lock: lock.clone() };
-            let _ = self.mail.release(Mail::Call { call, reply: None });
+            if self.mail.release(Mail::Call { call, reply: None }).is_err() {
+                // The mailbox is full.
+                self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+            }
         }
         watch
     }

@@ -1,7 +1,7 @@
 //! Goal: unlock, extend, inspect, release, watch and close of a handle follow the contract.
 //! Method: a handle and its driver in virtual time, and a scripted granting side.
 
-use std::any::Any;
+use std::{any::Any, sync::atomic::Ordering};
 
 use tokio::{sync::oneshot, time::sleep};
 
@@ -270,6 +270,9 @@ async fn full_mailbox_refuses_all_but_releases() {
     assert!(full(client.ask_backend((), received).await.unwrap_err()));
     // Beyond twice the capacity, its lease ends by itself.
     (0..100).for_each(|_| client.release(&foreign(None)));
+    // Nothing can check it any more.
+    client.shared.lost_token.store(foreign(None).fencing_token(), Ordering::SeqCst);
+    assert!(client.watch(&foreign(None)).is_lost());
 }
 
 /// The granting side panics with this at the first command.
