@@ -165,7 +165,7 @@ impl Core {
     pub(super) fn release(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
         let copies = held.map_or(copies, |held| !held.sole);
-        let held = held.is_some();
+        let held = held.is_some_and(|held| !held.is_doubtful);
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {
             Kind::Unlock(Release { lock, copies, held, until, forced: None })
         });

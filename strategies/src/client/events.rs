@@ -220,7 +220,7 @@ impl Core {
             Memory::Kept => {}
             Memory::Events => self.check_all(now),
             Memory::Perhaps => {
-                self.doubt_unlocks();
+                self.doubt();
                 self.check_all(now);
             }
             Memory::Lost => self.lose_all(now),
@@ -231,7 +231,8 @@ impl Core {
     }
 
     /// A lock that an UNLOCK will not find may have been lost, and not freed by an earlier copy.
-    fn doubt_unlocks(&mut self) {
+    fn doubt(&mut self) {
+        self.held.doubt();
         for of in self.requests.subjects(|request| matches!(request.kind, Kind::Unlock(_))) {
             if let Some(request) = self.requests.get(of) {
                 request.release_mut().held = false;

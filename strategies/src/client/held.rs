@@ -30,6 +30,8 @@ pub(super) struct Held {
     pub(super) deadline: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
     pub(super) sole: bool,
+    /// The granting side may have forgotten it, and has not extended it since.
+    pub(super) is_doubtful: bool,
     /// A caller has the lock: by a grant or extension that it read, or from another process.
     is_taken: bool,
     /// Of replies that may not have been read.
@@ -76,8 +78,8 @@ impl Held {
     /// A lock that this process was granted, or one that it has from another: then a caller has it.
     fn new(lock: &Lock, lease: Duration, deadline: Instant, is_taken: bool) -> Self {
         let (key, token) = (lock.key().clone(), lock.fencing_token());
-        let (sole, deliveries) = (false, Vec::with_capacity(1));
-        Self { key, token, lease, deadline, sole, is_taken, deliveries }
+        let (sole, is_doubtful, deliveries) = (false, false, Vec::with_capacity(1));
+        Self { key, token, lease, deadline, sole, is_doubtful, is_taken, deliveries }
     }
 
     /// The delivery of one more reply.
@@ -127,6 +129,7 @@ impl Holdings {
             return self.insert(now, lock, Held::new(lock, deadline.since(now), deadline, true));
         };
         held.deadline = held.deadline.max(deadline);
+        held.is_doubtful = false;
         held.is_taken |= held.deliveries.iter().any(Delivery::is_taken);
         held.deliveries.retain(Delivery::is_open);
         held.delivery()
@@ -160,14 +163,21 @@ impl Holdings {
         self.by_nonce.iter().map(|(nonce, held)| (*nonce, &**held))
     }
 
+    /// The granting side may have forgotten every one.
+    pub(super) fn doubt(&mut self) {
+        self.by_nonce.values_mut().for_each(|held| held.is_doubtful = true);
+    }
+
     pub(super) fn next_sweep(&self) -> Option<Instant> {
         self.sweep_at
     }
 
-    /// Forgets holds past the local deadline: holders that never unlock must not accumulate.
+    /// Forgets holds past the local deadline whose replies were read or dropped: holders that never
+    /// unlock must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
-            self.by_nonce.retain(|_, held| held.deadline > now);
+            let is_open = |held: &Held| held.deliveries.iter().any(Delivery::is_open);
+            self.by_nonce.retain(|_, held| held.deadline > now || is_open(held));
             self.sweep_at = (!self.by_nonce.is_empty()).then(|| now.after(SWEEP_EVERY));
         }
     }

@@ -66,6 +66,39 @@ fn unlock_sent_again_is_unknown_after_a_restart() {
     }
 }
 
+/// It may have been lost, and not freed by the first copy, whether a check has found that or not.
+#[test]
+fn unlock_of_a_doubtful_lock_sent_again_is_unknown() {
+    for (extends, loss_is_seen) in [(false, false), (false, true), (true, false)] {
+        let mut core = core(false);
+        let lock = take(&mut core, 0);
+        core.handle(at(1), Event::Up { memory: Memory::Perhaps });
+        if extends {
+            let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+            core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
+            sent(&mut core, 1);
+            core.handle(at(1), Event::Extended { id: 2, token: Some(41) });
+            assert_eq!(replies(&mut core).len(), 1);
+        }
+        core.call(at(2), unlocks(Some((7, 1_000)), lock, 1_000));
+        sent(&mut core, 2);
+        if loss_is_seen {
+            let (nonce, key) = (nonce(1), "k".into());
+            core.handle(at(3), Event::Lost { nonce, key, token: 41, forced: None });
+        }
+        core.handle(at(4), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
+        core.handle(at(4), Event::Down { cause: None });
+        core.handle(at(5), Event::Up { memory: Memory::Events });
+        sent(&mut core, 5);
+        core.handle(at(6), Event::Unlocked { nonce: nonce(1), held: false });
+        match &replies(&mut core)[..] {
+            [(7, Reply::Unlocked)] if extends => {}
+            [(7, Reply::Failed(Error::Unknown))] if !extends => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn unlock_of_a_repeated_lock_leaves_copies() {
     let mut core = core(true);

@@ -243,3 +243,17 @@ fn delivery_is_taken_or_revoked_but_not_both() {
     assert!(taken.take() && taken.take() && !taken.revoke());
     assert!(revoked.revoke() && !revoked.take());
 }
+
+/// Its caller may still extend it, or be dropped.
+#[test]
+fn unread_grant_past_its_deadline_is_withdrawn() {
+    let mut core = core(true);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    core.handle(at(0), granted(1));
+    let unread = replies(&mut core);
+    core.expire(at(20_000));
+    core.call(at(20_001), Call::Withdraw { id: 1, nonce: nonce(1) });
+    assert!(is_unlock(&sent(&mut core, 20_001)[0], 1));
+    drop(unread);
+}
