@@ -114,7 +114,6 @@ impl Node {
             Body::Raft(message) => self.step(header.from, message),
             Body::Request(command)
                 if group.is_leader()
-                    && group.roster().contains_key(&header.from)
                     && admission::is_admissible(&command, header.from, group.lease_max_ms()) =>
             {
                 group.submit(header.from, command);

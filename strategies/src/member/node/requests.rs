@@ -101,9 +101,8 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
         Effect::Queued { nonce, process: of, .. } if *of == process => {
             Some(Event::Queued { nonce: *nonce, check_in: None })
         }
-        Effect::Dropped { nonce, process: of, .. } if *of == process => {
-            Some(Event::Forgotten { nonce: *nonce })
-        }
+        // A late LOCK of a former incarnation may have taken over the waiter.
+        Effect::Dropped { nonce, .. } => Some(Event::Forgotten { nonce: *nonce }),
         Effect::Refused { nonce, process: of, reason, .. } if *of == process => {
             let nonce = *nonce;
             Some(match *reason {

@@ -72,9 +72,9 @@ fn coordinator_sends_start_to_all_pledged() {
     }
 }
 
-/// A late LOCK of a former incarnation would take over the waiter, which is then dropped with it.
+/// A late LOCK of a former incarnation takes over the waiter, which is then dropped with it.
 #[test]
-fn stranger_takes_over_no_waiter() {
+fn waiter_survives_a_former_incarnation() {
     let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
