@@ -69,6 +69,22 @@ fn sigterm_ends_what_left_the_group() {
     }
 }
 
+/// What an ended command left in its group does not run on without the lock.
+#[test]
+fn loss_ends_what_an_ended_command_left() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "60s", "--kill-after", "30s"];
+    let mut job = start(&redis, &options, "bash -c \"$0\" & sleep 0.5; exit 7");
+    // The command has ended, and its group has not.
+    thread::sleep(Duration::from_secs(1));
+    let lost_at = Instant::now();
+    assert!(force_unlock(&redis, "a test"));
+    assert_eq!(code(&mut job), Some(7));
+    let took = lost_at.elapsed();
+    assert_ends(&job.first_line, "a loss");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
 #[test]
 fn others_end_with_a_killed_run() {
     let redis = RedisServer::start();

@@ -222,8 +222,9 @@ impl Job<'_> {
 
     /// Has the watchdog end the rest of the command, and reaps it.
     async fn leave(&mut self, with_others: bool, signals: &mut Signals) -> Option<Report> {
-        let at = BootClock.now().after(self.settings.kill_after);
+        let mut at = BootClock.now().after(self.settings.kill_after);
         self.order(Order::Left { at: nanos(at), with_others }).await;
+        let mut is_lost = false;
         // Until it is reaped, no other group has its number.
         if timeout(RESPONSE, self.watchdog.ready()).await.is_err() {
             self.watchdog.kill().await;
@@ -241,6 +242,12 @@ impl Job<'_> {
                     return report;
                 }
                 _ = self.children.recv() => {}
+                () = self.guard.lost(), if !is_lost => {
+                    is_lost = true;
+                    let grace = self.settings.kill_after.min(GRACE_WITHOUT_LOCK);
+                    at = at.min(BootClock.now().after(grace));
+                    self.order(Order::Left { at: nanos(at), with_others }).await;
+                }
                 signal = signals.fatal() => {
                     if ENDING.contains(&signal) {
                         let at = nanos(BootClock.now());
