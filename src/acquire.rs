@@ -117,11 +117,15 @@ impl Acquire {
             output = section(guard.lock()) => output,
         };
         // A section that blocks its thread is not ended by the loss.
-        let in_time = guard.is_valid();
+        let loss = guard.loss();
         match guard.unlock().await {
             Ok(()) => Ok(output),
             Err(cause) => {
-                let cause = if in_time { cause } else { Error::Expired };
+                let cause = match (cause, loss) {
+                    (cause @ (Error::NotHolder | Error::Expired), _) | (cause, None) => cause,
+                    (_, Some(LossCause::Deadline)) => Error::Expired,
+                    (_, Some(_)) => Error::NotHolder,
+                };
                 Err(SectionError::NotUnlocked { output, cause })
             }
         }

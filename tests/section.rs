@@ -176,3 +176,20 @@ async fn section_blocked_beyond_its_lease_is_expired() {
         assert_eq!(matches!(cause, Error::Unknown), !expired, "{cause:?}");
     }
 }
+
+/// Before the local deadline: the lease did not end.
+#[tokio::test(start_paused = true)]
+async fn loss_in_the_last_step_is_not_called_expired() {
+    let replies: [fn() -> Result<(), Error>; 2] = [|| Err(Error::NotHolder), || Err(Error::Closed)];
+    for reply in replies {
+        let stub = Stub::new();
+        stub.reply_to_unlocks(&[reply]);
+        let holds = stub.holds.clone();
+        let section = |lock: gaggle::Lock| async move {
+            holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        };
+        let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
+        let Err(SectionError::NotUnlocked { cause, .. }) = outcome else { panic!("{outcome:?}") };
+        assert!(matches!(cause, Error::NotHolder), "{cause:?}");
+    }
+}
