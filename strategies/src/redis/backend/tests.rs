@@ -1,4 +1,7 @@
-//! The backend over a stream in memory and a clock of the test's own: no runtime, no server.
+//! Goal: the backend connects, tests its connection, reports what is lost with it, and reconnects.
+//! Method: a stream in memory and a clock of the test's own: no runtime, no server.
+
+mod replies;
 
 use std::{
     collections::VecDeque,
@@ -214,125 +217,6 @@ fn failures(events: &[Event]) -> Vec<(Subject, Fate, bool)> {
 }
 
 #[test]
-fn grant_by_the_reply_counts_its_whole_lease() {
-    let mut lab = Lab::up();
-    lab.submit(lock(1, Until::Now));
-    assert!(lab.turn().is_empty());
-    let commands = lab.commands();
-    assert!(matches!(&commands[..], [command] if command[0] == "EVALSHA"), "{commands:?}");
-    lab.say(&bulk("7 granted 7"));
-    let events = lab.turn();
-    let [Event::Granted { nonce: of, token: 7, waited, lease, .. }] = events[..] else {
-        panic!("{events:?}")
-    };
-    assert_eq!((of, waited, lease), (nonce(1), Duration::ZERO, Duration::from_secs(5)));
-}
-
-#[test]
-fn publication_grants_a_waiter_once() {
-    let mut lab = Lab::up();
-    lab.submit(lock(1, Until::Forever));
-    lab.turn();
-    lab.say(&bulk("5 queued 9"));
-    let events = lab.turn();
-    let [Event::Queued { check_in: Some(_), .. }] = events[..] else { panic!("{events:?}") };
-    let grant = format!("1 {} 9 100 400 3000", nonce(1));
-    let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grant));
-    lab.say(&push.repeat(2));
-    let events = lab.turn();
-    let [Event::Granted { token: 9, waited, lease, .. }] = events[..] else { panic!("{events:?}") };
-    assert_eq!((waited, lease), (Duration::from_micros(300), Duration::from_secs(3)));
-}
-
-/// Both in one turn: the grant or the extension must not outlive its loss.
-#[test]
-fn forced_loss_follows_the_replies_before_it() {
-    let extend = Command::Extend {
-        id: 2,
-        nonce: nonce(1),
-        key: "k".into(),
-        token: 9,
-        lease: Duration::from_secs(5),
-    };
-    for (command, reply) in [(lock(1, Until::Now), "5 granted 9"), (extend, "5 held")] {
-        let mut lab = Lab::up();
-        lab.submit(command);
-        lab.turn();
-        let payload = protocol::forced_payload(nonce(1), 9, "k", "operator: it hangs");
-        let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&payload));
-        lab.say(&(bulk(reply) + &push));
-        let events = lab.turn();
-        let [
-            Event::Lost { .. },
-            Event::Granted { token: 9, .. } | Event::Extended { token: Some(9), .. },
-            Event::Lost { token: 9, forced: Some(_), .. },
-        ] = &events[..]
-        else {
-            panic!("{events:?}")
-        };
-    }
-}
-
-#[test]
-fn unknown_script_ends_the_connection() {
-    let mut lab = Lab::up();
-    lab.submit(lock(1, Until::Now));
-    lab.turn();
-    lab.say("-NOSCRIPT No matching script.\r\n");
-    let events = lab.turn();
-    // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
-    assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::NoReply, false)]);
-    assert!(events.iter().any(|event| matches!(event, Event::Down { .. })));
-}
-
-#[test]
-fn refusals_are_sorted_by_what_helps() {
-    for (error, permanent, drops) in [
-        ("-OOM command not allowed", false, false),
-        ("-LOADING Redis is loading", false, false),
-        ("-READONLY You can't write", false, true),
-        ("-MASTERDOWN Link with MASTER is down", false, true),
-        ("-NOPERM no permissions", true, false),
-        ("-ERR Error running script", true, false),
-    ] {
-        let mut lab = Lab::up();
-        lab.submit(lock(1, Until::Now));
-        lab.turn();
-        lab.say(&format!("{error}\r\n"));
-        let events = lab.turn();
-        let expected = (Subject::Lock(nonce(1)), Fate::Refused, permanent);
-        assert_eq!(failures(&events), [expected], "{error}");
-        let down = events.iter().any(|event| matches!(event, Event::Down { .. }));
-        assert_eq!((down, lab.backend.status()), (drops, !drops), "{error}");
-    }
-}
-
-#[test]
-fn malformed_reply_is_of_unknown_fate() {
-    let mut lab = Lab::up();
-    lab.submit(lock(1, Until::Now));
-    lab.turn();
-    lab.say("+what\r\n");
-    let failed = (Subject::Lock(nonce(1)), Fate::NoReply, true);
-    assert_eq!(failures(&lab.turn()), [failed]);
-}
-
-#[test]
-fn failed_check_of_a_hold_names_its_token() {
-    let mut lab = Lab::up();
-    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
-    lab.submit(Command::Check { nonce: nonce(2), key: "k".into(), holds: Some(7) });
-    lab.turn();
-    lab.say("-OOM command not allowed\r\n");
-    let events = lab.turn();
-    assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
-    let [_, Event::Unchecked { nonce: of, key, token: 7, .. }] = &events[..] else {
-        panic!("{events:?}")
-    };
-    assert_eq!((*of, &**key), (nonce(2), "k"));
-}
-
-#[test]
 fn lost_connection_reports_all_fates() {
     let mut lab = Lab::up();
     for number in 1..=1_030 {
@@ -464,16 +348,4 @@ fn server_is_checked_on_every_connection() {
         lab.after(Duration::from_secs(1));
         assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Perhaps }]));
     }
-}
-
-#[test]
-fn checks_of_one_turn_leave_together() {
-    let mut lab = Lab::up();
-    for number in 1..=40 {
-        let key = format!("k{}", number % 20);
-        lab.submit(Command::Check { nonce: nonce(number), key: key.into(), holds: None });
-    }
-    lab.turn();
-    // In the turn after which it sleeps, one script for each key.
-    assert_eq!(lab.commands().len(), 20);
 }
